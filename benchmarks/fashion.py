@@ -56,6 +56,7 @@ def run_one(setting: str, method: str, seed: int, auxiliary: int) -> dict:
         "command": command,
         **facts,
         **{k: summary[k] for k in KEPT},
+        **{k: v for k, v in summary.items() if k.startswith("final_personal")},
         "worst_class_recall": last["worst_class_recall"],
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedskew import functional as F
 from fedskew import rng
 from fedskew.errors import ConfigError
 from fedskew.method import Component
 from fedskew.methods import METHODS
 from fedskew.methods.astraea import Augmentation, Mediators
+from fedskew.methods.balancefl import KnowledgeInheritance
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.climb import DualWeights
 from fedskew.methods.creff import FederatedFeatures
@@ -24,18 +27,23 @@ from fedskew.methods.feddyn import Dynamic
 from fedskew.methods.fedfocal import Focal
 from fedskew.methods.fedgc import PrivateHead
 from fedskew.methods.fedgr import Gravitation
+from fedskew.methods.fedgrab import GradientBalancer
 from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration
 from fedskew.methods.fedntd import NotTrueDistillation
+from fedskew.methods.fedrl import RatioLoss
 from fedskew.methods.fedrs import RestrictedSoftmax
 from fedskew.methods.fedvc import VirtualClient
 from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.perfedavg import MetaStep
+from fedskew.methods.pfedme import Moreau
 from fedskew.methods.powerofchoice import PowerOfChoice
+from fedskew.methods.scaffold import ControlVariate
 from fedskew.methods.seolkim import DynamicPace, KLDSelection
 from fedskew.slots import SGD, FixedPace, Shuffle
 from fedskew.slots.samplers import ClassBalanced, batched, realise
 from fedskew.slots.selectors import draw_clients
 from fedskew.slots.servers import Adam, Momentum
+from fedskew.types import Batch, Context, Output, Task, View
 
 TINY, BELOW_ONE, ABOVE_ONE = math.ulp(0.0), math.nextafter(1, 0), math.nextafter(1, 2)
 
@@ -146,9 +154,11 @@ LOOSE = [(LDAM, {"margin": 0.5, "scale": 30.0}), (ClassBalancedLoss, {"beta": 0.
 @pytest.mark.parametrize("name", METHODS)
 def test_defaults(name: str) -> None:
     for component in METHODS[name]().components:
-        want = DEFAULTS.get(component.name, {}) | OF_METHODS.get((name, component.name), {})
-        for field, value in want.items():
+        want = DEFAULTS.get(component.name, {})
+        for field, value in (want | OF_METHODS.get((name, component.name), {})).items():
             assert getattr(component, field) == value, f"{component.name}.{field}"
+        for field, value in want.items():
+            assert getattr(type(component)(), field) == value, f"{component.name}.{field} by itself"
 
 
 def test_defaults_of_components_without_a_method() -> None:
@@ -257,3 +267,114 @@ def test_clients_are_drawn_uniformly_or_by_size() -> None:
     second = 0.6 * 0.1 / 0.4 + 0.3 * 0.1 / 0.7 + 0.1  # drawn second after 2, second after 3, or first
     assert float(shares([1, 0, 6, 3], 2, True)[0]) == pytest.approx(second, abs=0.05)
     assert shares([1, 0, 6, 3], 9, True).tolist() == [1, 0, 1, 1]
+
+
+def test_virtual_clients_offer_their_size_in_proportion() -> None:
+    counts = torch.tensor([[1, 0, 0], [0, 0, 0], [2, 1, 3], [1, 1, 1]])
+    offered = VirtualClient(10).offer(counts, {}, 1, rng.key(0))
+    assert offered.tolist() == [[10, 0, 0], [0, 0, 0], [3, 2, 5], [4, 3, 3]]  # largest remainders, then lowest index
+
+
+# Hooks by hand
+
+TASK = Task("fc", 3, 4, 5, 9)
+
+
+def view(labels: list[int], **changes: Any) -> View:
+    """What a component sees of these rows: seeded logits, features and parameters, everything else as given."""
+    draw = np.random.default_rng(4)
+    params = {n: torch.as_tensor(draw.normal(size=s)) for n, s in {"fc.weight": (3, 4), "fc.bias": (3,)}.items()}
+    features = torch.as_tensor(draw.normal(size=(len(labels), 4)))
+    out = Output(features @ params["fc.weight"].T + params["fc.bias"], features)
+    counts = torch.tensor([16, 1, 81])
+    lr, y = torch.tensor(0.1, dtype=torch.float64), torch.tensor(labels)
+    ctx = Context(TASK, params, {}, {}, {}, counts, counts, lr)
+    whole = Batch(features, y, torch.ones(len(labels), dtype=torch.float64))
+    seen: Any = View(None, params, {}, out, whole, ctx, {}, rng.key(0), None)  # type: ignore[arg-type]
+    return seen._replace(**changes)  # type: ignore[no-any-return]
+
+
+def test_a_batch_of_one_row_is_averaged_over_one() -> None:
+    part, seen = GradientBalancer(), view([1])
+    seen = seen._replace(memory={part.name: part.init_client(seen.params, {}, TASK)})
+    learnt, p = part.learn(seen), seen.out.logits[0].sigmoid()
+    torch.testing.assert_close(learnt["positive"], (1 - p) * torch.tensor([0.0, 1.0, 0.0]))
+    torch.testing.assert_close(learnt["negative"], p * torch.tensor([1.0, 0.0, 1.0]))
+
+
+def test_balancefl_measures_in_full_precision() -> None:
+    seen = view([0, 1, 1, 0, 2, 2, 1])
+    x, y = seen.out.features.numpy(), seen.batch.y.numpy()
+    within = sum(np.cov(x[y == c], rowvar=False, bias=True) * (y == c).sum() for c in range(3)) / 7
+    root = KnowledgeInheritance().covariance(seen)["root"]
+    np.testing.assert_allclose(root @ root.T, within, rtol=1e-10)
+
+
+def test_ldam_by_hand() -> None:
+    seen = view([0, 1, 2])
+    x, w = seen.out.features.numpy(), seen.params["fc.weight"].numpy()
+    z = x @ w.T / np.linalg.norm(x, axis=1)[:, None] / np.linalg.norm(w, axis=1)
+    z -= np.diag(0.5 * np.array([16, 1, 81.0]) ** -0.25)
+    want = np.mean(np.log(np.exp(30 * z).sum(1)) - 30 * z.diagonal())
+    assert float(LDAM().loss(seen)) == pytest.approx(want, rel=1e-6)
+    served = LDAM().serve({"other": torch.ones(1), **seen.params}, {}, TASK)
+    np.testing.assert_allclose(served["fc.weight"], w / np.linalg.norm(w, axis=1)[:, None], rtol=1e-12)
+    assert served["fc.bias"].tolist() == [0, 0, 0] and served["other"].tolist() == [1]
+    assert LDAM().serve({"fc.weight": seen.params["fc.weight"]}, {}, TASK).keys() == {"fc.weight"}
+
+
+def test_class_balanced_loss_by_hand() -> None:
+    seen = view([0, 1, 2])
+    raw = np.array([(1 - 0.9) / (1 - 0.9**n) for n in (16, 1, 81)])
+    rows = -seen.out.logits.log_softmax(1).diagonal().numpy()
+    want = np.mean(3 * raw / raw.sum() * rows)
+    assert float(ClassBalancedLoss(0.9).loss(seen)) == pytest.approx(want, rel=1e-12)
+
+
+def test_a_client_that_never_took_part_has_the_global_model() -> None:
+    part, seen = Moreau(), view([0])
+    theta = {n: p + 1 for n, p in seen.params.items()}
+    for told, want in ((0.0, seen.params), (1.0, theta)):
+        ctx = seen.ctx._replace(memory={part.name: {"theta": theta, "seen": torch.tensor(told)}})
+        own = part.personalize(seen.params, ctx, lambda p: p)
+        assert all(torch.equal(own[n], want[n]) for n in want)
+
+
+def test_scaffold_remembers_a_gradient_only_where_it_needs_one() -> None:
+    params = view([0]).params
+    assert ControlVariate().init_client(params, {}, TASK).keys() == {"c"}
+    assert ControlVariate(1).init_client(params, {}, TASK).keys() == {"c", "gradient"}
+
+
+def test_duals_are_recorded() -> None:
+    record = DualWeights().record({"duals": torch.tensor([0.5, 0.0, 2.0])})
+    assert record == {"dual_min": 0.0, "dual_max": 2.0}
+
+
+def test_the_ratio_loss_may_take_minus_the_gradient_for_the_change() -> None:
+    def forward(params: Any, buffers: Any, x: Tensor, mask: Tensor, **how: Any) -> tuple[Output, Any]:
+        assert how["train"] is False
+        return Output(x @ params["fc.weight"].T + params["fc.bias"], x), buffers
+
+    seen = view([0, 2, 1], forward=forward)
+    seen = seen._replace(batch=seen.batch._replace(mask=torch.tensor([1.0, 1, 0], dtype=torch.float64)))
+    error = seen.out.logits.softmax(1) - torch.eye(3)[seen.batch.y]
+    change = RatioLoss(estimator="gradient").minus_gradient(seen)
+    assert change.keys() == {"fc.weight"}
+    torch.testing.assert_close(change["fc.weight"], -error[:2].T @ seen.batch.x[:2] / 2)
+    assert RatioLoss(estimator="gradient").ask({}, 1, rng.key(0)).what != RatioLoss().ask({}, 1, rng.key(0)).what  # type: ignore[union-attr]
+
+
+def test_the_monitor_is_given_the_update_of_the_round() -> None:
+    draw = np.random.default_rng(0)
+    changes, before, after = (torch.as_tensor(draw.normal(size=s)) for s in ((3, 3, 4), (3, 4), (3, 4)))
+    cohort: Any = SimpleNamespace(
+        task=TASK, ids=torch.tensor([0, 3]), before={"fc.weight": before}, after={"fc.weight": after},
+        reports=SimpleNamespace(samples=torch.tensor([30, 12])),
+    )  # fmt: skip
+    state = {"changes": {"fc.weight": changes}, "rows": torch.tensor(4.0), "weights": torch.ones(3)}
+    got, written = RatioLoss(2.0, 0.5, monitor=True).absorb(state, cohort, rng.key(0))
+    assert written is None and got.keys() == {"weights", "rows", "estimated"}
+    torch.testing.assert_close(got["estimated"], F.ratio_monitor(changes, after - before, 42, 8.0))
+    torch.testing.assert_close(got["weights"], 2 + 0.5 * F.ratio_of_changes(changes))
+    assert RatioLoss().absorb(state, cohort, rng.key(0))[0].keys() == {"weights", "rows"}
