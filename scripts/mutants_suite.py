@@ -36,7 +36,8 @@ __all__ = ["ROOT", "Slot", "Suite", "Watch", "drain", "prepare", "profile", "run
 
 ROOT = Path(__file__).resolve().parent.parent
 ROUNDS = (
-    "methods_more", "against_oracle", "server_against_oracle", "doors", "battery", "engines", "compose", "minifed",
+    "methods_more", "invariants", "against_oracle", "server_against_oracle", "doors", "battery", "engines", "compose",
+    "minifed",
 )  # fmt: skip
 FUNCTIONS = ("functional_golden", "functional_properties", "functional_more", "functional_related")
 ALIKE = ("battery", "engines", "compose")  # one test for all methods: few are run where none is named like the fault

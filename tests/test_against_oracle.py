@@ -24,18 +24,22 @@ from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
 from fedskew.methods.feddyn import feddyn
 from fedskew.methods.fedfocal import Focal
 from fedskew.methods.fedga import CalibratedTargets
+from fedskew.methods.fedgc import PrivateHead
 from fedskew.methods.fedgr import Gravitation, UnbalancedSoftmax
 from fedskew.methods.fedir import ImportanceReweighting
-from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration
+from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration, PooledLogitCalibration
+from fedskew.methods.fednova import GlobalMomentum
 from fedskew.methods.fedntd import NotTrueDistillation
 from fedskew.methods.fedprox import Proximal
 from fedskew.methods.fedrl import RatioLoss
 from fedskew.methods.fedrs import RestrictedSoftmax
 from fedskew.methods.fedvc import fedvc
+from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.perfedavg import MetaStep
 from fedskew.methods.pfedme import Moreau
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.methods.seolkim import DynamicPace
+from fedskew.parts import ProximalVariant
 from fedskew.slots import SGD, FixedPace, Size, Uniform
 from fedskew.slots.samplers import ClassBalanced
 from fedskew.slots.servers import Adagrad, Adam, Momentum, Plain, Yogi
@@ -118,6 +122,9 @@ BALANCER = {"weighting": "balancer"}
 VARIANTS = {
     "astraea passes": case(replace(m.astraea(gamma=2), selector=Mediators(2, mediator_epochs=2)), "astraea"),
     "astraea momentum": case(m.astraea(gamma=3), "astraea", SGD_HEAVY, **HEAVY),
+    "climb from one": case(
+        m.climb(), "climb", {"weighting": DualWeights(9.0, 1.5, 1, initial=1.0)}, eta=9.0, eps=1.5, every=1, start=1.0
+    ),
     "climb primal": case(m.climb(), "climb", {"weighting": DualWeights(9.0, 0.0, 2)}, eta=9.0, eps=0.0, every=2),
     "climb on losses": case(
         m.climb(),
@@ -171,6 +178,15 @@ VARIANTS = {
     "fedbal AB": case(m.fedbal(local=False, beta=0.5), "fedavg", ab_beta=0.5, **BALANCER),
     "fedbal inverse": case(m.fedbal(beta=1.0, inverse=True), "fedbal", ab_beta=1.0, ab_inverse=True),
     "fedbal step": case(balanced(schedule_unit="step"), "fedbal", unit="step", weighting="size"),
+    "fedbal early": case(
+        balanced(9.0, one_based=False, early=1),
+        "fedbal",
+        {"pace": replace(PACE, epochs=3)},
+        strength=9.0,
+        one_based=False,
+        early=1,
+        weighting="size",
+    ),
     "fedbal round": case(balanced(9.0, schedule_unit="round"), "fedbal", unit="round", strength=9.0, weighting="size"),
     "fedbal from zero": case(balanced(6.0, one_based=False), "fedbal", strength=6.0, one_based=False, weighting="size"),
     "fedbal mask": case(balanced(missing="mask"), "fedbal", missing="mask", weighting="size"),
@@ -197,6 +213,9 @@ VARIANTS = {
     "fedgc spread": case(
         m.fedgc(3.0), "fedgc", {"weighting": Uniform(), **SGD_HEAVY}, lam=3.0, weighting="uniform", **HEAVY
     ),
+    "fedgc means": case(
+        m.fedgc(), "fedgc", {"parts": (PrivateHead(2.0, "class_mean"),), **RAGGED}, lam=2.0, anchors="class_mean"
+    ),
     "fedgc free": case(m.fedgc(0.0), "fedgc", lam=0.0),
     "fedgr raw": case(
         m.fedavg(), "fedgr", {"parts": (UnbalancedSoftmax("raw"),), **SGD_HEAVY}, gamma="raw", lam=0.0, **HEAVY
@@ -217,10 +236,45 @@ VARIANTS = {
     "fednova LB": case(
         nova(Uniform(), parts=(LocalBalancer(5.0),)), "fednova", loss="lb", strength=5.0, weighting="uniform"
     ),
+    "fednova global momentum": case(
+        m.fednova(gmf=0.7),
+        "fednova",
+        {"pace": replace(PACE, decay=0.5), **servers(GlobalMomentum(0.8, 0.7))},
+        gmf=0.7,
+        server_lr=0.8,
+    ),
+    "fednova control": case(
+        nova(parts=(ControlVariate(),)),
+        "scaffold",
+        server="nova",
+        weighting="size",
+    ),
     "fednova proximal": case(nova(parts=(Proximal(0.5),)), "fednova", RAGGED, mu=0.5),
+    "fedprox norm": case(alone(ProximalVariant(0.3)), "fedprox variant", SGD_HEAVY, pull=0.3, **HEAVY),
+    "fedprox smooth": case(
+        alone(ProximalVariant(400.0, "smooth_l1")),
+        "fedprox variant",
+        {"local": SGD(clip=0.6)} | DECAYING,
+        clip=0.6,
+        pull=400.0,
+        form="smooth_l1",
+    ),
     "fedprox heavy": case(m.fedprox(0.5), "fedprox", SGD_HEAVY, mu=0.5, **HEAVY),
+    "fedrl of rows": case(
+        m.fedavg(),
+        "fedrl",
+        {"parts": (RatioLoss(0.7, 0.4, ratio="row", divide="weights"),)},
+        4,
+        alpha=0.7,
+        beta=0.4,
+        ratio="row",
+        divide="weights",
+    ),
     "fedrl heavy": case(
         m.fedavg(), "fedrl", {"parts": (RatioLoss(0.7, 0.4),), **SGD_HEAVY}, 4, alpha=0.7, beta=0.4, **HEAVY
+    ),
+    "moon newcomer": case(
+        m.moon(), "moon", {"parts": (ModelContrastive(2.0, newcomer="initial"),)}, mu_con=2.0, newcomer="initial"
     ),
     "moon cold": case(m.moon(5.0, 0.2), "moon", SGD_HEAVY, mu_con=5.0, temperature=0.2, **HEAVY),
     "perfedavg far": case(
@@ -248,6 +302,10 @@ VARIANTS = {
     "scaffold heavy": case(m.scaffold(), "scaffold", SGD_HEAVY | DECAYING, **HEAVY),
     "scaffold I": case(m.scaffold(), "scaffold", {"parts": (ControlVariate(1),), **SGD_HEAVY}, option=1, **HEAVY),
     "scaffold AB": case(m.scaffold(), "scaffold", averaged(beta=0.5) | RAGGED, ab_beta=0.5, **BALANCER),
+    "scaffold steps": case(
+        m.scaffold(), "scaffold", {"parts": (ControlVariate(division="steps"),), **SGD_HEAVY}, division="steps", **HEAVY
+    ),
+    "scaffold cohort": case(m.scaffold(), "scaffold", {"parts": (ControlVariate(spread="cohort"),)}, spread="cohort"),
     "scaffold size": case(
         m.scaffold(), "scaffold", {"weighting": Size(), "server": Plain(0.7)}, weighting="size", server_lr=0.7
     ),
@@ -281,9 +339,16 @@ RELATED = {
     "feddyn": case(feddyn(0.3), "feddyn", RAGGED, alpha=0.3),
     "fedfocal": case(alone(Focal(1.5, 0.25)), "fedfocal", gamma=1.5, alpha=0.25),
     "fedir": case(alone(ImportanceReweighting()), "fedir"),
+    "fedlc tiny": case(alone(LogitCalibration(0.02, missing="tiny")), "fedlc", tau=0.02, floor=1e-8),
+    "fedlc pooled": case(alone(PooledLogitCalibration(2.0)), "fedlc", tau=2.0, pooled=True),
     "fedlc": case(alone(LogitCalibration(0.8)), "fedlc", tau=0.8),
+    "fedntd unscaled": case(
+        alone(NotTrueDistillation(0.7, 2.0, scaled=False)), "fedntd", beta=0.7, tau=2.0, scaled=False
+    ),
     "fedntd": case(alone(NotTrueDistillation(0.7, 2.0)), "fedntd", beta=0.7, tau=2.0),
     "fedrs": case(alone(RestrictedSoftmax(0.3)), "fedrs", alpha=0.3),
+    "fedrs few": case(alone(RestrictedSoftmax(0.3, few=2)), "fedrs", alpha=0.3, few=2),
+    "fedrs few code": case(alone(RestrictedSoftmax(0.3, "code", 2)), "fedrs", alpha=0.3, scaling="code", few=2),
     "fedrs code": case(alone(RestrictedSoftmax(0.3, "code")), "fedrs", alpha=0.3, scaling="code"),
     "fedvc": case(fedvc(7), "fedvc"),
     "logit adjustment": case(alone(LogitAdjustment(0.6)), "logit_adjust", tau=0.6),
@@ -293,6 +358,7 @@ ALL = VARIANTS | RELATED
 
 SERVER_STATE = {  # component -> {its field: the oracle's}
     "control_variate": {"c": "c"},
+    "global_momentum": {"buffer": "buffer"},
     "momentum": {"first": "m"},
     **{name: {"first": "m", "second": "v"} for name in ("adagrad", "adam", "yogi")},
     "dual": {"duals": "lambda"},
@@ -330,6 +396,8 @@ def agree_on_state(replay: Replay, state: Tree) -> None:
     parts = replay.rounds[-1].parts
     for component in parts.keys() & SERVER_STATE.keys():
         for ours, theirs in SERVER_STATE[component].items():
+            if ours not in parts[component] and theirs not in state:
+                continue  # neither needs it: FedNova without a global momentum factor
             agree(parts[component][ours], state[theirs], f"server {component} {ours}")
     for component in parts.keys() & CLIENT_STATE.keys():
         for k in sorted({k for r in replay.rounds for k in r.assignment.ids.tolist()}):

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import itertools
 import json
+import math
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,14 +25,17 @@ from fedskew.engines import batched
 from fedskew.errors import ConfigError
 from fedskew.method import Component, Method
 from fedskew.methods import METHODS
+from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.climb import DualWeights
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
 from fedskew.methods.fedga import CalibratedTargets
 from fedskew.methods.fedgr import Gravitation
 from fedskew.methods.fedgrab import GradientBalancer
 from fedskew.methods.fedla import LabelAware
+from fedskew.methods.fedlc import LogitAdjustment, PooledLogitCalibration
 from fedskew.methods.pfedme import Moreau
 from fedskew.methods.seolkim import DynamicPace
+from fedskew.parts import ProximalVariant
 from fedskew.records import load_tree
 from fedskew.slots import SGD, FixedPace, Plain, Uniform
 from fedskew.slots.selectors import draw_clients
@@ -100,9 +104,9 @@ def test_padding_is_invisible(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         return go(fed, method, model=tiny.norm_net(), engine="batched")
 
     before = run()
-    padded = batched._padded_rows
+    padded, more = batched._padded, ((0, 0), (0, 2), (0, 0), (0, 3))
     # two more steps, three more rows in every mini-batch, and other clients to be stacked with
-    monkeypatch.setattr(batched, "_padded_rows", lambda p: nn.functional.pad(padded(p), (0, 3, 0, 0, 0, 2), value=-1))
+    monkeypatch.setattr(batched, "_padded", lambda p: np.pad(padded(p), more, constant_values=-1))
     monkeypatch.setattr(batched.Batched, "chunk", 2)
     close(before, run(), 1e-12)
 
@@ -218,6 +222,9 @@ NEEDS: dict[tuple[str, str], dict[str, Any]] = {
     ("DualWeights", "primal_rounds"): {"eps": 0.0},
     ("AggregationBalancer", "beta"): {"beta": 0.0},
     ("DecayingOversampling", "increment"): {"threshold": 0.0},
+    ("DualWeights", "initial"): {"eps": 1.0, "dual_lr": 10.0, "primal_rounds": 1},
+    ("LogitCalibration", "missing"): {"tau": 0.02},  # the margin of 100 tau would hide the class as well
+    ("NotTrueDistillation", "scaled"): {"tau": 2.0},
 }
 
 
@@ -228,9 +235,19 @@ def fields_of(method: Method) -> Iterator[tuple[str, str]]:
 
 
 # the same, where another slot has to be changed
-ALONG: dict[tuple[str, str], dict[str, Component]] = {("FedNova", "tau_eff"): {"local": SGD(momentum=0.9)}}
+ALONG: dict[tuple[str, str], dict[str, Component]] = {
+    ("FedNova", "tau_eff"): {"local": SGD(momentum=0.9)},
+    ("ControlVariate", "division"): {"local": SGD(momentum=0.9)},
+    ("LocalBalancer", "early"): {"pace": FixedPace(epochs=3, batch_size=16)},
+}
 
+# ingredients that belong to no method of the table: each makes one
+LOOSE: dict[str, Method] = {
+    part.name: Method(part.name, (part,), pace=FixedPace(batch_size=16))
+    for part in (ClassBalancedLoss(), LDAM(), LogitAdjustment(), PooledLogitCalibration(), ProximalVariant())
+}
 EVERY_FIELD = [(name, c, f) for name in NAMES for c, f in fields_of(METHODS[name]())]
+EVERY_FIELD += [(name, c, f) for name, m in LOOSE.items() for c, f in fields_of(m) if c == name]
 
 
 def footprint(method: Method) -> bytes:
@@ -245,7 +262,7 @@ FOOTPRINTS: dict[Method, bytes] = {}
 
 @pytest.mark.parametrize(("name", "component", "field"), EVERY_FIELD)
 def test_every_field_changes_something(name: str, component: str, field: str) -> None:
-    base = tiny.tiny(name)
+    base = LOOSE[name] if name in LOOSE else tiny.tiny(name)
     base = replace(base, pace=replace(base.pace, epochs=1))
     owner = next(c for c in base.components if c.name == component)
     needs = NEEDS.get((type(owner).__name__, field), {})
@@ -430,10 +447,13 @@ def test_identical_clients_are_fedavg(method: Method) -> None:
     assert all(w == pytest.approx([0.25] * 4, abs=1e-12) for w in (row["weights"] for row in a.rounds))
 
 
-@pytest.mark.parametrize("change", [{"server": Plain(0.0)}, {"local": Moreau(penalty=0.0)}], ids=["beta=0", "lambda=0"])
+STILL = Plain(math.ulp(0.0))  # a rate whose product with any update is lost: the limit beta -> 0
+
+
+@pytest.mark.parametrize("change", [{"server": STILL}, {"local": Moreau(penalty=0.0)}], ids=["beta=0", "lambda=0"])
 def test_pfedme_without_pull_stands_still(change: dict[str, Any]) -> None:
     result = go(blobs(RAGGED), replace(fs.methods.pfedme(), **change))
-    assert same(result.params, go(blobs(RAGGED), fedavg(server=Plain(0.0))).params)
+    assert same(result.params, go(blobs(RAGGED), fedavg(server=STILL)).params)
 
 
 def test_pfedme_with_eta_lambda_1_moves_to_theta() -> None:

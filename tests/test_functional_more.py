@@ -288,3 +288,49 @@ def test_ties_keep_their_order_among_many() -> None:
     shares[0, ::2], shares[many[1:41], many[:40]] = 2, 1
     chosen, _ = fn.seolkim_select(shares, 4, 0.0, torch.cat([many[:1], many[1:41].flip(0)]))
     assert chosen.tolist() == [0, 2, 4, 6]  # holders of classes 1, 3 and 5
+
+
+# Variants that other authors' code runs
+
+
+@pytest.mark.parametrize("form", ["norm", "smooth_l1"])
+def test_the_pulls_of_others_are_the_gradients_of_their_terms(form: Any) -> None:
+    draw = np.random.default_rng(3)
+    w, x = ({n: f64(4 * draw.normal(size=s)) for n, s in {"a": (3, 2), "b": (4,)}.items()} for _ in range(2))
+    assert any((w[n] - x[n]).abs().min() < 1 < (w[n] - x[n]).abs().max() for n in w)
+
+    def term(p: dict[str, Tensor]) -> Tensor:
+        if form == "norm":
+            return 0.7 * sum(((p[n] - x[n]) ** 2).sum().sqrt() for n in p)
+        return 0.7 * sum(torch.nn.functional.smooth_l1_loss(p[n], x[n]) for n in p) / len(p)
+
+    pull, slope = fn.proximal_pull(w, x, 0.7, form), torch.func.grad(term)(w)
+    for n in w:
+        torch.testing.assert_close(pull[n], slope[n], rtol=1e-12, atol=1e-14)
+    assert all((v == 0).all() for v in fn.proximal_pull(x, x, 0.7, form).values())
+
+
+@pytest.mark.parametrize("counts", [(8.0, 2.0), (2.0, 8.0), (5.0, 5.0)])
+def test_the_binary_loss_shrinks_the_larger_class_and_keeps_the_other(counts: tuple[float, float]) -> None:
+    draw = np.random.default_rng(1)
+    z, y = f64(draw.normal(size=(7, 2))), torch.tensor([0, 1, 1, 0, 0, 1, 0])
+    slope = torch.func.grad(lambda v: fn.fedga_binary_loss(v, y, f64(counts)).sum())(z)
+    plain = torch.func.grad(lambda v: fn.cross_entropy(v, y).sum())(z)
+    share = torch.where(y == 0, min(1.0, counts[1] / counts[0]), min(1.0, counts[0] / counts[1]))
+    torch.testing.assert_close(slope, share.unsqueeze(1) * plain, rtol=1e-12, atol=1e-14)
+    if counts[0] == counts[1]:
+        torch.testing.assert_close(fn.fedga_binary_loss(z, y, f64(counts)), fn.cross_entropy(z, y))
+
+
+def test_ratios_of_rows_by_hand() -> None:
+    draw = np.random.default_rng(2)
+    delta = draw.normal(size=(3, 3, 4))
+    others = [np.delete(delta, p, 0).mean(0)[p] for p in range(3)]
+    want = [abs((delta[p][p] / others[p]).mean()) for p in range(3)]
+    torch.testing.assert_close(fn.ratio_of_rows(f64(delta)), f64(want))
+    assert fn.ratio_of_rows(f64(delta), cap=min(want)).tolist() == pytest.approx([min(want)] * 3)
+    delta[1:, 0, :2] = 0  # two weights of row 0 that the others do not change, then all
+    want = [abs((delta[0][0, 2:] / np.delete(delta, 0, 0).mean(0)[0, 2:]).mean())]
+    assert fn.ratio_of_rows(f64(delta))[0] == pytest.approx(want[0])
+    delta[1:, 0] = 0
+    assert fn.ratio_of_rows(f64(delta))[0] == 10 and fn.ratio_of_rows(f64(delta), nan_value=3.0)[0] == 3

@@ -6,6 +6,7 @@ import importlib
 import math
 import pkgutil
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,11 @@ def fedlc_row(case: Case, z: Array, b: int, exclude: bool = False) -> float:
     return math.log(sum(math.exp(v) for i, v in a.items() if not (exclude and i == y))) - a[y]
 
 
+def fedlc_tiny_row(case: Case, z: Array, b: int) -> float:
+    a = z - 0.02 * np.where(case.counts > 0, np.maximum(case.counts, 1) ** -0.25, 100.0)
+    return float(np.log(np.exp(a).sum()) - a[case.y[b]])
+
+
 def prior_row(case: Case, z: Array, b: int) -> float:
     a = np.exp(z) * (case.counts / case.counts.sum()) ** 0.8  # a class of prior 0 vanishes
     return float(-math.log(a[case.y[b]] / a.sum()))
@@ -109,14 +115,15 @@ def focal_row(case: Case, z: Array, b: int) -> float:
     return float(-(case.counts[case.y[b]] / 100) * (1 - p) ** 1.5 * math.log(p))
 
 
-def ntd_row(case: Case, z: Array, b: int) -> float:
+def ntd_row(case: Case, z: Array, b: int, factor: float = 2.5**2) -> float:
     others = np.arange(6) != case.y[b]
     p, q = softmax(case.teacher[b][others] / 2.5), softmax(z[others] / 2.5)
-    return float(2.5**2 * (p * np.log(p / q)).sum())
+    return float(factor * (p * np.log(p / q)).sum())
 
 
-def rs_row(case: Case, z: Array, b: int, code: bool = False) -> float:
-    s = 0.7 * case.counts / case.counts.max() + 0.3 if code else np.where(case.counts > 0, 1, 0.3)
+def rs_row(case: Case, z: Array, b: int, code: bool = False, few: float = 0) -> float:
+    n = np.where(case.counts > few, case.counts, 0)
+    s = 0.7 * n / n.max() + 0.3 if code else np.where(n > 0, 1, 0.3)
     return float(-math.log(softmax(s * z)[case.y[b]]))
 
 
@@ -158,9 +165,24 @@ ORACLES: dict[str, tuple[Loss, Callable[[Case, Array, int], float]]] = {
         lambda c, z: fn.fedlc_loss(z, c.labels, t(c.counts), 1.7, "exclude_true"),
         lambda c, z, b: fedlc_row(c, z, b, True),
     ),
+    "fedlc_tiny": (lambda c, z: fn.fedlc_loss(z, c.labels, t(c.counts), 0.02, missing="tiny"), fedlc_tiny_row),
     "logit_adjusted": (lambda c, z: fn.logit_adjusted_loss(z, c.labels, t(c.counts), 0.8), prior_row),
     "focal": (lambda c, z: fn.focal_loss(z, c.labels, 1.5, t(c.counts / 100)), focal_row),
     "fedntd": (lambda c, z: fn.fedntd_loss(z, t(c.teacher), c.labels, 2.5), ntd_row),
+    "fedntd_unscaled": (
+        lambda c, z: fn.fedntd_loss(z, t(c.teacher), c.labels, 2.5, scaled=False),
+        lambda c, z, b: ntd_row(c, z, b, 1.0),
+    ),
+    "fedrs_few": (  # the smallest number of rows, exactly, is few
+        lambda c, z: fn.cross_entropy(z * fn.fedrs_scale(t(c.counts), 0.3, few=int(np.sort(c.counts)[1])), c.labels),
+        lambda c, z, b: rs_row(c, z, b, few=np.sort(c.counts)[1]),
+    ),
+    "fedrs_few_code": (
+        lambda c, z: fn.cross_entropy(
+            z * fn.fedrs_scale(t(c.counts), 0.3, "code", int(np.sort(c.counts)[2])), c.labels
+        ),
+        lambda c, z, b: rs_row(c, z, b, True, np.sort(c.counts)[2]),
+    ),
     "fedrs": (lambda c, z: fn.cross_entropy(z * fn.fedrs_scale(t(c.counts), 0.3), c.labels), rs_row),
     "fedrs_code": (
         lambda c, z: fn.cross_entropy(z * fn.fedrs_scale(t(c.counts), 0.3, "code"), c.labels),
@@ -877,6 +899,11 @@ def _regulariser(u: Array, anchors: Array, owned: Array, kind: str) -> float:
         for i in range(classes):
             if not owned[k, i]:
                 continue
+            if kind == "means":
+                mean = anchors[owned[:, i], i].mean(0)
+                lacking = [math.exp(u[z, j] @ mean) for z, j in np.argwhere(owned) if not owned[z, i]]
+                total += math.log(math.exp(mean @ mean) + sum(lacking)) - mean @ mean
+                continue
             others = [(z, j) for z in range(clients) for j in range(classes) if z != k and owned[z, j]]
             e = {(z, j): math.exp(u[z, j] @ anchors[k, i]) for z, j in others}
             live = u[k, i] if kind == "fedgc" else anchors[k, i]
@@ -888,7 +915,7 @@ def _regulariser(u: Array, anchors: Array, owned: Array, kind: str) -> float:
     return total
 
 
-@pytest.mark.parametrize("kind", ["fedgr", "fedgc"])
+@pytest.mark.parametrize("kind", ["fedgr", "fedgc", "means"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_gravitation_and_spread_against_finite_differences(seed: int, kind: str) -> None:
     g = np.random.default_rng(seed)
@@ -898,6 +925,11 @@ def test_gravitation_and_spread_against_finite_differences(seed: int, kind: str)
     value, derivative, step = {
         "fedgr": (fn.gravitation, fn.gravitation_gradient, fn.gravitation_step),
         "fedgc": (fn.fedgc_spread, fn.fedgc_gradient, fn.fedgc_step),
+        "means": (
+            partial(fn.fedgc_spread, anchors="class_mean"),
+            partial(fn.fedgc_gradient, anchors="class_mean"),
+            partial(fn.fedgc_step, anchors="class_mean"),
+        ),
     }[kind]
     mask = torch.as_tensor(owned)
     same(value(t(rows), mask), _regulariser(rows, rows, owned, kind))
@@ -1054,6 +1086,10 @@ BAD_OPTIONS: dict[str, Callable[[Tensor, Tensor, Tensor], object]] = {
     "form 'exct'; did you mean 'exact'": lambda z, y, n: fn.fedga_loss(z, y, form="exct"),  # type: ignore[arg-type]
     "gamma 'max'; did you mean 'max1'": lambda z, y, n: fn.fedgr_gamma(n, "max"),  # type: ignore[arg-type]
     "missing 'zzz'; known: code, mask": lambda z, y, n: fn.unbalanced_softmax_loss(z, y, n, missing="zzz"),  # type: ignore[arg-type]
+    "missing 'msk'; did you mean 'mask'": lambda z, y, n: fn.fedlc_loss(z, y, n, missing="msk"),  # type: ignore[arg-type]
+    "form 'nrm'; did you mean 'norm'": lambda z, y, n: fn.proximal_pull({"a": z}, {"a": z}, 1.0, "nrm"),  # type: ignore[arg-type]
+    "anchors 'mean'": lambda z, y, n: fn.fedgc_spread(z[None], z[None] > 0, "mean"),  # type: ignore[arg-type]
+    "anchors 'owners'": lambda z, y, n: fn.fedgc_gradient(z[None], z[None] > 0, "owners"),  # type: ignore[arg-type]
     "denominator 'ful'": lambda z, y, n: fn.fedlc_loss(z, y, n, denominator="ful"),  # type: ignore[arg-type]
     "scaling 'papr'": lambda z, y, n: fn.fedrs_scale(n, scaling="papr"),  # type: ignore[arg-type]
     "similarity 'cos'": lambda z, y, n: fn.classifier_similarity(z[0], z, "cos"),  # type: ignore[arg-type]

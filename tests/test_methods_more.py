@@ -12,10 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
+import tiny
 from fedskew import functional as F
+from fedskew import methods as m
 from fedskew import rng
 from fedskew.errors import ConfigError
-from fedskew.method import Component
+from fedskew.method import Component, Method
 from fedskew.methods import METHODS
 from fedskew.methods.astraea import Augmentation, Mediators
 from fedskew.methods.balancefl import KnowledgeInheritance
@@ -25,10 +27,12 @@ from fedskew.methods.creff import FederatedFeatures
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
 from fedskew.methods.feddyn import Dynamic
 from fedskew.methods.fedfocal import Focal
+from fedskew.methods.fedga import CalibratedTargets
 from fedskew.methods.fedgc import PrivateHead
 from fedskew.methods.fedgr import Gravitation
 from fedskew.methods.fedgrab import GradientBalancer
-from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration
+from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration, PooledLogitCalibration
+from fedskew.methods.fednova import GlobalMomentum
 from fedskew.methods.fedntd import NotTrueDistillation
 from fedskew.methods.fedrl import RatioLoss
 from fedskew.methods.fedrs import RestrictedSoftmax
@@ -39,11 +43,13 @@ from fedskew.methods.pfedme import Moreau
 from fedskew.methods.powerofchoice import PowerOfChoice
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.methods.seolkim import DynamicPace, KLDSelection
-from fedskew.slots import SGD, FixedPace, Shuffle
+from fedskew.parts import ProximalVariant
+from fedskew.slots import SGD, FixedPace, Shuffle, Uniform, UniformSelection
+from fedskew.slots.paces import StagedPace
 from fedskew.slots.samplers import ClassBalanced, batched, realise
 from fedskew.slots.selectors import draw_clients
 from fedskew.slots.servers import Adam, Momentum
-from fedskew.types import Batch, Context, Output, Task, View
+from fedskew.types import Answers, Batch, Context, Output, Task, View
 
 TINY, BELOW_ONE, ABOVE_ONE = math.ulp(0.0), math.nextafter(1, 0), math.nextafter(1, 2)
 
@@ -58,6 +64,17 @@ LIMITS: list[tuple[type[Component], str, tuple[float, ...], tuple[float, ...]]] 
     (FederatedFeatures, "features_per_class", (1,), (0,)),
     (FederatedFeatures, "draws", (1,), (0,)),
     (LocalBalancer, "strength", (0.0,), (-TINY,)),
+    (LocalBalancer, "early", (0,), (-1,)),
+    (DualWeights, "initial", (0.0,), (-TINY,)),
+    (GlobalMomentum, "gmf", (0.0, BELOW_ONE), (-TINY, 1.0)),
+    (PooledLogitCalibration, "tau", (0.0,), (-TINY,)),
+    (ProximalVariant, "mu", (0.0,), (-TINY,)),
+    (RestrictedSoftmax, "few", (0,), (-1,)),
+    (StagedPace, "warmup", (0, 160), (-1,)),
+    (StagedPace, "first", (5, 180), (4,)),
+    (StagedPace, "second", (160,), (159,)),
+    (StagedPace, "middle", (TINY,), (0.0, -1.0)),
+    (StagedPace, "end", (TINY,), (0.0, -1.0)),
     (AggregationBalancer, "beta", (0.0, math.inf), (-TINY,)),
     (AggregationBalancer, "temperature", (TINY,), (0.0, -1.0)),
     (Dynamic, "alpha", (TINY,), (0.0, -1.0)),
@@ -110,7 +127,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "dual": {
         "dual_lr": 1.0, "eps": 1.0, "primal_rounds": 5, "lambda_max": 100.0, "clamp_weights": False, "apply": "delta",
-        "report": "all",
+        "report": "all", "initial": 0.0,
     },
     "federated_features": {
         "features_per_class": 100, "match_steps": 100, "match_lr": 0.1, "head_epochs": 300, "head_lr": 0.01,
@@ -118,7 +135,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "adagrad": {"lr": 0.1, "beta1": 0.9, "tau": 1e-3, "initial": -1.0, "bias_correction": False},
     "momentum": {"lr": 1.0, "beta": 0.9},
-    "local_balancer": {"strength": 60.0, "schedule_unit": "epoch", "one_based": True, "missing": "clamp1"},
+    "local_balancer": {"strength": 60.0, "schedule_unit": "epoch", "one_based": True, "missing": "clamp1", "early": 0},
     "aggregation_balancer": {
         "beta": 3.0, "temperature": 1.0, "inverse": False, "include_bias": True, "scope": "head",
         "similarity": "cosine",
@@ -126,20 +143,25 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "dynamic_regulariser": {"alpha": 0.01},
     "dynamic_correction": {"lr": 1.0, "alpha": 0.01},
     "calibrated_targets": {"form": "softce", "count_scope": "batch"},
-    "private_head": {"strength": 0.5},
+    "private_head": {"strength": 0.5, "anchors": "own"},
     "unbalanced_softmax": {"gamma": "max1", "missing": "mask"},
     "gravitation": {"strength": 0.5, "row_average": "all"},
     "gradient_balancer": {"kp": 10.0, "ki": 0.01, "kd": 0.1},
-    "logit_calibration": {"tau": 1.0, "denominator": "full"},
-    "not_true_distillation": {"beta": 1.0, "tau": 1.0},
+    "global_momentum": {"lr": 1.0, "gmf": 0.0},
+    "logit_calibration": {"tau": 1.0, "denominator": "full", "missing": "mask"},
+    "not_true_distillation": {"beta": 1.0, "tau": 1.0, "scaled": True},
+    "ratio_loss": {
+        "alpha": 1.0, "beta": 0.1, "threshold": 0.8, "by": "signed", "estimator": "training", "broken_broadcast": False,
+        "monitor": False, "ratio": "masked", "divide": "rows",
+    },
     "proximal": {"mu": 0.01},
-    "restricted_softmax": {"alpha": 0.5, "scaling": "paper"},
+    "restricted_softmax": {"alpha": 0.5, "scaling": "paper", "few": 0},
     "virtual_client": {"size": 256},
-    "model_contrastive": {"mu": 1.0, "temperature": 0.5, "projection": 0},
+    "model_contrastive": {"mu": 1.0, "temperature": 0.5, "projection": 0, "newcomer": "omit"},
     "meta": {"alpha": 0.01, "delta": 1e-3, "hessian": "free"},
     "moreau": {"inner_steps": 5, "penalty": 15.0, "personal_lr": 0.09, "personal_decay": 0.0, "reset": False},
     "power_of_choice": {"candidates": 20},
-    "control_variate": {"option": 2},
+    "control_variate": {"option": 2, "division": "reach", "spread": "clients"},
     "decaying_oversampling": {"delta": 0.01, "increment": 0.1, "threshold": 0.1},
     "kld": {"threshold": 0.1, "candidate_fraction": 1.0},
     "dynamic": {"epochs": 5, "lr": 0.1, "decay": 1.0, "beta": 25, "literal": False, "b0": 1.0},
@@ -148,7 +170,18 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "plain": {"lr": 1.0},
 }  # fmt: skip
 OF_METHODS = {("pfedme", "fixed"): {"lr": 0.005}}  # where a method sets another default
-LOOSE = [(LDAM, {"margin": 0.5, "scale": 30.0}), (ClassBalancedLoss, {"beta": 0.9999}), (LogitAdjustment, {"tau": 1.0})]
+LOOSE: list[tuple[type[Component], dict[str, Any]]] = [
+    (LDAM, {"margin": 0.5, "scale": 30.0}),
+    (ClassBalancedLoss, {"beta": 0.9999}),
+    (LogitAdjustment, {"tau": 1.0}),
+    (PooledLogitCalibration, {"tau": 1.0}),
+    (ProximalVariant, {"mu": 0.01, "form": "norm"}),
+    (
+        StagedPace,
+        {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64}
+        | {"warmup": 5, "first": 160, "second": 180, "middle": 0.01, "end": 1e-4},
+    ),
+]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -167,7 +200,113 @@ def test_defaults_of_components_without_a_method() -> None:
         assert {f.name: getattr(component, f.name) for f in fields(component)} == want
 
 
+# The cards' compositions: what a method has beyond plain FedAvg
+
+COMPOSITIONS: dict[str, set[str]] = {
+    "astraea": {"augmentation", "mediators"},
+    "balancefl": {"knowledge_inheritance", "class_balanced"},
+    "climb": {"dual"},
+    "creff": {"federated_features"},
+    "fedadagrad": {"adagrad"},
+    "fedadam": {"adam"},
+    "fedavg": set(),
+    "fedavgm": {"momentum"},
+    "fedbal": {"local_balancer", "aggregation_balancer"},
+    "feddyn": {"dynamic_regulariser", "dynamic_correction", "uniform"},
+    "fedfocal": {"focal"},
+    "fedga": {"calibrated_targets", "uniform"},
+    "fedgc": {"private_head"},
+    "fedgr": {"unbalanced_softmax", "gravitation"},
+    "fedgrab": {"gradient_balancer"},
+    "fedir": {"importance_reweighting"},
+    "fedla": {"label_aware"},
+    "fedlc": {"logit_calibration"},
+    "fednova": {"fednova", "global_momentum"},
+    "fedntd": {"not_true_distillation"},
+    "fedprox": {"proximal"},
+    "fedrl": {"ratio_loss"},
+    "fedrs": {"restricted_softmax"},
+    "fedvc": {"virtual_client", "by_size", "uniform"},
+    "fedyogi": {"yogi"},
+    "moon": {"model_contrastive"},
+    "perfedavg": {"meta", "uniform"},
+    "pfedme": {"moreau"},
+    "powerofchoice": {"power_of_choice"},
+    "scaffold": {"control_variate", "uniform"},
+    "seolkim": {"decaying_oversampling", "kld", "dynamic"},
+}
+PLAIN = {"cross_entropy", "shuffle", "random", "fixed", "size", "plain", "sgd"}
+LEARNING_RATES = {"fedadagrad": 0.1, "fedadam": 0.01, "fedyogi": 0.01, "fedavgm": 1.0}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_compositions(name: str) -> None:
+    method = METHODS[name]()
+    assert {c.name for c in method.components} - PLAIN == COMPOSITIONS[name]
+    assert method.reference
+    assert method.server.lr == LEARNING_RATES.get(name, 1.0)
+    wanted = {"ratio_loss": 8}
+    assert {c.name: c.auxiliary for c in method.components if c.auxiliary} == {
+        c.name: wanted[c.name] for c in method.components if c.name in wanted
+    }
+
+
+def test_arguments_of_methods_reach_their_components() -> None:
+    def value(method: Method, component: str, field: str) -> Any:
+        return getattr(next(c for c in method.components if c.name == component), field)
+
+    cases = [
+        (m.astraea(0.25, 3), "augmentation", "alpha", 0.25),
+        (m.astraea(0.25, 3), "mediators", "gamma", 3),
+        (m.climb(2.0, 0.5), "dual", "dual_lr", 2.0),
+        (m.climb(2.0, 0.5), "dual", "eps", 0.5),
+        (m.fedbal(strength=7.0), "local_balancer", "strength", 7.0),
+        (m.fedbal(beta=2.0), "aggregation_balancer", "beta", 2.0),
+        (m.fedbal(inverse=True), "aggregation_balancer", "inverse", True),
+        (m.feddyn(0.5), "dynamic_regulariser", "alpha", 0.5),
+        (m.feddyn(0.5), "dynamic_correction", "alpha", 0.5),
+        (m.fedfocal(1.5), "focal", "gamma", 1.5),
+        (m.fedga("exact"), "calibrated_targets", "form", "exact"),
+        (m.fedgc(0.25), "private_head", "strength", 0.25),
+        (m.fedgr(strength=0.25), "gravitation", "strength", 0.25),
+        (m.fedlc(0.5), "logit_calibration", "tau", 0.5),
+        (m.fednova(Uniform(), 0.5), "fednova", "base", Uniform()),
+        (m.fednova(Uniform(), 0.5), "global_momentum", "gmf", 0.5),
+        (m.fednova(Uniform(), 0.5), "global_momentum", "lr", 1.0),
+        (m.fedntd(0.5, 3.0), "not_true_distillation", "beta", 0.5),
+        (m.fedntd(0.5, 3.0), "not_true_distillation", "tau", 3.0),
+        (m.fedadagrad(0.5), "adagrad", "lr", 0.5),
+        (m.fedadam(0.5), "adam", "lr", 0.5),
+        (m.fedyogi(0.5), "yogi", "lr", 0.5),
+        (m.fedavgm(0.5, 0.25), "momentum", "beta", 0.5),
+        (m.fedavgm(0.5, 0.25), "momentum", "lr", 0.25),
+        (m.fedprox(0.5), "proximal", "mu", 0.5),
+        (m.fedrl(2.0, 0.5), "ratio_loss", "alpha", 2.0),
+        (m.fedrl(2.0, 0.5), "ratio_loss", "beta", 0.5),
+        (m.fedrs(0.25), "restricted_softmax", "alpha", 0.25),
+        (m.fedvc(9), "virtual_client", "size", 9),
+        (m.moon(2.0, 0.25), "model_contrastive", "mu", 2.0),
+        (m.moon(2.0, 0.25), "model_contrastive", "temperature", 0.25),
+        (m.perfedavg(0.5), "meta", "alpha", 0.5),
+        (m.pfedme(0.5, 0.25), "plain", "lr", 0.5),
+        (m.pfedme(0.5, 0.25), "fixed", "lr", 0.25),
+        (m.powerofchoice(7), "power_of_choice", "candidates", 7),
+    ]
+    for method, component, field, want in cases:
+        assert value(method, component, field) == want, (component, field)
+    assert [len(m.fedgr(a, b).parts) for a, b in ((True, True), (True, False), (False, True))] == [2, 1, 2]
+    assert {c.name for c in m.fedbal(False, False).components} == PLAIN
+    assert {c.name for c in m.seolkim(False, False, False).components} == PLAIN
+
+
 # Paces
+
+
+def test_the_staged_rate_warms_up_and_drops_twice() -> None:
+    pace = StagedPace(lr=0.4, decay=0.5, warmup=2, first=4, second=6, middle=0.1, end=0.02)
+    seen = [float(pace.of(torch.tensor([3, 9]), r, 9).lr[1]) / 0.5 ** (r - 1) for r in range(1, 9)]
+    assert seen == pytest.approx([0.2, 0.4, 0.4, 0.4, 0.04, 0.04, 0.008, 0.008])
+    assert StagedPace(warmup=0, first=0, second=0, end=0.5).of(torch.tensor([1]), 1, 9).lr.tolist() == [0.05]
 
 
 @pytest.mark.parametrize("pace", [FixedPace(3, 0.4, 0.5, batch_size=7), DynamicPace(3, 0.4, 0.5, beta=4, b0=2.0)])
@@ -378,3 +517,170 @@ def test_the_monitor_is_given_the_update_of_the_round() -> None:
     torch.testing.assert_close(got["estimated"], F.ratio_monitor(changes, after - before, 42, 8.0))
     torch.testing.assert_close(got["weights"], 2 + 0.5 * F.ratio_of_changes(changes))
     assert RatioLoss().absorb(state, cohort, rng.key(0))[0].keys() == {"weights", "rows"}
+
+
+def test_the_monitor_counts_the_rows_that_the_server_holds_of_a_class() -> None:
+    state = RatioLoss().init_server(view([0]).params, tiny.blobs([[2, 3, 4]], auxiliary=5), TASK)  # type: ignore[arg-type]
+    assert float(state["rows"]) == 5 and state["weights"].tolist() == [1, 1, 1]
+    assert state["weights"].dtype == torch.float64
+
+
+def test_the_round_is_absorbed_with_the_new_parameters() -> None:
+    method, seen = tiny.spied(METHODS["fedavgm"]())
+    result = tiny.go(tiny.blobs([[4, 2, 3], [1, 5, 2]]), method, cohort=2, rounds=1)
+    (cohort,) = seen
+    assert cohort.after is not None and tiny.same(cohort.after, result.params)
+    assert tiny.gap(cohort.after, cohort.before) > 0 and cohort.weights is not None and cohort.trained is not None
+
+
+def test_balancefl_adds_noise_to_rows_of_rare_classes() -> None:
+    """Class 2 has the most rows: never; class c with probability 1 - n_c / 81."""
+    labels = [0] * 600 + [1] * 600 + [2] * 600
+    seen = view(labels)
+    part = KnowledgeInheritance()
+    root = torch.as_tensor(np.random.default_rng(0).normal(size=(4, 4)))
+    noise = part._noise(seen._replace(memory={part.name: {"root": root}}), seen.ctx.counts.to(root))
+    hit = (noise != 0).all(1).reshape(3, 600).double().mean(1)
+    assert hit.tolist() == pytest.approx([1 - 16 / 81, 1 - 1 / 81, 0.0], abs=0.05)
+    weight = seen.params["fc.weight"]
+    drawn = noise[(noise != 0).all(1)]
+    np.testing.assert_allclose(np.cov(drawn.numpy().T), (weight @ root @ root.T @ weight.T).numpy(), rtol=0.35, atol=1)
+    one = part._noise(seen._replace(memory={part.name: {"root": root}}, key=rng.key(1)), seen.ctx.counts.to(root))
+    assert not torch.equal(one, noise)
+
+
+def test_creff_asks_the_cohort_for_augmented_draws() -> None:
+    question = FederatedFeatures(draws=7).ask({}, 3, rng.key(0))
+    assert question is not None and (question.ids, question.draws, question.augment) == ("cohort", 7, True)
+    assert (question.rows, question.keep) == ("own", False)
+
+
+def test_the_controller_starts_at_zero_in_the_parameters_precision() -> None:
+    memory = GradientBalancer().init_client(view([0]).params, {}, TASK)
+    assert memory.keys() == {"positive", "negative", "earlier", "previous", "u"}
+    assert all(t.dtype == torch.float64 and t.tolist() == [0, 0, 0] for t in memory.values())
+
+
+def test_candidates_are_asked_by_size_and_chosen_by_loss() -> None:
+    part, fed = PowerOfChoice(1), tiny.blobs([[1, 0], [0, 0], [3, 3], [2, 1]])
+    state = part.init_server({}, fed, TASK)
+    asked = [part.ask(state, 1, rng.key(seed, "candidates")) for seed in range(1000)]
+    drawn = torch.bincount(
+        torch.cat([q.ids for q in asked if q is not None and not isinstance(q.ids, str)]), minlength=4
+    )
+    assert (drawn / 1000).tolist() == pytest.approx([0.1, 0, 0.6, 0.3], abs=0.05)
+    assert asked[0] is not None and asked[0].what == "loss"
+    close = torch.tensor([1.0, 1.0 + 1e-12], dtype=torch.float64)
+    told = part.receive(state, Answers(torch.tensor([0, 3]), close), rng.key(0))
+    assert PowerOfChoice(2).select(told, 1, rng.key(0)).chains.tolist() == [[3]]
+
+
+@pytest.mark.parametrize(("unit", "last"), [("epoch", 3), ("round", 9)])
+def test_a_schedule_ends_after_it_begins(unit: Any, last: int) -> None:
+    method: Any = SimpleNamespace(pace=FixedPace(epochs=3))
+    LocalBalancer(schedule_unit=unit, early=last - 1).check(method, None, TASK)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=f"early must be less than the number of {unit}s, {last}; got {last}"):
+        LocalBalancer(schedule_unit=unit, early=last).check(method, None, TASK)  # type: ignore[arg-type]
+    LocalBalancer(schedule_unit="step", early=99).check(method, None, TASK)  # type: ignore[arg-type]
+
+
+def test_the_binary_form_is_for_two_classes() -> None:
+    part = CalibratedTargets("binary")
+    part.check(None, None, TASK._replace(classes=2))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="form must be softce or exact for 3 classes; got 'binary'"):
+        part.check(None, None, TASK)  # type: ignore[arg-type]
+
+
+def test_fedga_counts_in_the_batch_or_at_the_client() -> None:
+    seen = view([0, 1, 1, 0, 0])
+    seen = seen._replace(
+        out=Output(seen.out.logits[:, :2], seen.out.features), ctx=seen.ctx._replace(counts=torch.tensor([16, 1])),
+        batch=seen.batch._replace(mask=torch.tensor([1.0, 1, 1, 0, 1], dtype=torch.float64)),
+    )  # fmt: skip
+    for scope, counts in (("batch", [2.0, 2.0]), ("client", [16.0, 1.0])):
+        rows = F.fedga_binary_loss(seen.out.logits, seen.batch.y, torch.tensor(counts, dtype=torch.float64))
+        got = CalibratedTargets("binary", scope).loss(seen)  # type: ignore[arg-type]
+        torch.testing.assert_close(got, rows[[0, 1, 2, 4]].mean())
+
+
+def test_a_client_without_rows_has_no_loss() -> None:
+    """What it would report, 0, is neither its loss nor part of the mean."""
+    part, fed = DualWeights(), tiny.blobs([[2, 1], [0, 0], [3, 3]])
+    state = part.init_server({}, fed, TASK._replace(clients=3))
+    told = part.receive(state, Answers(torch.arange(3), torch.tensor([1.0, 0.0, 4.0])), rng.key(0))
+    assert told["losses"].tolist() == [1.0, 2.5, 4.0] and told["known"].tolist() == [1, 0, 1]
+
+
+def test_one_row_at_the_server_is_enough() -> None:
+    RatioLoss().check(None, SimpleNamespace(auxiliary_rows=[3]), TASK)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="auxiliary must be at least 1 row a class"):
+        RatioLoss().check(None, SimpleNamespace(auxiliary_rows=[]), TASK)  # type: ignore[arg-type]
+
+
+def test_many_equal_remainders_go_to_the_lowest_classes() -> None:
+    offered = VirtualClient(40).offer(torch.ones(1, 300, dtype=torch.int64), {}, 1, rng.key(0))
+    assert offered[0].tolist() == [1] * 40 + [0] * 260
+
+
+def test_the_projection_head_starts_as_torch_would() -> None:
+    """Uniform in +-1/sqrt(F) both layers, different draws, the second as wide as asked."""
+    like = {"fc.weight": torch.zeros(3, 400, dtype=torch.float64)}
+    task = TASK._replace(features=400)
+    assert ModelContrastive().init_params(like, task, rng.key(0)) == {}
+    head = ModelContrastive(projection=50).init_params(like, task, rng.key(0))
+    assert {n: tuple(w.shape) for n, w in head.items()} == {
+        "model_contrastive.0.weight": (400, 400), "model_contrastive.2.weight": (50, 400),
+    }  # fmt: skip
+    for w in head.values():
+        assert w.dtype == torch.float64 and float(w.min()) >= -0.05 and float(w.max()) <= 0.05
+        assert (float(w.min()), float(w.max())) == pytest.approx((-0.05, 0.05), abs=1e-4)
+        assert float(w.mean()) == pytest.approx(0, abs=1e-3) and float(w.std()) == pytest.approx(
+            0.1 / 12**0.5, rel=0.02
+        )
+    assert not torch.equal(head["model_contrastive.0.weight"][:50], head["model_contrastive.2.weight"])
+
+
+def test_a_meta_step_reads_three_batches_or_two() -> None:
+    assert (MetaStep().batches, MetaStep(hessian="none").batches, SGD().batches) == (3, 2, 1)
+
+
+def test_a_client_with_one_row_counts() -> None:
+    fed = tiny.blobs([[1, 0], [0, 0], [3, 3]])
+    assert UniformSelection().init_server({}, fed, TASK)["sizes"].tolist() == [1, 0, 1]
+    assert DualWeights().init_server({}, fed, TASK)["real"].tolist() == [1, 0, 1]
+
+
+def test_candidates_need_not_outnumber_the_clients_that_have_rows() -> None:
+    part = PowerOfChoice(2)
+    state = part.init_server({}, tiny.blobs([[1, 0], [0, 0], [3, 3]]), TASK)
+    told = part.receive(state, Answers(torch.tensor([0, 2]), torch.tensor([1.0, 2.0])), rng.key(0))
+    assert part.select(told, 3, rng.key(0)).chains.tolist() == [[0], [2]]
+
+
+def test_one_row_of_every_class_needs_no_noise() -> None:
+    part, seen = KnowledgeInheritance(), view([0, 1, 2] * 20)
+    memory = {part.name: {"root": torch.eye(4, dtype=torch.float64)}}
+    assert (part._noise(seen._replace(memory=memory), torch.ones(3).double()) == 0).all()
+
+
+def test_balancefl_takes_heads_of_up_to_4096_features() -> None:
+    wide = TASK._replace(features=4097)
+    KnowledgeInheritance().check(None, None, TASK._replace(features=4096))  # type: ignore[arg-type]
+    KnowledgeInheritance(augment_features=False).check(None, None, wide)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="be false for a head with more than 4096 features"):
+        KnowledgeInheritance().check(None, None, wide)  # type: ignore[arg-type]
+
+
+def test_balancefl_classifies_what_it_augmented_and_distils_what_it_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = view([0, 1, 0])
+    seen = seen._replace(ctx=seen.ctx._replace(counts=torch.tensor([2, 1, 0])))
+    noise = torch.tensor([[0.5, -1.0, 2.0]], dtype=torch.float64).expand(3, 3)
+    told = Output(seen.out.logits.flip(1), seen.out.features)
+    monkeypatch.setattr(KnowledgeInheritance, "_noise", lambda *_: noise)
+    monkeypatch.setattr(View, "teacher", lambda _: told)
+    z, positive = seen.out.logits, torch.tensor([True, True, False])
+    classify, distil, entropy = F.balancefl_terms(z, z + noise, told.logits, seen.batch.y, positive, 2.0)
+    want = (classify + distil - 0.002 * entropy).mean()
+    torch.testing.assert_close(KnowledgeInheritance().loss(seen), want, rtol=1e-12, atol=0)
+    plain = F.balancefl_terms(z, z, told.logits, seen.batch.y, positive, 2.0)[0]
+    assert not torch.allclose(plain, classify)

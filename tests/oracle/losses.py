@@ -105,13 +105,15 @@ def unbalanced_softmax(z, y, counts, gamma="max1", missing="mask"):
 # --- cards 12, 16, 19, 20 ---------------------------------------------------------------------------------------------
 
 
-def fedrs_scale(counts, alpha=0.5, scaling="paper"):
+def fedrs_scale(counts, alpha=0.5, scaling="paper", few=0):
     n = np.asarray(counts, float)
+    n = n * (n > few)
     return np.where(n > 0, 1.0, alpha) if scaling == "paper" else (1 - alpha) * n / n.max() + alpha
 
 
-def ntd(z, teacher, y, beta=1.0, tau=1.0):
+def ntd(z, teacher, y, beta=1.0, tau=1.0, scaled=True):
     """beta tau^2 KL(teacher || student) over the C - 1 not-true classes; the gradient there is beta tau (s - t)."""
+    beta = beta if scaled else beta / tau**2
     hide = np.where(onehot(y, z.shape[1]) > 0, -np.inf, 0.0)
     logs, logt = log_softmax(z / tau + hide), log_softmax(teacher / tau + hide)
     s, t = np.exp(logs), np.exp(logt)
@@ -129,9 +131,9 @@ def focal(z, y, gamma=2.0, alpha=1.0):
     return (a * (1 - p) ** gamma * value).mean(), slope[:, None] * du / len(y)
 
 
-def fedlc(z, y, counts, tau=1.0, denominator="full"):
-    """Margins z - tau n^(-1/4); absent classes have an infinite margin (tau > 0)."""
-    n = np.asarray(counts, float)
+def fedlc(z, y, counts, tau=1.0, denominator="full", floor=0.0):
+    """Margins z - tau n^(-1/4); absent classes have an infinite margin (tau > 0), or count as ``floor`` rows."""
+    n = np.maximum(np.asarray(counts, float), floor)
     margin = np.where(n > 0, tau * np.where(n > 0, n, 1.0) ** -0.25, np.inf if tau else 0.0)
     if denominator == "full":
         return affine_ce(z, y, 1.0, -margin)

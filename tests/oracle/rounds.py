@@ -86,7 +86,7 @@ def fedbal_strength(c, o):
         "round": (c.state["round"], c.state["rounds"]),
     }
     k, top = units[o.unit]
-    return o.strength * ((k if o.one_based else k - 1) / top) ** 2
+    return o.strength * ((k if o.one_based else k - 1) / max(top - o.early, 1)) ** 2
 
 
 def client_loss(z, f, xb, y, c, o):
@@ -103,15 +103,17 @@ def client_loss(z, f, xb, y, c, o):
         case "owned":
             return losses.affine_ce(z, y, 1.0, losses.leave_out(c.owned))[1], 0.0
         case "fedrs":
-            return losses.affine_ce(z, y, losses.fedrs_scale(c.used, o.alpha, o.scaling))[1], 0.0
+            return losses.affine_ce(z, y, losses.fedrs_scale(c.used, o.alpha, o.scaling, o.few))[1], 0.0
         case "focal":
             return losses.focal(z, y, o.gamma, o.alpha)[1], 0.0
         case "fedlc":
-            return losses.fedlc(z, y, c.used, o.tau, o.denominator)[1], 0.0
+            counts = c.state["everyone"] if o.pooled else c.used
+            return losses.fedlc(z, y, counts, o.tau, o.denominator, o.floor)[1], 0.0
         case "adjusted":
             return losses.affine_ce(z, y, 1.0, losses.logit_adjust_shift(c.used, o.tau))[1], 0.0
         case "weighted":
-            return losses.affine_ce(z, y, weights=c.state["class_weights"])[1], 0.0
+            w = c.state["class_weights"]
+            return losses.affine_ce(z, y, weights=w)[1] / (w[y].mean() if o.divide == "weights" else 1.0), 0.0
         case "importance":
             ratio = np.divide(c.state["prior"], c.used / c.used.sum(), out=np.zeros(len(c.used)), where=c.used > 0)
             return losses.importance_ce(z, y, ratio)[1], 0.0
@@ -121,7 +123,7 @@ def client_loss(z, f, xb, y, c, o):
             return losses.grab_bce(z, y, c.memory["pid"]["u"])[1], 0.0
         case "fedntd":
             teacher = forward(c.x0, xb)[0]
-            return losses.affine_ce(z, y)[1] + losses.ntd(z, teacher, y, o.beta, o.tau)[1], 0.0
+            return losses.affine_ce(z, y)[1] + losses.ntd(z, teacher, y, o.beta, o.tau, o.scaled)[1], 0.0
         case "balancefl":
             teacher, positive = forward(c.x0, xb)[0], c.used > 0
             if o.scope == "batch":
@@ -129,8 +131,10 @@ def client_loss(z, f, xb, y, c, o):
             return losses.balancefl(z, teacher, y, positive, o.temperature, o.lam, o.entropy, o.reduction)[1], 0.0
         case "moon":
             df = 0.0
-            if "previous" in c.memory:
-                ours, theirs = forward(c.x0, xb)[1], forward(c.memory["previous"], xb)[1]
+            untrained = c.state["untrained"] if o.newcomer == "initial" and c.state["round"] > 1 else None
+            previous = c.memory.get("previous", untrained)
+            if previous is not None:
+                ours, theirs = forward(c.x0, xb)[1], forward(previous, xb)[1]
                 df = o.mu_con * losses.moon(f, ours, theirs, o.temperature)[1]
             return losses.affine_ce(z, y)[1], df
     raise ValueError(o.loss)
@@ -152,6 +156,8 @@ def gradient(problem, c, o):
             c.memory["pid"] = losses.grab_learn(c.memory["pid"], dz, y, o.gains)
         if o.mu:
             g = lin((1, g), (o.mu, w), (-o.mu, c.x0))
+        if getattr(o, "pull", 0):
+            g = lin((1, g), (1, solvers.pull(w, c.x0, o.pull, o.form)))
         if o.control:
             g = lin((1, g), (1, c.state["c"]), (-1, c.memory["c"]))
         if o.server == "dynamic":
@@ -187,7 +193,7 @@ def remember(problem, c, y, o):
     """What the client keeps for its next round, and SCAFFOLD's upload."""
     c.memory["previous"] = y
     if o.control:
-        new = solvers.control(c.memory["c"], c.state["c"], c.x0, y, len(c.batches), c.lr, o.momentum)
+        new = solvers.control(c.memory["c"], c.state["c"], c.x0, y, len(c.batches), c.lr, o.momentum, o.division)
         if getattr(o, "option", 2) == 1:
             new = full_gradient(problem, c.x0, problem.rows[c.id])
         c.memory["delta_c"], c.memory["c"] = lin((1, new), (-1, c.memory["c"])), new
@@ -239,7 +245,8 @@ def private_heads(x, local, p, cohort, o, state):
     names, owned = head(x), np.stack([c.owned > 0 for c in cohort])
     heads = {n: np.stack([y[n] for y in local]) for n in names}
     lrs = np.array([c.lr for c in cohort])[:, None, None]
-    heads[names[0]] = heads[names[0]] - o.lam * lrs * servers.spread(heads[names[0]], owned)[1]
+    push = servers.spread if o.anchors == "own" else servers.spread_of_means
+    heads[names[0]] = heads[names[0]] - o.lam * lrs * push(heads[names[0]], owned)[1]
     for i, c in enumerate(cohort):
         c.memory["head"] = {n: heads[n][i] for n in names}
     mean = lin((1 - o.server_lr, x), (o.server_lr, average(p, local)))
@@ -351,9 +358,11 @@ def train_cohort(problem, x, plan, o, state, memories):
 def initial(problem, o, total):
     """(server state, memories): all start at zero; private heads are born at the first visit."""
     x = problem.params
-    state: dict[str, Any] = {"c": zeros(x), "h": zeros(x), "lambda": np.zeros(len(problem.rows)), "trace": []}
+    duals = np.full(len(problem.rows), getattr(o, "start", 0.0))
+    state: dict[str, Any] = {"c": zeros(x), "h": zeros(x), "lambda": duals, "trace": [], "untrained": x}
     everyone = np.concatenate([np.asarray(rows, int) for rows in problem.rows])
-    prior = np.bincount(problem.y[everyone], minlength=problem.classes) / len(everyone)
+    state["everyone"] = np.bincount(problem.y[everyone], minlength=problem.classes)
+    prior = state["everyone"] / len(everyone)
     state |= {"reports": np.full(len(problem.rows), np.nan)}
     state |= {"class_weights": np.ones(problem.classes), "prior": prior, "rounds": total}
     pid = losses.grab_start(problem.classes)
@@ -377,10 +386,12 @@ def one_round(problem, x, plan, o, state, memories):
     deltas = [lin((1, y), (-1, x)) for y in local]
     new, state = update(x, local, deltas, p, cohort, problem, o, state)
     if o.control:
-        state["c"] = lin((1, state["c"]), *[(1 / len(problem.rows), memories[k]["delta_c"]) for k in plan.ids])
+        among = len(problem.rows) if o.spread == "clients" else len(plan.ids)
+        state["c"] = lin((1, state["c"]), *[(1 / among, memories[k]["delta_c"]) for k in plan.ids])
     if plan.auxiliary is not None and o.loss == "weighted":
         lr = float(np.ravel(plan.lr)[0]) if o.aux_lr is None else o.aux_lr
-        ra = servers.ratios(auxiliary_changes(problem, x, plan.auxiliary, lr, o))
+        estimate = servers.ratios if o.ratio == "masked" else servers.ratios_of_rows
+        ra = estimate(auxiliary_changes(problem, x, plan.auxiliary, lr, o))
         state["class_weights"] = o.alpha + o.beta * ra  # of the round's starting model, for the next round
     if o.server == "dual" and not o.dual_first and r % o.every == 0:
         state = dual_step(problem, state["before"], state, o)

@@ -137,6 +137,23 @@ def spread(u, owned):
     return value, grad
 
 
+def spread_of_means(u, owned):
+    """FedGC as PFLlib runs it: gradient [K, C, d] of sum over owned (k, i) of log(e^{a a} + sum e^{u_j^z a}) - a a.
+
+    a is the mean of the owners' rows of i, a constant; (z, j) runs over the rows of those who lack i.
+    """
+    grad, value = np.zeros_like(u), 0.0
+    for _, i in np.argwhere(owned):
+        a = u[owned[:, i], i].mean(0)
+        rows = [(z, j) for z, j in np.argwhere(owned) if not owned[z, i]]
+        score = [float(a @ a)] + [float(u[z, j] @ a) for z, j in rows]
+        den = logsumexp(score)
+        value += den - score[0]
+        for (z, j), s in zip(rows, score[1:], strict=True):
+            grad[z, j] += a * np.exp(s - den)
+    return value, grad
+
+
 # --- FedRL class weights ----------------------------------------------------------------------------------------------
 
 
@@ -157,6 +174,12 @@ def ratios(delta_w, empty=10.0, cap=5000.0):
         below = abs(np.delete(d, p, axis=0).mean(0)[chosen].sum())
         out.append(min(cap, abs(d[p][chosen].sum()) / below) if below else empty)
     return np.array(out)
+
+
+def ratios_of_rows(delta_w):
+    """CLIMB's copy: |mean over j of dW_p[p, j] / mean_{q != p} dW_q[p, j]|."""
+    d = np.asarray(delta_w, float)
+    return np.array([abs((d[p][p] / np.delete(d, p, axis=0).mean(0)[p]).mean()) for p in range(len(d))])
 
 
 def ratio_monitor(delta_w, update, n):

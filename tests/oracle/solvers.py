@@ -1,5 +1,7 @@
 """Local steps on a dict of parameters, given grad(params, batch) -> gradient. They know nothing of models or losses."""
 
+import numpy as np
+
 from .model import lin, norm
 
 
@@ -54,7 +56,18 @@ def a_norm(steps, momentum=0.0, e=0.0):
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
-def control(c_k, c, x, y, steps, lr, momentum=0.0):
+def pull(w, x, mu, form):
+    """Gradient of mu sum_t |w_t - x_t| ("norm"), or of mu times the mean over tensors of their mean smooth-L1."""
+    out = {}
+    for name in w:
+        d = w[name] - x[name]
+        size = np.sqrt((d * d).sum())
+        slope = (d / size if size else 0 * d) if form == "norm" else np.where(np.abs(d) < 1, d, np.sign(d)) / d.size
+        out[name] = mu * slope / (1 if form == "norm" else len(w))
+    return out
+
+
+def control(c_k, c, x, y, steps, lr, momentum=0.0, division="reach"):
     """SCAFFOLD option II: c_k - c + (x - y) / (a lr), where a = steps without momentum."""
-    a = a_norm(steps, momentum) * lr
+    a = (a_norm(steps, momentum) if division == "reach" else steps) * lr
     return lin((1, c_k), (-1, c), (1 / a, x), (-1 / a, y))

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from fedskew.functional._numeric import choose, nonzero, unit
 
+Anchors = Literal["own", "class_mean"]
+
 __all__ = [
     "creff_match", "fedgc_gradient", "fedgc_spread", "fedgc_step", "gravitation", "gravitation_gradient",
     "gravitation_step", "mean_rows",
@@ -107,41 +109,72 @@ def gravitation_step(rows: Tensor, owned: Tensor, step: Tensor | float) -> Tenso
     return rows - step * gravitation_gradient(rows, owned)
 
 
-def fedgc_spread(rows: Tensor, owned: Tensor) -> Tensor:
+def _mean_anchors(rows: Tensor, owned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(anchors [C, F], scores [1 + K C, C], owners [C]) where every class has one anchor, the mean of its owners' rows.
+
+    The first score is the anchor's own; then those of the rows of participants that lack the anchor's class.
+    """
+    held = owned.to(rows)
+    anchors = torch.einsum("kc,kcf->cf", held, rows.detach()) / nonzero(held.sum(0)).unsqueeze(-1)
+    rivals = owned.unsqueeze(2) & ~owned.unsqueeze(1)  # [K, C, C] (z, j, i)
+    alive = torch.ones_like(owned[0])
+    own = anchors.square().sum(-1)
+    return anchors, torch.cat([own.unsqueeze(0), _masked(rows @ anchors.mT, rivals, alive)]), held.sum(0)
+
+
+def _spread_of_means(rows: Tensor, owned: Tensor) -> Tensor:
+    _, scores, owners = _mean_anchors(rows, owned)
+    return (owners * (scores.logsumexp(0) - scores[0])).sum()
+
+
+def _gradient_of_means(rows: Tensor, owned: Tensor) -> Tensor:
+    anchors, scores, owners = _mean_anchors(rows, owned)
+    return (owners * scores.softmax(0)[1:]).reshape(*owned.shape, -1) @ anchors
+
+
+def fedgc_spread(rows: Tensor, owned: Tensor, anchors: Anchors = "own") -> Tensor:
     """FedGC's spreadout regulariser -sum log( e^{w.w'} / (e^{w.w'} + sum of e^{w_j^z . w'} over rivals) ), ().
 
     w = u_i^k runs over all owned rows, primes are detached, and the own score w.w' keeps its live first factor.
     Rivals are the other participants' rows of other labels: with shared labels this is FedGR's repulsion with a
-    live anchor. rows [K, C, F], owned bool [K, C]. One participant gives 0. Source: FedGC.
+    live anchor. rows [K, C, F], owned bool [K, C]. One participant gives 0.
+    "class_mean", as in PFLlib: w and w' are both the detached mean of the owners' rows of the class, and the rivals are
+    the rows of participants that lack the class. Raises ConfigError for other ``anchors``. Source: FedGC.
     """
+    choose("anchors", anchors, ("own", "class_mean"))
     rows = _only_owned(rows, owned)
+    if anchors == "class_mean":
+        return _spread_of_means(rows, owned)
     terms = []
     for k in range(len(owned)):
-        anchors, scores, rivals, same = _scores(rows, owned, k)
-        own = (rows[k] * anchors).sum(-1)
+        fixed, scores, rivals, same = _scores(rows, owned, k)
+        own = (rows[k] * fixed).sum(-1)
         spread = _negatives(scores, rivals, same, own).logsumexp(0) - own
         terms.append(torch.where(owned[k], spread, torch.zeros_like(own)).sum())
     return torch.stack(terms).sum()
 
 
-def fedgc_gradient(rows: Tensor, owned: Tensor) -> Tensor:
+def fedgc_gradient(rows: Tensor, owned: Tensor, anchors: Anchors = "own") -> Tensor:
     """d `fedgc_spread` / d rows in closed form, [K, C, F]; zero on rows that are not owned.
 
     With s = softmax over (own score, rivals): rivals get s u_i^k', the anchor's live copy gets (s_own - 1) u_i^k'.
     """
+    choose("anchors", anchors, ("own", "class_mean"))
     rows = _only_owned(rows, owned)
+    if anchors == "class_mean":
+        return _gradient_of_means(rows, owned)
     total, live = torch.zeros_like(rows), []
     for k in range(len(owned)):
-        anchors, scores, rivals, same = _scores(rows, owned, k)
-        share = torch.where(owned[k], _negatives(scores, rivals, same, anchors.square().sum(-1)).softmax(0), 0.0)
-        total = total + share[1:].reshape(scores.shape) @ anchors
-        live.append(torch.where(owned[k], share[0] - 1, 0.0).unsqueeze(-1) * anchors)
+        fixed, scores, rivals, same = _scores(rows, owned, k)
+        share = torch.where(owned[k], _negatives(scores, rivals, same, fixed.square().sum(-1)).softmax(0), 0.0)
+        total = total + share[1:].reshape(scores.shape) @ fixed
+        live.append(torch.where(owned[k], share[0] - 1, 0.0).unsqueeze(-1) * fixed)
     return total + torch.stack(live)
 
 
-def fedgc_step(rows: Tensor, owned: Tensor, step: Tensor | float) -> Tensor:
+def fedgc_step(rows: Tensor, owned: Tensor, step: Tensor | float, anchors: Anchors = "own") -> Tensor:
     """U - step * d `fedgc_spread` / dU, [K, C, F]; rows that are not owned stay. Source: FedGC, server step."""
-    return rows - step * fedgc_gradient(rows, owned)
+    return rows - step * fedgc_gradient(rows, owned, anchors)
 
 
 def creff_match(synthetic: Tensor, real: Tensor, present: Tensor, eps: float = 0.0) -> Tensor:

@@ -27,10 +27,10 @@ from fedskew.functional._numeric import (
 from fedskew.tree import Params
 
 __all__ = [
-    "balance_schedule", "balanced_logits", "class_counts", "cross_entropy", "fedga_binary_targets", "fedga_loss",
-    "fedga_targets", "fedgr_gamma", "fedgrab_map", "fedgrab_pid", "fedlc_loss", "fedntd_loss", "fedrs_scale",
-    "focal_loss", "imbalance_gap", "local_balancer_loss", "logit_adjusted_loss", "moon_contrastive", "proximal",
-    "unbalanced_softmax_loss", "weighted_bce",
+    "balance_schedule", "balanced_logits", "class_counts", "cross_entropy", "fedga_binary_loss", "fedga_binary_targets",
+    "fedga_loss", "fedga_targets", "fedgr_gamma", "fedgrab_map", "fedgrab_pid", "fedlc_loss", "fedntd_loss",
+    "fedrs_scale", "focal_loss", "imbalance_gap", "local_balancer_loss", "logit_adjusted_loss", "moon_contrastive",
+    "proximal", "proximal_pull", "unbalanced_softmax_loss", "weighted_bce",
 ]  # fmt: skip
 
 
@@ -148,6 +148,17 @@ def fedga_loss(
     return -(targets * logits.log_softmax(-1)).sum(-1)
 
 
+def fedga_binary_loss(logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
+    """Binary cross-entropy of two logits under `fedga_binary_targets`, [B]; logits [B, 2], labels [B], counts [2].
+
+    The one sigmoid output is z_1 - z_0, so that the residual p - q reaches both logits with opposite signs; equal
+    counts give cross-entropy. Source: FedGA, binary form.
+    """
+    score = logits[..., 1] - logits[..., 0]
+    targets = fedga_binary_targets(score, labels, counts)
+    return -(targets * F.logsigmoid(score) + (1 - targets) * F.logsigmoid(-score))
+
+
 def fedga_binary_targets(logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     """Calibrated targets [B], detached, for one sigmoid output; logits [B], labels [B] in {0, 1}, counts [2].
 
@@ -209,6 +220,22 @@ def proximal(params: Params, anchor: Params, mu: Tensor | float) -> Tensor:
     return 0.5 * mu * torch.stack(squares).sum()
 
 
+def proximal_pull(
+    params: Params, anchor: Params, mu: Tensor | float, form: Literal["norm", "smooth_l1"] = "norm"
+) -> Params:
+    """Gradient of what others run as FedProx's term, shaped as ``params``; `proximal` itself has mu (w - x).
+
+    "norm", of mu sum_t ||w_t - x_t||_2 over the tensors t: mu (w - x) / ||w - x||, 0 at w = x (the FedGA authors).
+    "smooth_l1", of mu mean_t mean_i huber(w_ti - x_ti): mu clip(w - x, -1, 1) / (entries * tensors) (FedRepo, FedGR).
+    Raises ConfigError for another ``form``.
+    """
+    choose("form", form, ("norm", "smooth_l1"))
+    moved = {name: params[name] - anchor[name] for name in params}
+    if form == "norm":
+        return {n: mu * d / nonzero(torch.linalg.vector_norm(d)) for n, d in moved.items()}
+    return {n: mu * d.clamp(-1, 1) / (d.numel() * len(moved)) for n, d in moved.items()}
+
+
 def moon_contrastive(z: Tensor, z_global: Tensor, z_previous: Tensor, temperature: float = 0.5) -> Tensor:
     """-log( e^{cos(z, z_g)/T} / (e^{cos(z, z_g)/T} + e^{cos(z, z_p)/T}) ), [B]; representations [B, F].
 
@@ -217,10 +244,13 @@ def moon_contrastive(z: Tensor, z_global: Tensor, z_previous: Tensor, temperatur
     return -F.logsigmoid((cosine(z, z_global) - cosine(z, z_previous)) / temperature)
 
 
-def fedntd_loss(logits: Tensor, teacher: Tensor, labels: Tensor, temperature: float = 1.0) -> Tensor:
+def fedntd_loss(
+    logits: Tensor, teacher: Tensor, labels: Tensor, temperature: float = 1.0, scaled: bool = True
+) -> Tensor:
     """tau^2 KL( softmax(z^g_{without y} / tau) || softmax(z_{without y} / tau) ), [B]; the teacher is detached.
 
-    logits and teacher [B, C]; the true class is removed from both. With C = 2 the term is 0. Source: FedNTD.
+    logits and teacher [B, C]; the true class is removed from both. With C = 2 the term is 0. ``scaled=False`` omits
+    tau^2, as the FedGA authors' copy does. Source: FedNTD.
     """
     truth = is_label(labels, logits.shape[-1])
 
@@ -229,7 +259,8 @@ def fedntd_loss(logits: Tensor, teacher: Tensor, labels: Tensor, temperature: fl
 
     log_teacher = log_probabilities(teacher.detach())
     weight = log_teacher.exp().masked_fill(truth, 0.0)
-    return temperature**2 * (weight * (log_teacher - log_probabilities(logits))).sum(-1)
+    divergence = (weight * (log_teacher - log_probabilities(logits))).sum(-1)
+    return temperature**2 * divergence if scaled else divergence
 
 
 # Margins, scales and weights by class
@@ -255,20 +286,25 @@ def fedlc_loss(
     counts: Tensor,
     tau: Tensor | float = 1.0,
     denominator: Literal["full", "exclude_true"] = "full",
+    missing: Literal["mask", "tiny"] = "mask",
 ) -> Tensor:
     """Cross-entropy of z_i - tau n_i^{-1/4}, [B]; counts [C] the client's own.
 
-    A class the client lacks has an infinite margin, so it leaves the denominator; with tau = 0 none does.
+    A class the client lacks has an infinite margin, so it leaves the denominator ("mask"); with tau = 0 none does.
+    "tiny", as in FL-bench, counts it as 1e-8 rows: a margin of 100 tau.
     "exclude_true", the paper's form, sums the denominator over i != y and is unbounded below; a row without another
-    class then gives 0. Raises ConfigError for another ``denominator``. Source: FedLC, logit calibration.
+    class then gives 0. Raises ConfigError for another ``denominator`` or ``missing``. Source: FedLC.
     """
     choose("denominator", denominator, ("full", "exclude_true"))
-    n, missing = counts_for(logits, counts), (counts <= 0) & (tau != 0)
-    calibrated = drop_missing(logits - tau * nonzero(n) ** -0.25, labels, missing)
+    choose("missing", missing, ("mask", "tiny"))
+    n, absent = counts_for(logits, counts), (counts <= 0) & (tau != 0)
+    if missing == "tiny":
+        n, absent = n.clamp(min=1e-8), torch.zeros_like(absent)
+    calibrated = drop_missing(logits - tau * nonzero(n) ** -0.25, labels, absent)
     if denominator == "full":
         return cross_entropy(calibrated, labels)
     truth = is_label(labels, logits.shape[-1])
-    alone = ~(~missing & ~truth).any(-1, keepdim=True)  # [B, 1]: nothing to contrast with
+    alone = ~(~absent & ~truth).any(-1, keepdim=True)  # [B, 1]: nothing to contrast with
     return calibrated.masked_fill(truth & ~alone, -torch.inf).logsumexp(-1) - pick(calibrated, labels)
 
 
@@ -283,14 +319,18 @@ def logit_adjusted_loss(logits: Tensor, labels: Tensor, counts: Tensor, tau: Ten
     return cross_entropy(drop_missing(logits + tau * prior.log(), labels, (n <= 0) & (tau != 0)), labels)
 
 
-def fedrs_scale(counts: Tensor, alpha: Tensor | float = 0.5, scaling: Literal["paper", "code"] = "paper") -> Tensor:
+def fedrs_scale(
+    counts: Tensor, alpha: Tensor | float = 0.5, scaling: Literal["paper", "code"] = "paper", few: int = 0
+) -> Tensor:
     """Factors s [C] that FedRS multiplies the logits with; counts [C] the client's own.
 
     "paper": 1 for owned classes, alpha for the others. "code": (1 - alpha) n_c / n_max + alpha.
-    Raises ConfigError for another ``scaling``. Source: FedRS, restricted softmax.
+    A class with at most ``few`` rows counts as not owned (fluke has 2). Raises ConfigError for another ``scaling``.
+    Source: FedRS, restricted softmax.
     """
     choose("scaling", scaling, ("paper", "code"))
     n = as_float(counts)
+    n = torch.where(n > few, n, 0.0)
     share = (n > 0).to(n.dtype) if scaling == "paper" else n / nonzero(n.amax(-1, keepdim=True))
     return (1 - alpha) * share + alpha
 

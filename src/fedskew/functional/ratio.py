@@ -11,7 +11,7 @@ from torch import Tensor
 from fedskew.functional._numeric import choose, nonzero, per_label
 from fedskew.functional.losses import cross_entropy
 
-__all__ = ["ratio_loss", "ratio_masks", "ratio_monitor", "ratio_of_changes", "ratio_weights"]
+__all__ = ["ratio_loss", "ratio_masks", "ratio_monitor", "ratio_of_changes", "ratio_of_rows", "ratio_weights"]
 
 
 def _largest_other(values: Tensor) -> Tensor:
@@ -52,6 +52,17 @@ def ratio_of_changes(
     own = (delta_w * masks).sum((-2, -1)).abs()
     rest = (_mean_other(delta_w) * masks).sum((-2, -1)).abs()
     return torch.where(rest > 0, own / nonzero(rest), nan_value).clamp(max=cap)
+
+
+def ratio_of_rows(delta_w: Tensor, nan_value: float = 10.0, cap: float = 5000.0) -> Tensor:
+    """Ra_p = |mean_j delta_w_p[p, j] / mean_{q != p} delta_w_q[p, j]| on row p, [P]: the CLIMB authors' copy.
+
+    Weights whose divisor is 0 are left out; ``nan_value`` where none is left, and never above ``cap``.
+    """
+    own, rest = (torch.diagonal(d, dim1=0, dim2=1).mT for d in (delta_w, _mean_other(delta_w)))  # [P, F]
+    valid = rest != 0
+    mean = torch.where(valid, own / nonzero(rest), 0.0).sum(-1) / nonzero(valid.sum(-1))
+    return torch.where(valid.any(-1), mean.abs(), nan_value).clamp(max=cap)
 
 
 def ratio_weights(ratios: Tensor, alpha: float = 1.0, beta: float = 0.1) -> Tensor:

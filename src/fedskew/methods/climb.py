@@ -50,15 +50,18 @@ class DualWeights(Weighting):
     """what the weight multiplies: the client's update, or its loss"""
     report: Literal["all", "cohort"] = "all"
     """who reports losses: every client, or the participants of the dual round (others keep their last report)"""
+    initial: float = 0.0
+    """lambda of every client before the first round; FedGA's copy has 1, which matters once the lower clip acts"""
 
     def __post_init__(self) -> None:
         require(self.dual_lr >= 0, "--weighting.dual_lr", "be at least 0", self.dual_lr)
         require(self.primal_rounds >= 1, "--weighting.primal_rounds", "be at least 1", self.primal_rounds)
+        require(self.initial >= 0, "--weighting.initial", "be at least 0", self.initial)
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """lambda = 0."""
-        zero = torch.zeros(task.clients, dtype=torch.float64)
-        return {"duals": zero, "losses": zero.clone(), "known": zero.clone(), "real": (fed.counts.sum(1) > 0).double()}
+        """lambda = ``initial``."""
+        zero, real = torch.zeros(task.clients, dtype=torch.float64), (fed.counts.sum(1) > 0).double()
+        return {"duals": zero + self.initial, "losses": zero.clone(), "known": zero.clone(), "real": real}
 
     def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:
         """f_k of every client, before the primal rounds."""
@@ -100,10 +103,8 @@ class DualWeights(Weighting):
         """A dual step after the last primal round."""
         if cohort.round % self.primal_rounds:
             return state, None
-        return {
-            **state,
-            "duals": F.climb_dual_step(state["duals"], state["losses"], self.dual_lr, self.eps, self.lambda_max),
-        }, None
+        duals = F.climb_dual_step(state["duals"], state["losses"], self.dual_lr, self.eps, self.lambda_max)
+        return {**state, "duals": duals}, None
 
 
 def climb(dual_lr: float = 1.0, eps: float = 1.0) -> Method:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -14,7 +14,10 @@ from fedskew.method import Component, Method, Weighting
 from fedskew.slots import Size
 from fedskew.slots.weightings import convex
 from fedskew.tree import Tree
-from fedskew.types import Cohort, View, Weights
+from fedskew.types import Cohort, Task, View, Weights
+
+if TYPE_CHECKING:
+    from fedskew.data.federation import Federation
 
 __all__ = ["AggregationBalancer", "LocalBalancer", "fedbal"]
 
@@ -36,14 +39,23 @@ class LocalBalancer(Component):
     """k = 1..K; False counts from 0, which disables the balancer for a single epoch"""
     missing: Literal["clamp1", "mask"] = "clamp1"
     """classes without rows: count 1, or left out of the softmax"""
+    early: int = 0
+    """alpha(k) = (k / (K - early))^2; Feature-Balanced Loss's code: 10, with k from 0"""
 
     def __post_init__(self) -> None:
         require(self.strength >= 0, "--parts.local_balancer.strength", "be at least 0", self.strength)
+        require(self.early >= 0, "--parts.local_balancer.early", "be at least 0", self.early)
+
+    def check(self, method: Method, fed: Federation, task: Task) -> None:
+        """The schedule must end after it begins; how many steps a client takes is not known beforehand."""
+        last = {"epoch": method.pace.epochs, "round": task.rounds}.get(self.schedule_unit, self.early + 1)
+        rule = f"be less than the number of {self.schedule_unit}s, {last}"
+        require(self.early < last, "--parts.local_balancer.early", rule, self.early)
 
     def loss(self, view: View) -> Tensor:
         """See the class."""
         index, total = getattr(view.progress, self.schedule_unit), getattr(view.progress, f"{self.schedule_unit}s")
-        dtype = view.out.logits.dtype
+        dtype, total = view.out.logits.dtype, (total - self.early).clamp(min=1)
         alpha = F.balance_schedule((index - (0 if self.one_based else 1)).to(dtype), total.to(dtype))
         return view.batch.mean(
             F.local_balancer_loss(

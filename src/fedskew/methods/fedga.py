@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
 from fedskew import functional as F
+from fedskew.errors import require
 from fedskew.method import Component, Method
 from fedskew.slots import Uniform
-from fedskew.types import View
+from fedskew.types import Task, View
+
+if TYPE_CHECKING:
+    from fedskew.data.federation import Federation
 
 __all__ = ["CalibratedTargets", "fedga"]
 
@@ -20,23 +24,34 @@ class CalibratedTargets(Component):
     """Targets q_y = 1, q_i = (N_y - N_i) / N_y * p_i with the counts N of the mini-batch; p is detached.
 
     softce (the authors' code): -sum_i q_i log p_i.  exact (the derivation): logsumexp(z) - sum_i q_i z_i.
+    binary: BCE of s = z_1 - z_0, targets that shrink the larger class's residual to N_small / N_large.
     """
 
     name = "calibrated_targets"
     compute = "O(B C) a mini-batch"
     classification = True
 
-    form: Literal["softce", "exact"] = "softce"
-    """the loss under the calibrated targets"""
+    form: Literal["softce", "exact", "binary"] = "softce"
+    """the loss under the calibrated targets; binary is the paper's sigmoid study, of two classes"""
     count_scope: Literal["batch", "client"] = "batch"
     """whose counts N are: the mini-batch's or the client's"""
 
     def loss(self, view: View) -> Tensor:
         """See the class."""
-        counts = view.ctx.counts.to(view.out.logits.dtype) if self.count_scope == "client" else None
-        return view.batch.mean(F.fedga_loss(view.out.logits, view.batch.y, counts, view.batch.mask, self.form))
+        logits, batch = view.out.logits, view.batch
+        counts = view.ctx.counts.to(logits.dtype)
+        if self.count_scope == "batch":
+            counts = F.class_counts(batch.y, logits.shape[-1], batch.mask)
+        if self.form == "binary":
+            return batch.mean(F.fedga_binary_loss(logits, batch.y, counts))
+        return batch.mean(F.fedga_loss(logits, batch.y, counts, batch.mask, self.form))
+
+    def check(self, method: Method, fed: Federation, task: Task) -> None:
+        """One sigmoid output tells two classes apart."""
+        rule = f"be softce or exact for {task.classes} classes"
+        require(self.form != "binary" or task.classes == 2, f"--parts.{self.name}.form", rule, self.form)
 
 
-def fedga(form: Literal["softce", "exact"] = "softce") -> Method:
+def fedga(form: Literal["softce", "exact", "binary"] = "softce") -> Method:
     """FedGA under the uniform mean that the authors' code takes; ``--clip 5`` belongs to their protocol."""
     return Method("fedga", parts=(CalibratedTargets(form),), weighting=Uniform(), reference="fedga")

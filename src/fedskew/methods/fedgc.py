@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -32,6 +33,9 @@ class PrivateHead(Component):
 
     strength: float = 0.5
     """lambda of the server's step"""
+    anchors: Literal["own", "class_mean"] = "own"
+    """own: every row pushes away the others' rows of other labels; class_mean, PFLlib's: a label's mean row pushes away
+    the rows of clients that lack the label"""
 
     def __post_init__(self) -> None:
         require(self.strength >= 0, "--parts.private_head.strength", "be at least 0", self.strength)
@@ -84,7 +88,7 @@ class PrivateHead(Component):
         heads = {n: w + cohort.trained[n] for n, w in head_of(cohort.before, cohort.task).items()}
         name, owned = cohort.task.weight, cohort.used > 0
         step = self.strength * cohort.reports.lr[:, None, None].to(heads[name])  # each client's own rate
-        return {**heads, name: F.fedgc_step(heads[name], owned.to(heads[name].device), step)}
+        return {**heads, name: F.fedgc_step(heads[name], owned.to(heads[name].device), step, self.anchors)}
 
 
 def head_of(params: Params, task: Task) -> Params:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.errors import require
 from fedskew.method import Component, Method
-from fedskew.types import View
+from fedskew.tree import Tree
+from fedskew.types import Params, Task, View
 
-__all__ = ["LogitAdjustment", "LogitCalibration", "fedlc"]
+if TYPE_CHECKING:
+    from fedskew.data.federation import Federation
+
+__all__ = ["LogitAdjustment", "LogitCalibration", "PooledLogitCalibration", "fedlc"]
 
 
 @dataclass(frozen=True)
@@ -27,13 +31,46 @@ class LogitCalibration(Component):
     """strength of the margin"""
     denominator: Literal["full", "exclude_true"] = "full"
     """exclude_true is the printed equation, unbounded below"""
+    missing: Literal["mask", "tiny"] = "mask"
+    """a class without rows: left out of the softmax, or, in FL-bench, one of 1e-8 rows, a margin of 100 tau"""
 
     def __post_init__(self) -> None:
         require(self.tau >= 0, "--parts.logit_calibration.tau", "be at least 0", self.tau)
 
     def loss(self, view: View) -> Tensor:
         """See the class."""
-        return view.batch.mean(F.fedlc_loss(view.out.logits, view.batch.y, view.ctx.counts, self.tau, self.denominator))
+        options = (self.tau, self.denominator, self.missing)
+        return view.batch.mean(F.fedlc_loss(view.out.logits, view.batch.y, view.ctx.counts, *options))
+
+
+@dataclass(frozen=True)
+class PooledLogitCalibration(Component):
+    """CE of z_c - tau n_c^(-1/4) with n_c the rows of all clients together: what PFLlib runs as FedLC."""
+
+    name = "pooled_logit_calibration"
+    compute = "O(C) a row"
+    classification = True
+    discloses = "class histogram, once"
+    downloads = "C"
+
+    tau: float = 1.0
+    """strength of the margin"""
+
+    def __post_init__(self) -> None:
+        require(self.tau >= 0, "--parts.pooled_logit_calibration.tau", "be at least 0", self.tau)
+
+    def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
+        """{"counts": global histogram [C]}: the sum of the histograms that clients sent once."""
+        return {"counts": fed.counts.sum(0)}
+
+    def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
+        """The global histogram to all."""
+        return state, None
+
+    def loss(self, view: View) -> Tensor:
+        """See the class."""
+        counts = view.ctx.shared[self.name]["counts"]
+        return view.batch.mean(F.fedlc_loss(view.out.logits, view.batch.y, counts, self.tau))
 
 
 @dataclass(frozen=True)

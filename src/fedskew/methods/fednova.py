@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedskew import functional as F
+from fedskew import tree
 from fedskew.errors import require
-from fedskew.method import Method, Weighting
+from fedskew.method import Method, ServerOptimizer, Weighting
 from fedskew.slots import SGD, Size
 from fedskew.slots.weightings import Wrapping
 from fedskew.tree import Tree
-from fedskew.types import Cohort, Task, Weights
+from fedskew.types import Cohort, Params, Task, Weights
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["FedNova", "fednova"]
+__all__ = ["FedNova", "GlobalMomentum", "fednova"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,39 @@ class FedNova(Wrapping):
         super().check(method, fed, task)
 
 
-def fednova(base: Weighting = Size()) -> Method:
-    """FedNova over sample-size weights; ``base=AggregationBalancer()`` is FedBal's combination."""
-    return Method("fednova", weighting=FedNova(base), reference="wang2020")
+@dataclass(frozen=True)
+class GlobalMomentum(ServerOptimizer):
+    """buf <- gmf buf - delta / eta;  x <- x - lr eta buf, eta the clients' mean rate of the round (the authors' code).
+
+    The buffer holds gradients: under a decaying rate it differs from server momentum. gmf = 0 is x <- x + lr delta.
+    """
+
+    name = "global_momentum"
+    keeps = "P at the server (gmf above 0)"
+    reference = "wang2020"
+
+    gmf: float = 0.0
+    """global momentum factor"""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.gmf < 1, "--server.gmf", "be in [0, 1)", self.gmf)
+
+    def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
+        """{"buffer": 0}, or nothing without momentum."""
+        return {"buffer": tree.zeros_like(params)} if self.gmf else {}
+
+    def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
+        """See the class."""
+        if not self.gmf:
+            return tree.add(params, delta, self.lr), state
+        eta = cohort.reports.lr.mean()
+        buffer = tree.add(tree.scale(state["buffer"], self.gmf), delta, -1 / eta)
+        return tree.add(params, buffer, -self.lr * eta), {"buffer": buffer}
+
+
+def fednova(base: Weighting = Size(), gmf: float = 0.0) -> Method:
+    """FedNova over sample-size weights; ``base=AggregationBalancer()`` is FedBal's combination.
+
+    FedNTD's variant with control variates is ``parts=(ControlVariate(),)`` beside this weighting.
+    """
+    return Method("fednova", weighting=FedNova(base), server=GlobalMomentum(gmf=gmf), reference="wang2020")

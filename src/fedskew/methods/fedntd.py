@@ -25,6 +25,8 @@ class NotTrueDistillation(Component):
     """weight of the term"""
     tau: float = 1.0
     """temperature"""
+    scaled: bool = True
+    """keep the factor tau^2; the FedGA authors' copy omits it"""
 
     def __post_init__(self) -> None:
         require(self.tau > 0, "--parts.not_true_distillation.tau", "be positive", self.tau)
@@ -32,7 +34,7 @@ class NotTrueDistillation(Component):
     def loss(self, view: View) -> Tensor:
         """The global model is evaluated without gradients and in evaluation mode (D5)."""
         return self.beta * view.batch.mean(
-            F.fedntd_loss(view.out.logits, view.teacher().logits, view.batch.y, self.tau)
+            F.fedntd_loss(view.out.logits, view.teacher().logits, view.batch.y, self.tau, self.scaled)
         )
 
 

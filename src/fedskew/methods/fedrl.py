@@ -48,6 +48,10 @@ class RatioLoss(Component):
     """the authors' code's loss, whose weights do not act by class: mean weight times mean cross-entropy"""
     monitor: bool = False
     """estimate the cohort's class counts from the round's update: "estimated" in the server state"""
+    ratio: Literal["masked", "row"] = "masked"
+    """of sums over the weights that a class changes most, or, in CLIMB's copy, the mean over the class's own row"""
+    divide: Literal["rows", "weights"] = "rows"
+    """a mini-batch's sum is divided by its rows, or, in CLIMB's copy, by its rows' weights"""
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """Class weights, ones in the first round."""
@@ -81,7 +85,8 @@ class RatioLoss(Component):
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """The weights estimated at this round's starting model serve the next round."""
         name, changes = cohort.task.weight, state["changes"][cohort.task.weight]
-        ratios = F.ratio_of_changes(changes, self.threshold, by=self.by)
+        masked = self.ratio == "masked"
+        ratios = F.ratio_of_changes(changes, self.threshold, by=self.by) if masked else F.ratio_of_rows(changes)
         after = {"weights": F.ratio_weights(ratios, self.alpha, self.beta), "rows": state["rows"]}
         if self.monitor:
             assert cohort.after is not None
@@ -97,16 +102,13 @@ class RatioLoss(Component):
     def loss(self, view: View) -> Tensor:
         """See the class."""
         weights, batch = view.ctx.shared[self.name]["weights"], view.batch
-        return batch.mean(F.ratio_loss(view.out.logits, batch.y, weights, self.broken_broadcast, batch.mask))
+        loss = batch.mean(F.ratio_loss(view.out.logits, batch.y, weights, self.broken_broadcast, batch.mask))
+        return loss if self.divide == "rows" else loss / batch.mean(weights[batch.y]).clamp(min=1e-12)
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """It needs rows at the server."""
-        require(
-            len(fed.auxiliary_rows) > 0,
-            "--auxiliary",
-            "be at least 1 row a class for ratio_loss, which trains on server data",
-            0,
-        )
+        rule = "be at least 1 row a class for ratio_loss, which trains on server data"
+        require(len(fed.auxiliary_rows) > 0, "--auxiliary", rule, 0)
 
 
 def fedrl(alpha: float = 1.0, beta: float = 0.1) -> Method:

@@ -27,13 +27,16 @@ class RestrictedSoftmax(Component):
     """scale of a missing class's logit; 1 is cross-entropy"""
     scaling: Literal["paper", "code"] = "paper"
     """the paper's rule, or the authors' code's soft one"""
+    few: int = 0
+    """a class with at most so many rows counts as missing; fluke has 2"""
 
     def __post_init__(self) -> None:
         require(0 <= self.alpha <= 1, "--parts.restricted_softmax.alpha", "be in [0, 1]", self.alpha)
+        require(self.few >= 0, "--parts.restricted_softmax.few", "be at least 0", self.few)
 
     def loss(self, view: View) -> Tensor:
         """See the class."""
-        scale = F.fedrs_scale(view.ctx.counts.to(view.out.logits), self.alpha, self.scaling)
+        scale = F.fedrs_scale(view.ctx.counts.to(view.out.logits), self.alpha, self.scaling, self.few)
         return view.batch.mean(F.cross_entropy(scale * view.out.logits, view.batch.y))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ class ModelContrastive(Component):
     """mu * -log(e^{cos(z, z_g)/T} / (e^{cos(z, z_g)/T} + e^{cos(z, z_p)/T})), z the features entering the classifier.
 
     z_g comes from the global model, z_p from this client's previous one, both without gradients and in evaluation mode.
-    A client's first participation omits the term.
+    A client's first participation omits the term; in round 1 it is everybody's.
     """
 
     name = "model_contrastive"
@@ -35,6 +36,8 @@ class ModelContrastive(Component):
     """T"""
     projection: int = 0
     """width of a two-layer projection head before the comparison; 0: none (the paper has 256)"""
+    newcomer: Literal["omit", "initial"] = "omit"
+    """a client's first participation after round 1: no term, or, in the authors' code, an untrained previous model"""
 
     def __post_init__(self) -> None:
         require(self.temperature > 0, "--parts.model_contrastive.temperature", "be positive", self.temperature)
@@ -67,7 +70,8 @@ class ModelContrastive(Component):
             view.teacher(previous["params"], previous["buffers"]).features, previous["params"]
         ).detach()
         term = F.moon_contrastive(z, z_global, z_previous, self.temperature)
-        weighted: Tensor = self.mu * previous["seen"].to(term) * view.batch.mean(term)
+        known = previous["seen"] if self.newcomer == "omit" else (view.progress.round > 1)
+        weighted: Tensor = self.mu * known.to(term) * view.batch.mean(term)
         return weighted
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:

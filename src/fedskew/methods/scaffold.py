@@ -36,6 +36,11 @@ class ControlVariate(Component):
 
     option: Literal[1, 2] = 2
     """2: c_k+ from the distance travelled; 1: c_k+ the gradient of the client's cross-entropy at w^t on all its rows"""
+    division: Literal["reach", "steps"] = "reach"
+    """what the distance is divided by: a lr (FedNTD's adaptive division), or tau lr as printed, too little with local
+    momentum"""
+    spread: Literal["clients", "cohort"] = "clients"
+    """among whom the changes of c_k are shared: all N clients, or, in FedRepo's and FedGR's code, the participants"""
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """c_k = 0."""
@@ -71,7 +76,8 @@ class ControlVariate(Component):
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """Uploads c_k+ - c_k; divides by the rate used this round."""
         own, common = local.memory[self.name]["c"], local.ctx.shared[self.name]["c"]
-        travel = (local.report.a_norm * local.ctx.lr).clamp(min=1e-30)  # a client without steps has moved by 0 as well
+        reach = local.report.a_norm if self.division == "reach" else local.report.steps
+        travel = (reach * local.ctx.lr).clamp(min=1e-30)  # a client without steps has moved by 0 as well
         after = F.scaffold_control(own, common, tree.sub(local.params, local.ctx.params), travel)
         if self.option == 1:
             after = local.memory[self.name]["gradient"]
@@ -79,9 +85,8 @@ class ControlVariate(Component):
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """c + (1/N) sum_k (c_k+ - c_k)."""
-        return {
-            "c": F.scaffold_server_control(state["c"], cohort.uploads[self.name]["change"], cohort.task.clients)
-        }, None
+        among = cohort.task.clients if self.spread == "clients" else len(cohort.ids)
+        return {"c": F.scaffold_server_control(state["c"], cohort.uploads[self.name]["change"], among)}, None
 
 
 def scaffold() -> Method:

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.component import Component, finder
+from fedskew.parts.pulls import ProximalVariant
 from fedskew.types import View
 
-__all__ = ["CrossEntropy"]
+__all__ = ["CrossEntropy", "ProximalVariant"]
 
 __getattr__ = finder(__name__, "parts")
 
