@@ -145,9 +145,9 @@ def recorder(kind: type[LocalEngine], log: list[Round], made: list[LocalEngine])
             self.asked = ([], [])
             return super().train(method, assignment, broadcast, *rest)
 
-        def run_places(self, method: Any, places: list[Place]) -> Iterator[Any]:
+        def run_places(self, method: Any, places: list[Place], *settle: Any) -> Iterator[Any]:
             (self.asked[0] if self.asking else log[-1].places).extend(places)
-            return super().run_places(method, places)
+            return super().run_places(method, places, *settle)
 
     return Recorder
 

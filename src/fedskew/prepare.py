@@ -264,6 +264,7 @@ class Model:
     features: int  # F, what enters the head
     params: Params  # initial values of what is trained
     buffers: Params  # initial BatchNorm statistics, and whatever is not trained
+    unpadded = False  # True where no row is ever padded: then nobody has to look at the masks
 
     def __init__(self, module: nn.Module, head: str, shape: tuple[int, ...], classes: int) -> None:
         """Wrap a converted module; call `prepare` instead."""
@@ -311,7 +312,7 @@ class Model:
         """Put the call's tensors in place: what torch.func.functional_call does, without its per-call bookkeeping."""
         call = self._call
         call.mask, call.key, call.train, call.draws = mask, key, train, 0
-        call.whole = train and self._normalised and _whole(mask)
+        call.whole = train and self._normalised and (self.unpadded or _whole(mask))
         if train is not self._training:
             self._training = train
             for module in self._followers:
@@ -332,7 +333,9 @@ class Model:
 
     def clone(self) -> Model:
         """An independent copy, for use from another thread."""
-        return Model(copy.deepcopy(self._module), self.head, self.shape, self.classes)
+        other = Model(copy.deepcopy(self._module), self.head, self.shape, self.classes)
+        other.unpadded = self.unpadded
+        return other
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Model:
         """A copy whose floating-point values have this dtype, on this device."""

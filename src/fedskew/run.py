@@ -236,6 +236,7 @@ def run(
     cohort: int = 10,
     seed: int = 0,
     engine: str = "auto",
+    threads: int = 0,
     device: str = "cpu",
     dtype: str = "float32",
     eval_every: int = 1,
@@ -249,7 +250,7 @@ def run(
     """Train ``method`` on a federation for ``rounds`` rounds of at most ``cohort`` clients.
 
     ``model`` is a name of `fedskew.models.MODELS`, its options, or any nn.Module with its classifier named by ``head``.
-    ``personal_every`` 0 evaluates the clients' own models after the last round only (methods that have them). With
+    ``threads`` 0 takes every core; `sequential` trains on one and evaluates on all. ``personal_every`` 0 evaluates the clients' own models after the last round only (methods that have them). With
     ``out`` the run is recorded there; with ``resume`` it continues from the folder's checkpoint. Raises ConfigError,
     RecordError before anything trains, TrainingError when a loss is not finite; the record is kept.
     """
@@ -262,7 +263,7 @@ def run(
     task = prepared.task(fed.clients, rounds)
     method.check(fed, task)
     kind, reason = engines.choose(engine, device)
-    runner = kind(prepared, fed, task, seed=seed, device=device)
+    runner = kind(prepared, fed, task, seed=seed, device=device, threads=threads)
     params = _initial(method, prepared.params, task, seed)
     runner.birth(method, params, prepared.buffers)
     state = server.init(method, params, prepared.buffers, fed, task)
@@ -283,7 +284,10 @@ def run(
     if resume:
         require(record is not None, "out", "name the run folder to resume", out)
         session.restore()
-    return _loop(session, on_round)
+    try:
+        return _loop(session, on_round)
+    finally:
+        runner.close()
 
 
 @contextmanager

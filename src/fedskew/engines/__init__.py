@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.batched import Batched
-from fedskew.engines.sequential import Debug, Sequential
+from fedskew.engines.sequential import Debug, Sequential, Threaded
 from fedskew.errors import unknown
 
-__all__ = ["ENGINES", "Batched", "Debug", "LocalEngine", "Sequential", "choose"]
+__all__ = ["ENGINES", "Batched", "Debug", "LocalEngine", "Sequential", "Threaded", "choose"]
 
-ENGINES: dict[str, type[LocalEngine]] = {"sequential": Sequential, "debug": Debug, "batched": Batched}
+ENGINES: dict[str, type[LocalEngine]] = {
+    "sequential": Sequential, "threaded": Threaded, "batched": Batched, "debug": Debug,
+}  # fmt: skip
 
 
 def choose(name: str, device: str) -> tuple[type[LocalEngine], str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,12 +13,14 @@ from fedskew import client as rounds
 from fedskew import rng, tree
 from fedskew.client import Job
 from fedskew.data.store import Store
+from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.memory import ClientMemory
 from fedskew.engines.planning import Plan, Source, offer, plan_client, plan_pace
+from fedskew.engines.programs import Stepper
+from fedskew.engines.workers import Workers
 from fedskew.errors import ConfigError, require
 from fedskew.functional import cross_entropy
 from fedskew.method import Component, Method
-from fedskew.metrics import confusion
 from fedskew.prepare import Model
 from fedskew.server import Broadcast, aggregate
 from fedskew.tree import Tree
@@ -39,15 +41,11 @@ from fedskew.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fedskew.data.federation import Federation
 
 Array = np.ndarray[Any, Any]
 
-__all__ = ["EVALUATION_ROWS", "LocalEngine", "Outcome", "Place"]
-
-EVALUATION_ROWS = 256  # rows of an evaluation batch: large enough to fill a core, small enough to stay in its cache
+__all__ = ["LocalEngine", "Outcome", "Place", "Settle", "as_it_is"]
 
 
 class Place(NamedTuple):
@@ -68,21 +66,77 @@ class Outcome(NamedTuple):
     reports: Report
 
 
+Settle = Callable[[int, Outcome], Outcome]
+
+
+def as_it_is(at: int, outcome: Outcome) -> Outcome:
+    """No settling."""
+    return outcome
+
+
 class LocalEngine:
     """Runs clients in this process. Subclasses say how, in `run_places`."""
 
     name = "local"
+    parallel = False  # whether several clients, or stacks of them, are trained at a time
+    unpadded = False  # whether rows are never padded
+    channels_last = False  # whether convolutions on a CPU see channels-last tensors: half the time there
+    trace_after: float = float("inf")  # steps of one shape before it is traced
 
-    def __init__(self, model: Model, fed: Federation, task: Task, *, seed: int, device: str = "cpu") -> None:
+    def __init__(
+        self, model: Model, fed: Federation, task: Task, *, seed: int, device: str = "cpu", threads: int = 0
+    ) -> None:
         self.model, self.fed, self.task, self.seed, self.device = model, fed, task, seed, torch.device(device)
+        model.unpadded = self.unpadded
         self.dtype = next(iter(model.params.values())).dtype
+        self.workers = Workers(model, (threads or Workers.cores()) if self.device.type == "cpu" else 1)
+        self.nhwc = self.channels_last and self.device.type == "cpu" and "Conv2d" in model.layer_kinds
         data, dtype = fed.dataset, self.dtype
         self.store = Store(data.x.to(self.device), data.y.to(self.device), data.mean, data.std, dtype, data.augment)
-        self.test = Store(data.x_test.to(self.device), data.y_test.to(self.device), data.mean, data.std, dtype)
+        test = Store(data.x_test.to(self.device), data.y_test.to(self.device), data.mean, data.std, dtype)
+        self.on_test, self.on_train = Evaluator(self, test, keep=True), Evaluator(self, self.store, keep=False)
         labels = data.y.numpy()
         self.own = Source([fed.rows(k) for k in range(fed.clients)], labels, fed.counts)
         self.auxiliary = self._auxiliary(labels, data.classes)
         self.memory = ClientMemory({})
+        self._steppers: list[tuple[Method, Stepper]] = []
+
+    @property
+    def net(self) -> Model:
+        """The model, this thread's own copy of it."""
+        return self.workers.model
+
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        """Results in the order of the items, from all threads."""
+        return self.workers.map(function, items)
+
+    def train_map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        """The same for training, where the engine says that it is parallel."""
+        return self.map(function, items) if self.parallel else map(function, items)
+
+    def layout(self, tree_: Tree) -> Tree:
+        """Images and kernels channels-last where that is faster."""
+        if not self.nhwc:
+            return tree_
+
+        def one(leaf: Tensor) -> Tensor:
+            return leaf.contiguous(memory_format=torch.channels_last) if leaf.dim() == 4 else leaf
+
+        return tree.map_tree(one, tree_)
+
+    def stepper(self, method: Method, step: Callable[..., Any]) -> Stepper:
+        """What runs the steps of a method; made once."""
+        for known, stepper in self._steppers:
+            if known is method or known == method:
+                return stepper
+        # the interpreter takes no list of truth values, which the backward pass of a convolution asks for
+        convolves = any(kind.startswith("Conv") for kind in self.model.layer_kinds)
+        self._steppers.append((method, Stepper(step, float("inf") if convolves else self.trace_after)))
+        return self._steppers[-1][1]
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self.workers.close()
 
     def _auxiliary(self, labels: Array, classes: int) -> Source:
         rows = np.asarray(self.fed.auxiliary_rows)
@@ -95,8 +149,11 @@ class LocalEngine:
 
     # training
 
-    def run_places(self, method: Method, places: list[Place]) -> Iterator[Outcome]:
-        """Local runs of independent clients, in order; an outcome may hold several."""
+    def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
+        """Local runs of independent clients, in order; an outcome may hold several.
+
+        ``settle`` (first place, outcome) is called where the client was trained, while its parameters are at hand.
+        """
         raise NotImplementedError
 
     def train(
@@ -111,7 +168,25 @@ class LocalEngine:
         cohort = self._cohort(method, plans, broadcast)
         if weigh is not None:
             cohort = cohort._replace(weights=weigh(cohort))
-        return self._reduce(cohort, broadcast, self._chains(method, plans, broadcast))
+        given = self._given(broadcast)
+        return self._reduce(cohort, self._chains(method, plans, given, self._settler(cohort.weights, given)))
+
+    def _settler(self, weights: Weights | None, given: Broadcast) -> Settle:
+        """Parameters as deltas; where the weights are known, as the weighted sum of deltas, [1, ...]."""
+
+        def settle(at: int, outcome: Outcome) -> Outcome:
+            change = tree.map_tree(lambda y, x: y - x, outcome.params, given.params)
+            if weights is not None:
+                share = aggregate(change, weights.update[at : at + len(outcome.reports.loss)])
+                change = tree.map_tree(lambda leaf: leaf.unsqueeze(0), share)
+            return outcome._replace(params=change)
+
+        return settle
+
+    def _given(self, broadcast: Broadcast) -> Broadcast:
+        """A broadcast in the layout in which clients train."""
+        whole = {n: self.layout(getattr(broadcast, n)) for n in ("params", "buffers", "common")}
+        return broadcast._replace(**whole)
 
     def _plans(self, method: Method, assignment: Assignment, broadcast: Broadcast, source: Source) -> list[list[Plan]]:
         """Plans by group and place; padding is left out."""
@@ -151,66 +226,77 @@ class LocalEngine:
             self.task, chains[:, 0], owned, offered, used, report, broadcast.params, broadcast.round, chains, uploads={}
         )
 
-    def _chains(self, method: Method, plans: list[list[Plan]], broadcast: Broadcast) -> Iterator[Outcome]:
+    def _chains(
+        self, method: Method, plans: list[list[Plan]], broadcast: Broadcast, settle: Settle
+    ) -> Iterator[Outcome]:
         """Outcomes of the groups. A chain hands parameters and buffers from member to member."""
         position = {int(k): i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
         if max(len(group) for group in plans) == 1:
             places, done = [self._place(group[0], broadcast, position) for group in plans], 0
-            for outcome in self.run_places(method, places):
+            for outcome in self.run_places(method, places, settle):
                 for i in range(len(outcome.reports.loss)):
                     self.memory.put(places[done + i].plan.client, tree.row(outcome.memories, i))
                 done += len(outcome.reports.loss)
                 yield outcome
             return
-        for group in plans:
-            given, reports = broadcast, []
-            for m, plan in enumerate(group):
-                (outcome,) = self.run_places(method, [self._place(plan, given, position, m)])
-                given = given._replace(params=tree.row(outcome.params, 0), buffers=tree.row(outcome.buffers, 0))
-                reports.append(outcome.reports)
-            yield outcome._replace(reports=_chained(reports))
+
+        def chain(g: int) -> Outcome:
+            return settle(g, self._chain(method, plans[g], broadcast, position))
+
+        yield from self.train_map(chain, range(len(plans)))
+
+    def _chain(self, method: Method, group: list[Plan], broadcast: Broadcast, position: dict[int, int]) -> Outcome:
+        reports = []
+        for m, plan in enumerate(group):
+            (outcome,) = self.run_places(method, [self._place(plan, broadcast, position, m)])
+            broadcast = broadcast._replace(params=tree.row(outcome.params, 0), buffers=tree.row(outcome.buffers, 0))
+            reports.append(outcome.reports)
+        return outcome._replace(reports=_chained(reports))
 
     def _place(self, plan: Plan, broadcast: Broadcast, position: dict[int, int], m: int = 0) -> Place:
         def whole(value: int) -> Tensor:
-            return torch.tensor(value, dtype=torch.int64, device=self.device)
+            return torch.tensor(value, dtype=torch.int64)
 
         job = Job(
             params=broadcast.params,
             buffers=broadcast.buffers,
             common=broadcast.common,
-            each=tree.row(broadcast.each, position[plan.client]) if broadcast.each else {},
-            memory=self.memory.get(plan.client),
-            owned=plan.owned.to(self.device),
-            counts=plan.used.to(self.device),
-            lr=torch.tensor(plan.lr, dtype=self.dtype, device=self.device),
+            each=self.layout(tree.row(broadcast.each, position[plan.client])) if broadcast.each else {},
+            memory=self.layout(self.memory.get(plan.client)),
+            owned=plan.owned,
+            counts=plan.used,
+            lr=torch.tensor(plan.lr, dtype=self.dtype),
             epochs=whole(plan.epochs),
             steps=whole(len(plan.batches)),
             samples=whole(plan.samples),
             round=whole(broadcast.round),
             rounds=whole(self.task.rounds),
         )
-        key = rng.fold(rng.key(self.seed, broadcast.round, plan.client, "train").to(self.device), m)
-        return Place(job, plan, key)
+        return Place(job, plan, rng.fold(rng.key(self.seed, broadcast.round, plan.client, "train"), m))
 
-    def _reduce(self, cohort: Cohort, broadcast: Broadcast, outcomes: Iterable[Outcome]) -> Results:
-        """Deltas weighted and summed as they come, or stacked where the server must see each."""
-        weights, at, delta = cohort.weights, 0, None
-        deltas, buffers, uploads, reports = [], [], [], []
+    def _to_device(self, job: Job) -> Job:
+        """What was made on the host, on the device."""
+        if self.device.type == "cpu":
+            return job
+        moved: Job = Job(*(tree.map_tree(lambda t: t.to(self.device, non_blocking=True), field) for field in job))
+        return moved
+
+    def _reduce(self, cohort: Cohort, outcomes: Iterable[Outcome]) -> Results:
+        """Weighted deltas summed as they come, or deltas stacked where the server must see each."""
+        delta: Params | None = None
+        deltas, buffers, uploads, losses = [], [], [], []
         for outcome in outcomes:
-            change = tree.map_tree(lambda y, x: y - x, outcome.params, broadcast.params)
-            if weights is None:
-                deltas.append(change)
+            if cohort.weights is None:
+                deltas.append(outcome.params)
             else:
-                share = aggregate(change, weights.update[at : at + len(outcome.reports.loss)])
-                delta = share if delta is None else tree.add(delta, share)
-            at += len(outcome.reports.loss)
+                share = tree.row(outcome.params, 0)
+                delta = share if delta is None else tree.map_tree(torch.Tensor.add_, delta, share)
             buffers.append(outcome.buffers)
             uploads.append(outcome.uploads)
-            reports.append(outcome.reports)
-        known = cohort.reports
-        report = known._replace(loss=torch.cat([r.loss for r in reports]).double().cpu())
+            losses.append(outcome.reports.loss)
+        report = cohort.reports._replace(loss=torch.cat(losses).double().cpu())
         cohort = cohort._replace(reports=report, uploads=tree.concatenate(uploads))
-        if weights is None:
+        if cohort.weights is None:
             cohort = cohort._replace(deltas=tree.concatenate(deltas))
         return Results(cohort, delta, tree.concatenate(buffers))
 
@@ -222,14 +308,15 @@ class LocalEngine:
         if query.rows == "auxiliary" and not any(len(r) for r in source.rows):
             raise ConfigError(f"--auxiliary must be at least 1: {part.name!r} trains on rows that the server holds")
         ids = torch.arange(len(source.rows)) if isinstance(query.ids, str) else query.ids
+        given = self._given(broadcast)
         if query.what == "counts":
             values: Tree = offer(method, source.counts, broadcast.common, broadcast.round, self.seed)[ids]
         elif query.what == "delta":
             values = self._probe(method.probe(), Assignment(ids.unsqueeze(1)), broadcast, source)
         elif query.what == "loss":
-            values = torch.stack([self._loss(broadcast, source.rows[int(k)]) for k in ids])
+            values = torch.stack(list(self.map(lambda k: self._loss(given, source.rows[k]), ids.tolist())))
         else:
-            values = tree.stack([self._ask_client(query, part, broadcast, source, int(k)) for k in ids])
+            values = tree.stack(list(self.map(lambda k: self._ask_client(query, part, given, source, k), ids.tolist())))
         if query.keep:
             place = any(True for _ in tree.leaves(self.memory.template[part.name]))
             require(place, f"{part.name}.init_client", "give the kept answer a place", self.memory.template[part.name])
@@ -242,7 +329,8 @@ class LocalEngine:
         """Deltas [Q, ...] of plain local runs on a source."""
         plain = broadcast._replace(common={}, each={})
         plans = self._plans(method, assignment, plain, source)
-        memory = {c.name: c.init_client(broadcast.params, broadcast.buffers, self.task) for c in method.components}
+        plain = self._given(plain)
+        memory = {c.name: c.init_client(plain.params, plain.buffers, self.task) for c in method.components}
         places = [self._place(g[0], plain, {g[0].client: 0}) for g in plans]
         places = [p._replace(job=p.job._replace(memory=memory)) for p in places]
         after: Params = tree.concatenate([o.params for o in self.run_places(method, places)])
@@ -250,7 +338,7 @@ class LocalEngine:
 
     def _loss(self, broadcast: Broadcast, rows: Array) -> Tensor:
         """Mean cross-entropy of the broadcast model on rows, in evaluation mode; 0 without rows."""
-        return self._evaluate(broadcast.params, broadcast.buffers, self.store, rows)[1]
+        return self.on_train(broadcast.params, broadcast.buffers, rows)[1]
 
     def _ask_client(self, query: Query, part: Component, broadcast: Broadcast, source: Source, k: int) -> Tree:
         assert callable(query.what)
@@ -262,13 +350,13 @@ class LocalEngine:
             one = rng.fold(key, d)
             batch = whole._replace(x=self.store.augmented(whole.x, one)) if query.augment else whole
             with torch.no_grad():
-                out, _ = self.model.forward(
+                out, _ = self.net.forward(
                     broadcast.params, broadcast.buffers, batch.x, batch.mask, train=False, key=one
                 )
             none, now, last = (torch.tensor(v, device=self.device) for v in (0, broadcast.round, self.task.rounds))
             progress = Progress(none, none, none, none, now, last)
             view = View(
-                self.model.forward, broadcast.params, broadcast.buffers, out, batch, ctx, ctx.memory, one, progress
+                self.net.forward, broadcast.params, broadcast.buffers, out, batch, ctx, ctx.memory, one, progress
             )
             answer = query.what(view)
             total = answer if total is None else tree.add(total, answer)
@@ -276,9 +364,8 @@ class LocalEngine:
 
     def _whole(self, rows: Array) -> Batch:
         at = torch.from_numpy(np.ascontiguousarray(rows)).to(self.device)
-        return Batch(
-            self.store.floats(at), self.store.y[at], torch.ones(len(rows), dtype=self.dtype, device=self.device)
-        )
+        mask = torch.ones(len(rows), dtype=self.dtype, device=self.device)
+        return Batch(self.layout(self.store.floats(at)), self.store.y[at], mask)
 
     def _context(self, broadcast: Broadcast, k: int, source: Source, part: Component | None = None) -> Context:
         memory = self.memory.get(k) if source is self.own else self.memory.template
@@ -293,37 +380,23 @@ class LocalEngine:
         self, params: Params, buffers: Params, rows: Array | None = None, *, on: str = "test"
     ) -> tuple[Tensor, float]:
         """(confusion matrix [C, C], mean cross-entropy) on rows of the test set, or of the training set."""
-        store = self.test if on == "test" else self.store
-        rows = np.arange(len(store.y)) if rows is None else rows
-        matrix, loss = self._evaluate(params, buffers, store, rows)
+        matrix, loss = (self.on_test if on == "test" else self.on_train)(params, buffers, rows)
         return matrix.cpu(), float(loss)
-
-    def _evaluate(self, params: Params, buffers: Params, store: Store, rows: Array) -> tuple[Tensor, Tensor]:
-        matrix = torch.zeros(self.task.classes, self.task.classes, dtype=torch.int64, device=self.device)
-        loss = torch.zeros((), dtype=torch.float64, device=self.device)
-        key = torch.zeros((), dtype=torch.int64, device=self.device)
-        at = torch.from_numpy(np.ascontiguousarray(rows)).to(self.device)
-        with torch.inference_mode():
-            for chunk in torch.split(at, EVALUATION_ROWS):
-                y = store.y[chunk]
-                mask = torch.ones(len(y), dtype=self.dtype, device=self.device)
-                out, _ = self.model.forward(params, buffers, store.floats(chunk), mask, train=False, key=key)
-                matrix += confusion(y, out.logits.argmax(1), self.task.classes)
-                loss += cross_entropy(out.logits.double(), y).sum()
-        return matrix, loss / max(len(at), 1)
 
     def personal(self, method: Method, broadcast: Broadcast) -> tuple[Tensor, float]:
         """Pooled (confusion, loss) of every client's own model on its own share of the test set."""
+        shares = {k: self.fed.test_rows(k) for k in range(self.fed.clients) if len(self.own.rows[k])}
+        shares = {k: rows for k, rows in shares.items() if len(rows)}
+        given = self._given(broadcast)
+
+        def one(k: int) -> tuple[Tensor, float]:
+            return self.evaluate(self.personalized(method, given, k), given.buffers, shares[k])
+
         matrix = torch.zeros(self.task.classes, self.task.classes, dtype=torch.int64)
-        total, seen = 0.0, 0
-        for k in range(self.fed.clients):
-            rows = self.fed.test_rows(k)
-            if len(rows) == 0 or len(self.own.rows[k]) == 0:
-                continue
-            params = self.personalized(method, broadcast, k)
-            one, loss = self.evaluate(params, broadcast.buffers, rows)
-            matrix, total, seen = matrix + one, total + loss * len(rows), seen + len(rows)
-        return matrix, total / max(seen, 1)
+        total = 0.0
+        for (found, loss), rows in zip(self.map(one, shares), shares.values(), strict=True):
+            matrix, total = matrix + found, total + loss * len(rows)
+        return matrix, total / max(sum(map(len, shares.values())), 1)
 
     def personalized(self, method: Method, broadcast: Broadcast, k: int) -> Params:
         """The parameters of client k's own model."""
@@ -331,7 +404,7 @@ class LocalEngine:
 
         def gradient(params: Params) -> Params:
             def objective(p: Params) -> tuple[Tensor, tuple[Batch, Params]]:
-                out, _ = self.model.forward(
+                out, _ = self.net.forward(
                     p, broadcast.buffers, rows.x, rows.mask, train=False, key=ctx.owned.new_zeros(())
                 )
                 return rows.mean(cross_entropy(out.logits, rows.y)), (rows, {})

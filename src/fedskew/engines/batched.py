@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from torch import Tensor
 from fedskew import client as rounds
 from fedskew import rng, tree
 from fedskew.client import Job
-from fedskew.engines.base import LocalEngine, Outcome, Place
+from fedskew.engines.base import LocalEngine, Outcome, Place, Settle, as_it_is
+from fedskew.engines.programs import TRACE_AFTER, Stepper
 from fedskew.engines.sequential import check_losses
 from fedskew.method import Method
 from fedskew.types import Batch, Carry, Progress
@@ -21,52 +23,78 @@ __all__ = ["Batched"]
 
 SHARED = {"params", "buffers", "common", "round", "rounds"}  # the same for all clients of a stack
 DIMS: Any = Job(*(None if name in SHARED else 0 for name in Job._fields))  # type: ignore[arg-type]
-PROGRESS: Any = Progress(0, 0, 0, 0, None, None)  # type: ignore[arg-type]
+Rows = tuple[Tensor, Tensor]  # x and y of all clients of the stack, one after another
+Now = tuple[Tensor, ...]  # positions [K, D, B], keys [K, D], epoch [K], step [K], and active [K] where some have ended
 
 
 class Batched(LocalEngine):
-    """vmap over stacks of at most ``chunk`` clients."""
+    """vmap over stacks of at most ``chunk`` clients; on a CPU, a stack a thread."""
 
     name = "batched"
+    parallel = True
     chunk = 64
+    trace_after = TRACE_AFTER
 
-    def run_places(self, method: Method, places: list[Place]) -> Iterator[Outcome]:
+    def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
         """One outcome a stack."""
-        for at in range(0, len(places), self.chunk):
-            yield self.run_stack(method, places[at : at + self.chunk])
+        count = max(1, min(self.workers.count, len(places)), -(-len(places) // self.chunk))
+        cuts = np.linspace(0, len(places), count + 1).round().astype(int)
+        stacks = [places[a:b] for a, b in pairwise(cuts)]
+        if not self.workers.inside:
+            self._trace(method, stacks)
+
+        def run(i: int) -> Outcome:
+            return settle(int(cuts[i]), self.run_stack(method, stacks[i]))
+
+        yield from self.train_map(run, range(count))
 
     def run_stack(self, method: Method, places: list[Place]) -> Outcome:
         """begin, step ..., finish for K clients; T steps, the longest client's."""
-        job, rows = self._stack(places), _padded_rows(places)
-        keys = self._keys(places, rows.shape)
-        progress, active = self._progress(places, job, rows.shape[1])
-        carry = torch.vmap(lambda j: rounds.begin(method, rounds.context(self.task, j)), in_dims=(DIMS,))(job)
-        mapped = self._mapped_step(method)
-        losses = []
-        for t in range(rows.shape[1]):
-            x, y, mask = self._gather(rows[:, t])
-            now = progress._replace(epoch=progress.epoch[:, t], step=progress.step[:, t])
-            carry, loss = mapped(job, carry, x, y, mask, keys[:, t], now, active[:, t])
-            losses.append(loss)
+        job, carry, rows, schedule = self._begin(method, places)
+        carry, losses = self._stepper(method).run(rows, job, carry, schedule)
         return self._finish(method, places, job, carry, losses)
 
-    def _mapped_step(self, method: Method) -> Any:
-        def one(
-            job: Job, carry: Carry, x: Tensor, y: Tensor, mask: Tensor, keys: Tensor, progress: Progress, active: Tensor
-        ) -> Any:
-            ctx = rounds.context(self.task, job)
+    def _begin(self, method: Method, places: list[Place]) -> tuple[Job, Carry, Rows, list[Now]]:
+        job = self._to_device(_stack([p.job for p in places]))
+        owned = torch.from_numpy(np.concatenate([p.plan.rows for p in places])).to(self.device)
+        carry = torch.vmap(lambda j: rounds.begin(method, rounds.context(self.task, j)), in_dims=(DIMS,))(job)
+        carry = tree_contiguous(carry)
+        return job, carry, (self.store.floats(owned), self.store.y[owned]), self._schedule(places)
+
+    def _trace(self, method: Method, stacks: list[list[Place]]) -> None:
+        """Trace the steps of stacks whose shapes were seen often enough."""
+        stepper = self._stepper(method)
+        for places in stacks:
+            steps = max(len(p.plan.batches) for p in places)
+            size = (len(places), *np.max([p.plan.batches.shape[1:] for p in places], 0).tolist())
+            if stepper.due(size, steps * len(places)):
+                job, carry, rows, schedule = self._begin(method, places)
+                for now in {len(n): n for n in schedule}.values():
+                    stepper.make(rows, job, carry, now)
+
+    def _stepper(self, method: Method) -> Stepper:
+        def one(job: Job, carry: Carry, x: Tensor, y: Tensor, real: Tensor, now: Now) -> tuple[Carry, Tensor]:
+            keys, epoch, number, *active = now
+            mask = real.to(self.dtype)
             batches = tuple(
                 Batch(self.store.augmented(x[d], keys[d]), y[d], mask[d]) for d in range(method.local.batches)
             )
-            return rounds.step(
-                method, ctx, self.model.forward, rounds.functorch, carry, batches, keys, progress, active
-            )
+            progress = Progress(epoch, job.epochs, number, job.steps, job.round, job.rounds)
+            ctx = rounds.context(self.task, job)
+            return rounds.step(method, ctx, self.net.forward, rounds.functorch, carry, batches, keys, progress, *active)
 
-        return torch.vmap(one, in_dims=(DIMS, 0, 0, 0, 0, 0, PROGRESS, 0))
+        def step(rows: Rows, job: Job, carry: Carry, now: Now) -> Any:
+            at, *rest = now
+            real = at >= 0
+            place = at.clamp(min=0)
+            x, y = rows[0][place], torch.where(real, rows[1][place], 0)
+            return torch.vmap(one, in_dims=(DIMS, 0, 0, 0, 0, 0))(job, carry, x, y, real, tuple(rest))
+
+        return self.stepper(method, step)
 
     def _finish(self, method: Method, places: list[Place], job: Job, carry: Carry, losses: list[Tensor]) -> Outcome:
         steps = job.steps.clamp(min=1)
-        stacked = torch.stack(losses, 1) if losses else carry_zeros(steps, self.dtype)
+        stacked = torch.stack(losses, 1) if losses else torch.zeros(len(steps), 1, dtype=self.dtype, device=self.device)
         for i, place in enumerate(places):
             check_losses(stacked[i, : max(len(place.plan.batches), 1)], place)
 
@@ -77,48 +105,40 @@ class Batched(LocalEngine):
         uploads, memories, reports = torch.vmap(one, in_dims=(DIMS, 0, 0))(job, carry, mean)
         return Outcome(carry.params, carry.buffers, uploads, memories, reports)
 
-    def _stack(self, places: list[Place]) -> Job:
-        jobs = [p.job for p in places]
-        fields = {
-            n: getattr(jobs[0], n) if n in SHARED else tree.stack([getattr(j, n) for j in jobs]) for n in Job._fields
-        }
-        return Job(**fields)
-
-    def _keys(self, places: list[Place], shape: tuple[int, ...]) -> Tensor:
-        """[K, T, D], each client's own as in the sequential engine."""
-        counter = torch.arange(shape[1] * shape[2], dtype=torch.int64, device=self.device)
-        keys = torch.stack([p.key for p in places]).unsqueeze(1)
-        return rng.fold(keys, counter).reshape(len(places), shape[1], shape[2])
-
-    def _progress(self, places: list[Place], job: Job, total: int) -> tuple[Progress, Tensor]:
-        """Progress with epoch and step [K, T], and which steps are real [K, T]."""
-        epoch = np.ones((len(places), total), np.int64)
+    def _schedule(self, places: list[Place]) -> list[Now]:
+        """Each step's rows, keys (each client's own, as in the sequential engine), and where in its run a client is."""
+        at = torch.from_numpy(_padded(places)).to(self.device)
+        clients, total, draws = at.shape[:3]
+        counter = torch.arange(total * draws, dtype=torch.int64, device=self.device)
+        keys = rng.fold(torch.stack([p.key for p in places]).to(self.device).unsqueeze(1), counter)
+        epoch = np.ones((clients, total), np.int64)
         for i, p in enumerate(places):
             epoch[i, : len(p.plan.epoch)] = p.plan.epoch
-        step = torch.arange(1, total + 1, device=self.device).expand(len(places), total)
-        at = torch.from_numpy(epoch).to(self.device)
-        return Progress(at, job.epochs, step, job.steps, job.round, job.rounds), step <= job.steps.unsqueeze(1)
-
-    def _gather(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x [K, D, B, ...], y and mask [K, D, B] of global rows; padded rows are row 0 with mask 0 and label 0."""
-        rows = rows.to(self.device)
-        real = rows >= 0
-        at = rows.clamp(min=0)
-        y = torch.where(real, self.store.y[at], 0)
-        return self.store.floats(at), y, real.to(self.dtype)
+        number = torch.arange(1, total + 1, device=self.device).expand(clients, total)
+        steps = np.array([len(p.plan.batches) for p in places])
+        active = torch.from_numpy(np.arange(total) < steps[:, None]).to(self.device)
+        each = (at, keys.reshape(clients, total, draws), torch.from_numpy(epoch).to(self.device), number, active)
+        columns = zip(*(column.unbind(1) for column in each), strict=True)
+        return [now if t >= steps.min() else now[:-1] for t, now in enumerate(columns)]
 
 
-def carry_zeros(steps: Tensor, dtype: torch.dtype) -> Tensor:
-    """Losses [K, 1] of clients that had nothing to train on."""
-    return torch.zeros(len(steps), 1, dtype=dtype, device=steps.device)
+def tree_contiguous(carry: Carry) -> Carry:
+    """Leaves of their own: vmap gives views of what all clients share."""
+    return Carry(*(tree.map_tree(torch.Tensor.contiguous, field) for field in carry))
 
 
-def _padded_rows(places: list[Place]) -> Tensor:
-    """Rows of the training set, [K, T, D, B], -1 is padding."""
+def _stack(jobs: list[Job]) -> Job:
+    """Jobs with a leading axis, [K], where clients differ."""
+    fields = {n: getattr(jobs[0], n) if n in SHARED else tree.stack([getattr(j, n) for j in jobs]) for n in Job._fields}
+    return Job(**fields)
+
+
+def _padded(places: list[Place]) -> np.ndarray[Any, Any]:
+    """Positions among the rows of the whole stack, [K, T, D, B], -1 is padding."""
     shapes = np.array([p.plan.batches.shape for p in places])
-    out = np.full((len(places), *shapes.max(0)), -1, np.int64)
+    out, begin = np.full((len(places), *shapes.max(0)), -1, np.int64), 0
     for target, place in zip(out, places, strict=True):
-        local = place.plan.batches
-        t, d, b = local.shape
-        target[:t, :d, :b] = np.where(local >= 0, place.plan.rows[local.clip(0)], -1) if local.size else -1
-    return torch.from_numpy(out)
+        t, d, b = place.plan.batches.shape
+        target[:t, :d, :b] = np.where(place.plan.batches >= 0, place.plan.batches + begin, -1)
+        begin += len(place.plan.rows)
+    return out

@@ -1,0 +1,73 @@
+"""Evaluation of one model: chunks of rows, on every thread, nothing read back before the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedskew.data.store import Store
+from fedskew.functional import cross_entropy
+from fedskew.metrics import confusion
+from fedskew.types import Params
+
+if TYPE_CHECKING:
+    from fedskew.engines.base import LocalEngine
+
+__all__ = ["CHUNK", "KEPT_BYTES", "Evaluator"]
+
+Array = np.ndarray[Any, Any]
+
+CHUNK = {"cpu": 256, "cuda": 4096}  # rows: enough to fill a core, few enough to stay in its cache
+KEPT_BYTES = 256 << 20  # floats of a test set up to this size are kept: normalising costs as much as a small model
+
+
+class Evaluator:
+    """Confusion and loss on rows of one store."""
+
+    def __init__(self, engine: LocalEngine, store: Store, *, keep: bool) -> None:
+        self.engine, self.store = engine, store
+        size = store.x.numel() * torch.empty((), dtype=store.dtype).element_size()
+        self.keep = keep and size <= KEPT_BYTES
+        self.floats: Tensor | None = None
+
+    def rows(self, at: Tensor) -> Tensor:
+        """Normalised rows, from those kept where they are kept."""
+        rows: Tensor = self.engine.layout(self.store.floats(at)) if self.floats is None else self.floats[at]
+        return rows
+
+    def __call__(self, params: Params, buffers: Params, rows: Array | None) -> tuple[Tensor, Tensor]:
+        """(confusion matrix [C, C], mean cross-entropy ()) on the device; 0 without rows."""
+        engine, device = self.engine, self.store.y.device
+        given, statistics = engine.layout(params), engine.layout(buffers)
+        chunks = self._chunks(rows)
+
+        def one(chunk: Tensor) -> tuple[Tensor, Tensor]:
+            return self._chunk(given, statistics, chunk)
+
+        if self.keep and self.floats is None:
+            self.floats = self.rows(torch.arange(len(self.store.y), device=device))
+        done = list(engine.map(one, chunks))
+        matrix = torch.zeros(engine.task.classes, engine.task.classes, dtype=torch.int64, device=device)
+        loss = torch.zeros((), dtype=torch.float64, device=device)
+        for found, part in done:  # in the order of the rows, so that sums do not depend on the threads
+            matrix, loss = matrix + found, loss + part
+        return matrix, loss / max(sum(len(c) for c in chunks), 1)
+
+    def _chunks(self, rows: Array | None) -> list[Tensor]:
+        size = CHUNK.get(self.store.y.device.type, 4096)
+        if rows is None:
+            at = torch.arange(len(self.store.y), device=self.store.y.device)
+        else:
+            at = torch.from_numpy(np.ascontiguousarray(rows)).to(self.store.y.device)
+        return list(torch.split(at, size)) if len(at) else []
+
+    @torch.inference_mode()
+    def _chunk(self, params: Params, buffers: Params, chunk: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.store.y[chunk]
+        mask = torch.ones(len(y), dtype=self.store.dtype, device=y.device)
+        out, _ = self.engine.net.forward(params, buffers, self.rows(chunk), mask, train=False, key=y.new_zeros(()))
+        matrix = confusion(y, out.logits.argmax(1), self.engine.task.classes)
+        return matrix, cross_entropy(out.logits.double(), y).sum()

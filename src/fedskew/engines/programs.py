@@ -1,0 +1,192 @@
+"""Local steps as traced programs: the operators of one step in a row, without Python and without the tape.
+
+A step is a pure function of tensors (`client.step`), so it can be traced once by ``make_fx``, backward pass and update
+included, and run by torch's graph interpreter, which does not hold Python's lock: threads then work side by side. A
+traced step is used only after it has given the very bits of the untraced one.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["TRACE_AFTER", "Stepper"]
+
+Function = Callable[..., Any]
+Program = Callable[..., list[Tensor]]
+
+TRACE_AFTER = 1000  # untraced steps of one shape: tracing costs about as much as it then saves
+_LOCK = threading.Lock()  # make_fx sets modes of the whole process
+
+
+def _shape(leaf: Tensor) -> tuple[Any, ...]:
+    return leaf.shape, leaf.stride(), leaf.dtype
+
+
+def _flatten(tree: Any, leaves: list[Tensor], names: list[Any]) -> None:
+    """Tensors and names of a tree of dicts and tuples, in order: what torch's pytree does, ten times cheaper."""
+    if isinstance(tree, Tensor):
+        leaves.append(tree)
+    elif isinstance(tree, dict):
+        names.append(tuple(tree))
+        for value in tree.values():
+            _flatten(value, leaves, names)
+    else:
+        names.append(len(tree))
+        for value in tree:
+            _flatten(value, leaves, names)
+
+
+def _rebuild(like: Any, leaves: Iterator[Tensor]) -> Any:
+    """A tree like another, of other leaves."""
+    if isinstance(like, Tensor):
+        return next(leaves)
+    if isinstance(like, dict):
+        return {name: _rebuild(value, leaves) for name, value in like.items()}
+    parts = [_rebuild(value, leaves) for value in like]
+    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+
+
+def _leaves(tree: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+    _flatten(tree, found, [])
+    return found
+
+
+class Stepper:
+    """A function (rows, fixed, carry, now) -> (carry, loss) of trees of tensors, applied along a schedule of ``now``.
+
+    ``rows`` are what mini-batches are drawn from: their number may change from call to call, nothing else may.
+    """
+
+    def __init__(self, function: Function, after: float) -> None:
+        self.function, self.after = function, after
+        self.counts: Counter[Any] = Counter()
+        self.programs: dict[Any, Program | None] = {}
+
+    def due(self, size: Any, steps: int) -> bool:
+        """Note that steps of this size are about to be made; True when it is time to trace them."""
+        before = self.counts[size]
+        self.counts[size] += steps
+        return before < self.after <= self.counts[size]
+
+    def make(self, rows: Any, fixed: Any, carry: Any, now: Any) -> None:
+        """Trace the step at these shapes, where that can be done. One thread at a time."""
+        key = self._key(rows, fixed, carry, now)
+        if key not in self.programs and all(leaf.device.type == "cpu" for leaf in _leaves(carry)):
+            with _LOCK:
+                self.programs[key] = program(self.function, rows, fixed, carry, now)
+
+    def run(self, rows: Any, fixed: Any, carry: Any, schedule: Sequence[Any]) -> tuple[Any, list[Tensor]]:
+        """(carry after the last step, loss of each step)."""
+        losses: list[Tensor] = []
+        for _, group in groupby(schedule, key=_sizes):
+            steps = list(group)
+            traced = self.programs.get(self._key(rows, fixed, carry, steps[0])) if self.programs else None
+            if traced is not None:
+                carry = _along(traced, (rows, fixed), carry, steps, losses)
+                continue
+            for now in steps:
+                carry, loss = self.function(rows, fixed, carry, now)
+                losses.append(loss)
+        return carry, losses
+
+    def _key(self, rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+        leaves: list[Tensor] = []
+        names: list[Any] = []
+        _flatten((fixed, carry, now), leaves, names)
+        kinds = tuple((r.shape[1:], r.stride(), r.dtype) for r in _leaves(rows))
+        return tuple(names), kinds, tuple(_shape(leaf) for leaf in leaves)
+
+    @property
+    def traced(self) -> int:
+        """Shapes that run as programs."""
+        return sum(p is not None for p in self.programs.values())
+
+
+def _along(run: Program, before: Any, carry: Any, steps: Sequence[Any], losses: list[Tensor]) -> Any:
+    """The carry after steps of one shape."""
+    constants = _leaves(before)
+    moving = _leaves(carry)
+    for now in steps:
+        *moving, loss = run(*constants, *moving, *now)
+        losses.append(loss)
+    return _rebuild(carry, iter(moving))
+
+
+def _sizes(now: Any) -> tuple[Any, ...]:
+    return tuple(leaf.shape for leaf in now)
+
+
+def program(function: Function, rows: Any, fixed: Any, carry: Any, now: Any) -> Program | None:
+    """The function as a program of flat tensors, or None where it cannot be traced or would give other bits."""
+    given = (rows, fixed, carry, now)
+    flat = _leaves(given)
+    before: list[Any] = []
+    _flatten(carry, [], before)
+
+    def plain(*leaves: Tensor) -> list[Tensor]:
+        state, loss = function(*_rebuild(given, iter(leaves)))
+        moved: list[Tensor] = []
+        after: list[Any] = []
+        _flatten(state, moved, after)
+        if after != before:
+            raise TypeError("the carry changes its structure")
+        return [*moved, loss]
+
+    try:
+        later = plain(*flat)[:-1]  # values that no two of the leaves share: a first step is taken from the broadcast
+        flat[-len(later) - len(now) : -len(now)] = later
+        expected = plain(*flat)
+        traced = _trace(plain, flat)
+        for _ in range(3):  # the interpreter optimises in its first runs
+            got = traced(*flat)
+    except Exception:  # whatever the step of a user's component does that cannot be traced: it runs untraced
+        return None
+    same = all(_same(a, b) for a, b in zip(expected, got, strict=True))
+    steady = all(_shape(a) == _shape(b) for a, b in zip(got, _leaves(carry), strict=False))
+    return traced if same and steady else None
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Equal to the bit, nothing compared but values: a NaN equals itself."""
+    return torch.equal(a.nan_to_num(), b.nan_to_num())
+
+
+def _trace(plain: Callable[..., list[Tensor]], flat: list[Tensor]) -> Program:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    apart = [leaf.detach() for leaf in flat]  # a tracer knows tensors by identity, and one may stand in two places
+    graph = _tidy(make_fx(plain)(*apart))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit is in maintenance; the interpreter is all that is used of it
+        run: Program = torch.jit.trace(graph, tuple(flat), check_trace=False)  # type: ignore[no-untyped-call]
+    return run
+
+
+def _tidy(graph: Any) -> Any:
+    """Drop what does nothing, and write addmm as linear: the interpreter would split it, which rounds otherwise."""
+    ops, nodes = torch.ops.aten, graph.graph
+    for node in list(nodes.nodes):
+        if node.target in (ops.detach.default, ops.alias.default):
+            node.replace_all_uses_with(node.args[0])
+        elif node.target is ops.t.default and getattr(node.args[0], "target", None) is ops.t.default:
+            node.replace_all_uses_with(node.args[0].args[0])
+        elif node.target is ops.bitwise_and.Scalar and node.args[1] is True:  # unknown to the interpreter
+            node.replace_all_uses_with(node.args[0])
+    for node in list(nodes.nodes):
+        if node.target is ops.addmm.default and len(node.args) == 3 and not node.kwargs:
+            bias, x, weight = node.args
+            if getattr(weight, "target", None) is ops.t.default:
+                with nodes.inserting_before(node):
+                    node.replace_all_uses_with(nodes.call_function(ops.linear.default, (x, weight.args[0], bias)))
+    nodes.eliminate_dead_code()
+    graph.recompile()
+    return graph

@@ -1,0 +1,65 @@
+"""Threads that each own a copy of the model."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from fedskew.prepare import Model
+
+__all__ = ["Workers"]
+
+
+class Workers:
+    """``count`` threads without gradients and with one intra-op thread each; one is the caller itself.
+
+    Torch's kernels release the interpreter's lock, so threads work side by side; a `Model` serves one thread at a time,
+    so each has a copy.
+    """
+
+    def __init__(self, model: Model, count: int) -> None:
+        self.original, self.count = model, count
+        self._own = threading.local()
+        self._copies: list[Model] = []
+        self._pool: ThreadPoolExecutor | None = None
+
+    @staticmethod
+    def cores() -> int:
+        """Cores that this process may use."""
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+    @property
+    def model(self) -> Model:
+        """The calling thread's copy; the caller's own is the original."""
+        return getattr(self._own, "model", self.original)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the caller is one of the threads."""
+        return hasattr(self._own, "model")
+
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        """Results in the order of the items. Called from one of the threads, it works there and then."""
+        work = list(items)
+        if self.count == 1 or len(work) < 2 or self.inside:
+            return map(function, work)
+        if self._pool is None:
+            # copied here and now: a thread may begin late, while the original is in the middle of a pass
+            self._copies = [self.original.clone() for _ in range(self.count)]
+            self._pool = ThreadPoolExecutor(self.count, "fedskew", self._begin)
+        return self._pool.map(torch.no_grad()(function), work)
+
+    def _begin(self) -> None:
+        torch.set_num_threads(1)
+        self._own.model = self._copies.pop()
+
+    def close(self) -> None:
+        """End the threads; what has not begun is dropped."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None

@@ -1,0 +1,152 @@
+"""Threads and traced steps give the bits of the plain loop, for every method and every kind of model."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fedskew as fs
+import tiny
+from fedskew.engines.programs import Stepper
+from fedskew.engines.workers import Workers
+from fedskew.method import Component, Method
+from fedskew.types import View
+from tiny import NAMES, blobs, go, rows_of, same, skewed
+
+RAGGED = [[9, 3, 1], [2, 5, 0], [1, 1, 6], [8, 8, 8]]
+
+
+@pytest.fixture
+def tracing(monkeypatch: pytest.MonkeyPatch) -> list[Stepper]:
+    """Three threads, and every step traced from the second of its shape on; the steppers that are made."""
+    made: list[Stepper] = []
+    init = Stepper.__init__
+
+    def noted(self: Stepper, function: Any, after: float) -> None:
+        init(self, function, after if after == float("inf") else 2)
+        made.append(self)
+
+    monkeypatch.setattr(Stepper, "__init__", noted)
+    monkeypatch.setattr(Workers, "cores", staticmethod(lambda: 3))
+    return made
+
+
+def traced(made: list[Stepper]) -> int:
+    """Shapes that became programs."""
+    return sum(stepper.traced for stepper in made)
+
+
+CONVOLUTIONAL = {
+    "convolutions": nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 2), nn.ReLU(), nn.Flatten(), nn.Linear(24, 10)
+    ),
+    "batch_norm": nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(36, 10)
+    ),
+    "group_norm_dropout": nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(144, 10)
+    ),
+}
+
+
+def run(name: str, engine: str, **options: Any) -> fs.Result:
+    return go(skewed(), tiny.tiny(name), engine=engine, **options)
+
+
+def same_runs(a: fs.Result, b: fs.Result) -> bool:
+    return same(a.params, b.params) and same(a.buffers, b.buffers) and rows_of(a) == rows_of(b)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_threads_and_traces_change_no_bit(name: str, tracing: list[Stepper]) -> None:
+    plain = run(name, "sequential")
+    assert traced(tracing) == 0
+    assert same_runs(plain, run(name, "threaded"))
+    assert traced(tracing) > 0
+
+
+@pytest.mark.parametrize("model", CONVOLUTIONAL)
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon"])
+def test_convolutions_in_float32(name: str, model: str, tracing: list[Stepper]) -> None:
+    options: Any = {"model": CONVOLUTIONAL[model], "dtype": "float32"}
+    assert same_runs(run(name, "sequential", **options), run(name, "threaded", **options))
+    assert traced(tracing) == 0  # their backward pass has arguments that the interpreter does not take
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedgrab", "feddyn"])
+def test_traced_stacks_change_no_bit(name: str, tracing: list[Stepper], monkeypatch: pytest.MonkeyPatch) -> None:
+    traces = run(name, "batched")
+    assert traced(tracing) > 0
+    monkeypatch.setattr(Stepper, "due", lambda *_: False)
+    assert same_runs(traces, run(name, "batched"))
+
+
+@dataclass(frozen=True)
+class Peeks(Component):
+    """Reads a value back: an ordinary engine lets it, a trace cannot."""
+
+    name = "peeks"
+
+    def loss(self, view: View) -> Tensor:
+        factor = 0.1 if float(view.progress.step) > 1 else 0.0
+        return factor * sum((p.square().sum() for p in view.params.values()), start=torch.zeros(()))
+
+
+def test_what_cannot_be_traced_runs_untraced(tracing: list[Stepper]) -> None:
+    method = Method("p", parts=(Peeks(),), pace=tiny.PACE)
+    plain = go(skewed(), method, engine="sequential")
+    assert same_runs(plain, go(skewed(), method, engine="threaded")) and traced(tracing) == 0
+    assert any(None in stepper.programs.values() for stepper in tracing)
+
+
+def test_a_program_of_other_bits_is_not_used() -> None:
+    calls = iter(range(100))
+
+    def step(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+        return {"w": carry["w"] + next(calls)}, carry["w"].sum()
+
+    stepper = Stepper(step, 1)
+    w = {"w": torch.ones(3)}
+    stepper.make((torch.ones(2),), {}, w, (torch.ones(1),))
+    assert list(stepper.programs.values()) == [None]
+
+
+def test_it_is_due_once() -> None:
+    stepper = Stepper(lambda *_: None, 10)
+    assert [stepper.due("a", 4) for _ in range(5)] == [False, False, True, False, False]
+    assert stepper.due("b", 10) and not stepper.due("b", 10)
+
+
+def test_threads_share_no_model_and_keep_the_order() -> None:
+    from fedskew.prepare import prepare
+
+    workers = Workers(prepare(nn.Linear(3, 2), "", (3,), 2), 3)
+    gate = threading.Barrier(3)
+
+    def work(i: int) -> tuple[int, int, bool, bool]:
+        gate.wait(10)
+        return i, id(workers.model), torch.is_grad_enabled(), workers.inside
+
+    done = list(workers.map(work, range(3)))
+    assert [d[0] for d in done] == [0, 1, 2] and len({d[1] for d in done} | {id(workers.model)}) == 4
+    assert not any(d[2] for d in done) and all(d[3] for d in done) and not workers.inside
+    workers.close()
+    assert not [t for t in threading.enumerate() if t.name.startswith("fedskew")]
+
+
+def test_an_error_in_a_thread_comes_through_and_the_threads_end() -> None:
+    method = replace(fs.methods.fedavg(), pace=replace(tiny.PACE, lr=float("1e308"), epochs=3))
+    with pytest.raises(fs.TrainingError, match="loss became"):
+        go(blobs(RAGGED), method, engine="threaded", threads=2)
+    assert not [t for t in threading.enumerate() if t.name.startswith("fedskew")]
+
+
+@pytest.mark.parametrize("engine", ["sequential", "threaded"])
+def test_the_number_of_threads_changes_no_bit(engine: str) -> None:
+    one, three = (go(skewed(), tiny.tiny("fedla"), engine=engine, threads=n, dtype="float32") for n in (1, 3))
+    assert same_runs(one, three)
