@@ -2,6 +2,8 @@
 # make test    the tests that need no special hardware, extra or network
 # make check   lint, format, types and those tests
 # make mutants plants 200 faults in the library and counts those that the tests notice (MUTANTS_ARGS="--seed 7 --draws 20")
+# make bench   fedskew beside other frameworks and bare torch, the same work in turns (BENCH_ARGS="--workloads mnist-lr")
+# make bench-peers   the other frameworks' environments, in benchmarks/.envs; make bench says which it misses
 # make clean   removes what the others made, but for the environment .venv and your runs/
 #
 # The environment is made in .venv by the first target that needs it, from constraints.txt. PYTHON names the interpreter.
@@ -22,11 +24,12 @@ NEEDS := pyproject.toml constraints.txt
 MARKERS := not slow and not ray and not flower and not gpu and not network and not browser
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
+BENCH_ARGS ?=
 
 DEMO_METHODS := fedavg fedla fedbal
 DEMO_ARGS := --data digits --partition dirichlet --partition.alpha 0.1 --clients 20 --cohort 5 --rounds 60 --epochs 5 --batch-size 16
 
-.PHONY: help env demo test check mutants clean
+.PHONY: help env demo test check mutants bench bench-peers clean
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
@@ -65,6 +68,12 @@ check:
 
 mutants: .venv/.dev
 	@OMP_NUM_THREADS=1 $(BIN)/python scripts/mutants.py $(MUTANTS_ARGS)
+
+bench: .venv/.plot
+	@$(BIN)/python benchmarks/bench.py $(BENCH_ARGS)
+
+bench-peers: .venv/.plot
+	@$(BIN)/python benchmarks/bench.py --install
 
 clean:
 	@rm -rf build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

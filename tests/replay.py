@@ -96,16 +96,20 @@ def steps(place: Place) -> list[Any]:
 
 
 def plan(r: Round) -> RoundPlan:
-    """One round for the oracle. Places are in the order of the chains."""
-    chains, at = [], 0
+    """One round for the oracle. Chains may train side by side: a client's places are in the order of its passes."""
+    waiting: dict[int, list[Place]] = {}
+    for place in r.places:
+        waiting.setdefault(place.plan.client, []).append(place)
+    chains: list[list[int]] = []
+    places: list[Place] = []
     for chain in r.assignment.chains.tolist():
-        members = sum(k >= 0 for k in chain)
-        chains.append(list(range(at, at + members)))
-        at += members
-    plans = [p.plan for p in r.places]
+        members = [waiting[k].pop(0) for k in chain if k >= 0]
+        chains.append(list(range(len(places), len(places) + len(members))))
+        places += members
+    plans = [p.plan for p in places]
     return RoundPlan(
         ids=[p.client for p in plans],
-        batches=[steps(p) for p in r.places],
+        batches=[steps(p) for p in places],
         lr=[p.lr for p in plans],
         epochs=[p.epoch.tolist() for p in plans],
         used=[p.used.numpy() for p in plans],

@@ -47,12 +47,12 @@ def test_a_run_folder_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[
     expected = {*measured.split(), *counted.split(), *TIMES}
     assert expected <= set(rows[0])
     assert {"final_accuracy", "best_accuracy", "mean10_accuracy", "mean50_accuracy"} <= set(summary)
-    assert settings["method"]["weighting"]["name"] == "label_aware" and settings["engine_used"] == "sequential"
+    assert settings["method"]["weighting"]["name"] == "label_aware" and settings["engine_used"] == "batched"
     assert "fedla: accuracy" in capsys.readouterr().out
 
 
 def test_evaluation_every_n_rounds_and_the_last(tmp_path: Path) -> None:
-    assert fedskew("run", "fedavg", *SMALL[:-2], "--rounds", 5, "--eval.every", 2, "--out", tmp_path / "a") == 0
+    assert fedskew("run", "fedavg", *SMALL[:4], "--rounds", 5, "--eval.every", 2, "--out", tmp_path / "a") == 0
     assert [r["round"] for r in read(tmp_path / "a")[1] if "accuracy" in r] == [2, 4, 5]
 
 

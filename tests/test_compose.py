@@ -38,6 +38,7 @@ RULES = {  # what a refusal says: at most fifteen, each declared in docs/decisio
     "at least 1 row a class": "the ratio loss without rows at the server",
     "at most one classification loss": "two classification losses",
     "more than 4096 features": "BalanceFL's covariance of a wide head",
+    "go with parts that act at the clients alone": "training all with a step across the averaged",
     "be at least the cohort": "fewer candidates than the cohort",
 }
 
@@ -133,6 +134,7 @@ def test_every_rule_refuses_what_it_names() -> None:
         "go with the part dynamic_regulariser": lambda: replace(m.feddyn(0.1), parts=()),
         "at least 1 row a class": m.fedrl,
         "at most one classification loss": lambda: fs.Method("two", (fs.parts.CrossEntropy(), fs.parts.Focal())),
+        "go with parts that act at the clients alone": "training all with a step across the averaged",
         "be at least the cohort": lambda: m.powerofchoice(2),
     }
     for rule, build in cases.items():

@@ -284,7 +284,7 @@ def test_a_rule_lets_pass_what_keeps_it(rule: Rule, path: str, source: str) -> N
 
 # The project speaks of itself alone. Written so that this file does not match itself.
 ELSEWHERE = re.compile(
-    r"\.librar[y]\b|\.\./share[d](?!/data\b)|(?<!\w)/wor[k]/|\b(DESIG[N]|STYL[E]|FIEL[D]|METHOD[S])\.md\b"
+    r"(?<!torch)\.librar[y]\b|\.\./share[d](?!/data\b)|(?<!\w)/wor[k]/|\b(DESIG[N]|STYL[E]|FIEL[D]|METHOD[S])\.md\b"
 )
 
 

@@ -150,9 +150,29 @@ def test_a_run_without_evaluation_is_last_and_the_table_fits_a_terminal(tmp_path
     assert max(map(len, printed(plots.table([a, b])).splitlines())) <= 80
 
 
-def test_every_seed_has_its_line(tmp_path: Path) -> None:
-    folders = [written(tmp_path / f"s{s}", [0.5 + s / 10], seed=s) for s in range(2)]
-    assert cells(folders)["method"] == ["fedavg, seed 1", "fedavg, seed 0"]
+def test_seeds_share_a_line_with_their_mean_and_deviation(tmp_path: Path) -> None:
+    folders = [written(tmp_path / f"s{s}", [0.5 + s / 10], seed=s) for s in range(3)]
+    folders.append(written(tmp_path / "b", [0.9], method=method("b")))
+    found = cells(folders)
+    assert found["method"] == ["b", "fedavg, 3 seeds"]
+    assert found["final acc."] == ["0.9000", "0.6000\n±0.100"] and found["worst recall"][1] == "0.6000\n±0.100"
+    assert found["rounds"] == ["1/3", "1/3"] and found["MB up"] == ["2.0", "2.0"]
+
+
+def test_models_of_the_clients_own_have_a_column_and_a_panel_where_recorded(tmp_path: Path) -> None:
+    plain = written(tmp_path / "a", [0.2, 0.4])
+    assert "own models" not in cells([plain]) and len(drawn([plain]).axes) == 5
+    own = written(tmp_path / "b", [0.3, 0.5, 0.6], method=method("b"))
+    rows = [json.loads(line) for line in (own / "rounds.jsonl").read_text().splitlines()]
+    for row, value in zip(rows, (None, 0.7, 0.8), strict=True):
+        row |= {} if value is None else {"personal_accuracy": value}
+    (own / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (own / "summary.json").write_text(json.dumps(records.summarise(rows)))
+    found = cells([plain, own])
+    assert dict(zip(found["method"], found["own models"], strict=True)) == {"fedavg": "–", "b": "0.8000"}
+    personal = drawn([plain, own]).axes[3]
+    assert [line.get_xydata().tolist() for line in personal.lines] == [[[2, 0.7], [3, 0.8]]]
+    assert "own models" in personal.get_title() and not outside(drawn([plain, own]))
 
 
 # Curves

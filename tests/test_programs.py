@@ -12,9 +12,11 @@ from torch import Tensor, nn
 
 import fedskew as fs
 import tiny
+from fedskew import engines
 from fedskew.engines.programs import Stepper
 from fedskew.engines.workers import Workers
 from fedskew.method import Component, Method
+from fedskew.prepare import prepare
 from fedskew.types import View
 from tiny import NAMES, blobs, go, rows_of, same, skewed
 
@@ -123,8 +125,6 @@ def test_it_is_due_once() -> None:
 
 
 def test_threads_share_no_model_and_keep_the_order() -> None:
-    from fedskew.prepare import prepare
-
     workers = Workers(prepare(nn.Linear(3, 2), "", (3,), 2), 3)
     gate = threading.Barrier(3)
 
@@ -140,9 +140,9 @@ def test_threads_share_no_model_and_keep_the_order() -> None:
 
 
 def test_an_error_in_a_thread_comes_through_and_the_threads_end() -> None:
-    method = replace(fs.methods.fedavg(), pace=replace(tiny.PACE, lr=float("1e308"), epochs=3))
+    method = replace(fs.methods.fedavg(), pace=replace(tiny.PACE, lr=1e38, epochs=3))
     with pytest.raises(fs.TrainingError, match="loss became"):
-        go(blobs(RAGGED), method, engine="threaded", threads=2)
+        go(blobs(RAGGED), method, engine="threaded", threads=2, dtype="float32")
     assert not [t for t in threading.enumerate() if t.name.startswith("fedskew")]
 
 
@@ -150,3 +150,19 @@ def test_an_error_in_a_thread_comes_through_and_the_threads_end() -> None:
 def test_the_number_of_threads_changes_no_bit(engine: str) -> None:
     one, three = (go(skewed(), tiny.tiny("fedla"), engine=engine, threads=n, dtype="float32") for n in (1, 3))
     assert same_runs(one, three)
+
+
+def test_auto_looks_at_device_model_and_method() -> None:
+    small, large, conv = (
+        prepare(net, None, (1, 8, 8), 10)
+        for net in (
+            nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
+            nn.Sequential(nn.Flatten(), nn.Linear(64, 400), nn.ReLU(), nn.Linear(400, 10)),
+            CONVOLUTIONAL["convolutions"],
+        )
+    )
+    ours, own = fs.methods.fedavg(), Method("p", parts=(Peeks(),))
+    chosen = {n: engines.choose("auto", "cpu", m, ours)[0].name for n, m in (("s", small), ("l", large), ("c", conv))}
+    assert chosen == {"s": "batched", "l": "threaded", "c": "threaded"}
+    assert engines.choose("auto", "cpu", small, own)[0].name == "threaded"
+    assert engines.choose("auto", "cuda", conv, own)[0].name == "batched"

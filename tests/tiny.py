@@ -111,7 +111,8 @@ def changed(method: Method, name: str, **changes: Any) -> Method:
 
 def go(fed: Federation, method: Method, **options: Any) -> fs.Result:
     """A run of two rounds with three clients each, float64, logistic regression."""
-    return fs.run(fed, method, **({"model": "logistic", "rounds": 2, "cohort": 3, "dtype": "float64"} | options))
+    settings = {"model": "logistic", "rounds": 2, "cohort": 3, "dtype": "float64", "engine": "sequential"}
+    return fs.run(fed, method, **(settings | options))
 
 
 def rows_of(result: fs.Result | list[dict[str, Any]]) -> list[dict[str, Any]]:

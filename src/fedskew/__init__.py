@@ -1,5 +1,7 @@
 """fedskew: federated learning when labels are skewed. A method is a value; the loops exist once."""
 
+# _interrupt comes first: what follows takes seconds, in which the command can be interrupted
+from fedskew import _interrupt as _interrupt
 from fedskew import data, errors, functional, methods, metrics, models, parts, slots
 from fedskew.data import federate, from_arrays
 from fedskew.data import partitions as partitions

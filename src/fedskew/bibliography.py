@@ -209,15 +209,11 @@ PAPERS: dict[str, Paper] = {
 }
 
 
-def _paper(key: str) -> Paper:
-    if key not in PAPERS:
-        raise unknown("reference", key, PAPERS)
-    return PAPERS[key]
-
-
 def short(key: str) -> str:
-    """ "McMahan et al. 2017, Communication-Efficient Learning ... (AISTATS)"."""
-    paper = _paper(key)
+    """ "McMahan et al. 2017, Communication-Efficient Learning ... (AISTATS)"; a key that is unknown is given back."""
+    if key not in PAPERS:
+        return key  # a user's own component may cite in its own words
+    paper = PAPERS[key]
     first, *others = paper.authors.split(" and ")
     names = first.strip("{}").split(",")[0] + (" et al." if others else "")
     return f"{names} {paper.year}, {paper.title} ({paper.venue})"
@@ -225,7 +221,9 @@ def short(key: str) -> str:
 
 def bibtex(key: str) -> str:
     """The BibTeX entry of a key. Raises ConfigError for an unknown one."""
-    paper = _paper(key)
+    if key not in PAPERS:
+        raise unknown("reference", key, PAPERS)
+    paper = PAPERS[key]
     field = {"inproceedings": "booktitle", "article": "journal", "misc": "howpublished"}[paper.kind]
     lines = [
         ("author", paper.authors),

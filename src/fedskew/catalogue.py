@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
+import typing
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
 from typing import Any
 
 from fedskew import methods
 from fedskew.bibliography import bibtex, short
 from fedskew.config import TABLES, method_named
-from fedskew.errors import ConfigError
+from fedskew.errors import ConfigError, unknown
 from fedskew.method import Component, Method, method_spec
-from fedskew.options import documented
+from fedskew.options import choices, documented
 
-__all__ = ["catalogue", "citations", "page"]
+__all__ = ["catalogue", "citations", "named", "page"]
 
 FACTS = {
     "discloses": "leaves the client",
@@ -49,6 +51,34 @@ def catalogue() -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def named(slot: str, names: Sequence[str] = ()) -> list[tuple[str, str, list[str]]]:
+    """(name, what it is, its options) of the slot "data", "partition" or "model", of all names or of those given.
+
+    Names that build the same thing stand together, the one that records hold last: "dirichlet = dir_class". With names,
+    options come with what they mean. Raises ConfigError for an unknown name.
+    """
+    table = TABLES[slot]
+    for name in names:
+        if name not in table:
+            raise unknown({"data": "dataset"}.get(slot, slot), name, table)
+    kinds = list(dict.fromkeys(table[name] for name in names or table))
+    return [_named(slot, kind, bool(names)) for kind in kinds]
+
+
+def _named(slot: str, kind: type, fully: bool) -> tuple[str, str, list[str]]:
+    own = getattr(kind, "name", "")
+    aliases = [n for n, k in TABLES[slot].items() if k is kind and n != own]
+    helps, hints = documented(kind), typing.get_type_hints(kind)
+    text = inspect.cleandoc(kind.__doc__ or "")
+    options = []
+    for f in fields(kind):
+        default = f.default_factory() if f.default_factory is not MISSING else f.default
+        shown = "unset" if default is None or default == "" else getattr(default, "name", default)
+        about = f": {' '.join(helps.get(f.name, '').split())}{choices(hints[f.name])}"
+        options.append(f"--{slot}.{f.name} = {shown}{about}" if fully else f"{f.name} = {shown}")
+    return " = ".join([*aliases, own]), text if fully else text.split("\n\n")[0].replace("\n", " "), options
 
 
 def citations(names: list[str]) -> list[str]:

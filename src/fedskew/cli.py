@@ -1,4 +1,4 @@
-"""The command ``fedskew``: run, methods, describe, plot. Every mistake is one line and exit code 2."""
+"""The command ``fedskew``: run, describe, plot, and what there is. Every mistake is one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedskew import _interrupt
 from fedskew.errors import ConfigError, FedskewError, RecordError, unknown
 
 __all__ = ["main"]
@@ -16,10 +17,13 @@ __all__ = ["main"]
 USAGE = """fedskew: federated learning when labels are skewed
 
   fedskew run METHOD [--data NAME] [--partition NAME] [--clients N] [--cohort K] [--rounds T] ...   train and record
-  fedskew run --from config.json        the same run again            fedskew run --resume RUN   go on after a stop
+  fedskew run --from RUN                the same run again (or its config.json)
+  fedskew run --resume RUN              go on after a stop
   fedskew methods [--json]              every method: composition, disclosure, extra bytes, reference
-  fedskew cite NAME ...              BibTeX of the methods and ingredients named
+  fedskew datasets | partitions | models [NAME ...]       every name, what it is, its options with their defaults
+  fedskew cite NAME ...                 BibTeX of the methods and ingredients named
   fedskew describe [--data NAME] [--partition NAME] ...   how skewed a federation is, and its heat map
+  fedskew partition make|show|verify [FILE] ...           a partition as a file: write it, look at it, check it
   fedskew plot RUN [RUN ...] [--out PICTURE]              one picture and a table that compare runs
 
 `fedskew run METHOD --help` lists every option of that method's composition.
@@ -30,11 +34,13 @@ def main(words: Sequence[str] | None = None) -> None:
     """Entry point. Exits with 0, with 2 after a mistake of the user's, with 130 after an interruption."""
     words = list(sys.argv[1:] if words is None else words)
     try:
+        _interrupt.end()
         code = _dispatch(words)
     except FedskewError as error:
         print(f"fedskew: {' '.join(str(error).split())}", file=sys.stderr)
         code = 2
     except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
         code = 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -54,8 +60,12 @@ def _dispatch(words: list[str]) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {
         "run": _run,
         "methods": _methods,
+        "datasets": lambda words: _names("datasets", "data", words),
+        "partitions": lambda words: _names("partitions", "partition", words),
+        "models": lambda words: _names("models", "model", words),
         "cite": _cite,
         "describe": _describe,
+        "partition": _partition,
         "plot": _plot,
     }
     if not words or words[0] in ("-h", "--help", "help"):
@@ -75,15 +85,23 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _pull(words: list[str], flag: str) -> tuple[str | None, list[str]]:
-    """(value of a flag or None, the other words)."""
-    for i, word in enumerate(words):
-        if word.startswith(f"{flag}="):
-            return word.partition("=")[2], words[:i] + words[i + 1 :]
-        if word == flag:
-            if i + 1 == len(words):
-                raise ConfigError(f"{flag} must be followed by a value")
-            return words[i + 1], words[:i] + words[i + 2 :]
-    return None, words
+    """(value of a flag or None, the other words). Raises ConfigError where it has none, or is given twice."""
+    from fedskew.options import ELSEWHERE
+
+    found: list[str] = []
+    others: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word != flag and not word.startswith(f"{flag}="):
+            others.append(word)
+            continue
+        value = word.partition("=")[2] if word != flag else next(rest, "--")
+        if word == flag and value.startswith("--"):
+            raise ConfigError(f"{flag} must be followed by a value, {ELSEWHERE[flag]}")
+        found.append(value)
+    if len(found) > 1:
+        raise ConfigError(f"{flag} must be given once; got {found[0]!r} and {found[1]!r}")
+    return (found[0] if found else None), others
 
 
 def _run(words: list[str]) -> int:
@@ -106,9 +124,23 @@ def _run(words: list[str]) -> int:
         experiment = experiment_from(words)
         folder = Path(out) if out else config.folder_of(experiment)
     choose(experiment.engine, experiment.device)  # a misspelt engine is told before data are read
+    config.check_device(experiment.device)
+    for note in _unused(experiment):
+        print(f"fedskew: note: {note}", file=sys.stderr)
     with _Progress(experiment.method.name, experiment.rounds) as progress:
         result = experiment.run(folder, resume=resumed is not None, on_round=progress.update)
     return _report(experiment.method.name, result)
+
+
+def _unused(experiment: Any) -> list[str]:
+    """What was asked for and nothing reads: said, not refused, since runs that are compared share their options."""
+    method, notes = experiment.method, []
+    if experiment.auxiliary and not any(c.auxiliary for c in method.components):
+        rows = "the server's rows are taken from the training set and left unused"
+        notes.append(f"--auxiliary {experiment.auxiliary}: {method.name} does not read them; {rows}")
+    if experiment.personal_every and not method.having("personalize"):
+        notes.append(f"--eval.personal {experiment.personal_every}: {method.name} has no models of the clients' own")
+    return notes
 
 
 def _no_run(folder: str) -> Any:
@@ -201,7 +233,9 @@ def _help(words: list[str]) -> int:
             ", ".join([*short.get(o.flag, []), o.flag]), str(o.default), " ".join(o.help.split()) + choices(o.type)
         )
     console.print(table)
-    console.print("also: --out FOLDER, --from config.json, --resume RUN", highlight=False)
+    console.print("also: --out FOLDER, --from RUN, --resume RUN", highlight=False)
+    more = "`fedskew datasets`, `fedskew partitions` and `fedskew models` say what each name is, with its own options"
+    console.print(more, highlight=False)
     return 0
 
 
@@ -241,6 +275,25 @@ def _methods(words: list[str]) -> int:
     return 0
 
 
+def _names(command: str, slot: str, words: list[str]) -> int:
+    """Every name that --data, --partition or --model takes, or those asked for."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedskew.catalogue import named
+
+    console = Console()
+    view = Table(_folded(f"--{slot}"), _folded("what it is"), _folded(f"--{slot}.OPTION"), show_lines=True)
+    for name, text, options in named(slot, words):
+        if words:
+            console.print("\n".join([name, "", text, "", *options, ""]), markup=False, highlight=False, soft_wrap=True)
+        view.add_row(name, text, "\n".join(options) or "–")
+    if not words:
+        console.print(view)
+        print(f"`fedskew {command} NAME` says what the options of NAME mean")
+    return 0
+
+
 def _cite(words: list[str]) -> int:
     from fedskew.catalogue import citations
 
@@ -264,13 +317,51 @@ def _describe(words: list[str]) -> int:
         raise ConfigError(f"fedskew describe takes options only; got {positional[0]!r}")
     fed = experiment_from(["fedavg", *words]).federation()
     if as_json:
-        print(json.dumps(describe.describe(fed), indent=1))
+        print(json.dumps({**describe.describe(fed), "notes": list(fed.dataset.notes)}, indent=1))
     else:
         Console().print(describe.describe_table(fed))
+        for note in fed.dataset.notes:
+            print(f"note: {note}")
     picture = plots.federation_heatmap(
         fed.counts, Path(out or "federation.png"), plots.title_of(fed), fed.dataset.label_names
     )
     print(f"heat map: {picture}", file=sys.stderr if as_json else sys.stdout)
+    return 0
+
+
+def _partition(words: list[str]) -> int:
+    from rich.console import Console
+
+    from fedskew import partition_command as command
+    from fedskew.options import experiment_from
+
+    action, *words = words or [""]
+    if action not in ("make", "show", "verify"):
+        raise unknown("action of fedskew partition", action, ("make", "show", "verify"))
+    out, words = _pull(words, "--out")
+    if action == "make":
+        print(command.make(experiment_from(["fedavg", *words]).federation(), out or "partition.npz"))
+        return 0
+    if not words or words[0].startswith("--"):
+        raise ConfigError(f"fedskew partition {action} needs a file")
+    file, *words = words
+    if action == "verify":
+        match, words = _pull(words, "--match")
+        experiment = experiment_from(["fedavg", *words])
+        dataset = experiment.data.load(experiment.path) if words else None
+        print(command.verify(file, dataset, match or "dataset"))  # type: ignore[arg-type]
+        return 0
+    as_json = "--json" in words
+    style, words = _pull([w for w in words if w != "--json"], "--style")
+    measure, words = _pull(words, "--measure")
+    if words:
+        raise ConfigError(
+            f"unknown option {words[0]!r} of fedskew partition show; it takes --json, --out FOLDER, --style, --measure"
+        )
+    shown = command.show(file, as_json=as_json, pictures=out, style=style or "auto", measure=measure or "overlap")  # type: ignore[arg-type]
+    print(shown.body) if as_json else Console().print(shown.body)
+    for picture in shown.pictures:
+        print(f"picture: {picture}", file=sys.stderr if as_json else sys.stdout)
     return 0
 
 

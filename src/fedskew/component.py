@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+import numbers
+import types
+import typing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from fedskew.errors import require
+from fedskew.errors import ConfigError, require
 from fedskew.tree import Tree
 from fedskew.types import (
     Answers,
@@ -40,12 +45,19 @@ __all__ = [
     "Selector",
     "ServerOptimizer",
     "Weighting",
+    "check_fields",
+    "check_kind",
     "finder",
+    "fits",
     "ingredients",
+    "kind_of",
     "spec",
 ]
 
 Gradient = Callable[[Params], Params]
+FUNCTIONS = (types.FunctionType, staticmethod, classmethod, property)
+HOOKED: set[type] = set()  # Component and the slots: the classes whose public functions are hooks
+LARGEST, INFINITY = 3.4e38, float("inf")  # of float32
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,17 @@ class Component:
     compute: ClassVar[str] = ""  # extra work
     reference: ClassVar[str] = ""
     auxiliary: ClassVar[int] = 0  # rows a class that it wants the server to hold, where the user names no number
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raise ConfigError for a method of the class whose name is nearly that of a hook: it would never be called."""
+        super().__init_subclass__(**options)
+        known = {name for base in cls.__mro__[1:] for name in vars(base)}
+        hooks = {name for base in cls.__mro__[1:] if base in HOOKED for name in vars(base) if name[0] != "_"}
+        for name in [n for n, v in vars(cls).items() if n[0] != "_" and n not in known and isinstance(v, FUNCTIONS)]:
+            near = difflib.get_close_matches(name, hooks, n=1, cutoff=0.75)
+            if near:
+                hint = f"did you mean {near[0]!r}? Let a helper's name begin with an underscore"
+                raise ConfigError(f"a method of {cls.__name__} must be a hook; got {name!r}; {hint}")
 
     # what it adds to the model itself
 
@@ -235,6 +258,9 @@ class ServerOptimizer(Component):
     lr: float = 1.0
     """server learning rate"""
 
+    def __post_init__(self) -> None:
+        require(0 < self.lr < float("inf"), "--server-lr", "be positive", self.lr)
+
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
         """(new parameters, new state of this component) from the aggregated delta."""
         raise NotImplementedError
@@ -258,6 +284,7 @@ class LocalStep(Component):
         return steps
 
 
+HOOKED |= {Component, Sampler, Selector, Pace, Weighting, ServerOptimizer, LocalStep}
 SLOTS: dict[str, type[Component]] = {
     "sampler": Sampler,
     "selector": Selector,
@@ -266,6 +293,75 @@ SLOTS: dict[str, type[Component]] = {
     "server": ServerOptimizer,
     "local": LocalStep,
 }
+
+
+def check_kind(place: str, value: object) -> None:
+    """Raise ConfigError unless ``value`` is a component that belongs into the slot ``place``, or into "parts"."""
+    kind = SLOTS.get(place, Component)
+    article = f"a {kind.__name__}"
+    if isinstance(value, type):
+        raise ConfigError(f"{place} must hold {article}; got the class {value.__name__}; use {value.__name__}()")
+    if not isinstance(value, Component):
+        raise ConfigError(f"{place} must hold {article}; got {value!r} of type {type(value).__name__}")
+    home = next((slot for slot, base in SLOTS.items() if isinstance(value, base)), "parts")
+    if home != place:
+        right = f"parts=({value!r},)" if home == "parts" else f"{home}={value!r}"
+        raise ConfigError(f"{place} must not hold {type(value).__name__}, which belongs elsewhere; use {right}")
+    cls: type = type(value)
+    own = f"the class {cls.__name__}"
+    if not isinstance(value.name, str) or not value.name:
+        raise ConfigError(f'{own} must have a name of its own, a line such as name = "mine"; got {value.name!r}')
+    written = vars(cls).get("__annotations__", {})
+    lost = [n for n, hint in written.items() if n not in _hints(cls) and "ClassVar" not in str(hint)]
+    if lost:
+        raise ConfigError(f"{own} must stand below @dataclass(frozen=True); {lost[0]!r} is no field of it")
+
+
+def check_fields(kind: type, values: Mapping[str, Any], place: str) -> None:
+    """Raise ConfigError for a value that is not of its field's type, or a number that float32 cannot hold."""
+    hints: dict[str, Any] = _hints(kind)
+    for name, hint in hints.items():
+        if name in values and not fits(values[name], hint):
+            raise ConfigError(f"--{place}.{name} must be {kind_of(hint)}; got {values[name]!r}")
+        if isinstance(value := values.get(name), Component):
+            check_fields(type(value), vars(value), f"{place}.{name}")
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields; Any where a user's own annotations cannot be resolved."""
+    try:
+        found = typing.get_type_hints(kind)
+    except (NameError, TypeError):
+        found = {}
+    return {f.name: found.get(f.name, Any) for f in fields(kind)}
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Whether a value is of a field's type; NaN is no number, nor is what float32 cannot hold."""
+    if hint is Any:
+        return True
+    if (inner := typing.get_args(hint)) and typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return any(fits(value, one) for one in inner)
+    if typing.get_origin(hint) is typing.Literal:
+        return any(type(value) is type(one) and value == one for one in inner)
+    if hint in (int, float):
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral if hint is int else numbers.Real):
+            return False
+        most = 2**63 - 1 if hint is int else LARGEST
+        number: Any = value
+        return bool(-most <= number <= most) or number in (INFINITY, -INFINITY)
+    kind = type(None) if hint is None else typing.get_origin(hint) or hint
+    return not isinstance(kind, type) or isinstance(value, kind)
+
+
+def kind_of(hint: Any) -> str:
+    """What a value of this type is called in an error: "a whole number", "one of a, b"."""
+    if typing.get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(map(str, typing.get_args(hint)))
+    kinds = [k for k in (typing.get_args(hint) or (hint,)) if k is not type(None)]
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
+    return " or ".join(words.get(k, getattr(k, "__name__", str(k))) for k in kinds)
 
 
 def ingredients(slot: str) -> dict[str, type[Component]]:

@@ -5,23 +5,35 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedskew import methods
-from fedskew.component import SLOTS, ingredients, spec
+from fedskew.component import SLOTS, check_fields, fits, ingredients, kind_of, spec
 from fedskew.data import DATASETS, Federation, federate
-from fedskew.data.partitions import PARTITIONS, Natural
-from fedskew.errors import ConfigError, RecordError, unknown
+from fedskew.data.partitions import PARTITIONS
+from fedskew.errors import ConfigError, FedskewError, RecordError, require, unknown
 from fedskew.method import Method, method_spec
 from fedskew.models import MODELS, Architecture
-from fedskew.run import Result, run
+from fedskew.run import DTYPES, Result, check_device, run
 
-__all__ = ["TABLES", "Experiment", "load", "make", "method_named", "to_json"]
+__all__ = ["TABLES", "Experiment", "check_device", "load", "make", "method_named", "to_json"]
 
 OPTIONAL = ("data", "partition", "model")
+FLAGS = {"eval_every": "--eval.every", "personal_every": "--eval.personal", "checkpoint_every": "--checkpoint.every"}
+LEAST = {
+    "clients": 1,
+    "cohort": 1,
+    "rounds": 1,
+    "eval_every": 1,
+    "checkpoint_every": 0,
+    "personal_every": 0,
+    "auxiliary": 0,
+}
+RECORDED = ("label_names", "engine_used", "engine_reason", "threads_used")  # what a run adds to its configuration
 TABLES: dict[str, dict[str, Any]] = {  # slot -> name -> class; methods were imported above, so all are known
     "data": dict(DATASETS),
     "partition": dict(PARTITIONS),
@@ -32,8 +44,10 @@ TABLES: dict[str, dict[str, Any]] = {  # slot -> name -> class; methods were imp
 
 def make(slot: str, spec: str | Mapping[str, Any]) -> Any:
     """The ingredient of a slot from its name, or from {"name": ..., field: value}. Raises ConfigError."""
+    require(isinstance(spec, str | Mapping), slot, 'be a name, or {"name": ..., field: value}', spec)
     fields = {} if isinstance(spec, str) else dict(spec)
     name = spec if isinstance(spec, str) else fields.pop("name", "")
+    require(isinstance(name, str), f"the name of {slot}", "be a word", name)
     if name not in TABLES[slot]:
         raise unknown({"data": "dataset", "parts": "part"}.get(slot, slot), name, TABLES[slot])
     kind = TABLES[slot][name]
@@ -43,6 +57,7 @@ def make(slot: str, spec: str | Mapping[str, Any]) -> Any:
             raise unknown(f"option of {slot} {name!r}", option, known)
     if isinstance(fields.get("base"), Mapping):
         fields["base"] = make(slot, fields["base"])
+    check_fields(kind, fields, f"parts.{name}" if slot == "parts" else slot)
     return kind(**fields)
 
 
@@ -55,9 +70,16 @@ def method_named(name: str) -> Method:
 
 def method_from(content: Mapping[str, Any]) -> Method:
     """The inverse of `method_spec`."""
-    reference = method_named(content["name"]).reference if content["name"] in methods.METHODS else ""
-    parts = tuple(make("parts", p) for p in content["parts"])
-    return Method(content["name"], parts, **{s: make(s, content[s]) for s in SLOTS}, reference=reference)
+    require(isinstance(content, Mapping), "method", 'be {"name": ..., "parts": [...], slot: ...}', content)
+    for key in content:
+        if key not in (known := ("name", "parts", *SLOTS)):
+            raise unknown("entry of method", key, known)
+    name, listed = content["name"], content["parts"]
+    require(isinstance(name, str), "the name of a method", "be a word", name)
+    require(isinstance(listed, list), "parts", "be a list", listed)
+    reference = method_named(named).reference if (named := name.partition("(")[0]) in methods.METHODS else ""
+    parts = tuple(make("parts", p) for p in listed)
+    return Method(name, parts, **{s: make(s, content[s]) for s in SLOTS}, reference=reference)
 
 
 @dataclass(frozen=True)
@@ -80,14 +102,29 @@ class Experiment:
     checkpoint_every: int = 10
     seed: int = 0
     engine: str = "auto"
+    threads: int = 0
     device: str = "cpu"
     dtype: str = "float32"
     fingerprint: str = ""  # of the dataset that a configuration file was written for; "" takes any
 
+    def __post_init__(self) -> None:
+        """What can be known without data. Raises ConfigError."""
+        for name, hint in typing.get_type_hints(Experiment).items():
+            value, flag = getattr(self, name), FLAGS.get(name, f"--{name}")
+            require(fits(value, hint), flag, f"be {kind_of(hint)}", value)
+            require(
+                name not in LEAST or value is None or value >= LEAST[name],
+                flag,
+                f"be at least {LEAST.get(name)}",
+                value,
+            )
+        if self.dtype not in DTYPES:
+            raise unknown("dtype", self.dtype, DTYPES)
+
     def federation(self) -> Federation:
         """The data, divided. ``clients`` defaults to 100, or to what a natural partition holds."""
         clients = self.clients
-        if clients is None and not isinstance(self.partition, Natural):
+        if clients is None and not self.partition.decides:
             clients = 100
         return federate(
             self.data.load(self.path), self.partition, clients=clients, seed=self.seed, longtail=self.longtail,
@@ -103,6 +140,7 @@ class Experiment:
         self, out: str | Path | None = None, *, resume: bool = False, on_round: Callable[..., None] | None = None
     ) -> Result:
         """Divide and train. ``cohort`` defaults to 10, or to all clients where there are fewer."""
+        check_device(self.device)
         fed = self.federation()
         found = fed.dataset.fingerprint
         if self.fingerprint not in ("", found):
@@ -113,7 +151,8 @@ class Experiment:
         settled = replace(self, clients=fed.clients, cohort=cohort, auxiliary=self.rows_at_server)
         return run(
             fed, self.method, model=self.model, rounds=self.rounds, cohort=cohort, seed=self.seed, engine=self.engine,
-            device=self.device, dtype=self.dtype, eval_every=self.eval_every, personal_every=self.personal_every,
+            threads=self.threads, device=self.device, dtype=self.dtype, eval_every=self.eval_every,
+            personal_every=self.personal_every,
             checkpoint_every=self.checkpoint_every, out=out, resume=resume, on_round=on_round,
             config=settled.to_json(fed.dataset.fingerprint),
         )  # fmt: skip
@@ -126,27 +165,50 @@ class Experiment:
 
 
 def load(path: str | Path) -> Experiment:
-    """The experiment of a config.json. Raises RecordError where it is none, ConfigError for names that are unknown."""
+    """The experiment of a config.json, or of the run folder that holds one.
+
+    Raises RecordError where it is none or was written by `fedskew.run`, ConfigError for unknown names and wrong types.
+    """
+    file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        plain = {f.name for f in dataclasses.fields(Experiment)} - {"method", *OPTIONAL}
-        known = {n: content[n] for n in plain if n in content}
-        named = {slot: make(slot, content[slot]) for slot in OPTIONAL}
-        method = method_from(content["method"])
+        content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RecordError(f"cannot read {path}: {error.strerror}") from None
+        raise RecordError(f"cannot read {file}: {error.strerror}") from None
+    except ValueError as error:
+        raise RecordError(f"{file} is not a configuration that the command wrote: {error}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("method"), dict):
+        raise RecordError(f"{file} is not a configuration that the command wrote: it names no method")
+    if "engine_reason" in content and "engine" not in content:
+        hint = "go on where it was started, by fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
+        raise RecordError(
+            f"{file} is of a run that was started from Python, whose data and parts a file cannot name; {hint}"
+        )
+    try:
+        return _experiment(content)
+    except FedskewError as error:
+        raise type(error)(f"{file}: {error}") from None
     except (KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"{path} is not a configuration that the command wrote: {error!r}") from None
-    experiment = Experiment(method, **named, **known)
+        raise RecordError(f"{file} is not a configuration that the command wrote: {error!r}") from None
+
+
+def _experiment(content: Mapping[str, Any]) -> Experiment:
+    plain = [f.name for f in dataclasses.fields(Experiment) if f.name not in ("method", *OPTIONAL)]
+    for name in content:
+        if name not in (known := ["method", *OPTIONAL, *plain, *RECORDED]):
+            raise unknown("entry", name, known)
+    named = {slot: make(slot, content[slot]) for slot in OPTIONAL}
+    values = {n: content[n] for n in plain if n in content}
     if "engine_used" in content:
-        experiment = replace(experiment, engine=content["engine_used"])
-    return experiment
+        values["engine"] = content["engine_used"]
+        if content["engine_used"] == "batched":  # the only one that may round otherwise with another number
+            values["threads"] = content.get("threads_used", 0)
+    return Experiment(method_from(content["method"]), **named, **values)
 
 
 def folder_of(experiment: Experiment, root: str | Path = "runs") -> Path:
     """runs/<method>-<hash of the configuration>, numbered where it is taken."""
     digest = hashlib.sha256(json.dumps(experiment.to_json(), sort_keys=True).encode()).hexdigest()[:6]
-    base = Path(root) / f"{experiment.method.name}-{digest}"
+    base = Path(root) / f"{experiment.method.name.partition('(')[0]}-{digest}"
     taken = [base, *(base.with_name(f"{base.name}-{i}") for i in range(2, 10_000))]
     return next(p for p in taken if not p.exists())
 

@@ -1,54 +1,134 @@
-"""How skewed a federation is: one dictionary of plain numbers, and the same to be read in a terminal of 80 columns."""
+"""How skewed a federation is: one dictionary of plain numbers, and the same to be read in a terminal of 80 columns.
+
+A source is a federation, a partition file, a file of counts (csv, npy, npz), or a matrix of counts [N, C].
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+import torch
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from fedskew.data import skew
+from fedskew.data.conventions.base import Convention
+from fedskew.data.counts import read_counts
+from fedskew.data.portable import PartitionFile, load_partition
+from fedskew.data.readers import read_npz
+from fedskew.errors import DataError
 
-if TYPE_CHECKING:
-    from fedskew.data.federation import Federation
-
-__all__ = ["describe", "describe_table"]
+__all__ = ["Counted", "Source", "counted", "describe", "describe_table", "named"]
 
 SHOWN = 20  # classes that the table lists; of more, the largest and the smallest ten
 BAR = 24  # characters of the largest class
 
+Source = Any  # Federation | str | Path | Tensor | ndarray [N, C]
 
-def describe(fed: Federation) -> dict[str, Any]:
-    """`Federation.report` and `fedskew.data.skew.summary` of its counts, in one dictionary that JSON can hold.
 
-    Besides: ``seed``, ``partition_options`` (the convention's fields) and ``label_names``. Divergences are in nats.
+class Counted(NamedTuple):
+    """Label histograms and what is known of where they come from."""
+
+    counts: npt.NDArray[Any]  # [N, C]
+    facts: dict[str, Any]  # for the report
+    title: str
+    class_names: tuple[str, ...] = ()
+
+
+def counted(source: Source) -> Counted:
+    """The label histograms of a source. Raises DataError for files and matrices that hold none."""
+    if isinstance(source, str | Path):
+        return _of_path(Path(source))
+    if isinstance(source, torch.Tensor | np.ndarray | list):
+        matrix = source.detach().cpu().numpy() if isinstance(source, torch.Tensor) else np.asarray(source)
+        return Counted(matrix, {"source": "counts"}, "counts")
+    facts = {**source.report(), "seed": source.seed, "partition_options": _options(source.convention)}
+    facts["label_names"] = list(source.dataset.label_names)
+    return Counted(source.counts.numpy(), facts, _headline(facts), tuple(source.dataset.label_names))
+
+
+def _of_path(path: Path) -> Counted:
+    if path.suffix == ".npz" and path.is_file() and "header" in read_npz(path):
+        return _of_partition(load_partition(path), path)
+    if not path.is_file():
+        raise DataError(f"what is described must be a file that exists; got '{path}'")
+    content = read_counts(path)
+    names = content.class_names
+    return Counted(content.counts, {"source": str(path), "label_names": list(names)}, path.name, names)
+
+
+def _of_partition(content: PartitionFile, path: Path) -> Counted:
+    header = content.header
+    options = {k: v for k, v in header["convention"].items() if k != "name" and v is not None}
+    facts = {
+        "source": str(path),
+        "dataset": header["dataset"].get("name", "unknown"),
+        "fingerprint": header["dataset"].get("fingerprint", ""),
+        "partition": header["convention"].get("name", "unknown"),
+        "partition_options": options,
+        "seed": header["seed"],
+        "longtail": header["longtail"],
+        "sha256": header["sha256"],
+        "validation_rows": len(content.validation_rows),
+        "auxiliary_rows": len(content.auxiliary_rows),
+    }
+    return Counted(content.counts, facts, _headline(facts))
+
+
+def _options(convention: Any) -> dict[str, Any]:
+    """The fields that are set, such as JSON can hold; a base with its name and fields, a matrix by its shape."""
+    if isinstance(convention, Convention):
+        options = convention.options()
+    else:
+        named = dataclasses.fields(convention) if dataclasses.is_dataclass(convention) else ()
+        options = {f.name: getattr(convention, f.name) for f in named}
+    return {name: _told(name, value) for name, value in options.items()}
+
+
+def _told(name: str, value: Any) -> Any:
+    if isinstance(value, Convention):
+        return {"name": value.name, **_options(value)}
+    return f"{len(value)} x {len(value[0])}" if name == "matrix" else value
+
+
+def describe(source: Source, most: int = 500) -> dict[str, Any]:
+    """`fedskew.data.skew.summary` of a source's counts, and what is known of it, in one dictionary that JSON can hold.
+
+    Of a federation that is its report, ``seed``, ``partition_options`` (the convention's fields) and ``label_names``.
+    Divergences are in nats. What is quadratic in the clients is over at most ``most`` of them, drawn under a key.
     """
-    c = fed.convention
-    options: dict[str, Any] = (
-        {f.name: getattr(c, f.name) for f in dataclasses.fields(c)} if dataclasses.is_dataclass(c) else {}
-    )
-    about = {"seed": fed.seed, "partition_options": options, "label_names": list(fed.dataset.label_names)}
-    return {**skew.summary(fed.counts), **fed.report(), **about}
+    found = counted(source)
+    return {**skew.summary(found.counts, most), **found.facts}
 
 
-def describe_table(fed: Federation) -> RenderableType:
-    """The skew report as tables for `rich`: the data, the clients, the skew with its range, the classes."""
-    facts = describe(fed)
+def describe_table(source: Source, most: int = 500) -> RenderableType:
+    """The skew report as tables for `rich`: the data where they are known, the clients, the skew, the classes."""
+    found = counted(source)
+    facts = {"label_names": list(found.class_names), **skew.summary(found.counts, most), **found.facts}
+    known = [_section("data", _data(facts))] if "training_rows" in facts else []
     return Group(
-        Text(_headline(facts), style="bold"),
-        _section("data", _data(facts)),
+        Text(found.title, style="bold"),
+        *known,
         _section("clients", _clients(facts)),
         _section("label skew", _skew(facts)),
         _classes(facts),
     )
 
 
+def named(convention: dict[str, Any]) -> str:
+    """As in `longtail (base dir_class (alpha 0.1), factor 10)`, of a name and fields; those that are unset left out."""
+    told = [f"{k} {_number(v)}" for k, v in convention.items() if k != "name" and v not in (None, "")]
+    return str(convention.get("name", "unknown")) + (f" ({', '.join(told)})" if told else "")
+
+
 def _headline(d: dict[str, Any]) -> str:
-    options = ", ".join(f"{k} {_number(v)}" for k, v in d["partition_options"].items() if v is not None)
-    return f"{d['dataset']}, {d['partition']}{f' ({options})' if options else ''}, seed {d['seed']}"
+    return f"{d['dataset']}, {named({'name': d['partition'], **d['partition_options']})}, seed {d['seed']}"
 
 
 def _section(title: str, lines: Sequence[tuple[str, str, str]]) -> Table:
@@ -79,6 +159,11 @@ def _clients(d: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("rows of a client", _plain(d["size_median"]), sizes),
         ("classes of a client", f"{d['labels_mean']:.1f}", held),
         ("effective clients", f"{d['effective_clients']:.1f}", f"1 / sum (n_k / n)²; {d['clients']} if all equal"),
+        (
+            "effective classes of a client",
+            f"{d['effective_classes_mean']:.1f}",
+            "mean; exp of its labels' entropy",
+        ),
         ("Gini coefficient of the sizes", f"{d['quantity_gini']:.3f}", "0: equal sizes, 1: one has all"),
     ]
 
@@ -92,11 +177,18 @@ def _skew(d: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("Jensen-Shannon to all rows", f"{d['js_mean']:.3f}", "0: same labels; at most 0.693"),
         ("Kullback-Leibler to all rows", f"{d['kl_mean']:.3f}", "nats; 0: same labels"),
         ("total variation to all rows", f"{d['tv_mean']:.3f}", "0: same labels; at most 1"),
+        ("Hellinger to all rows", f"{d['hellinger_to_global_mean']:.3f}", "0: same labels; at most 1"),
+        ("Jensen-Shannon of two clients", f"{d['js_pairs_mean']:.3f}", _pairs(d)),
         ("Hellinger of two clients' shapes", f"{d['hellinger_mean']:.3f}", "FedLA; 0: same shape; at most 1"),
         ("earth mover's of two shapes", f"{d['emd_mean']:.3f}", "FedLA; 0: same shape"),
         ("rows two clients share by label", f"{d['overlap_mean']:,.1f}", "FedLA; mean over pairs"),
         ("rows whose label others hold too", f"{d['shared_rate']:.1%}", "FedLA; of all rows"),
     ]
+
+
+def _pairs(d: dict[str, Any]) -> str:
+    compared = d["pair_clients"]
+    return "mean over pairs" if compared == d["clients"] - d["empty_clients"] else f"pairs of {compared} drawn clients"
 
 
 def _classes(d: dict[str, Any]) -> Table:
@@ -120,7 +212,7 @@ def _class(d: dict[str, Any], c: int) -> tuple[str, str, str, str]:
     names, rows = d["label_names"], d["class_rows"]
     name = str(names[c]) if names and str(names[c]) != str(c) else ""
     bar = "█" * max(round(BAR * rows[c] / max(rows)), 1 if rows[c] else 0)
-    return f"{c} {name}".rstrip(), f"{d['class_owners'][c]:,.0f}", f"{rows[c]:,}", bar
+    return f"{c} {name}".rstrip(), f"{d['class_owners'][c]:,.0f}", f"{rows[c]:,.0f}", bar
 
 
 def _plain(value: float) -> str:
@@ -128,4 +220,6 @@ def _plain(value: float) -> str:
 
 
 def _number(value: Any) -> str:
+    if isinstance(value, dict):
+        return named(value)
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -16,13 +16,16 @@ from fedskew.component import (
     Selector,
     ServerOptimizer,
     Weighting,
+    check_fields,
+    check_kind,
     overrides,
     spec,
 )
-from fedskew.errors import ConfigError
+from fedskew.errors import ConfigError, require
 from fedskew.parts import CrossEntropy
 from fedskew.slots import SGD, FixedPace, Plain, Shuffle, Size, UniformSelection
-from fedskew.types import Task
+from fedskew.tree import Tree
+from fedskew.types import Cohort, Task, Weights
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -38,6 +41,7 @@ __all__ = [
     "Selector",
     "ServerOptimizer",
     "Weighting",
+    "check_method",
     "method_spec",
     "spec",
 ]
@@ -47,7 +51,8 @@ __all__ = [
 class Method:
     """Parts and six slots. ``dataclasses.replace`` makes every ablation and every combination.
 
-    Raises ConfigError for two classification losses, or two components of one name.
+    Raises ConfigError for two classification losses, two components of one name, and what is no component, stands in
+    another's slot, has no name or a field of another type.
     """
 
     name: str
@@ -61,6 +66,7 @@ class Method:
     reference: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         if not any(p.classification for p in self.parts):
             object.__setattr__(self, "parts", (CrossEntropy(), *self.parts))
         bases = [p.name for p in self.parts if p.classification]
@@ -70,6 +76,18 @@ class Method:
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
             raise ConfigError(f"every component of a method must have a name of its own; got {', '.join(twice)} twice")
+
+    def _check_kinds(self) -> None:
+        require(isinstance(self.name, str) and bool(self.name), "the name of a method", "be a word", self.name)
+        several = isinstance(self.parts, tuple | list)
+        require(several, "parts", "be a tuple of components", self.parts, "for one of them write (it,)")
+        object.__setattr__(self, "parts", tuple(self.parts))
+        for place, component in [*(("parts", p) for p in self.parts), *self.slots.items()]:
+            check_kind(place, component)
+            inner = f"parts.{component.name}" if place == "parts" else place
+            check_fields(type(component), vars(component), inner)
+            rule = "be at least 0: it pulls towards the broadcast model"
+            require(component.proximal >= 0, f"the proximal coefficient of --{inner}", rule, component.proximal)
 
     @property
     def slots(self) -> dict[str, Component]:
@@ -101,6 +119,14 @@ class Method:
         """Whether the server must see every client's delta rather than their weighted sum."""
         return self.weighting.reads_deltas or bool(self.having("combine"))
 
+    def weigh(self, state: Tree, cohort: Cohort) -> Weights:
+        """The weighting's answer; where only some members are averaged, its answer for those, and 0 for the others."""
+        if cohort.averaged is None:
+            return self.weighting.weigh(state, cohort)
+        at = cohort.averaged.nonzero().squeeze(1)
+        some = self.weighting.weigh(state, cohort.rows(at))
+        return Weights(*(w.new_zeros(len(cohort.ids)).index_copy(0, at.to(w.device), w) for w in some))
+
     def probe(self) -> Method:
         """Plain cross-entropy under the same pace and local step: what a "delta" query trains."""
         return Method(f"{self.name}.probe", pace=self.pace, local=self.local)
@@ -117,6 +143,22 @@ class Method:
         if chained and self.having("combine"):
             one = self.having("combine")[0].name
             raise ConfigError(f"{chain} must not be combined with {one!r}, which needs each single client's classifier")
+
+
+def check_method(method: object) -> None:
+    """Raise ConfigError unless this is a `Method`: the name of one, a factory or a class is none."""
+    if isinstance(method, Method):
+        return
+    name = getattr(method, "__name__", type(method).__name__)
+    hint = "compose one: fs.Method(name, parts=(...), ...)"
+    if isinstance(method, str):
+        hint = f"use fs.methods.{method}()" if method.isidentifier() else hint
+    elif callable(method) and not isinstance(method, type):
+        hint = f"call it: {name}()"
+    elif isinstance(method, Component):
+        hint = f"compose one: fs.Method({method.name!r}, parts=({method!r},))"
+    got = method if isinstance(method, str) else f"{'the class ' * isinstance(method, type)}{name}"
+    raise ConfigError(f"method must be a Method; got {got!r}; {hint}")
 
 
 def method_spec(method: Method) -> dict[str, Any]:

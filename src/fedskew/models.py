@@ -311,6 +311,9 @@ def build(model: str | Architecture, shape: Shape, classes: int, seed: int) -> n
         if model not in MODELS:
             raise unknown("model", model, MODELS)
         model = MODELS[model]()
+    named = f"the class {model.__name__}; use {model.__name__}(...)" if isinstance(model, type) else repr(model)
+    if not isinstance(model, Architecture):
+        raise ConfigError(f"model must be a name, an Architecture or an nn.Module; got {named}")
     shape = tuple(shape)
     require(len(shape) >= 1 and min(shape) >= 1, "shape", "hold positive sizes", shape)
     require(classes >= 2, "classes", "be at least 2", classes)

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fedskew.component import kind_of
 from fedskew.config import TABLES, Experiment, load, make, method_named
 from fedskew.errors import ConfigError
 from fedskew.method import SLOTS, Method
+from fedskew.methods import METHODS
 
 __all__ = ["Option", "choices", "documented", "experiment_from", "options_of", "split"]
 
@@ -37,8 +39,9 @@ RUN = {
     "validation": "fraction of the training set held out before the partition, for val_* metrics",
     "auxiliary": "rows of each class that the server holds, taken before the partition",
     "seed": "seed of data, weights and every draw",
-    "engine": "sequential, batched, debug or auto",
-    "device": "cpu, or cuda",
+    "engine": "sequential, threaded, batched, debug or auto",
+    "threads": "threads that train and evaluate; 0: one a core",
+    "device": "cpu, cuda or cuda:NUMBER",
     "dtype": "float32, float64 or bfloat16",
     "eval_every": "rounds between evaluations",
     "personal_every": "rounds between evaluations of the clients' own models; 0: after the last round",
@@ -46,6 +49,11 @@ RUN = {
     "path": "file or folder of the dataset (else FEDSKEW_DATA, else the cache)",
 }
 SLOTTED = ("data", "partition", "model", *SLOTS)
+ELSEWHERE = {
+    "--from": "a run folder or its config.json",
+    "--resume": "a run folder",
+    "--out": "a folder, or a picture's file",
+}
 
 
 @dataclass(frozen=True)
@@ -60,9 +68,12 @@ class Option:
 
 
 def split(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """(positional words, [(flag, value)]) of ``--flag value`` and ``--flag=value``."""
+    """(positional words, [(flag, value)]) of ``--flag value`` and ``--flag=value``; no flag twice.
+
+    Raises ConfigError for a flag without its value or given again, and for one with a single dash.
+    """
     positional: list[str] = []
-    flags: list[tuple[str, str]] = []
+    flags: dict[str, tuple[str, str]] = {}
     rest = iter(words)
     for word in rest:
         if not word.startswith("--"):
@@ -72,9 +83,28 @@ def split(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
         if not equals:
             value = next(rest, "--")
             if value.startswith("--"):
-                raise ConfigError(f"{flag} must be followed by a value")
-        flags.append((flag, value))
-    return positional, flags
+                raise ConfigError(f"{flag} must be followed by a value{_wanted(flag, positional)}")
+        full = ALIASES.get(flag, flag)
+        if full in flags:
+            before = " ".join(flags[full])
+            raise ConfigError(f"{flag} must be given once; got {before!r} and {f'{flag} {value}'!r}")
+        flags[full] = flag, value
+    for word in positional:
+        if word.startswith("-"):
+            raise ConfigError(f"unknown option {word!r}; did you mean {'-' + word!r}?")
+    return positional, list(flags.values())
+
+
+def _wanted(flag: str, positional: list[str]) -> str:
+    """What a flag wants, as far as it is known before the composition is."""
+    if _is_name(flag):
+        slot = flag[2:].removesuffix(".base")
+        return f", one of {', '.join(table_names(slot))}"
+    if flag in ELSEWHERE:
+        return f", {ELSEWHERE[flag]}"
+    method = positional[0] if positional and positional[0] in METHODS else "fedavg"
+    found = {o.flag: o for o in options_of(experiment_from([method]))}.get(ALIASES.get(flag, flag))
+    return f", {kind_of(found.type)}: {' '.join(found.help.split())}" if found else ""
 
 
 def experiment_from(words: list[str]) -> Experiment:
@@ -94,7 +124,7 @@ def experiment_from(words: list[str]) -> Experiment:
 
 
 def _is_name(flag: str) -> bool:
-    return flag[2:] in (*SLOTTED, "parts", "weighting.base")
+    return flag[2:] in (*SLOTTED, "parts", "weighting.base", "partition.base")
 
 
 def _begin(positional: list[str], sources: list[str]) -> Experiment:
@@ -111,10 +141,14 @@ def _choose(experiment: Experiment, flag: str, value: str) -> Experiment:
     slot = flag[2:]
     if slot in ("data", "partition", "model"):
         return replace(experiment, **{slot: make(slot, value)})
+    if slot == "partition.base":
+        if not hasattr(experiment.partition, "base"):
+            raise ConfigError(f"--partition.base must go with longtail; got {experiment.partition.name!r}")
+        return replace(experiment, partition=replace(experiment.partition, base=make("partition", value)))
     method = experiment.method
     if slot == "parts":
         parts = tuple(make("parts", name) for name in value.split(",") if name and name != "none")
-        return replace(experiment, method=replace(method, parts=parts))
+        return replace(experiment, method=_renamed(method, replace(method, parts=parts)))
     if slot == "weighting.base":
         outer: Any = method.weighting
         if not hasattr(outer, "base"):
@@ -123,6 +157,15 @@ def _choose(experiment: Experiment, flag: str, value: str) -> Experiment:
             )
         return replace(experiment, method=replace(method, weighting=replace(outer, base=make("weighting", value))))
     return replace(experiment, method=replace(method, **{slot: make(slot, value)}))
+
+
+def _renamed(before: Method, after: Method) -> Method:
+    """``fedbal(parts=proximal)``: other parts are another method, and what records it must say so."""
+    names = ",".join(p.name for p in after.parts if p.name != "cross_entropy") or "none"
+    name = before.name.partition("(")[0]
+    base = method_named(name) if name in METHODS else before
+    same = [p.name for p in base.parts] == [p.name for p in after.parts]
+    return replace(after, name=name if same else f"{name}(parts={names})")
 
 
 def options_of(experiment: Experiment) -> Iterator[Option]:
@@ -169,11 +212,28 @@ def _option(flag: str, table: Mapping[str, Option]) -> Option:
     slot, _, name = full[2:].partition(".")
     if flag in ALIASES and slot in SLOTS:
         raise ConfigError(f"{flag} has no meaning here: {slot} is set by an ingredient without {name!r}; see --help")
-    known = [*table, *ALIASES, "--from", "--resume", "--out", *(f"--{s}" for s in (*SLOTTED, "parts"))]
-    near = difflib.get_close_matches(full, known, n=1, cutoff=0.6)
-    raise ConfigError(
-        f"unknown option {flag!r}" + (f"; did you mean {near[0]!r}?" if near else "; see `fedskew run METHOD --help`")
-    )
+    known = [*table, *ALIASES, *ELSEWHERE, *(f"--{s}" for s in (*SLOTTED, "parts"))]
+    raise ConfigError(f"unknown option {flag!r}" + (_meant(full, known, table) or "; see `fedskew run METHOD --help`"))
+
+
+def _meant(flag: str, known: list[str], table: Mapping[str, Option]) -> str:
+    """ "; did you mean ...?": the same ending here, or in an ingredient that is not chosen; else a near flag."""
+    end = flag[2:].rpartition(".")[2]
+    same = [f for f in table if f.rpartition(".")[2] == end]
+    if same:
+        return f"; did you mean {' or '.join(map(repr, same))}?"
+    near = difflib.get_close_matches(flag, known, n=1, cutoff=0.6)
+    elsewhere = [(s, n) for s in (*SLOTTED, "parts") for n, k in TABLES[s].items() if end in _names(k)]
+    if elsewhere and not (near and difflib.SequenceMatcher(None, flag, near[0]).ratio() > 0.8):
+        told = [
+            f"--{s}.{n}.{end} with --{s} {n}" if s == "parts" else f"--{s}.{end} with --{s} {n}" for s, n in elsewhere
+        ]
+        return f"; did you mean {', or '.join(told[:3])}?"
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _names(kind: type) -> set[str]:
+    return {f.name for f in dataclasses.fields(kind)}
 
 
 def _assign(experiment: Experiment, option: Option, flag: str, text: str) -> Experiment:
@@ -213,20 +273,12 @@ def parse(flag: str, kind: Any, text: str) -> Any:
         choices = [str(a) for a in typing.get_args(kind)] if typing.get_origin(kind) is typing.Literal else []
         near = difflib.get_close_matches(text, choices, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"{flag} must be {_rule(kind)}; got {text!r}{hint}") from None
-
-
-def _rule(kind: Any) -> str:
-    if typing.get_origin(kind) is typing.Literal:
-        return "one of " + ", ".join(map(str, typing.get_args(kind)))
-    kinds = [k for k in (typing.get_args(kind) or (kind,)) if k is not type(None)]
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
-    return " or ".join(words.get(k, getattr(k, "__name__", str(k))) for k in kinds)
+        raise ConfigError(f"{flag} must be {kind_of(kind)}; got {text!r}{hint}") from None
 
 
 def choices(kind: Any) -> str:
     """ "; one of a, b" for a field that takes names."""
-    return f" ({_rule(kind)})" if typing.get_origin(kind) is typing.Literal else ""
+    return f" ({kind_of(kind)})" if typing.get_origin(kind) is typing.Literal else ""
 
 
 def table_names(slot: str) -> list[str]:

@@ -42,6 +42,7 @@ NEUTRAL = {
 OPTIONAL = ("longtail", "validation", "auxiliary")  # said only where there is some
 SCENARIO = ("data", "partition", "model", "clients", "cohort", *OPTIONAL)
 UNSAID = ("folder", "fingerprint")
+OWN = "final_personal_accuracy"
 LONGEST = 44  # characters of a label, beyond which the folder's name stands in
 
 # Okabe and Ito's palette without its yellow (too light for a line on white): told apart with every colour blindness.
@@ -224,41 +225,58 @@ def _title(runs: list[_Run]) -> str:
 
 
 def table(folders: Iterable[str | Path]) -> Table:
-    """One line a run, the best mean accuracy of the last 10 rounds first.
+    """One line a configuration, the best mean accuracy of the last 10 rounds first.
 
-    Worst recall is that of the last evaluation, over classes with test rows; a run that stopped early shows
-    "rounds run/rounds asked for". Raises RecordError for a folder that holds no run.
+    Runs that differ by their seed only share a line: the mean, and below it the sample's standard deviation.
+    Worst recall is that of the last evaluation, over classes with test rows; "own models" the final accuracy of the
+    clients' own, where a run has them. A run that stopped early shows "rounds run/rounds asked for". Raises RecordError
+    for a folder that holds no run.
     """
-    lines = [(run, _of_several(group, run)) for group in _groups(folders) for run in group.runs]
-    lines.sort(key=lambda line: _rank(line[0]))
+    groups = sorted(_groups(folders), key=_rank)
+    personal = any(OWN in run.summary for g in groups for run in g.runs)
     view = Table(box=box.SIMPLE, pad_edge=False, collapse_padding=True, title_justify="left")
     view.add_column("method", min_width=15, overflow="fold")
-    view.title = _title([run for run, _ in lines]) if lines else None
-    for head in ("rounds", "final\nacc.", "mean\nof 10", "macro\nF1", "worst\nrecall", "MB\nup", "MB\ndown", "s"):
+    view.title = _title([run for g in groups for run in g.runs]) if groups else None
+    heads = ["rounds", "final\nacc.", "mean\nof 10", "macro\nF1", "worst\nrecall", *["own\nmodels"] * personal]
+    for head in (*heads, "MB\nup", "MB\ndown", "s"):
         view.add_column(head, justify="right", no_wrap=True)
-    for run, label in lines:
-        view.add_row(label, *_cells(run))
+    for group in groups:
+        view.add_row(group.label, *_cells(group, personal))
     return view
 
 
-def _of_several(group: _Group, run: _Run) -> str:
-    seeds = f", {len(group.runs)} seeds"
-    return group.label.removesuffix(seeds) + f", seed {run.config.get('seed')}" if len(group.runs) > 1 else group.label
-
-
-def _rank(what: _Run | _Group) -> float:
+def _rank(group: _Group) -> float:
     """What sorts the best mean accuracy of the last 10 rounds first, and runs without any last."""
-    runs = what.runs if isinstance(what, _Group) else [what]
-    found = [run.summary["mean10_accuracy"] for run in runs if run.summary.get("mean10_accuracy") is not None]
+    found = [run.summary["mean10_accuracy"] for run in group.runs if run.summary.get("mean10_accuracy") is not None]
     return -float(np.mean(found)) if found else 1.0
 
 
-def _cells(run: _Run) -> list[str]:
-    s, asked = run.summary, run.config.get("rounds")
-    rounds = f"{s['rounds']}/{asked}" if asked and s["rounds"] < asked else str(s["rounds"])
-    scores = [s.get("final_accuracy"), s.get("mean10_accuracy"), s.get("final_macro_f1"), _worst(run.last)]
-    sums = [s.get("total_upload_bytes", 0) / 1e6, s.get("total_download_bytes", 0) / 1e6, s.get("total_wall_s", 0)]
-    return [rounds, *("–" if v is None else f"{v:.4f}" for v in scores), *(f"{v:,.{int(v < 100)}f}" for v in sums)]
+def _cells(group: _Group, personal: bool) -> list[str]:
+    summaries = [run.summary for run in group.runs]
+    names = ["final_accuracy", "mean10_accuracy", "final_macro_f1"]
+    scores = [[s.get(name) for s in summaries] for name in names] + [[_worst(run.last) for run in group.runs]]
+    scores += [[s.get(OWN) for s in summaries]] * personal
+    sums = [[s.get(f"total_{name}_bytes", 0) / 1e6 for s in summaries] for name in ("upload", "download")]
+    sums.append([s.get("total_wall_s", 0) for s in summaries])
+    means = [float(np.mean(values)) for values in sums]
+    return [" ".join(_rounds(group)), *map(_spread_of, scores), *(f"{v:,.{int(v < 100)}f}" for v in means)]
+
+
+def _rounds(group: _Group) -> list[str]:
+    """Rounds that were run, "of those asked for" where fewer; one for all seeds where they agree."""
+    told = []
+    for run in group.runs:
+        done, asked = run.summary["rounds"], run.config.get("rounds")
+        told.append(f"{done}/{asked}" if asked and done < asked else str(done))
+    return list(dict.fromkeys(told))
+
+
+def _spread_of(values: Sequence[float | None]) -> str:
+    """The mean, and the standard deviation of several seeds; a dash where nothing was measured."""
+    seen = [v for v in values if v is not None]
+    if not seen:
+        return "–"
+    return f"{np.mean(seen):.4f}" + (f"\n±{np.std(seen, ddof=1):.3f}" if len(seen) > 1 else "")
 
 
 def _worst(row: Row) -> float | None:
@@ -278,6 +296,7 @@ def _recall(row: Row) -> Floats:
 def comparison(folders: Iterable[str | Path], out: str | Path) -> Path:
     """One picture of runs: accuracy and macro-F1 over rounds, accuracy over MB uploaded, final recall of each class.
 
+    Where a run evaluated the clients' own models, their accuracy over rounds is a fourth panel.
     Seeds of one configuration are drawn as their mean with a band from the least to the greatest. From 20 evaluations
     on, lines are trailing means (of 5 or more), and a single run's own evaluations are a thin line behind. The best
     mean accuracy of the last 10 rounds comes first. Returns the
@@ -297,11 +316,14 @@ def _compared(groups: list[_Group]) -> Figure:
     columns = max(1, min(len(groups), 150 // (max(len(g.label) for g in groups) + 8)))
     low = 0.9 + 0.3 * len(groups)
     figure = _figure(5.0 + low + 0.22 * -(-len(groups) // columns))
-    grid = figure.add_gridspec(2, 3, height_ratios=[4.2, low])
+    shown = [("accuracy", False), ("macro_f1", False), ("accuracy", True)]
+    shown += [("personal_accuracy", False)] * any(len(r.series("personal_accuracy")[0]) for g in groups for r in g.runs)
+    grid = figure.add_gridspec(2, len(shown), height_ratios=[4.2, low])
     window = _window(groups)
-    panels = [figure.add_subplot(grid[0, i]) for i in range(3)]
-    for axes, metric, sent in zip(panels, ("accuracy", "macro_f1", "accuracy"), (False, False, True), strict=True):
-        _curves(axes, groups, metric, window, sent)
+    panels = [figure.add_subplot(grid[0, i]) for i in range(len(shown))]
+    for axes, (metric, sent) in zip(panels, shown, strict=True):
+        # the clients' own models are evaluated seldom: their lines are not averaged over rounds
+        _curves(axes, groups, metric, 1 if metric == "personal_accuracy" else window, sent)
     _recalls(figure, figure.add_subplot(grid[1, :]), groups)
     mean = f"; lines: mean of the last {window} evaluations" if window > 1 else ""
     figure.suptitle(_title([run for g in groups for run in g.runs]) + mean, fontsize=12)
@@ -349,8 +371,11 @@ def _curves(axes: Axes, groups: list[_Group], metric: str, window: int, sent: bo
             axes.plot(x, group.runs[0].series(metric)[1], **look, lw=0.6, alpha=0.35)
         dots: Row = {"marker": "o", "markersize": 4} if len(rounds) <= 12 else {}
         axes.plot(x, np.nanmean(values, axis=0), **look, **dots, lw=1.8, label=group.label)
-    name = "macro-F1" if metric == "macro_f1" else metric
-    axes.set(title=f"{name} over {'upload' if sent else 'rounds'}", ylabel=f"{name} on test rows")
+    name = "macro-F1" if metric == "macro_f1" else "accuracy"
+    if metric == "personal_accuracy":
+        axes.set(title="clients' own models", ylabel="accuracy on each client's test rows")
+    else:
+        axes.set(title=f"{name} over {'upload' if sent else 'rounds'}", ylabel=f"{name} on test rows")
     axes.set_xlabel("MB uploaded by all clients so far" if sent else "round")
     axes.margins(x=0.02)
     axes.set_ylim(max(0.0, axes.get_ylim()[0]), min(1.0, axes.get_ylim()[1]))

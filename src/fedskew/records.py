@@ -135,8 +135,19 @@ class Record:
             raise RecordError(f"cannot write {self.folder / 'rounds.jsonl'}: {error.strerror}") from None
 
     def keep_rounds(self, last: int) -> list[Row]:
-        """Drop rounds after ``last`` (they were run after the checkpoint) and a torn last line; the rounds kept."""
-        rows = [row for row in _rows(self.folder) if row["round"] <= last]
+        """Drop rounds after ``last`` (they were run after the checkpoint) and a torn last line; the rounds kept.
+
+        Raises RecordError, and changes nothing, unless these are rounds 1 to ``last``.
+        """
+        rows = [row for row in _rows(self.folder) if row.get("round", 0) <= last]
+        held = [row.get("round") for row in rows]
+        if held != list(range(1, last + 1)):
+            lost = next((r for r in range(1, last + 1) if r not in held), None)
+            told = f"round {lost} is missing" if lost else "they are out of order"
+            file = self.folder / "rounds.jsonl"
+            raise RecordError(
+                f"{file} must hold rounds 1 to {last}, those before the checkpoint; {told}; it was altered"
+            )
         self.write_rows(rows)
         return rows
 
@@ -166,9 +177,12 @@ def _rows(folder: Path) -> list[Row]:
         return rows  # the run was killed before its first round
     for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines():
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except ValueError:
             break  # a torn last line: the run was killed while writing it
+        if not isinstance(row, dict):
+            break
+        rows.append(row)
     return rows
 
 

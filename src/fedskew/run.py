@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from fedskew import engines, models, rng, server, tree
 from fedskew.errors import ConfigError, RecordError, TrainingError, closest, require
-from fedskew.method import Component, Method, method_spec, spec
+from fedskew.method import Component, Method, check_method, method_spec, spec
 from fedskew.metrics import from_confusion, groups_by_counts
 from fedskew.models import Architecture
 from fedskew.prepare import prepare
@@ -27,7 +28,7 @@ from fedskew.types import Answers, Params, Query, Results, Task, Weights
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Result", "run"]
+__all__ = ["Result", "check_device", "run"]
 
 Row = dict[str, Any]
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
@@ -125,7 +126,7 @@ class Session:
             self.method,
             opened.assignment,
             opened.broadcast,
-            lambda c: weighting.weigh(opened.state.parts[weighting.name], c),
+            lambda c: self.method.weigh(opened.state.parts[weighting.name], c),
         )
 
     def _close(self, opened: Opened, results: Results) -> Weights:
@@ -147,8 +148,10 @@ class Session:
         broadcast = opened.broadcast
         quota = 0 if opened.assignment.quota is None else opened.assignment.quota.numel() * 8
         traffic.down += members * self._model_bytes(broadcast) + tree.size_bytes(broadcast.each) + quota
-        traffic.up += members * (tree.size_bytes(broadcast.params) + tree.size_bytes(broadcast.buffers))
-        traffic.up += tree.size_bytes(results.cohort.uploads)
+        averaged = opened.assignment.averaged
+        sending = members if averaged is None else int(averaged.sum())  # who is not averaged sends nothing
+        traffic.up += sending * (tree.size_bytes(broadcast.params) + tree.size_bytes(broadcast.buffers))
+        traffic.up += tree.size_bytes(results.cohort.uploads) * sending // members
 
     def _row(self, opened: Opened, results: Results, weights: Weights, traffic: Traffic) -> Row:
         cohort, number = results.cohort, self.state.round
@@ -250,10 +253,12 @@ def run(
     """Train ``method`` on a federation for ``rounds`` rounds of at most ``cohort`` clients.
 
     ``model`` is a name of `fedskew.models.MODELS`, its options, or any nn.Module with its classifier named by ``head``.
-    ``threads`` 0 takes every core; `sequential` trains on one and evaluates on all. ``personal_every`` 0 evaluates the clients' own models after the last round only (methods that have them). With
-    ``out`` the run is recorded there; with ``resume`` it continues from the folder's checkpoint. Raises ConfigError,
-    RecordError before anything trains, TrainingError when a loss is not finite; the record is kept.
+    ``threads`` 0 takes every core; "sequential" trains on one and evaluates on all. ``personal_every`` 0 evaluates the
+    clients' own models after the last round only (methods that have them). With ``out`` the run is recorded there; with
+    ``resume`` it continues from the folder's checkpoint. Raises ConfigError, RecordError before anything trains,
+    TrainingError when a loss is not finite; the record is kept.
     """
+    check_method(method)
     _check(fed, rounds, cohort, eval_every, checkpoint_every, dtype, device)
     shape = tuple(fed.dataset.x.shape[1:])
     network = model if isinstance(model, nn.Module) else models.build(model, shape, fed.dataset.classes, seed)
@@ -262,7 +267,7 @@ def run(
     )
     task = prepared.task(fed.clients, rounds)
     method.check(fed, task)
-    kind, reason = engines.choose(engine, device)
+    kind, reason = engines.choose(engine, device, prepared, method)
     runner = kind(prepared, fed, task, seed=seed, device=device, threads=threads)
     params = _initial(method, prepared.params, task, seed)
     runner.birth(method, params, prepared.buffers)
@@ -272,6 +277,7 @@ def run(
         "label_names": list(fed.dataset.label_names),
         "engine_used": kind.name,
         "engine_reason": reason,
+        "threads_used": runner.workers.count,
     }
     record = None
     if out is not None:
@@ -334,7 +340,7 @@ def _end(session: Session, stopped: str) -> Result:
 def _same_run(record: Record, facts: Mapping[str, Any]) -> None:
     """Raise RecordError where the folder holds another run. More rounds of the same are welcome."""
     before = record.config()
-    ignored = ("engine", "engine_reason", "checkpoint_every", "rounds")
+    ignored = ("engine", "engine_reason", "threads", "threads_used", "checkpoint_every", "rounds")
     other = [n for n, v in facts.items() if n not in ignored and before.get(n, v) != json.loads(json.dumps(v))]
     if other:
         was, now = (json.dumps(c[other[0]])[:80] for c in (before, facts))
@@ -374,9 +380,15 @@ def _check(
     )
     if dtype not in DTYPES:
         raise ConfigError(f"unknown dtype {dtype!r}{closest(dtype, DTYPES)}")
-    require(
-        not device.startswith("cuda") or torch.cuda.is_available(),
-        "--device",
-        "be 'cpu' where no GPU is at hand",
-        device,
-    )
+    check_device(device)
+
+
+def check_device(name: str) -> None:
+    """Raise ConfigError unless the device is cpu, or a GPU that is there: cuda, cuda:0, cuda:1, ..."""
+    found = re.fullmatch(r"cpu|cuda(?::(\d+))?", name)
+    require(found is not None, "--device", "be cpu, cuda or cuda:NUMBER", name)
+    if name == "cpu":
+        return
+    require(torch.cuda.is_available(), "--device", "be 'cpu' where no GPU is at hand", name)
+    last = torch.cuda.device_count() - 1
+    require(int(found[1] or 0) <= last, "--device", f"be one of the GPUs, at most cuda:{last}", name)  # type: ignore[index]

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from torch import Tensor
 
+from fedskew import tree
 from fedskew.tree import Params, Tree
 
 __all__ = [
@@ -184,6 +185,7 @@ class Assignment(NamedTuple):
 
     chains: Tensor  # [G, M] client ids, -1 is padding; M = 1 unless mediators pass a model on
     quota: Tensor | None = None  # [G, C] rows of each class; None: all that is offered
+    averaged: Tensor | None = None  # [G] bool, whose update the server averages (only these upload); None: everyone's
 
     @property
     def ids(self) -> Tensor:
@@ -229,6 +231,9 @@ class Weights(NamedTuple):
     average: Tensor  # [K]
 
 
+STACKED = ("ids", "owned", "offered", "used", "chains", "uploads", "trained", "deltas")  # leaves [K, ...] of a cohort
+
+
 class Cohort(NamedTuple):
     """What the server sees of a round. With chains K counts the chains.
 
@@ -249,6 +254,14 @@ class Cohort(NamedTuple):
     deltas: Params | None = None  # [K, ...] the same, after every `combine` so far
     weights: Weights | None = None
     after: Params | None = None
+    averaged: Tensor | None = None  # [K] bool; None: all
+
+    def rows(self, at: Tensor) -> Cohort:
+        """The same round of some of its members, ``at`` [J] positions."""
+        some = {
+            n: tree.map_tree(lambda leaf: leaf[at], getattr(self, n)) for n in STACKED if getattr(self, n) is not None
+        }
+        return self._replace(reports=Report(*(r[at] for r in self.reports)), averaged=None, **some)
 
 
 class Results(NamedTuple):

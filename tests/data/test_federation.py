@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import sklearn.datasets  # noqa: F401  (this import itself moves `random`, which a test below watches)
 import torch
 
 from fedskew.data import Dataset, Federation, Partition, federate, from_arrays
@@ -188,7 +189,7 @@ def test_a_name_is_loaded_with_its_options(no_global_rng: None) -> None:
     assert len(fed.validation_rows) == pytest.approx(144, abs=5) and fed.report()["dataset"] == "digits"
 
 
-@pytest.mark.parametrize("name", sorted(set(PARTITIONS) - {"natural", "exclusive_iid"}))
+@pytest.mark.parametrize("name", sorted(set(PARTITIONS) - {"natural", "counts", "file"}))
 def test_every_convention_of_the_table_makes_a_federation(name: str, data: Dataset) -> None:
     fed = federate(data, name, clients=4, seed=2)
     rows = owned(fed)

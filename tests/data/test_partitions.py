@@ -12,14 +12,23 @@ from hypothesis import strategies as st
 from fedskew import rng
 from fedskew.data.partitions import (
     PARTITIONS,
+    DirBernoulli,
     DirClientEqual,
+    DirClientNorm,
+    DirExtended,
     Dirichlet,
     DirPrior,
     Double,
     ExclusiveIid,
+    Feature,
     Iid,
     LabelsK,
+    LongTail,
+    Mix,
     Natural,
+    QuantityDirichlet,
+    QuantityLognormal,
+    QuantityPower,
     Shards,
     deal,
     largest_remainder,
@@ -30,8 +39,13 @@ from fedskew.errors import ConfigError, DataError
 quick = settings(deadline=None, max_examples=40)
 seeds = st.integers(0, 2**31)
 alphas = st.floats(-3, 6).map(lambda e: 10.0**e)
-CONVENTIONS = sorted(set(PARTITIONS) - {"dirichlet"})
-USES_ALL = [Iid(), Dirichlet(0.3), LabelsK(3), Double(3), Shards(2), Natural("site")]
+CONVENTIONS = sorted(set(PARTITIONS) - {"dirichlet", "counts", "file"})  # these two are given, not drawn
+SMALL = {"longtail": LongTail(factor=5.0), "feature": Feature("site")}  # where the default needs other data
+USES_ALL = [
+    Iid(), Dirichlet(0.3), LabelsK(3), Double(3), Shards(2), Natural("site"), Feature("site"), Mix(0.3),
+    Dirichlet(0.3, balance_guard=1.0), Dirichlet(0.3, rounding="largest_remainder"), DirBernoulli(0.3),
+    DirExtended(4), DirClientNorm(0.3, "largest_remainder"), QuantityPower(), QuantityLognormal(), QuantityDirichlet(),
+]  # fmt: skip
 BALANCED = np.repeat(np.arange(10), 200)
 
 
@@ -47,6 +61,10 @@ def columns_for(labels, clients):
     return {"client": np.arange(len(labels)) % clients, "site": np.arange(len(labels)) % clients}
 
 
+def made(name):
+    return SMALL.get(name) or PARTITIONS[name]()
+
+
 def histograms(partition, labels):
     return partition.counts(labels, int(labels.max()) + 1)
 
@@ -55,7 +73,7 @@ def histograms(partition, labels):
 @settings(deadline=None, max_examples=15)
 @given(labels=tables(), clients=st.integers(1, 18), seed=seeds)
 def test_every_convention_is_disjoint_inside_the_data_and_deterministic(name, labels, clients, seed):
-    convention = PARTITIONS[name]()
+    convention = made(name)
     parts = convention.split(labels, clients, seed, columns_for(labels, clients))
     assert parts.rows.dtype == parts.offsets.dtype == np.int64
     assert parts.offsets[0] == 0 and parts.offsets[-1] == len(parts.rows) and parts.clients == clients
@@ -71,7 +89,7 @@ def test_every_convention_is_disjoint_inside_the_data_and_deterministic(name, la
 
 @pytest.mark.parametrize("name", [name for name in CONVENTIONS if name != "natural"])
 def test_another_seed_differs(name):
-    one, two = (PARTITIONS[name]().split(BALANCED, 10, seed) for seed in (0, 1))
+    one, two = (made(name).split(BALANCED, 10, seed, columns_for(BALANCED, 10)) for seed in (0, 1))
     assert not np.array_equal(one.rows, two.rows)
 
 
@@ -80,8 +98,8 @@ def test_the_draw_is_keyed_by_seed_purpose_and_name():
     assert np.array_equal(Iid().split(BALANCED, 2, 5).of(0), np.sort(shuffle[:1000]))
 
 
-@pytest.mark.parametrize("convention", USES_ALL, ids=lambda c: c.name)
-@quick
+@pytest.mark.parametrize("convention", USES_ALL, ids=repr)
+@settings(deadline=None, max_examples=15)
 @given(labels=tables(), clients=st.integers(4, 18), seed=seeds)
 def test_nothing_is_lost(convention, labels, clients, seed):
     parts = convention.split(labels, clients, seed, columns_for(labels, clients))
@@ -91,7 +109,8 @@ def test_nothing_is_lost(convention, labels, clients, seed):
 def test_the_table_holds_each_convention_under_its_own_name():
     assert all(PARTITIONS[name].name == name for name in CONVENTIONS)
     assert PARTITIONS["dirichlet"] is PARTITIONS["dir_class"] is Dirichlet
-    assert repr(Dirichlet(alpha=0.1)) == "Dirichlet(alpha=0.1)" and Dirichlet(0.1) == Dirichlet(alpha=0.1)
+    assert repr(DirExtended(alpha=0.1)) == "DirExtended(labels=2, alpha=0.1)" and Dirichlet(0.1) == Dirichlet(alpha=0.1)
+    assert Dirichlet(0.1).options() == {"alpha": 0.1} and Iid().options() == {}
 
 
 def test_partition_helpers():
@@ -363,7 +382,7 @@ def test_labels_must_be_a_vector_of_integers(labels):
 @pytest.mark.parametrize("name", CONVENTIONS)
 def test_a_thousand_clients_take_well_under_a_second(name):
     labels = np.repeat(np.arange(10), 6000)
-    convention = replace(PARTITIONS[name](), **({"noniid_s": 0.005} if name == "exclusive_iid" else {}))
+    convention = PARTITIONS[name]()
     start = time.perf_counter()
     convention.split(labels, 1000, 0, {"client": np.arange(60_000) % 1000})
     assert time.perf_counter() - start < 1.0

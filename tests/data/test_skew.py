@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedskew.data import skew
 from fedskew.data.partitions import Dirichlet, Iid
-from fedskew.errors import DataError
+from fedskew.errors import ConfigError, DataError
 
 CARD = np.array([[4, 2, 0], [0, 2, 4], [3, 3, 0]])
 
@@ -128,3 +128,65 @@ def test_counts_must_be_a_matrix_of_numbers(counts):
 def test_summary_needs_a_row():
     with pytest.raises(DataError, match="at least one row"):
         skew.summary(np.zeros((2, 2)))
+
+
+# label distributions, pairs and FedLA's three properties
+
+
+def test_distances_of_label_distributions_by_hand():
+    counts = np.array([[3, 1, 0], [1, 0, 1], [0, 0, 0]])
+    a, b = np.array([0.75, 0.25, 0]), np.array([0.5, 0, 0.5])
+    m = (a + b) / 2
+    js = sum(0.5 * x * math.log(x / c) for p in (a, b) for x, c in zip(p, m, strict=True) if x)
+    expected = {
+        "js": js, "tv": 0.5, "emd": 1.0, "kl": math.inf,
+        "hellinger": math.sqrt(((np.sqrt(a) - np.sqrt(b)) ** 2).sum() / 2),
+    }  # fmt: skip
+    for name, value in expected.items():
+        found = skew.pairwise(counts, name)
+        assert found[0, 1] == pytest.approx(value, abs=1e-12), name
+        assert found[0, 0] == pytest.approx(0, abs=1e-12) and np.isnan(found[2]).all() and np.isnan(found[:, 2]).all()
+    one_way = skew.pairwise(np.array([[1, 1], [3, 1]]), "kl")
+    assert one_way[0, 1] == pytest.approx(0.5 * math.log(0.5 / 0.75) + 0.5 * math.log(0.5 / 0.25))
+    assert one_way[1, 0] == pytest.approx(0.75 * math.log(0.75 / 0.5) + 0.25 * math.log(0.25 / 0.5))
+    with pytest.raises(ConfigError, match="unknown distance 'jss'; did you mean 'js'"):
+        skew.pairwise(counts, "jss")
+
+
+def test_distances_to_all_rows_are_distances_to_a_client_that_has_them_all():
+    counts = np.array([[30, 1, 0], [1, 0, 14], [2, 9, 3]])
+    whole = np.vstack([counts, counts.sum(0)])
+    for name, of in (("js", skew.js_to_global), ("kl", skew.kl_to_global), ("tv", skew.tv_to_global)):
+        assert np.allclose(skew.pairwise(whole, name)[:3, 3], of(counts)), name
+    assert np.allclose(skew.pairwise(whole, "hellinger")[:3, 3], skew.hellinger_to_global(counts))
+    assert np.allclose(skew.pairwise(whole, "emd")[:3, 3], skew.emd_to_global(counts))
+
+
+@settings(deadline=None, max_examples=40)
+@given(counts=matrices())
+def test_pairwise_distances_are_bounded_and_ordered(counts):
+    full = counts[counts.sum(axis=1) > 0]
+    js, tv, h = (skew.pairwise(full, name) for name in ("js", "tv", "hellinger"))
+    assert np.allclose(js, js.T) and (js >= -1e-12).all() and (js <= math.log(2) + 1e-12).all()
+    assert (h**2 <= tv + 1e-12).all() and (tv <= math.sqrt(2) * h + 1e-12).all()  # Le Cam
+    assert np.array_equal(skew.pairwise(full, "emd") / 2, tv)
+    wide = skew.effective_classes(full)
+    assert (wide >= 1 - 1e-12).all() and (wide <= skew.diversity(full) + 1e-9).all()
+
+
+def test_fedla_gathers_the_cards_values():
+    found = skew.fedla(CARD)
+    assert found.labels.tolist() == [2, 2, 2] and found.shared.tolist()[:2] == [6, 2]
+    assert found.earth_mover == pytest.approx(2 / 18) and found.overlap == pytest.approx((2 + 5 + 2) / 3)
+    assert found.hellinger == pytest.approx(skew.summary(CARD)["hellinger_mean"])
+    assert skew.effective_classes(CARD)[2] == pytest.approx(2)
+
+
+def test_means_over_pairs_come_from_the_sample():
+    counts = np.tile([[5, 1], [1, 5], [0, 0]], (600, 1))
+    assert len(skew.sample(counts)) == 500 and len(skew.sample(counts, 70)) == 70
+    assert np.array_equal(skew.sample(counts), skew.sample(counts))
+    exact = skew.pair_mean(counts[:60])
+    assert skew.pair_mean(counts) == pytest.approx(exact, rel=0.05)
+    assert skew.summary(counts)["js_pairs_mean"] == skew.pair_mean(counts)
+    assert skew.summary(counts, most=40)["pair_clients"] == 40

@@ -3,6 +3,21 @@
 from fedskew.data.arrays import Dataset, from_arrays
 from fedskew.data.datasets import DATASETS, load
 from fedskew.data.federation import Federation, federate
+from fedskew.data.flower import from_flower, to_flower
 from fedskew.data.partitions import Partition
+from fedskew.data.portable import load_partition, save_partition, verify_partition
 
-__all__ = ["DATASETS", "Dataset", "Federation", "Partition", "federate", "from_arrays", "load"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Federation",
+    "Partition",
+    "federate",
+    "from_arrays",
+    "from_flower",
+    "load",
+    "load_partition",
+    "save_partition",
+    "to_flower",
+    "verify_partition",
+]

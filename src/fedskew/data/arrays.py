@@ -73,6 +73,7 @@ def from_arrays(
     """A Dataset from numpy or torch arrays.
 
     uint8 arrays [n, H, W], [n, channels, H, W] or [n, H, W, channels] are images, everything else becomes float32.
+    Labels are whole numbers 0..C-1, or strings, which become their places among the sorted names.
     Without a test set a stratified 20 % of the rows becomes it, the same rows whatever the seed of a run.
     ``columns`` holds one code or string a training row (a hospital, a user), for the partition "natural".
     Raises DataError for lengths that differ, labels other than 0..C-1, and features that are not finite.
@@ -99,6 +100,7 @@ def build(
     notes: Sequence[str] = (),
 ) -> Dataset:
     """The validated Dataset of raw arrays, with its fingerprint; rows without a test set are split here."""
+    (y, y_test), label_names = _numbered([y, y_test], label_names)
     images, labels = [_samples(x, "x")], [_labels(y, "y")]
     if x_test is not None:
         images, labels = [*images, _samples(x_test, "x_test")], [*labels, _labels(y_test, "y_test")]
@@ -195,6 +197,26 @@ def _channels_first(array: np.ndarray, what: str) -> np.ndarray:
         raise DataError(f"{what} must be images [n, channels, H, W] when uint8; got {array.shape}")
     last = array.shape[-1] in (1, 3) and array.shape[1] not in (1, 3)
     return array.transpose(0, 3, 1, 2) if last else array
+
+
+def _numbered(labels: list[Any], names: Sequence[str]) -> tuple[list[Any], Sequence[str]]:
+    """Labels [n] of each split as they are; strings as places among the sorted names of all splits, and those names."""
+    texts = [None if y is None or isinstance(y, Tensor) else _texts(np.asarray(y)) for y in labels]
+    if all(t is None for t in texts):
+        return labels, names
+    for y, text in zip(labels, texts, strict=True):
+        if y is not None and text is None:
+            raise DataError("y and y_test must both hold numbers, or both strings")
+    found = np.unique(np.concatenate([t for t in texts if t is not None]))
+    return [None if t is None else np.searchsorted(found, t) for t in texts], tuple(map(str, found))
+
+
+def _texts(array: np.ndarray) -> np.ndarray | None:
+    """The strings of an array; None where it holds something else."""
+    if array.dtype.kind == "S":
+        return np.char.decode(array, "utf-8", "replace")
+    strings = array.dtype.kind == "O" and array.size > 0 and all(isinstance(v, str) for v in array.flat)
+    return array.astype(str) if array.dtype.kind == "U" or strings else None
 
 
 def _labels(values: Any, what: str) -> Tensor:

@@ -1,7 +1,8 @@
-"""The table of datasets, and the sources of the user's own: npz and parquet files, any dataset of the hub."""
+"""The table of datasets, and the sources of the user's own: npz, csv and parquet files, any dataset of the hub."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -11,10 +12,10 @@ from fedskew.data.arrays import Dataset, build, from_arrays
 from fedskew.data.files import absent, places
 from fedskew.data.images import Cifar10, Cifar100, Digits, FashionMnist, ImageOptions, Mnist
 from fedskew.data.more_images import Emnist, EmnistBalanced, Svhn, TinyImageNet
-from fedskew.data.tabular import Adult, HeartDisease
+from fedskew.data.tabular import Adult, Csv, HeartDisease
 from fedskew.errors import ConfigError, DataError, closest, require, unknown
 
-__all__ = ["DATASETS", "Dataset", "Hub", "Npz", "Parquet", "Source", "from_arrays", "load"]
+__all__ = ["DATASETS", "Csv", "Dataset", "Hub", "Npz", "Parquet", "Source", "from_arrays", "load"]
 
 
 class Source(Protocol):
@@ -30,10 +31,14 @@ class Source(Protocol):
 class Npz(ImageOptions):
     """Arrays x_train, y_train, x_test, y_test of an npz file, or x and y, of which 20 % become the test set.
 
-    uint8 arrays of 3 or 4 axes are images, everything else is features. Arrays of objects are refused.
+    uint8 arrays of 3 or 4 axes are images, everything else is features; labels are numbers 0..C-1 or strings. Arrays of
+    objects are refused.
     """
 
     name: ClassVar[str] = "npz"
+
+    columns: str | None = None
+    """Arrays with one value a training row, comma-separated, for natural clients; unset: client, where there is one."""
 
     def load(self, path: str | None = None) -> Dataset:
         """The file at ``path``. Raises DataError when it is absent, damaged or lacks an array."""
@@ -46,7 +51,8 @@ class Npz(ImageOptions):
                 known = "x_train, y_train, x_test, y_test, or x and y"
                 raise DataError(f"{file} must hold {known}; {name!r} is not among {', '.join(arrays) or 'no arrays'}")
         parts = [arrays[name] for name in names]
-        return _own(self, file.stem, parts, source=f"file {file}")
+        columns = {name: arrays[name] for name in _columns(self.columns, arrays)}
+        return _own(self, file.stem, parts, columns=columns, source=f"file {file}")
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,8 @@ class Parquet(ImageOptions):
     """Column of images or lists, or several number columns, comma-separated; unset: img, image, x, features, input."""
     y_column: str | None = None
     """Column of labels, numbers 0..C-1 or strings; unset: label, labels, fine_label, y, target or class."""
+    columns: str | None = None
+    """Columns that say whose a row is, comma-separated, for natural clients; unset: client, where there is one."""
 
     def load(self, path: str | None = None) -> Dataset:
         """The file or folder at ``path``. Raises DataError when it is absent or damaged."""
@@ -68,12 +76,13 @@ class Parquet(ImageOptions):
         test = () if place.is_file() else parquet.parquet_files(place, "test")
         if not train:
             raise DataError(f"data.path must name a parquet file or a folder with train-*.parquet; got '{place}'")
-        options = {n: getattr(self, n) for n in ("x_column", "y_column", "pad")}
+        options = {n: getattr(self, n) for n in ("x_column", "y_column", "columns", "pad")}
         key = cache.key_of(self.name, options, (*train, *test))
         data = cache.fetch(key)
         if data is None:
             tables = parquet.read_table(train), parquet.read_table(test) if test else None
-            data = _of_tables(self, place.stem, *tables, self.x_column, self.y_column, {}, f"file {place}")
+            columns = {n: parquet.read_column(tables[0], n) for n in _columns(self.columns, tables[0].column_names)}
+            data = _of_tables(self, place.stem, *tables, self.x_column, self.y_column, {}, f"file {place}", columns)
             cache.store(key, data)
         return self.finish(data)
 
@@ -125,6 +134,7 @@ DATASETS: dict[str, type[Source]] = {
     "tiny_imagenet": TinyImageNet,
     "adult": Adult,
     "heart_disease": HeartDisease,
+    "csv": Csv,
     "hub": Hub,
     "npz": Npz,
     "parquet": Parquet,
@@ -164,9 +174,17 @@ def _own(options: ImageOptions, name: str, parts: list[Any], **facts: Any) -> Da
 
 def _of_tables(
     options: ImageOptions, name: str, train: Any, test: Any, x_column: str | None, y_column: str | None,
-    label_names: dict[str, tuple[str, ...]], source: str,
+    label_names: dict[str, tuple[str, ...]], source: str, columns: dict[str, Any] | None = None,
 ) -> Dataset:  # fmt: skip
     c = parquet.arrays_of(train, test, x_column, y_column, label_names)
-    return build(
-        name, options.padded(c.x), c.y, options.padded(c.x_test), c.y_test, label_names=c.label_names, source=source
-    )
+    samples = options.padded(c.x), c.y, options.padded(c.x_test), c.y_test
+    return build(name, *samples, label_names=c.label_names, columns=columns, source=source)
+
+
+def _columns(asked: str | None, there: Iterable[str]) -> list[str]:
+    """The columns that were asked for, else "client" where there is one. Raises ConfigError for an unknown one."""
+    known = list(there)
+    if asked is None:
+        return [name for name in known if name == "client"]
+    names = [name.strip() for name in asked.split(",") if name.strip()]
+    return [parquet.choose(known, name, (), "data.columns") for name in names]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data.arrays import Dataset, draw, share
+from fedskew.data.conventions.tail import PROFILES, check_factor, long_tail
 from fedskew.data.datasets import load
-from fedskew.data.partitions import PARTITIONS, Convention, Partition
+from fedskew.data.partitions import PARTITIONS, Convention, Natural, Partition
+from fedskew.data.portable import File
 from fedskew.errors import ConfigError, DataError, require, unknown
 
 __all__ = ["Federation", "federate", "long_tail"]
@@ -34,6 +37,7 @@ class Federation:
     longtail: float | None = None  # n_max / n_min, where the classes were thinned
     validation_rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64), repr=False)  # [n_val]
     auxiliary_rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64), repr=False)  # [C * rows a class]
+    client_names: tuple[str, ...] = field(default=(), repr=False)  # of natural clients, else empty: they are numbers
 
     @property
     def sizes(self) -> Tensor:
@@ -96,11 +100,12 @@ class Federation:
 
 def federate(
     data: str | Dataset,
-    partition: str | Convention,
+    partition: str | Path | Convention,
     *,
     clients: int | None = None,
     seed: int = 0,
     longtail: float | None = None,
+    longtail_profile: str = "exp",
     validation: float = 0.0,
     auxiliary: int = 0,
     path: str | None = None,
@@ -108,14 +113,19 @@ def federate(
 ) -> Federation:
     """Divide a dataset among clients: validation, then auxiliary rows, then the long tail, then the partition.
 
+    ``partition`` is a convention, its name, or the path of a partition file (.npz), which then decides all of these.
     ``validation`` is a stratified fraction of the training set, ``auxiliary`` the rows of each class that the server
-    keeps, ``longtail`` the imbalance factor n_max / n_min >= 1 of the global training set (see `long_tail`).
-    The partition "natural" decides the number of clients itself. Every draw is keyed by (seed, purpose).
+    keeps, ``longtail`` the imbalance factor n_max / n_min >= 1 of the global training set, its profile "exp" or "step"
+    (see `long_tail`). The partitions "natural", "counts" and "file" decide the number of clients themselves. Every draw
+    is keyed by (seed, purpose).
     Raises ConfigError for a value that breaks a rule, DataError when the data are absent or cannot be split so.
     """
     convention = _convention(partition)
     _check(convention, clients, seed, longtail, validation, auxiliary)
+    require(longtail_profile in PROFILES, "longtail_profile", f"be one of {', '.join(PROFILES)}", longtail_profile)
     dataset = _dataset(data, path, data_options)
+    if isinstance(convention, File):
+        return _of_file(convention, dataset, clients, seed, longtail, validation, auxiliary)
     labels = dataset.y.numpy()
     take = share(labels, dataset.classes, validation)
     require(validation == 0 or bool(take.any()), "validation", "take a row of some class", validation, "use more")
@@ -123,30 +133,53 @@ def federate(
     _enough(labels[left], dataset, auxiliary)
     left, aside = _take(left, labels, np.full(dataset.classes, auxiliary), seed, "auxiliary")
     if longtail is not None:
-        kept = long_tail(np.bincount(labels[left], minlength=dataset.classes), longtail)
+        kept = long_tail(np.bincount(labels[left], minlength=dataset.classes), longtail, longtail_profile)
         left = _take(left, labels, kept, seed, "longtail")[1]
     found = _partition(convention, dataset, left, clients, seed)
     counts = torch.from_numpy(found.counts(labels, dataset.classes))
-    return Federation(dataset, found, convention, found.clients, seed, counts, longtail, held, aside)
+    names = _client_names(convention, dataset, left)
+    return Federation(dataset, found, convention, found.clients, seed, counts, longtail, held, aside, names)
 
 
-def long_tail(counts: np.ndarray, factor: float) -> np.ndarray:
-    """Rows that each class keeps, [C]: floor(n_max IF^(-c / (C-1))), with class 0 the head and IF = n_max / n_min.
+def _of_file(
+    convention: File,
+    dataset: Dataset,
+    clients: int | None,
+    seed: int,
+    longtail: float | None,
+    validation: float,
+    auxiliary: int,
+) -> Federation:
+    """The federation of a partition file; what is asked for beside it must be what it holds."""
+    content = convention.load(dataset)
+    found, held, aside = content.partition, content.validation_rows, content.auxiliary_rows
+    share_held = share(dataset.y.numpy(), dataset.classes, validation).sum()
+    for name, asked, holds, agrees in (
+        ("clients", clients, found.clients, clients in (None, found.clients)),
+        ("longtail", longtail, content.header["longtail"], longtail in (None, content.header["longtail"])),
+        ("validation", validation, f"{len(held)} rows", not validation or share_held == len(held)),
+        ("auxiliary", auxiliary, f"{len(aside)} rows", not auxiliary or auxiliary * dataset.classes == len(aside)),
+    ):
+        require(agrees, name, f"be left out or be that of {convention.path}, {holds}", asked)
+    counts = torch.from_numpy(content.counts)
+    tail = content.header["longtail"]
+    return Federation(dataset, found, convention, found.clients, seed, counts, tail, held, aside, content.client_names)
 
-    ``counts`` [C] are the rows there are. n_max is the largest head for which no class has too few, so the profile is
-    exact where classes differ in size. Raises ConfigError when the last class would keep nothing.
-    Cao and others (2019), with the factor inverted as CReFF and Fed-GraB do in their options.
-    """
-    decay = factor ** (-np.arange(len(counts)) / (len(counts) - 1))
-    head = math.floor((counts / decay).min() + 1e-9)
-    kept: np.ndarray = np.floor(head * decay + 1e-9).astype(np.int64)
-    least = int(kept.min())
-    hint = f"use at most {head}, the rows of the head" if head else "a class has no rows"
-    require(least > 0, "longtail", "leave a row of each class", factor, hint)
-    return kept
+
+def _client_names(convention: Any, dataset: Dataset, left: np.ndarray) -> tuple[str, ...]:
+    """The values that natural clients stand for, in their order; empty where clients are drawn."""
+    inner = getattr(convention, "base", convention)
+    if not isinstance(inner, Natural):
+        return ()
+    column = inner.resolved({name: codes.numpy() for name, codes in dataset.columns.items()})
+    codes = np.unique(dataset.columns[column].numpy()[left]).tolist()
+    names = dataset.column_names.get(column, ())
+    return tuple(names[code] if 0 <= code < len(names) else str(code) for code in codes)
 
 
-def _convention(partition: str | Convention) -> Convention:
+def _convention(partition: str | Path | Convention) -> Convention:
+    if isinstance(partition, Path) or (isinstance(partition, str) and partition.endswith(".npz")):
+        return File(path=str(partition))
     if not isinstance(partition, str):
         holds = hasattr(partition, "split") and not isinstance(partition, type)
         require(holds, "partition", "be a name or a convention such as Dirichlet(alpha=0.1)", partition)
@@ -154,6 +187,11 @@ def _convention(partition: str | Convention) -> Convention:
     if partition not in PARTITIONS:
         raise unknown("partition", partition, PARTITIONS)
     return PARTITIONS[partition]()
+
+
+def _decides(convention: Any) -> bool:
+    """Whether the convention says how many clients there are; a user's own need not be a `Convention`."""
+    return bool(getattr(convention, "decides", hasattr(convention, "count")))
 
 
 def _whole(value: object, least: int) -> bool:
@@ -170,17 +208,14 @@ def _check(
 ) -> None:
     """Every rule that needs no data, before any is read."""
     require(isinstance(seed, int) and not isinstance(seed, bool), "seed", "be a whole number", seed)
-    if clients is None and not hasattr(convention, "count"):
+    if clients is None and not _decides(convention):
         raise ConfigError(f"clients must be given for partition {convention.name!r}; got None; for example clients=20")
     require(clients is None or _whole(clients, 1), "clients", "be a whole number of at least 1", clients)
     holds = _number(validation) and 0 <= validation < 1
     require(holds, "validation", "be a fraction in [0, 1)", validation, "for example 0.1")
     require(_whole(auxiliary, 0), "auxiliary", "be a whole number of rows a class", auxiliary, "use 0 for none")
     if longtail is not None:
-        inverse = _number(longtail) and 0 < longtail < 1
-        hint = f"use {1 / longtail:g}, the inverse" if inverse else "for example 10"
-        holds = _number(longtail) and longtail >= 1
-        require(holds, "longtail", "be n_max / n_min of at least 1", longtail, hint)
+        check_factor(longtail, "longtail")
 
 
 def _dataset(data: str | Dataset, path: str | None, options: Mapping[str, Any]) -> Dataset:
@@ -218,12 +253,14 @@ def _partition(convention: Convention, dataset: Dataset, left: np.ndarray, clien
     """The convention's split of the rows that are left, in row numbers of the whole training set."""
     columns = {name: codes.numpy()[left] for name, codes in dataset.columns.items()}
     if clients is None:
-        clients = int(convention.count(columns))  # type: ignore[attr-defined]  # those with a count decide themselves
+        clients = int(convention.count(columns))
     local = convention.split(dataset.y.numpy()[left], int(clients), seed, columns)
     rows, offsets = np.asarray(local.rows), np.asarray(local.offsets)
     ordered = offsets[0] == 0 and offsets[-1] == len(rows) and (np.diff(offsets) >= 0).all()
     if not ordered or (rows.size and not 0 <= rows.min() <= rows.max() < len(left)):
         raise DataError(f"partition {convention.name!r} gave rows outside 0..{len(left) - 1} or broken offsets")
+    if rows.size and (owners := np.bincount(rows)).max() > 1:
+        raise DataError(f"partition {convention.name!r} gave row {owners.argmax()} to more than one client")
     if not rows.size:
         raise DataError(f"partition {convention.name!r} gave no client any row; got {len(left)} rows to divide")
     return Partition(left[rows].astype(np.int64), offsets.astype(np.int64))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -161,7 +164,8 @@ def hub_tables(
     except ImportError:
         raise DataError(f"downloading {repo!r} needs the extra hub: {EXTRA}") from None
     try:
-        splits = datasets.load_dataset(repo, config)
+        with _quiet():
+            splits = datasets.load_dataset(repo, config)
     except Exception as error:  # requests, hub and parser errors share no base
         raise DataError(f"the hub dataset {repo!r} could not be loaded: {_line(error)}") from None
     for option, split in (("data.train_split", train), ("data.test_split", test)):
@@ -172,6 +176,22 @@ def hub_tables(
     names = {c: tuple(f.names) for c, f in features.items() if isinstance(f, datasets.ClassLabel)}
     tables = [None if s is None else _rows(splits[s], columns) for s in (train, chosen)]
     return HubTables(tables[0], tables[1], names)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the hub's warnings of each attempt: what fails in the end is told by the one error."""
+    loggers = [logging.getLogger(name) for name in ("huggingface_hub", "datasets", "fsspec", "urllib3", "httpx")]
+    before = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 def _rows(split: Any, columns: Sequence[str]) -> Any:

@@ -8,25 +8,26 @@ n_k = sum_c n_kc, q_k = n_k. / n_k, p = sum_k n_k. / n. Logarithms are natural. 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from fedskew import rng
-from fedskew.errors import DataError
+from fedskew.errors import DataError, unknown
 
 __all__ = [
-    "diversity", "earth_mover", "effective_clients", "entropy", "hellinger", "imbalance", "js_to_global",
-    "kl_to_global", "local_imbalance", "missing_rate", "overlap", "owners", "quantity_gini", "shapes", "shared",
-    "summary", "tv_to_global",
+    "DISTANCES", "FedLA", "diversity", "earth_mover", "effective_classes", "effective_clients", "emd_to_global",
+    "entropy", "fedla", "hellinger", "hellinger_to_global", "imbalance", "js_to_global", "kl_to_global",
+    "local_imbalance", "missing_rate", "overlap", "owners", "pair_mean", "pairwise", "quantity_gini", "sample",
+    "shapes", "shared", "summary", "tv_to_global",
 ]  # fmt: skip
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[Any] | torch.Tensor
 
-_PAIRS = 500  # clients that the summary compares pairwise: N^2 numbers
+_PAIRS = 500  # clients that are compared pairwise, N^2 numbers: of more, a drawn subset, always the same
 
 
 def _matrix(counts: Counts) -> Floats:
@@ -98,6 +99,11 @@ def entropy(counts: Counts) -> Floats:
     return -_sum(q * np.log(np.where(q > 0, q, 1.0)))
 
 
+def effective_classes(counts: Counts) -> Floats:
+    """Effective number of labels of each client, exp(entropy) in [1, C], [N]; NaN without rows."""
+    return np.asarray(np.exp(entropy(counts)))
+
+
 def imbalance(counts: Counts) -> float:
     """Global imbalance ratio max_c N_c / min_c N_c over the classes that occur; NaN without rows."""
     return float(local_imbalance(_matrix(counts).sum(axis=0, keepdims=True))[0])
@@ -166,25 +172,106 @@ def tv_to_global(counts: Counts) -> Floats:
     return _sum(np.abs(q - p)) / 2
 
 
+def hellinger_to_global(counts: Counts) -> Floats:
+    """Hellinger distance |sqrt(q_k) - sqrt(p)|_2 / sqrt(2) in [0, 1], [N]; NaN without rows."""
+    q, p = _both(counts)
+    return np.sqrt(_sum((np.sqrt(q) - np.sqrt(p)) ** 2) / 2)
+
+
+def emd_to_global(counts: Counts) -> Floats:
+    """sum_c |q_kc - p_c| in [0, 2], [N]: the "earth mover's distance" of Zhao and others (2018), twice `tv_to_global`.
+
+    Labels have no order, so moving a row to any other label costs the same.
+    """
+    return 2 * tv_to_global(counts)
+
+
+def _js_term(a: Floats, b: Floats) -> Floats:
+    """The terms of one class of the Jensen-Shannon divergence, 0 log 0 = 0."""
+    middle = np.where(a + b > 0, (a + b) / 2, 1.0)
+    logs = [x * np.log(np.where(x > 0, x, middle) / middle) for x in (a, b)]
+    return np.asarray((logs[0] + logs[1]) / 2)
+
+
+def _kl_term(a: Floats, b: Floats) -> Floats:
+    """a log(a / b), infinite where the second client lacks what the first has."""
+    both = (a > 0) & (b > 0)
+    finite = a * np.log(np.divide(a, b, out=np.ones(np.broadcast(a, b).shape), where=both))
+    return np.where((a > 0) & (b == 0), np.inf, finite + 0 * b)  # a client without rows is NaN on either side
+
+
+DISTANCES: dict[str, Callable[[Floats, Floats], Floats]] = {
+    "js": _js_term,
+    "kl": _kl_term,
+    "tv": lambda a, b: np.abs(a - b) / 2,
+    "emd": lambda a, b: np.abs(a - b),
+    "hellinger": lambda a, b: (np.sqrt(a) - np.sqrt(b)) ** 2 / 2,
+}
+
+
+def pairwise(counts: Counts, distance: str = "js") -> Floats:
+    """Distances of the clients' label distributions, [N, N]; NaN for clients without rows. Holds N^2 numbers.
+
+    ``distance`` is js (Jensen-Shannon divergence, nats), kl (Kullback-Leibler of the row's client from the column's,
+    infinite where it lacks a label), tv (total variation), emd (sum_c |q_ic - q_jc|) or hellinger. Unlike `hellinger`
+    and `earth_mover`, which compare sorted shapes, these know the labels.
+    """
+    if distance not in DISTANCES:
+        raise unknown("distance", distance, DISTANCES)
+    total = _pairwise(_shares(_matrix(counts)), DISTANCES[distance])
+    return np.asarray(np.sqrt(total) if distance == "hellinger" else total)
+
+
+def sample(counts: Counts, most: int = _PAIRS) -> Floats:
+    """At most so many of the clients that have rows, [M, C], drawn under a key of its own: always the same ones."""
+    n = _matrix(counts)
+    full = n[n.sum(axis=1) > 0]
+    # drawn, not evenly spaced: a spacing can fall in step with the order of the clients and see one kind only
+    return np.asarray(full[rng.generator(rng.key(0, "skew", "pairs")).permutation(len(full))[:most]])
+
+
+def pair_mean(counts: Counts, distance: str = "js", most: int = _PAIRS) -> float:
+    """Mean of `pairwise` over pairs of different clients with rows; of more than ``most`` clients, of a `sample`."""
+    return _pair_mean(pairwise(sample(counts, most), distance))
+
+
+class FedLA(NamedTuple):
+    """The three properties by which FedLA describes label skew; means are over pairs of a `sample` of the clients."""
+
+    labels: Floats  # label distribution per client: [N] labels held
+    entropy: Floats  # [N] nats, NaN without rows
+    hellinger: float  # distribution consistency, label identity removed: mean distance of two sorted shapes
+    earth_mover: float  # the same by earth mover's distance
+    overlap: float  # inter-client distribution: mean rows that two clients have in common by label
+    shared: Floats  # [N] rows whose label another client holds, too
+
+
+def fedla(counts: Counts, most: int = _PAIRS) -> FedLA:
+    """FedLA's label distribution per client, distribution consistency and inter-client distribution."""
+    some = sample(counts, most)
+    h, emd, common = (_pair_mean(of(some)) for of in (hellinger, earth_mover, overlap))
+    return FedLA(diversity(counts), entropy(counts), h, emd, common, shared(counts))
+
+
 def _pair_mean(distances: Floats) -> float:
     """Mean over pairs of different clients; 0 for a single client."""
     count = len(distances)
     return float((distances.sum() - np.trace(distances)) / (count * (count - 1))) if count > 1 else 0.0
 
 
-def summary(counts: Counts) -> dict[str, float | list[float]]:
+def summary(counts: Counts, most: int = _PAIRS) -> dict[str, float | list[float]]:
     """The skew report of a federation: one number a descriptor, and a list where there is one per class.
 
-    Means are over the clients that have rows. Pairwise means (FedLA's Hellinger, earth mover's, overlap) are over all
-    pairs of at most 500 such clients, always the same. Raises DataError if there are no rows at all.
+    Means are over the clients that have rows. Pairwise means (FedLA's Hellinger, earth mover's, overlap of sorted
+    shapes; ``*_pairs_mean`` of label distributions) are over all pairs of at most ``most`` such clients, always the
+    same ones (``pair_clients`` says how many). Raises DataError if there are no rows at all.
     """
     n = _matrix(counts)
     sizes = n.sum(axis=1)
     if not sizes.any():
         raise DataError("counts must hold at least one row; got none")
     full = n[sizes > 0]
-    # drawn, not evenly spaced: a spacing can fall in step with the order of the clients and see one kind only
-    some = full[rng.generator(rng.key(0, "skew", "pairs")).permutation(len(full))[:_PAIRS]]
+    some = sample(full, most)
     held = diversity(full)
     return {
         "clients": len(n),
@@ -210,6 +297,13 @@ def summary(counts: Counts) -> dict[str, float | list[float]]:
         "hellinger_mean": _pair_mean(hellinger(some)),
         "emd_mean": _pair_mean(earth_mover(some)),
         "overlap_mean": _pair_mean(overlap(some)),
+        "imbalance_local_max": float(local_imbalance(full).max()),
+        "effective_classes_global": float(effective_classes(n.sum(axis=0, keepdims=True))[0]),
+        "effective_classes_mean": float(effective_classes(full).mean()),
+        "hellinger_to_global_mean": float(hellinger_to_global(full).mean()),
+        "emd_to_global_mean": float(emd_to_global(full).mean()),
+        **{f"{d}_pairs_mean": _pair_mean(pairwise(some, d)) for d in ("js", "emd", "hellinger")},
+        "pair_clients": len(some),
         "class_rows": n.sum(axis=0).tolist(),
         "class_owners": owners(n).tolist(),
     }

@@ -1,21 +1,23 @@
-"""Tables: UCI Adult and the four hospitals of UCI Heart Disease."""
+"""Tables: UCI Adult, the four hospitals of UCI Heart Disease, and csv files of the user's own."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import torch
 
 from fedskew import rng
 from fedskew.data import cache
-from fedskew.data.arrays import SPLIT_SEED, TEST_SHARE, Dataset, build, draw, share
+from fedskew.data.arrays import SPLIT_SEED, TEST_SHARE, Dataset, build, draw, fingerprint, share
 from fedskew.data.files import absent, places, together
-from fedskew.errors import DataError, unknown
+from fedskew.errors import ConfigError, DataError, require, unknown
 
-__all__ = ["Adult", "HeartDisease"]
+__all__ = ["Adult", "Csv", "HeartDisease"]
 
 ADULT_COLUMNS = (
     "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship", "race",
@@ -97,6 +99,115 @@ class HeartDisease:
             self.name, x[~test], y[~test], x[test], y[test], label_names=("no disease", "disease"),
             columns={"hospital": np.array(list(HOSPITALS))[hospital[~test]]}, source="UCI files", official=False,
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Csv:
+    """A csv file with a line of column names, or a folder with train.csv and test.csv; UTF-8, separated by commas.
+
+    Features are number columns, standardised by the training rows' mean and standard deviation. Without test.csv a
+    stratified 20 % of the rows becomes the test set.
+    """
+
+    name: ClassVar[str] = "csv"
+
+    x_column: str | None = None
+    """Columns of features, comma-separated; unset: every column but those of labels and of clients."""
+    y_column: str | None = None
+    """Column of labels, numbers 0..C-1 or strings; unset: label, labels, y, target or class."""
+    columns: str | None = None
+    """Columns that say whose a row is, comma-separated, for natural clients; unset: client, where there is one."""
+    standardise: bool = True
+    """Standardise the features; false leaves them as they are."""
+
+    def load(self, path: str | None = None) -> Dataset:
+        """The file or folder at ``path``. Raises DataError when it is absent or damaged, ConfigError for a column."""
+        require(bool(path), "data.path", "name the file of dataset 'csv'", path)
+        place = next(iter(places(path, ())))
+        files = [place] if place.is_file() else [f for f in (place / "train.csv", place / "test.csv") if f.is_file()]
+        if not files or (place.is_dir() and files[0].name != "train.csv"):
+            raise DataError(f"data.path must name a csv file or a folder with train.csv; got '{place}'")
+        tables = [_table(file) for file in files]
+        label, groups, features = self._chosen(list(tables[0]))
+        for name in (label, *features):
+            _column(name, list(tables[-1]), "column of test.csv")
+        splits = [part for t in tables for part in (_numbers(t, features, place), _codes(t[label]))]
+        owners = {name: tables[0][name] for name in groups}
+        data = build(place.stem, *splits, columns=owners, source=f"file {place}")
+        return _standardised(data) if self.standardise else data
+
+    def _chosen(self, names: list[str]) -> tuple[str, list[str], list[str]]:
+        """(column of labels, columns of clients, columns of features)."""
+        asked = [
+            None if text is None else [n.strip() for n in text.split(",")] for text in (self.columns, self.x_column)
+        ]
+        guessed = next((n for n in LABELS if n in names), None)
+        if self.y_column is None and guessed is None:
+            raise ConfigError(f"data.y_column must name one of the columns {', '.join(names)}; got none")
+        label = _column(self.y_column or str(guessed), names, "data.y_column")
+        groups = [n for n in names if n == "client"] if asked[0] is None else asked[0]
+        features = [n for n in names if n not in (label, *groups)] if asked[1] is None else asked[1]
+        require(bool(features), "data.x_column", "name a column of features", self.x_column)
+        checked = [
+            [_column(n, names, f"data.{o}") for n in g] for o, g in (("columns", groups), ("x_column", features))
+        ]
+        return label, checked[0], checked[1]
+
+
+LABELS = ("label", "labels", "y", "target", "class")
+
+
+def _column(name: str, names: list[str], option: str) -> str:
+    if name not in names:
+        raise unknown(option, name, names)
+    return name
+
+
+def _table(file: Path) -> dict[str, np.ndarray]:
+    """The columns of a csv file as strings [n]."""
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as opened:
+            names, *rows = [[cell.strip() for cell in row] for row in csv.reader(opened, strict=True) if row] or [[]]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{file} is not a csv file: {error}") from None
+    for number, row in enumerate(rows, 2):
+        if len(row) != len(names):
+            raise DataError(f"{file} must have {len(names)} values a row; row {number} has {len(row)}")
+    if not rows or len(set(names)) != len(names):
+        raise DataError(f"{file} must have rows below a line of different column names; got {len(rows)} rows")
+    return {name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def _numbers(table: dict[str, np.ndarray], names: Sequence[str], place: Path) -> np.ndarray:
+    """Number columns side by side, [n, F] float32."""
+    hint = "choose the features by data.x_column, or the clients' column by data.columns"
+    for name in names:
+        for row, cell in enumerate(table[name].tolist(), 2):
+            if not _is_number(cell):
+                raise DataError(f"{place}: feature column {name!r} must hold numbers; row {row} has {cell!r}; {hint}")
+    return np.stack([table[name].astype(np.float64) for name in names], axis=1).astype(np.float32)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return bool(np.isfinite(float(cell)))
+    except ValueError:
+        return False
+
+
+def _codes(labels: np.ndarray) -> np.ndarray:
+    """Labels as whole numbers where all are, else as the strings that they are."""
+    try:
+        return labels.astype(np.int64)
+    except ValueError:
+        return labels
+
+
+def _standardised(data: Dataset) -> Dataset:
+    both = np.concatenate([data.x.numpy(), data.x_test.numpy()]).astype(np.float64)
+    scaled = torch.from_numpy(_standardise(both, np.arange(len(both)) < len(data.x)))
+    made = replace(data, x=scaled[: len(data.x)].clone(), x_test=scaled[len(data.x) :].clone())
+    return replace(made, fingerprint=fingerprint(made))
 
 
 def _find(name: str, path: str | None, folders: Sequence[str], names: Sequence[str]) -> tuple[Path, ...]:

@@ -165,7 +165,7 @@ class LocalEngine:
     ) -> Results:
         """Local training of the cohort. With ``weigh``, weights are asked for beforehand and deltas come reduced."""
         plans = self._plans(method, assignment, broadcast, self.own)
-        cohort = self._cohort(method, plans, broadcast)
+        cohort = self._cohort(method, plans, broadcast)._replace(averaged=assignment.averaged)
         if weigh is not None:
             cohort = cohort._replace(weights=weigh(cohort))
         given = self._given(broadcast)

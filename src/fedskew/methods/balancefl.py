@@ -50,6 +50,10 @@ class KnowledgeInheritance(Component):
     augment_features: bool = True
     """add the Gaussian noise"""
 
+    def __post_init__(self) -> None:
+        require(self.temperature > 0, f"--parts.{self.name}.temperature", "be positive", self.temperature)
+        require(self.lam >= 0, f"--parts.{self.name}.lam", "be at least 0", self.lam)
+
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """No covariance yet."""
         size = task.features if self.augment_features else 0

@@ -58,6 +58,7 @@ class FederatedFeatures(Component):
             self.features_per_class,
         )
         require(self.draws >= 1, f"--parts.{self.name}.draws", "be at least 1", self.draws)
+        require(self.rows >= 1, f"--parts.{self.name}.rows", "be at least 1", self.rows)
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """The global head until one was trained; features are born in the first round."""

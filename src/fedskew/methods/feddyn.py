@@ -65,6 +65,7 @@ class Dynamic(ServerOptimizer):
     """the regulariser's strength"""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.alpha > 0, "--server.alpha", "be positive", self.alpha)
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:

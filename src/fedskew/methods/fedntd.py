@@ -29,10 +29,11 @@ class NotTrueDistillation(Component):
     """keep the factor tau^2; the FedGA authors' copy omits it"""
 
     def __post_init__(self) -> None:
+        require(self.beta >= 0, "--parts.not_true_distillation.beta", "be at least 0", self.beta)
         require(self.tau > 0, "--parts.not_true_distillation.tau", "be positive", self.tau)
 
     def loss(self, view: View) -> Tensor:
-        """The global model is evaluated without gradients and in evaluation mode (D5)."""
+        """The global model is evaluated without gradients and in evaluation mode."""
         return self.beta * view.batch.mean(
             F.fedntd_loss(view.out.logits, view.teacher().logits, view.batch.y, self.tau, self.scaled)
         )

@@ -40,6 +40,8 @@ class ModelContrastive(Component):
     """a client's first participation after round 1: no term, or, in the authors' code, an untrained previous model"""
 
     def __post_init__(self) -> None:
+        require(self.mu >= 0, "--parts.model_contrastive.mu", "be at least 0", self.mu)
+        require(self.projection >= 0, "--parts.model_contrastive.projection", "be at least 0", self.projection)
         require(self.temperature > 0, "--parts.model_contrastive.temperature", "be positive", self.temperature)
 
     def init_params(self, params: Params, task: Task, key: Tensor) -> Params:

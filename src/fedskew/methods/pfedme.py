@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedskew import functional as F
+from fedskew.errors import require
 from fedskew.method import Gradient, LocalStep, Method
 from fedskew.slots import FixedPace
 from fedskew.slots.servers import Plain
@@ -38,6 +39,12 @@ class Moreau(LocalStep):
     """weight decay of theta; the authors' code uses 0.001"""
     reset: bool = False
     """start theta at w for every mini-batch"""
+
+    def __post_init__(self) -> None:
+        require(self.inner_steps >= 1, "--local.inner_steps", "be at least 1", self.inner_steps)
+        require(self.penalty >= 0, "--local.penalty", "be at least 0", self.penalty)
+        require(self.personal_lr > 0, "--local.personal_lr", "be positive", self.personal_lr)
+        require(self.personal_decay >= 0, "--local.personal_decay", "be at least 0", self.personal_decay)
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """No theta yet: ``seen`` is 0."""

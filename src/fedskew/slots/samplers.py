@@ -68,7 +68,7 @@ class Shuffle(Sampler):
 @dataclass(frozen=True)
 class ClassBalanced(Sampler):
     """Each row draws a class uniformly from those the client has, then a row of it; an epoch has as many rows as were
-    offered. Drawn anew every epoch (Kang et al. 2020; [R]).
+    offered. Drawn anew every epoch (Kang et al. 2020).
     """
 
     name = "class_balanced"

@@ -10,13 +10,15 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.component import Selector, finder
+from fedskew.errors import require
 from fedskew.tree import Tree
 from fedskew.types import Assignment, Params, Task
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
+    from fedskew.method import Method
 
-__all__ = ["UniformSelection", "draw_clients"]
+__all__ = ["TrainAll", "UniformSelection", "draw_clients"]
 
 __getattr__ = finder(__name__, "selector")
 
@@ -46,3 +48,26 @@ class UniformSelection(Selector):
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
         """Chains of one client, in the order of their ids."""
         return Assignment(draw_clients(state["sizes"], k, key).unsqueeze(1))
+
+
+@dataclass(frozen=True)
+class TrainAll(UniformSelection):
+    """Every client with rows trains; k of them, drawn as by ``random``, are averaged (the pFedMe authors' code).
+
+    The global model is that of ``random``; every client's own model is of the last round.
+    """
+
+    name = "train_all"
+    compute = "every client trains"
+    downloads = "P (every client)"
+
+    def check(self, method: Method, fed: Federation, task: Task) -> None:
+        """The server may see nothing but the averaged models: others send none."""
+        across = [c.name for c in method.components if {c} & {*method.having("combine"), *method.having("absorb")}]
+        require(not across, "--selector train_all", "go with parts that act at the clients alone", ", ".join(across))
+
+    def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
+        """Chains of one client, all of them; k are averaged."""
+        everyone = torch.nonzero(state["sizes"] > 0).squeeze(1)
+        chosen = super().select(state, k, key).chains.squeeze(1)
+        return Assignment(everyone.unsqueeze(1), averaged=torch.isin(everyone, chosen))

@@ -45,6 +45,7 @@ class Momentum(ServerOptimizer):
     """momentum of the server"""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(0 <= self.beta < 1, "--server.beta", "be in [0, 1)", self.beta)
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
@@ -77,6 +78,7 @@ class Adaptive(ServerOptimizer):
     """divide the moments by 1 - beta^t, as Keras's Adam does"""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(0 <= self.beta1 < 1, "--server.beta1", "be in [0, 1)", self.beta1)
         require(self.tau > 0, "--server.tau", "be positive", self.tau)
 

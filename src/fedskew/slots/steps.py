@@ -28,7 +28,7 @@ def clip_by_norm(grads: Params, limit: float) -> Params:
 
 @dataclass(frozen=True)
 class SGD(LocalStep):
-    """v <- momentum * v + clip(g) + weight_decay * w;  w <- w - lr * v.  v starts at 0 in every round (D1, D4)."""
+    """v <- momentum * v + clip(g) + weight_decay * w;  w <- w - lr * v.  v starts at 0 in every round."""
 
     name = "sgd"
 

@@ -22,7 +22,7 @@ __getattr__ = finder(__name__, "weighting")
 
 
 def convex(weights: Tensor) -> Weights:
-    """Weights that are non-negative and sum to one serve updates and buffers alike (D3)."""
+    """Weights that are non-negative and sum to one serve updates and buffers alike."""
     return Weights(weights, weights)
 
 

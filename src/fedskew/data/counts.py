@@ -1,0 +1,83 @@
+"""Matrices of counts [N, C] in files of the user's: csv, npy, npz."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedskew.data.readers import DAMAGE, read_bytes, read_npz
+from fedskew.errors import DataError
+
+__all__ = ["CountsFile", "counts_matrix", "read_counts"]
+
+
+class CountsFile(NamedTuple):
+    """What a file of counts holds."""
+
+    counts: npt.NDArray[np.int64]  # [N, C]
+    class_names: tuple[str, ...] = ()  # of a csv file's head
+
+
+def counts_matrix(values: npt.NDArray[Any], what: str) -> npt.NDArray[np.int64]:
+    """``values`` as int64 [N, C]. Raises DataError unless a non-empty matrix of whole numbers >= 0, not all 0."""
+    fine = values.ndim == 2 and values.size and values.dtype.kind in "iuf"
+    whole = values.astype(np.int64) if fine and np.isfinite(values).all() else None
+    if whole is None or not (whole == values).all() or whole.min() < 0 or not whole.any():
+        got = f"{values.dtype} of shape {values.shape}"
+        raise DataError(f"{what} must be a matrix [clients, classes] of whole numbers >= 0, not all 0; got {got}")
+    return whole
+
+
+def read_counts(path: str | Path) -> CountsFile:
+    """The matrix of a csv (a head of class names or none), npy or npz file (its array "counts", or its only one).
+
+    Raises DataError where the file is absent, damaged or holds something else.
+    """
+    file = Path(path)
+    kind = file.suffix.lower()
+    if kind == ".csv":
+        return _of_csv(file)
+    if kind == ".npy":
+        return CountsFile(counts_matrix(_of_npy(file), str(path)))
+    if kind == ".npz":
+        arrays = read_npz(file)
+        name = "counts" if "counts" in arrays else next(iter(arrays), "")
+        if not name or (name != "counts" and len(arrays) > 1):
+            held = ", ".join(arrays) or "nothing"
+            raise DataError(f"{path} must hold one array, or one that is called counts; it holds {held}")
+        return CountsFile(counts_matrix(arrays[name], str(path)))
+    raise DataError(f"a file of counts must end in .csv, .npy or .npz; got '{path}'")
+
+
+def _of_npy(file: Path) -> npt.NDArray[Any]:
+    try:
+        with file.open("rb") as opened:
+            return np.asarray(np.load(opened, allow_pickle=False))
+    except (*DAMAGE, ValueError) as error:
+        raise DataError(f"{file} is not a readable npy file of numbers: {' '.join(str(error).split())}") from None
+
+
+def _of_csv(file: Path) -> CountsFile:
+    text = read_bytes(file).decode("utf-8-sig", errors="replace")
+    lines = [line for line in csv.reader(text.splitlines()) if any(cell.strip() for cell in line)]
+    head: tuple[str, ...] = ()
+    if lines and not all(_is_number(cell) for cell in lines[0]):
+        head, lines = tuple(cell.strip() for cell in lines[0]), lines[1:]
+    if not lines or len({len(line) for line in lines} | ({len(head)} if head else set())) != 1:
+        raise DataError(f"{file} must hold as many numbers on each line, after a head of class names or none")
+    for i, line in enumerate(lines, 1 + bool(head)):
+        for cell in line:
+            if not _is_number(cell):
+                raise DataError(f"{file} line {i}: a count must be a whole number; got {cell.strip()!r}")
+    return CountsFile(counts_matrix(np.array(lines, dtype=np.float64), str(file)), head)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return bool(np.isfinite(float(cell)))
+    except ValueError:
+        return False

@@ -1,0 +1,60 @@
+"""Row lists to and from the partitioners of flwr-datasets. Nothing of theirs is imported here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedskew.data.conventions.base import Ints, Partition
+from fedskew.errors import ConfigError, DataError
+
+__all__ = ["from_flower", "to_flower"]
+
+
+def from_flower(partitioner: Any, row_column: str = "") -> Partition:
+    """The partition of a flwr-datasets partitioner whose ``dataset`` is set; client k is its partition k.
+
+    ``row_column`` names a column of row numbers 0..n-1 in that dataset (``dataset.add_column("row", range(n))``);
+    without it the partitioner's own table of indices is read, which most have. One that sorts the dataset first (by
+    shards) counts the rows of the sorted one, so its table is not used. Raises ConfigError where the column is needed
+    and not given, DataError where two partitions share a row.
+    """
+    for attribute in ("load_partition", "num_partitions"):
+        if not hasattr(partitioner, attribute):
+            raise ConfigError(f"partitioner must be one of flwr-datasets; got {type(partitioner).__name__}")
+    given = getattr(partitioner, "dataset", None)
+    first = partitioner.load_partition(0)  # they divide, and some sort, when first asked
+    count = int(partitioner.num_partitions)
+    sorts = hasattr(partitioner, "_sort_dataset_if_needed") or getattr(partitioner, "dataset", None) is not given
+    table = None if sorts else getattr(partitioner, "_partition_id_to_indices", None)
+    if row_column:
+        lists = [_column(first if k == 0 else partitioner.load_partition(k), row_column) for k in range(count)]
+    elif table:
+        lists = [np.asarray(table[k], dtype=np.int64) for k in range(count)]
+    else:
+        kind = type(partitioner).__name__
+        hint = "give its dataset a column by add_column('row', range(n)) and name it"
+        raise ConfigError(
+            f"row_column must be given for a {kind}, which keeps no table of the rows as given; got ''; {hint}"
+        )
+    return _of_lists(lists)
+
+
+def to_flower(partition: Partition) -> dict[int, list[int]]:
+    """Partition id -> row list, as flwr-datasets' partitioners keep it and ``dataset.select`` takes it."""
+    return {k: partition.of(k).tolist() for k in range(partition.clients)}
+
+
+def _column(part: Any, name: str) -> Ints:
+    if name not in part.column_names:
+        raise ConfigError(f"row_column must be a column of the partitioner's dataset; got {name!r}")
+    return np.asarray(part[name], dtype=np.int64)
+
+
+def _of_lists(lists: list[npt.NDArray[np.int64]]) -> Partition:
+    rows = np.concatenate([np.sort(part) for part in lists])
+    if len(rows) and (rows.min() < 0 or (owners := np.bincount(rows)).max() > 1):
+        raise DataError(f"partitions must be disjoint; row {rows.min() if rows.min() < 0 else owners.argmax()} is not")
+    return Partition(rows, np.concatenate([[0], np.cumsum([len(part) for part in lists])]).astype(np.int64))

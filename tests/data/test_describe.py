@@ -1,0 +1,154 @@
+"""The skew report of any source: a federation, a partition file, a matrix, a file of counts."""
+
+import io
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from fedskew import describe
+from fedskew.data import federate, save_partition, skew
+from fedskew.data.partitions import PARTITIONS, Counts, Dirichlet, LongTail
+from fedskew.errors import ConfigError, DataError
+from fedskew.partition_page import examples, partitions_markdown, write_page
+from fedskew.skewplots import heatmap, histograms, pairs, scaling
+
+ROOT = Path(__file__).parents[2]
+MATRIX = np.array([[5, 0, 1], [0, 3, 3], [2, 2, 2], [0, 0, 0]])
+
+
+def told(source) -> str:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(describe.describe_table(source))
+    return console.file.getvalue()
+
+
+def test_every_source_of_the_same_counts_has_the_same_numbers(tmp_path: Path) -> None:
+    fed = federate("digits", LongTail(Dirichlet(0.3), 4.0), clients=8, seed=1)
+    counts = fed.counts.numpy()
+    save_partition(tmp_path / "p.npz", fed)
+    np.save(tmp_path / "c.npy", counts)
+    np.savez(tmp_path / "c.npz", counts)
+    head = ",".join("abcdefghij")
+    np.savetxt(tmp_path / "c.csv", counts, "%d", ",", header=head, comments="")
+    expected = skew.summary(counts)
+    sources = [fed, tmp_path / "p.npz", *(str(tmp_path / f"c.{kind}") for kind in ("npy", "npz", "csv")), counts]
+    for source in [*sources, fed.counts]:
+        found = describe.describe(source)
+        assert {k: found[k] for k in expected} == expected
+        assert json.loads(json.dumps(found, allow_nan=False)) == found
+        text = told(source)
+        assert f"{expected['js_mean']:.3f}" in text and max(map(len, text.splitlines())) <= 80
+    assert "training rows" in told(fed) and "training rows" not in told(counts)
+    assert "longtail (base dir_class (alpha 0.3), factor 4, profile exp), seed 1" in told(tmp_path / "p.npz")
+    assert "longtail (base dir_class (alpha 0.3)" in told(fed)
+    assert describe.describe(tmp_path / "c.csv")["label_names"] == list("abcdefghij")
+    assert describe.describe(fed)["partition_options"]["base"] == {"name": "dir_class", "alpha": 0.3}
+
+
+def test_a_matrix_of_counts_is_told_by_its_shape() -> None:
+    labels = federate("digits", "iid", clients=2).dataset.counts.tolist()
+    fed = federate("digits", Counts(matrix=[labels]))
+    assert describe.describe(fed)["partition_options"]["matrix"] == "1 x 10"
+
+
+def test_pairs_of_many_clients_are_sampled_and_said_to_be() -> None:
+    many = np.tile(MATRIX[:3], (300, 1))
+    assert describe.describe(many)["pair_clients"] == 500 and "pairs of 500 drawn clients" in told(many)
+    assert describe.describe(many, most=50)["pair_clients"] == 50
+    assert describe.describe(MATRIX)["pair_clients"] == 3 and "mean over pairs" in told(MATRIX)
+
+
+@pytest.mark.parametrize("source", ["absent.npz", "absent.csv", np.zeros((2, 2)), torch.zeros(3)])
+def test_a_source_without_counts_is_refused(source) -> None:
+    with pytest.raises(DataError):
+        describe.describe(source)
+
+
+# pictures
+
+
+def size_of(png: Path) -> tuple[int, int]:
+    head = png.read_bytes()[:24]
+    assert head.startswith(b"\x89PNG")
+    return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+
+
+@pytest.mark.parametrize("style", ["auto", "circles", "colours"])
+def test_pictures_are_written_and_equal_counts_give_equal_files(tmp_path: Path, style) -> None:
+    for place in ("a", "b"):
+        heatmap(MATRIX, tmp_path / place / "heat.png", style=style, class_names=["x", "y", "z"])
+        histograms(torch.from_numpy(MATRIX), tmp_path / place / "sizes.svg")
+        pairs(MATRIX, tmp_path / place / "pairs", measure="hellinger")
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["heat.png", "pairs.png", "sizes.svg"]
+    assert all(p.read_bytes() == (tmp_path / "b" / p.name).read_bytes() for p in (tmp_path / "a").iterdir())
+    assert size_of(tmp_path / "a/heat.png")[0] == 1250
+    svg = (tmp_path / "a/sizes.svg").read_text()
+    assert "<svg" in svg
+
+
+def test_circles_and_colours_differ(tmp_path: Path) -> None:
+    made = {s: heatmap(MATRIX, tmp_path / f"{s}.png", style=s).read_bytes() for s in ("auto", "circles", "colours")}
+    assert made["auto"] == made["circles"] != made["colours"]
+    wide = np.tile(MATRIX[:3], (20, 1))
+    auto = heatmap(wide, tmp_path / "wide.png").read_bytes()
+    assert auto == heatmap(wide, tmp_path / "also.png", style="colours").read_bytes()
+
+
+def test_a_hundred_thousand_clients_are_drawn_in_blocks(tmp_path: Path) -> None:
+    many = np.tile(MATRIX, (25_000, 1))
+    for draw, name in ((heatmap, "h.svg"), (histograms, "s.png"), (pairs, "p.png")):
+        assert draw(many, tmp_path / name).stat().st_size < 400_000
+    assert "25,000 clients without rows" in re.sub(r"<!--|-->", "", (tmp_path / "h.svg").read_text())
+
+
+def test_what_a_picture_refuses(tmp_path: Path) -> None:
+    for attempt, error, message in (
+        (lambda: heatmap(MATRIX, tmp_path / "a.gif"), ConfigError, "--out must end in .png, .svg or .pdf"),
+        (lambda: heatmap(MATRIX, tmp_path / "a.png", style="dots"), ConfigError, "style must be auto, circles"),
+        (lambda: heatmap(MATRIX, tmp_path / "a.png", class_names=["x"]), ConfigError, "name each of 3 classes; got 1"),
+        (lambda: heatmap(MATRIX * 0, tmp_path / "a.png"), DataError, "not all 0"),
+        (lambda: pairs(MATRIX, tmp_path / "a.png", measure="kl"), ConfigError, "unknown measure 'kl'"),
+    ):
+        with pytest.raises(error, match=message):
+            attempt()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_scaling_of_a_benchmark(tmp_path: Path) -> None:
+    rows = [{"clients": 10**e, "split_cpu_s": 0.1 * e, "save_cpu_s": 0.2 * e, "peak_mb": 100 * e} for e in (3, 4, 5)]
+    assert size_of(scaling({"clients": rows, "peak_mb": rows}, tmp_path / "s.png")) == (1250, 950)
+
+
+# the page
+
+
+def test_the_page_of_partitions_is_the_code() -> None:
+    """Made by `python -c "from fedskew.partition_page import write_page; write_page('docs')"`."""
+    assert (ROOT / "docs/partitions.md").read_text(encoding="utf-8") == partitions_markdown()
+
+
+def test_every_convention_stands_on_the_page_with_a_small_picture() -> None:
+    page = (ROOT / "docs/partitions.md").read_text(encoding="utf-8")
+    names = {kind.name for kind in PARTITIONS.values()}
+    assert set(re.findall(r"^## (\w+)$", page, re.M)) == names
+    shown = re.findall(r"\(pictures/(partition-\w+\.png)\)", page)
+    assert (
+        {f"partition-{n}.png" for n in names - {"file"}}
+        == set(shown)
+        == set(os.listdir(ROOT / "docs/pictures"))
+        & {p for p in os.listdir(ROOT / "docs/pictures") if p.startswith("partition-") and "scale" not in p}
+    )
+    assert all((ROOT / "docs/pictures" / p).stat().st_size < 25_000 for p in shown)
+
+
+def test_the_pictures_show_the_examples(tmp_path: Path) -> None:
+    made = write_page(tmp_path)
+    assert made[0].read_text(encoding="utf-8") == partitions_markdown() and len(made) == len(examples()) + 1
+    for picture in made[1:]:
+        assert size_of(picture) == size_of(ROOT / "docs/pictures" / picture.name)

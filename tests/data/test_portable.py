@@ -1,0 +1,246 @@
+"""Partition files: the same bits back, and nothing else accepted."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedskew.data import Dataset, Partition, federate, from_arrays, load_partition, save_partition, verify_partition
+from fedskew.data.partitions import Dirichlet, File, Iid, LongTail, Shards
+from fedskew.errors import ConfigError, DataError
+from fedskew.partition_command import make, show, verify
+
+MIXED = np.random.default_rng(5).permutation(np.repeat(np.arange(4), [70, 60, 50, 40]))
+
+
+def dataset(shift: float = 0.0, labels: np.ndarray = MIXED) -> Dataset:
+    sites = np.array(["north", "south", "west"])[np.arange(len(labels)) % 3]
+    x = np.arange(len(labels), dtype=float)[:, None] + shift
+    return from_arrays(x, labels, np.zeros((4, 1)), np.arange(4), name="mine", columns={"site": sites})
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return dataset()
+
+
+@pytest.fixture
+def file(tmp_path: Path, data: Dataset) -> Path:
+    fed = federate(data, LongTail(Dirichlet(0.3), 2.0), clients=6, seed=4, validation=0.1, auxiliary=2)
+    save_partition(tmp_path / "split.npz", fed)
+    return tmp_path / "split.npz"
+
+
+def altered(file: Path, change) -> Path:
+    """A copy whose arrays went through ``change``, its hash left as it was."""
+    with np.load(file, allow_pickle=False) as content:
+        arrays = {name: content[name] for name in content.files}
+    header = json.loads(arrays["header"].tobytes())
+    change(arrays, header)
+    if "header" in arrays:
+        arrays["header"] = np.frombuffer(json.dumps(header, sort_keys=True, separators=(",", ":")).encode(), np.uint8)
+    copy = file.with_name("altered.npz")
+    np.savez(copy, **arrays)
+    return copy
+
+
+def test_a_federation_comes_back_to_the_bit(file: Path, data: Dataset) -> None:
+    made = federate(data, LongTail(Dirichlet(0.3), 2.0), clients=6, seed=4, validation=0.1, auxiliary=2)
+    for source in (file, str(file), File(str(file))):
+        back = federate(data, source, seed=9)
+        assert np.array_equal(back.partition.rows, made.partition.rows) and back.partition.rows.dtype == np.int64
+        assert np.array_equal(back.partition.offsets, made.partition.offsets)
+        assert np.array_equal(back.validation_rows, made.validation_rows)
+        assert np.array_equal(back.auxiliary_rows, made.auxiliary_rows)
+        assert back.counts.tolist() == made.counts.tolist() and back.clients == 6 and back.seed == 9
+    content = load_partition(file, data)
+    assert content.counts.tolist() == made.counts.tolist()
+    assert content.header["convention"]["base"] == {
+        "name": "dir_class", "alpha": 0.3, "balance_guard": None, "least": None, "rounding": None,
+    }  # fmt: skip
+    assert federate(data, file, validation=0.1, auxiliary=2, clients=6).clients == 6
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    labels=st.lists(st.integers(0, 5), min_size=12, max_size=60),
+    clients=st.integers(1, 12),
+    seed=st.integers(0, 2**31),
+)
+def test_any_partition_of_labels_comes_back(tmp_path_factory, labels, clients, seed) -> None:
+    path = tmp_path_factory.mktemp("parts") / "p.npz"
+    parts = Dirichlet(0.2).split(labels, clients, seed)
+    digest = save_partition(path, parts, labels=labels, convention=Dirichlet(0.2), seed=seed)
+    back = load_partition(path)
+    assert np.array_equal(back.partition.rows, parts.rows) and np.array_equal(back.partition.offsets, parts.offsets)
+    assert np.array_equal(back.counts, parts.counts(labels, max(labels) + 1))
+    assert back.header["sha256"] == digest and back.header["convention"]["alpha"] == 0.2
+    assert np.array_equal(File(str(path)).split(labels, clients, 0).rows, parts.rows)
+
+
+def test_equal_contents_give_equal_files_and_another_process_reads_the_same(tmp_path: Path, data: Dataset) -> None:
+    fed = federate(data, Shards(), clients=5, seed=1)
+    one, two = save_partition(tmp_path / "a.npz", fed), save_partition(tmp_path / "deep" / "b.npz", fed)
+    assert one == two and (tmp_path / "a.npz").read_bytes() == (tmp_path / "deep/b.npz").read_bytes()
+    code = (
+        "import sys, numpy as np, fedskew.data as d; c = d.load_partition(sys.argv[1]);"
+        "print(c.header['sha256'], int((c.partition.rows * np.arange(len(c.partition.rows))).sum()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.npz")], capture_output=True, text=True)
+    weighed = int((fed.partition.rows * np.arange(len(fed.partition.rows))).sum())
+    assert done.stdout.split() == [one, str(weighed)], done.stderr
+    other = federate(data, Shards(), clients=5, seed=2)
+    assert save_partition(tmp_path / "c.npz", other) != one
+    assert not [p for p in tmp_path.iterdir() if ".part" in p.name]
+
+
+def test_the_arrays_are_as_documented(file: Path) -> None:
+    """Read with nothing of ours."""
+    with zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+    assert names == sorted(f"{n}.npy" for n in ("auxiliary", "header", "labels", "offsets", "rows", "validation"))
+    with np.load(file, allow_pickle=False) as content:
+        header = json.loads(content["header"].tobytes())
+        assert header["format"] == "fedskew-partition" and header["version"] == 1 and header["clients"] == 6
+        assert np.array_equal(MIXED[content["rows"]], content["labels"])
+        assert all(content[n].dtype.str in ("<u2", "|u1") for n in content.files)
+
+
+def test_natural_names_are_kept(tmp_path: Path, data: Dataset) -> None:
+    save_partition(tmp_path / "n.npz", federate(data, "natural"))
+    assert load_partition(tmp_path / "n.npz").client_names == ("north", "south", "west")
+    assert federate(data, tmp_path / "n.npz").client_names == ("north", "south", "west")
+
+
+def test_other_data_are_refused(file: Path) -> None:
+    padded, relabelled = dataset(shift=1.0), dataset(labels=np.sort(MIXED))
+    with pytest.raises(
+        DataError, match=r"was made for 'mine', fingerprint \w{16}; .*the labels agree: use match='labels'"
+    ):
+        federate(padded, file)
+    assert federate(padded, File(str(file), match="labels")).clients == 6
+    for match in ("dataset", "labels"):
+        with pytest.raises(DataError, match="with other labels"):
+            load_partition(file, relabelled, match)
+    with pytest.raises(DataError, match="was made for other labels than these 220"):
+        File(str(file)).split(np.sort(MIXED), 6, 0)
+    with pytest.raises(ConfigError, match="clients must equal those of the partition file; got 5; use 6"):
+        File(str(file)).split(MIXED, 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"clients": 5}, "clients must be left out or be that of .*split.npz, 6; got 5"),
+        ({"longtail": 3.0}, "longtail must be left out"),
+        ({"validation": 0.3}, "validation must be left out or be that of .*, 22 rows; got 0.3"),
+        ({"auxiliary": 3}, "auxiliary must be left out or be that of .*, 8 rows; got 3"),
+    ],
+)
+def test_what_contradicts_the_file_is_refused(file: Path, data: Dataset, asked: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        federate(data, file, **asked)
+
+
+def swap(arrays, header):
+    arrays["rows"][:2] = arrays["rows"][1::-1]
+
+
+def owners(arrays, header):
+    header["clients"] = 7
+
+
+def seedless(arrays, header):
+    header["seed"] = 5
+
+
+def lost(arrays, header):
+    arrays["labels"] = arrays["labels"][:-1]
+
+
+@pytest.mark.parametrize("change", [swap, owners, seedless, lost])
+def test_any_alteration_is_noticed(file: Path, change) -> None:
+    with pytest.raises(DataError, match=r"was altered or damaged: its content does not have the hash \w{16}…"):
+        load_partition(altered(file, change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a, h: a.pop("header"), "no header of format 'fedskew-partition'"),
+        (lambda a, h: h.update(format="other"), "no header of format"),
+        (lambda a, h: h.update(version=2), "has version 2 of the format; this fedskew reads 1"),
+        (lambda a, h: h.pop("clients"), "its header lacks 'clients'"),
+        (lambda a, h: h.update(classes=True), "its header lacks 'classes'"),
+        (lambda a, h: a.pop("rows"), "array 'rows' is missing"),
+        (lambda a, h: a.update(rows=a["rows"].astype(float)), "array 'rows' is missing or not a vector of integers"),
+        (lambda a, h: a.update(offsets=a["offsets"][None]), "array 'offsets' is missing or not a vector"),
+    ],
+)
+def test_other_files_are_refused(file: Path, change, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        load_partition(altered(file, change))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "offsets", "message"),
+    [
+        ([0, 1, 1], [0, 2, 3], "row 1 has two owners"),
+        ([1, 0, 2], [0, 2, 3], "ascending order"),
+        ([0, 1, 2], [0, 2, 2], "offsets, rows and labels do not belong together"),
+        ([0, 1, 2], [0, 3, 2, 3], "do not belong together"),
+        ([0, 1, 9], [0, 2, 3], r"rows 0\.\.3 of the data; got up to 9"),
+    ],
+)
+def test_no_broken_partition_is_written(tmp_path: Path, rows, offsets, message) -> None:
+    with pytest.raises(DataError, match=message):
+        save_partition(tmp_path / "p.npz", Partition(np.array(rows), np.array(offsets)), labels=[0, 1, 0, 1])
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_missing_is_told(tmp_path: Path, data: Dataset) -> None:
+    parts = Iid().split(MIXED, 3, 0)
+    with pytest.raises(ConfigError, match="must be given a dataset or labels"):
+        save_partition(tmp_path / "p.npz", parts)
+    with pytest.raises(ConfigError, match=r"must end in \.npz"):
+        save_partition(tmp_path / "p.json", parts, labels=MIXED)
+    with pytest.raises(DataError, match="must exist"):
+        load_partition(tmp_path / "p.npz")
+    with pytest.raises(ConfigError, match=r"partition\.path must name a partition file"):
+        federate(data, "file")
+    (tmp_path / "p.npz").write_bytes(b"PK no zip")
+    with pytest.raises(DataError, match="not a readable npz file"):
+        federate(data, tmp_path / "p.npz")
+    (tmp_path / "folder").write_text("a file in the way")
+    with pytest.raises(DataError, match="cannot write"):
+        save_partition(tmp_path / "folder" / "p.npz", parts, labels=MIXED)
+
+
+def test_verify_says_what_was_checked(file: Path, data: Dataset) -> None:
+    assert verify_partition(file)["data"] == "no dataset was given"
+    facts = verify_partition(file, data)
+    assert facts["data"] == "same dataset" and facts["content"] == "intact" and facts["clients"] == 6
+    line = verify(file, data)
+    assert "intact" in line and "longtail" in line and "seed 4, 6 clients" in line and "of mine; same dataset" in line
+
+
+# the command's functions
+
+
+def test_make_show_and_verify(tmp_path: Path, data: Dataset) -> None:
+    line = make(federate(data, Dirichlet(0.5), clients=4, validation=0.1), tmp_path / "made")
+    assert line.startswith(f"{tmp_path / 'made'}.npz: 4 clients, 198 rows, 22 validation, 0.0 MB, sha256 ")
+    assert verify(tmp_path / "made.npz", data).startswith(f"{tmp_path / 'made'}.npz: intact, sha256 ")
+    shown = show(tmp_path / "made.npz", as_json=True, pictures=tmp_path / "pictures", measure="js")
+    facts = json.loads(shown.body)
+    assert facts["clients"] == 4 and facts["rows"] == 198 and facts["partition"] == "dir_class"
+    assert facts["partition_options"] == {"alpha": 0.5} and facts["sha256"][:16] in line
+    assert [p.name for p in shown.pictures] == ["heatmap.png", "histograms.png", "pairs.png"]
+    assert all(p.read_bytes().startswith(b"\x89PNG") for p in shown.pictures)
