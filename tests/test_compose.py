@@ -134,7 +134,7 @@ def test_every_rule_refuses_what_it_names() -> None:
         "go with the part dynamic_regulariser": lambda: replace(m.feddyn(0.1), parts=()),
         "at least 1 row a class": m.fedrl,
         "at most one classification loss": lambda: fs.Method("two", (fs.parts.CrossEntropy(), fs.parts.Focal())),
-        "go with parts that act at the clients alone": "training all with a step across the averaged",
+        "go with parts that act at the clients alone": lambda: replace(m.scaffold(), selector=fs.selectors.TrainAll()),
         "be at least the cohort": lambda: m.powerofchoice(2),
     }
     for rule, build in cases.items():

@@ -43,8 +43,8 @@ def test_a_copy_of_fedprox_under_another_name_needs_no_other_change(tmp_path: Pa
     code = (
         "import fedskew as fs, ridge\n"
         "fed = fs.federate('digits', fs.partitions.Iid(), clients=4)\n"
-        "a = fs.run(fed, ridge.ridge(0.5), model='logistic', rounds=2, cohort=2)\n"
-        "b = fs.run(fed, fs.methods.fedprox(0.5), model='logistic', rounds=2, cohort=2)\n"
+        "a = fs.run(fed, ridge.ridge(0.5), model='logistic', rounds=2, cohort=2, engine='threaded')\n"
+        "b = fs.run(fed, fs.methods.fedprox(0.5), model='logistic', rounds=2, cohort=2, engine='threaded')\n"
         "assert all((a.params[n] == b.params[n]).all() for n in a.params)\n"
         "print(ridge.ridge(0.5).parts)"
     )
