@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
     job: Job
     plan: Plan
-    key: Tensor
+    key: int
 
 
 class Outcome(NamedTuple):
@@ -232,7 +232,7 @@ class LocalEngine:
         """Outcomes of the groups. A chain hands parameters and buffers from member to member."""
         position = {int(k): i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
         if max(len(group) for group in plans) == 1:
-            places, done = [self._place(group[0], broadcast, position) for group in plans], 0
+            places, done = self._places(method, [group[0] for group in plans], broadcast, position), 0
             for outcome in self.run_places(method, places, settle):
                 for i in range(len(outcome.reports.loss)):
                     self.memory.put(places[done + i].plan.client, tree.row(outcome.memories, i))
@@ -248,31 +248,39 @@ class LocalEngine:
     def _chain(self, method: Method, group: list[Plan], broadcast: Broadcast, position: dict[int, int]) -> Outcome:
         reports = []
         for m, plan in enumerate(group):
-            (outcome,) = self.run_places(method, [self._place(plan, broadcast, position, m)])
+            (outcome,) = self.run_places(method, self._places(method, [plan], broadcast, position, m))
             broadcast = broadcast._replace(params=tree.row(outcome.params, 0), buffers=tree.row(outcome.buffers, 0))
             reports.append(outcome.reports)
         return outcome._replace(reports=_chained(reports))
 
-    def _place(self, plan: Plan, broadcast: Broadcast, position: dict[int, int], m: int = 0) -> Place:
-        def whole(value: int) -> Tensor:
-            return torch.tensor(value, dtype=torch.int64)
+    def _places(
+        self, method: Method, plans: list[Plan], broadcast: Broadcast, position: dict[int, int], m: int = 0
+    ) -> list[Place]:
+        """Jobs on the host; what all clients share is made once."""
+        steps = torch.tensor([len(p.batches) for p in plans])
+        lr = torch.tensor([p.lr for p in plans], dtype=torch.float64)
+        a_norm = method.local.a_norm(steps, lr, method.proximal).to(self.dtype).unbind()
+        each = {"lr": lr.to(self.dtype).unbind(), "a_norm": a_norm, "steps": steps.unbind()}
+        each["epochs"] = torch.tensor([p.epochs for p in plans]).unbind()
+        each["samples"] = torch.tensor([p.samples for p in plans]).unbind()
+        now, last = torch.tensor(broadcast.round), torch.tensor(self.task.rounds)
 
-        job = Job(
-            params=broadcast.params,
-            buffers=broadcast.buffers,
-            common=broadcast.common,
-            each=self.layout(tree.row(broadcast.each, position[plan.client])) if broadcast.each else {},
-            memory=self.layout(self.memory.get(plan.client)),
-            owned=plan.owned,
-            counts=plan.used,
-            lr=torch.tensor(plan.lr, dtype=self.dtype),
-            epochs=whole(plan.epochs),
-            steps=whole(len(plan.batches)),
-            samples=whole(plan.samples),
-            round=whole(broadcast.round),
-            rounds=whole(self.task.rounds),
-        )
-        return Place(job, plan, rng.fold(rng.key(self.seed, broadcast.round, plan.client, "train"), m))
+        def place(i: int, plan: Plan) -> Place:
+            job = Job(
+                params=broadcast.params,
+                buffers=broadcast.buffers,
+                common=broadcast.common,
+                each=self.layout(tree.row(broadcast.each, position[plan.client])) if broadcast.each else {},
+                memory=self.layout(self.memory.get(plan.client)),
+                owned=plan.owned,
+                counts=plan.used,
+                round=now,
+                rounds=last,
+                **{name: values[i] for name, values in each.items()},
+            )
+            return Place(job, plan, rng.folded(rng.seed_of(self.seed, broadcast.round, plan.client, "train"), m))
+
+        return [place(i, plan) for i, plan in enumerate(plans)]
 
     def _to_device(self, job: Job) -> Job:
         """What was made on the host, on the device."""
@@ -331,7 +339,7 @@ class LocalEngine:
         plans = self._plans(method, assignment, plain, source)
         plain = self._given(plain)
         memory = {c.name: c.init_client(plain.params, plain.buffers, self.task) for c in method.components}
-        places = [self._place(g[0], plain, {g[0].client: 0}) for g in plans]
+        places = self._places(method, [g[0] for g in plans], plain, {g[0].client: 0 for g in plans})
         places = [p._replace(job=p.job._replace(memory=memory)) for p in places]
         after: Params = tree.concatenate([o.params for o in self.run_places(method, places)])
         return {n: y - broadcast.params[n] for n, y in after.items()}

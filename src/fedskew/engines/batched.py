@@ -110,7 +110,7 @@ class Batched(LocalEngine):
         at = torch.from_numpy(_padded(places)).to(self.device)
         clients, total, draws = at.shape[:3]
         counter = torch.arange(total * draws, dtype=torch.int64, device=self.device)
-        keys = rng.fold(torch.stack([p.key for p in places]).to(self.device).unsqueeze(1), counter)
+        keys = rng.fold(torch.tensor([[p.key] for p in places], device=self.device), counter)
         epoch = np.ones((clients, total), np.int64)
         for i, p in enumerate(places):
             epoch[i, : len(p.plan.epoch)] = p.plan.epoch

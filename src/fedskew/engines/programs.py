@@ -102,8 +102,8 @@ class Stepper:
         leaves: list[Tensor] = []
         names: list[Any] = []
         _flatten((fixed, carry, now), leaves, names)
-        kinds = tuple((r.shape[1:], r.stride(), r.dtype) for r in _leaves(rows))
-        return tuple(names), kinds, tuple(_shape(leaf) for leaf in leaves)
+        kinds = tuple((r.shape[1:], r.stride(), r.dtype) for r in rows)
+        return tuple(names), kinds, tuple(map(_shape, leaves))
 
     @property
     def traced(self) -> int:
@@ -167,7 +167,8 @@ def _trace(plain: Callable[..., list[Tensor]], flat: list[Tensor]) -> Program:
     graph = _tidy(make_fx(plain)(*apart))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.jit is in maintenance; the interpreter is all that is used of it
-        run: Program = torch.jit.trace(graph, tuple(flat), check_trace=False)  # type: ignore[no-untyped-call]
+        module: Any = torch.jit.trace(graph, tuple(flat), check_trace=False)  # type: ignore[no-untyped-call]
+    run: Program = module._c._get_method("forward")  # without the hooks of an nn.Module around every call
     return run
 
 

@@ -102,7 +102,7 @@ class Sequential(LocalEngine):
         plan = place.plan
         steps, draws = plan.batches.shape[:2]
         counter = torch.arange(steps * draws, dtype=torch.int64, device=self.device)
-        keys = rng.fold(place.key.to(self.device), counter).reshape(steps, draws)
+        keys = rng.fold(torch.tensor(place.key, device=self.device), counter).reshape(steps, draws)
         epoch = torch.from_numpy(plan.epoch).to(self.device)
         number = torch.arange(1, steps + 1, device=self.device)
         rows = torch.from_numpy(plan.batches).to(self.device).unbind()
