@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
     job: Job
     plan: Plan
-    key: int
+    keys: Tensor  # [T, D] one for each mini-batch
 
 
 class Outcome(NamedTuple):
@@ -91,6 +91,7 @@ class LocalEngine:
         self.dtype = next(iter(model.params.values())).dtype
         self.workers = Workers(model, (threads or Workers.cores()) if self.device.type == "cpu" else 1)
         self.nhwc = self.channels_last and self.device.type == "cpu" and "Conv2d" in model.layer_kinds
+        self.convolves = any(kind.startswith("Conv") for kind in model.layer_kinds)
         data, dtype = fed.dataset, self.dtype
         self.store = Store(data.x.to(self.device), data.y.to(self.device), data.mean, data.std, dtype, data.augment)
         test = Store(data.x_test.to(self.device), data.y_test.to(self.device), data.mean, data.std, dtype)
@@ -130,8 +131,7 @@ class LocalEngine:
             if known is method or known == method:
                 return stepper
         # the interpreter takes no list of truth values, which the backward pass of a convolution asks for
-        convolves = any(kind.startswith("Conv") for kind in self.model.layer_kinds)
-        self._steppers.append((method, Stepper(step, float("inf") if convolves else self.trace_after)))
+        self._steppers.append((method, Stepper(step, float("inf") if self.convolves else self.trace_after)))
         return self._steppers[-1][1]
 
     def close(self) -> None:
@@ -174,12 +174,20 @@ class LocalEngine:
     def _settler(self, weights: Weights | None, given: Broadcast) -> Settle:
         """Parameters as deltas; where the weights are known, as the weighted sum of deltas, [1, ...]."""
 
+        names, before = list(given.params), list(given.params.values())
+
         def settle(at: int, outcome: Outcome) -> Outcome:
-            change = tree.map_tree(lambda y, x: y - x, outcome.params, given.params)
-            if weights is not None:
-                share = aggregate(change, weights.update[at : at + len(outcome.reports.loss)])
-                change = tree.map_tree(lambda leaf: leaf.unsqueeze(0), share)
-            return outcome._replace(params=change)
+            leaves = [outcome.params[n] for n in names]
+            if weights is None:
+                change = [y - x for y, x in zip(leaves, before, strict=True)]
+            elif len(outcome.reports.loss) == 1:  # the same bits as below, by two calls for all parameters
+                moved = torch._foreach_sub([leaf[0] for leaf in leaves], before)
+                torch._foreach_mul_(moved, float(weights.update[at].to(self.dtype)))
+                change = [leaf.unsqueeze(0) for leaf in moved]
+            else:
+                share = weights.update[at : at + len(outcome.reports.loss)]
+                change = [aggregate(y - x, share).unsqueeze(0) for y, x in zip(leaves, before, strict=True)]
+            return outcome._replace(params=dict(zip(names, change, strict=True)))
 
         return settle
 
@@ -264,6 +272,7 @@ class LocalEngine:
         each["epochs"] = torch.tensor([p.epochs for p in plans]).unbind()
         each["samples"] = torch.tensor([p.samples for p in plans]).unbind()
         now, last = torch.tensor(broadcast.round), torch.tensor(self.task.rounds)
+        keys = self._keys(plans, broadcast.round, m)
 
         def place(i: int, plan: Plan) -> Place:
             job = Job(
@@ -278,9 +287,17 @@ class LocalEngine:
                 rounds=last,
                 **{name: values[i] for name, values in each.items()},
             )
-            return Place(job, plan, rng.folded(rng.seed_of(self.seed, broadcast.round, plan.client, "train"), m))
+            return Place(job, plan, keys[i])
 
         return [place(i, plan) for i, plan in enumerate(plans)]
+
+    def _keys(self, plans: list[Plan], round: int, m: int) -> list[Tensor]:
+        """A key for each mini-batch of each client, [T, D]: a counter folded into the client's own."""
+        own = [rng.folded(rng.seed_of(self.seed, round, p.client, "train"), m) for p in plans]
+        shapes = [p.batches.shape[:2] for p in plans]
+        counter = torch.arange(max((t * d for t, d in shapes), default=0))
+        keys = rng.fold(torch.tensor(own).unsqueeze(1), counter)
+        return [row[: t * d].reshape(t, d) for row, (t, d) in zip(keys.unbind(), shapes, strict=True)]
 
     def _to_device(self, job: Job) -> Job:
         """What was made on the host, on the device."""
@@ -298,7 +315,10 @@ class LocalEngine:
                 deltas.append(outcome.params)
             else:
                 share = tree.row(outcome.params, 0)
-                delta = share if delta is None else tree.map_tree(torch.Tensor.add_, delta, share)
+                if delta is None:
+                    delta = share
+                else:
+                    torch._foreach_add_(list(delta.values()), list(share.values()))
             buffers.append(outcome.buffers)
             uploads.append(outcome.uploads)
             losses.append(outcome.reports.loss)
