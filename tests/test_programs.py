@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedskew as fs
 import tiny
@@ -208,3 +209,25 @@ def test_the_chunk_keeps_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batched, "BUDGET", 250_000)
     go(skewed(), tiny.tiny("fedavg"), engine="batched", cohort=6, threads=1, rounds=1)
     assert len(sizes) > 1 and max(sizes) < 6
+
+
+class NoLooking(TorchDispatchMode):
+    """Refuses every operator whose result the host has to wait for."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func.overloadpacket not in (torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero), func
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_read_back_while_a_stack_trains(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, looked = engines.Batched.run_stack, []
+
+    def blind(self: Any, method: Method, places: list[Any]) -> Any:
+        with NoLooking():
+            looked.append(run(self, method, places))
+        return looked[-1]
+
+    monkeypatch.setattr(engines.Batched, "run_stack", blind)
+    go(skewed(), tiny.tiny(name), engine="batched", threads=1, rounds=1)
+    assert looked

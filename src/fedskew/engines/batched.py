@@ -42,6 +42,10 @@ class Batched(LocalEngine):
     chunk = 0  # clients; 0 until the first round estimates it
     trace_after = TRACE_AFTER
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._unchecked: list[tuple[Tensor, list[Place]]] = []
+
     def client_bytes(self, method: Method, place: Place) -> int:
         """Estimate of what one client of a stack takes: parameters, memory, rows, and activations of a mini-batch."""
         held = tree.size_bytes(place.job.params) * COPIES + tree.size_bytes(place.job.memory) * 2
@@ -81,6 +85,14 @@ class Batched(LocalEngine):
             self._trace(method, stacks)
         for outcomes in self.train_map(lambda i: self._halving(method, cuts[i], stacks[i], settle), range(count)):
             yield from outcomes
+        self._check()
+
+    def _check(self) -> None:
+        """Look at the losses of the round, once all of it is under way: a look waits for the device."""
+        waiting, self._unchecked = self._unchecked, []
+        for stacked, places in waiting:
+            for losses, place in zip(stacked.cpu(), places, strict=True):
+                check_losses(losses[: max(len(place.plan.batches), 1)], place)
 
     def _halving(self, method: Method, at: int, places: list[Place], settle: Settle) -> list[Outcome]:
         """The outcome of a stack; of its halves, where memory runs out."""
@@ -143,8 +155,7 @@ class Batched(LocalEngine):
     def _finish(self, method: Method, places: list[Place], job: Job, carry: Carry, losses: list[Tensor]) -> Outcome:
         steps = job.steps.clamp(min=1)
         stacked = torch.stack(losses, 1) if losses else torch.zeros(len(steps), 1, dtype=self.dtype, device=self.device)
-        for i, place in enumerate(places):
-            check_losses(stacked[i, : max(len(place.plan.batches), 1)], place)
+        self._unchecked.append((stacked, places))
 
         def one(j: Job, c: Carry, loss: Tensor) -> Any:
             return rounds.finish(method, rounds.context(self.task, j), c, j, loss)
