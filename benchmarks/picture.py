@@ -28,17 +28,17 @@ def panel(axes: Any, rows: list[Row]) -> None:
     for row in rows:
         by.setdefault(row["peer"], []).append(row)
     order = sorted(by, key=lambda name: -median(r["round_s"] for r in by[name]))
+    limit = 1.25 * max(median(r["round_s"] for r in runs) for runs in by.values())
     for y, name in enumerate(order):
         runs = by[name]
         value = median(r["round_s"] for r in runs)
         low, high = min(r["round_min_s"] for r in runs), max(r["round_max_s"] for r in runs)
         kind = "fedskew" if name.startswith("fedskew") else "floor" if runs[0]["floor"] else "peer"
         axes.barh(y, value, color=COLOURS[kind], height=0.6)
-        axes.plot([low, high], [y, y], color="black", linewidth=0.8)
-        axes.text(high * 1.06, y, f"{value:.3g} s", va="center", fontsize=8)
+        axes.plot([low, min(high, limit)], [y, y], color="black", linewidth=0.8)
+        axes.text(min(high, limit) + 0.02 * limit, y, f"{value:.3g} s", va="center", fontsize=8)
     axes.set_yticks(range(len(order)), [n.removesuffix(" auto") for n in order], fontsize=8)
-    axes.set_xscale("log")
-    axes.set_xlim(right=axes.get_xlim()[1] * 3)
+    axes.set_xlim(0, 1.25 * limit)
     axes.set_title(rows[0]["workload"], fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
 
