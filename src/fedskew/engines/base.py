@@ -100,6 +100,7 @@ class LocalEngine:
         self.auxiliary = self._auxiliary(labels, data.classes)
         self.memory = ClientMemory({})
         self._steppers: list[tuple[Method, Stepper]] = []
+        self.deltas: dict[int, Params] | None = None  # {first place: [k, ...]} beside their sum, for diagnostics
 
     @property
     def net(self) -> Model:
@@ -176,6 +177,8 @@ class LocalEngine:
 
         def settle(at: int, outcome: Outcome) -> Outcome:
             change = tree.map_tree(lambda y, x: y - x, outcome.params, given.params)
+            if self.deltas is not None:
+                self.deltas[at] = change
             if weights is not None:
                 share = aggregate(change, weights.update[at : at + len(outcome.reports.loss)])
                 change = tree.map_tree(lambda leaf: leaf.unsqueeze(0), share)
@@ -382,6 +385,19 @@ class LocalEngine:
         """(confusion matrix [C, C], mean cross-entropy) on rows of the test set, or of the training set."""
         matrix, loss = (self.on_test if on == "test" else self.on_train)(params, buffers, rows)
         return matrix.cpu(), float(loss)
+
+    def outputs(self, params: Params, buffers: Params, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(probabilities [R, C] float64, features [R, F]) of a model on test rows; features only of chosen rows."""
+        given, statistics = self.layout(params), self.layout(buffers)
+        everyone = torch.arange(len(self.on_test.store.y)) if at is None else at
+        found = []
+        for chunk in torch.split(everyone.to(self.device), 256):
+            mask = torch.ones(len(chunk), dtype=self.dtype, device=self.device)
+            x, key = self.on_test.rows(chunk), chunk.new_zeros(())
+            out, _ = self.net.forward(given, statistics, x, mask, train=False, key=key)
+            found.append((out.logits.double().softmax(1).cpu(), out.features[: 0 if at is None else None].cpu()))
+        probabilities, features = (torch.cat(list(column)) for column in zip(*found, strict=True))
+        return probabilities, features
 
     def personal(self, method: Method, broadcast: Broadcast) -> tuple[Tensor, float]:
         """Pooled (confusion, loss) of every client's own model on its own share of the test set."""
