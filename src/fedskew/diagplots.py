@@ -82,7 +82,8 @@ def asymmetry(runs: list[Shown]) -> Figure:
     """Ratio max EA / min EA over rounds; beside it EA of each class, or with two classes EA of class 1 over rounds."""
     figure, (left, right) = _panels(1, 2)
     _lines(left, runs, "asymmetry", lambda row: row["ratio"])
-    left.set(title="asymmetry of errors", ylabel="max EA / min EA", yscale="log")
+    left.set(title="asymmetry of errors", ylabel="max EA / min EA")
+    _logarithmic(left)
     last = runs[0].diagnosed("asymmetry")[-1][1]
     binary = len(last["each"]) == 2
     (_binary if binary else _each_class)(right, runs, last)
@@ -104,7 +105,8 @@ def _each_class(axes: Axes, runs: list[Shown], last: Row) -> None:
         number, row = run.diagnosed("asymmetry")[-1]
         axes.plot(_floats(row["each"]), "o", color=_colour(i))
     plots._name_classes(axes.xaxis, len(last["each"]), runs[0].class_names)
-    axes.set(title=f"error asymmetry of each class, round {number}", ylabel="EA", yscale="log")
+    axes.set(title=f"error asymmetry of each class, round {number}", ylabel="EA")
+    _logarithmic(axes)
 
 
 def drift(runs: list[Shown]) -> Figure:
@@ -143,22 +145,32 @@ def selection(runs: list[Shown]) -> Figure:
 
 
 def weights(runs: list[Shown]) -> Figure:
-    """Histogram of the aggregation weights of all rounds, and of their ratio to a uniform share."""
-    figure, (left, right) = _panels(1, 2)
-    plain = [np.concatenate([_floats(row["weights"]) for row in run.rows]) for run in runs]
-    ratio = [np.concatenate([_floats(row["weights"]) * len(row["weights"]) for row in run.rows]) for run in runs]
-    for axes, values in ((left, plain), (right, ratio)):
-        low, high = min(v.min() for v in values), max(v.max() for v in values)
-        pad = 0.02 * max(high - low, 0.1 * abs(high))
-        bins = np.linspace(low - pad, high + pad, 41)
-        for i, (run, found) in enumerate(zip(runs, values, strict=True)):
-            share = np.full(len(found), 1 / len(found))
-            axes.hist(found, bins.tolist(), weights=share, histtype="stepfilled", alpha=0.2, color=_colour(i))
-            axes.hist(found, bins.tolist(), weights=share, histtype="step", lw=1.6, color=_colour(i), label=run.label)
-    right.axvline(1.0, color=GREY, lw=1)
-    left.set(title="aggregation weights", xlabel="weight of a client", ylabel="share of all weights")
-    right.set(title="against a uniform share", xlabel="weight x clients of the round")
-    return _legend(figure, left)
+    """Histograms of the aggregation weights of all rounds: of all runs, then of each on its own scale.
+
+    On its own scale a weight is a multiple of the uniform share 1/K: many methods stay within a few per cent of it.
+    """
+    figure, panels = _panels(1, 1 + len(runs))
+    for i, (run, axes) in enumerate(zip(runs, panels[1:], strict=True)):
+        found = np.concatenate([_floats(row["weights"]) * len(row["weights"]) for row in run.rows])
+        _histogram(axes, [(run.label, found)], i)
+        axes.axvline(1.0, color="0.3", ls=":")
+        axes.set(title=run.label, xlabel="weight x clients of the round")
+    plain = [(run.label, np.concatenate([_floats(row["weights"]) for row in run.rows])) for run in runs]
+    _histogram(panels[0], plain)
+    panels[0].set(title="all", xlabel="aggregation weight of a client", ylabel="share of all weights")
+    return _legend(figure, panels[0])
+
+
+def _histogram(axes: Axes, series: list[tuple[str, Floats]], first: int = 0) -> None:
+    """Outlines over common bins; each sums to 1."""
+    low, high = min(v.min() for _, v in series), max(v.max() for _, v in series)
+    pad = max(0.02 * (high - low), 1e-3 * abs(high), 1e-9)
+    bins = np.linspace(low - pad, high + pad, 41).tolist()
+    for i, (label, values) in enumerate(series, first):
+        share = np.full(len(values), 1 / len(values))
+        axes.hist(values, bins, weights=share, histtype="stepfilled", alpha=0.2, color=_colour(i))
+        axes.hist(values, bins, weights=share, histtype="step", lw=1.6, color=_colour(i), label=label)
+    axes.locator_params(axis="x", nbins=5)
 
 
 # One row of panels a run
@@ -336,6 +348,15 @@ def _lines(axes: Axes, runs: list[Shown], name: str, value: Callable[[Row], Any]
     axes.locator_params(axis="x", integer=True, nbins=7)
 
 
+def _logarithmic(axes: Axes) -> None:
+    """0.5, 2, 20 rather than powers of ten."""
+    from matplotlib.ticker import LogFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+
+
 def _legend(figure: Figure, axes: Axes, columns: int = 0, **more: Any) -> Figure:
     handles, labels = axes.get_legend_handles_labels()
     if labels:
@@ -354,6 +375,6 @@ _DRAWN: dict[str, tuple[Callable[[list[Shown]], Figure], int]] = {  # name -> (w
     "per_class": (per_class, 4),
     "selection": (selection, 28),
     "tsne": (tsne, 4),
-    "weights": (weights, 7),
+    "weights": (weights, 3),
 }
 FIGURES = tuple(sorted((*_WHOLE, *_DRAWN)))
