@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedskew as fs
 import tiny
@@ -166,3 +167,67 @@ def test_auto_looks_at_device_model_and_method() -> None:
     assert chosen == {"s": "batched", "l": "threaded", "c": "threaded"}
     assert engines.choose("auto", "cpu", small, own)[0].name == "threaded"
     assert engines.choose("auto", "cuda", conv, own)[0].name == "batched"
+
+
+def test_a_stack_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = go(skewed(), tiny.tiny("scaffold"), engine="batched", cohort=5, threads=1)
+    run, sizes = engines.Batched.run_stack, list[int]()
+
+    def small(self: Any, method: Method, places: list[Any]) -> Any:
+        sizes.append(len(places))
+        if len(places) > 2:
+            raise torch.OutOfMemoryError("no more")
+        return run(self, method, places)
+
+    monkeypatch.setattr(engines.Batched, "run_stack", small)
+    halved = go(skewed(), tiny.tiny("scaffold"), engine="batched", cohort=5, threads=1)
+    assert sizes[:4] == [5, 2, 3, 1] and tiny.gap(whole.params, halved.params) < 1e-12
+    assert max(sizes[-3:]) <= 2, "smaller stacks from then on"
+
+
+def test_another_error_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Any, method: Method, places: list[Any]) -> Any:
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(engines.Batched, "run_stack", broken)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        go(skewed(), tiny.tiny("fedavg"), engine="batched")
+
+
+def test_the_chunk_keeps_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fedskew.engines.batched as batched
+
+    sizes = list[int]()
+    run, estimate = engines.Batched.run_stack, engines.Batched.client_bytes
+
+    def noted(self: Any, method: Method, places: list[Any]) -> Any:
+        sizes.append(len(places))
+        assert estimate(self, method, places[0]) > 6 * 8 * 650  # 650 parameters of eight bytes, some copies of them
+        return run(self, method, places)
+
+    monkeypatch.setattr(engines.Batched, "run_stack", noted)
+    monkeypatch.setattr(batched, "BUDGET", 250_000)
+    go(skewed(), tiny.tiny("fedavg"), engine="batched", cohort=6, threads=1, rounds=1)
+    assert len(sizes) > 1 and max(sizes) < 6
+
+
+class NoLooking(TorchDispatchMode):
+    """Refuses every operator whose result the host has to wait for."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func.overloadpacket not in (torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero), func
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_read_back_while_a_stack_trains(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, looked = engines.Batched.run_stack, []
+
+    def blind(self: Any, method: Method, places: list[Any]) -> Any:
+        with NoLooking():
+            looked.append(run(self, method, places))
+        return looked[-1]
+
+    monkeypatch.setattr(engines.Batched, "run_stack", blind)
+    go(skewed(), tiny.tiny(name), engine="batched", threads=1, rounds=1)
+    assert looked

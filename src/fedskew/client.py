@@ -37,6 +37,7 @@ class Job(NamedTuple):
     epochs: Tensor  # () int64
     steps: Tensor  # () int64
     samples: Tensor  # () int64
+    a_norm: Tensor  # () FedNova's ||a||_1 of so many steps of the method's local rule
     round: Tensor  # () int64, one-based
     rounds: Tensor  # () int64
 
@@ -132,8 +133,7 @@ def finish(
     method: Method, ctx: Context, carry: Carry, job: Job, loss: Tensor
 ) -> tuple[dict[str, Tree], dict[str, Tree], Report]:
     """(uploads, memories, report) of a finished run; ``loss`` is the mean over its steps."""
-    a_norm = method.local.a_norm(job.steps, job.lr, method.proximal).to(loss.dtype)
-    report = Report(job.samples, job.steps, job.lr, loss, a_norm)
+    report = Report(job.samples, job.steps, job.lr, loss, job.a_norm)
     local = LocalRun(ctx, carry.params, carry.buffers, carry.memory, report)
     uploads, memory = {}, dict(carry.memory)
     for part in method.having("finish"):

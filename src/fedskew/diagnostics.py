@@ -122,7 +122,7 @@ class Moment:
 
     def local(self, at: int) -> tuple[Params, Params]:
         """(parameters, buffers) at place ``at`` of the cohort after local training."""
-        params = {name: x + self.each[name][at].reshape(x.shape) for name, x in self.before.items()}
+        params = {name: x + self.each[name][at].to(x.device) for name, x in self.before.items()}
         return params, {name: b[at] for name, b in self.local_buffers.items()}
 
     def recall(self, params: Params, buffers: Params) -> list[float]:
@@ -292,7 +292,7 @@ def spread_rows(labels: Tensor, most: int) -> Tensor:
 
 
 def _flat(tensors: Iterable[Tensor], start: int = 0) -> Tensor:
-    return torch.cat([t.double().flatten(start) for t in tensors], dim=-1)
+    return torch.cat([t.cpu().double().flatten(start) for t in tensors], dim=-1)
 
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["fold", "generator", "key", "normal", "seed_of", "uniform"]
+__all__ = ["fold", "folded", "generator", "key", "normal", "seed_of", "uniform"]
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64: the splitmix64 increment
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
@@ -52,6 +52,20 @@ def fold(key: Tensor, data: Tensor | int) -> Tensor:
     """A new key from a key and an integer (a step, a layer number, a purpose number). Shapes broadcast."""
     counter = torch.as_tensor(data, dtype=torch.int64, device=key.device)
     return _mix(_mix(key + _GOLDEN) + counter * _GOLDEN)
+
+
+def folded(key: int, data: int) -> int:
+    """`fold` of two integers on the host: the same number, without a dozen operators."""
+    wide = 2**64 - 1
+
+    def mix(x: int) -> int:
+        x &= wide
+        x = ((x ^ (x >> 30)) * (_MIX1 & wide)) & wide
+        x = ((x ^ (x >> 27)) * (_MIX2 & wide)) & wide
+        return x ^ (x >> 31)
+
+    x = mix(mix(key + _GOLDEN) + data * _GOLDEN)
+    return x - 2**64 if x >= 2**63 else x
 
 
 def _bits(key: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -186,7 +186,8 @@ class Session:
     def _diagnose(self, opened: Opened, results: Results, weights: Weights) -> Row:
         """What the diagnostics say of the round that was just closed; nothing of it is read by training."""
         kept, self.engine.deltas = self.engine.deltas, None
-        deltas = tree.concatenate([change for _, change in sorted(kept.items())]) if kept else None
+        summed = [change for _, change in sorted((kept or {}).items())]
+        deltas = tree.concatenate(summed) if summed else results.cohort.deltas
         given, after = opened.broadcast, self.state
         moment = Moment(
             round=after.round, cohort=results.cohort, weights=weights, before=given.params, after=after.params,

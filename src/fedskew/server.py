@@ -109,6 +109,8 @@ def aggregate(stacked: Tree, weights: Tensor) -> Tree:
     def one(leaf: Tensor) -> Tensor:
         if not leaf.is_floating_point():
             return leaf[int(weights.argmax())]
+        if len(leaf) == 1:  # the same bits, without the detour over a matrix product
+            return leaf[0] * weights[0].to(leaf)
         total: Tensor = torch.tensordot(weights.to(leaf), leaf, dims=1)
         return total
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -33,14 +33,14 @@ __all__ = [
 
 def map_tree(fn: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
     """Apply ``fn`` to the corresponding leaves of trees of one structure."""
-    if isinstance(tree, Mapping):
+    if isinstance(tree, dict):
         return {name: map_tree(fn, value, *(r[name] for r in rest)) for name, value in tree.items()}
     return fn(tree, *rest)
 
 
 def leaves(tree: Tree) -> Iterator[Tensor]:
     """The tensors of a tree in the order of its keys."""
-    if isinstance(tree, Mapping):
+    if isinstance(tree, dict):
         for value in tree.values():
             yield from leaves(value)
     elif tree is not None:
@@ -50,7 +50,7 @@ def leaves(tree: Tree) -> Iterator[Tensor]:
 def stack(trees: Sequence[Tree]) -> Tree:
     """K trees of one structure to one tree whose leaves have a leading axis K."""
     first = trees[0]
-    if isinstance(first, Mapping):
+    if isinstance(first, dict):
         return {name: stack([t[name] for t in trees]) for name in first}
     return torch.stack(list(trees))
 
@@ -58,7 +58,7 @@ def stack(trees: Sequence[Tree]) -> Tree:
 def concatenate(trees: Sequence[Tree]) -> Tree:
     """Trees whose leaves have leading axes k_1, k_2, ... to one tree with their sum."""
     first = trees[0]
-    if isinstance(first, Mapping):
+    if isinstance(first, dict):
         return {name: concatenate([t[name] for t in trees]) for name in first}
     return torch.cat(list(trees))
 
@@ -105,7 +105,7 @@ def size_bytes(tree: Tree) -> int:
 
 def flatten(tree: Tree, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Tensor | None]]:
     """(path, leaf) pairs; an empty dict is a path with None."""
-    if isinstance(tree, Mapping):
+    if isinstance(tree, dict):
         if not tree:
             yield prefix, None
         for name, value in tree.items():

@@ -23,7 +23,7 @@ class Store:
     dtype: torch.dtype
     augmentation: tuple[str, ...] = ()  # "crop", "flip"
 
-    def floats(self, rows: Tensor) -> Tensor:
+    def floats(self, rows: Tensor | slice) -> Tensor:
         """Rows [...] to normalised values [..., *shape]: (x / 255 - mean) / std for uint8, x as it is for floats."""
         x = self.x[rows]
         if x.dtype != torch.uint8:

@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
     job: Job
     plan: Plan
-    key: Tensor
+    keys: Tensor  # [T, D] one for each mini-batch
 
 
 class Outcome(NamedTuple):
@@ -91,6 +91,7 @@ class LocalEngine:
         self.dtype = next(iter(model.params.values())).dtype
         self.workers = Workers(model, (threads or Workers.cores()) if self.device.type == "cpu" else 1)
         self.nhwc = self.channels_last and self.device.type == "cpu" and "Conv2d" in model.layer_kinds
+        self.convolves = any(kind.startswith("Conv") for kind in model.layer_kinds)
         data, dtype = fed.dataset, self.dtype
         self.store = Store(data.x.to(self.device), data.y.to(self.device), data.mean, data.std, dtype, data.augment)
         test = Store(data.x_test.to(self.device), data.y_test.to(self.device), data.mean, data.std, dtype)
@@ -131,8 +132,7 @@ class LocalEngine:
             if known is method or known == method:
                 return stepper
         # the interpreter takes no list of truth values, which the backward pass of a convolution asks for
-        convolves = any(kind.startswith("Conv") for kind in self.model.layer_kinds)
-        self._steppers.append((method, Stepper(step, float("inf") if convolves else self.trace_after)))
+        self._steppers.append((method, Stepper(step, float("inf") if self.convolves else self.trace_after)))
         return self._steppers[-1][1]
 
     def close(self) -> None:
@@ -175,14 +175,24 @@ class LocalEngine:
     def _settler(self, weights: Weights | None, given: Broadcast) -> Settle:
         """Parameters as deltas; where the weights are known, as the weighted sum of deltas, [1, ...]."""
 
+        names, before = list(given.params), list(given.params.values())
+
         def settle(at: int, outcome: Outcome) -> Outcome:
-            change = tree.map_tree(lambda y, x: y - x, outcome.params, given.params)
-            if self.deltas is not None:
-                self.deltas[at] = change
-            if weights is not None:
-                share = aggregate(change, weights.update[at : at + len(outcome.reports.loss)])
-                change = tree.map_tree(lambda leaf: leaf.unsqueeze(0), share)
-            return outcome._replace(params=change)
+            leaves = [outcome.params[n] for n in names]
+            if (
+                self.deltas is not None and weights is not None
+            ):  # on the host: a stack's size follows the device's memory
+                self.deltas[at] = {n: (y - x).cpu() for n, y, x in zip(names, leaves, before, strict=True)}
+            if weights is None:
+                change = [y - x for y, x in zip(leaves, before, strict=True)]
+            elif len(outcome.reports.loss) == 1:  # the same bits as below, by two calls for all parameters
+                moved = torch._foreach_sub([leaf[0] for leaf in leaves], before)
+                torch._foreach_mul_(moved, float(weights.update[at].to(self.dtype)))
+                change = [leaf.unsqueeze(0) for leaf in moved]
+            else:
+                share = weights.update[at : at + len(outcome.reports.loss)]
+                change = [aggregate(y - x, share).unsqueeze(0) for y, x in zip(leaves, before, strict=True)]
+            return outcome._replace(params=dict(zip(names, change, strict=True)))
 
         return settle
 
@@ -235,7 +245,7 @@ class LocalEngine:
         """Outcomes of the groups. A chain hands parameters and buffers from member to member."""
         position = {int(k): i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
         if max(len(group) for group in plans) == 1:
-            places, done = [self._place(group[0], broadcast, position) for group in plans], 0
+            places, done = self._places(method, [group[0] for group in plans], broadcast, position), 0
             for outcome in self.run_places(method, places, settle):
                 for i in range(len(outcome.reports.loss)):
                     self.memory.put(places[done + i].plan.client, tree.row(outcome.memories, i))
@@ -251,31 +261,48 @@ class LocalEngine:
     def _chain(self, method: Method, group: list[Plan], broadcast: Broadcast, position: dict[int, int]) -> Outcome:
         reports = []
         for m, plan in enumerate(group):
-            (outcome,) = self.run_places(method, [self._place(plan, broadcast, position, m)])
+            (outcome,) = self.run_places(method, self._places(method, [plan], broadcast, position, m))
             broadcast = broadcast._replace(params=tree.row(outcome.params, 0), buffers=tree.row(outcome.buffers, 0))
             reports.append(outcome.reports)
         return outcome._replace(reports=_chained(reports))
 
-    def _place(self, plan: Plan, broadcast: Broadcast, position: dict[int, int], m: int = 0) -> Place:
-        def whole(value: int) -> Tensor:
-            return torch.tensor(value, dtype=torch.int64)
+    def _places(
+        self, method: Method, plans: list[Plan], broadcast: Broadcast, position: dict[int, int], m: int = 0
+    ) -> list[Place]:
+        """Jobs on the host; what all clients share is made once."""
+        steps = torch.tensor([len(p.batches) for p in plans])
+        lr = torch.tensor([p.lr for p in plans], dtype=torch.float64)
+        a_norm = method.local.a_norm(steps, lr, method.proximal).to(self.dtype).unbind()
+        each = {"lr": lr.to(self.dtype).unbind(), "a_norm": a_norm, "steps": steps.unbind()}
+        each["epochs"] = torch.tensor([p.epochs for p in plans]).unbind()
+        each["samples"] = torch.tensor([p.samples for p in plans]).unbind()
+        now, last = torch.tensor(broadcast.round), torch.tensor(self.task.rounds)
+        keys = self._keys(plans, broadcast.round, m)
 
-        job = Job(
-            params=broadcast.params,
-            buffers=broadcast.buffers,
-            common=broadcast.common,
-            each=self.layout(tree.row(broadcast.each, position[plan.client])) if broadcast.each else {},
-            memory=self.layout(self.memory.get(plan.client)),
-            owned=plan.owned,
-            counts=plan.used,
-            lr=torch.tensor(plan.lr, dtype=self.dtype),
-            epochs=whole(plan.epochs),
-            steps=whole(len(plan.batches)),
-            samples=whole(plan.samples),
-            round=whole(broadcast.round),
-            rounds=whole(self.task.rounds),
-        )
-        return Place(job, plan, rng.fold(rng.key(self.seed, broadcast.round, plan.client, "train"), m))
+        def place(i: int, plan: Plan) -> Place:
+            job = Job(
+                params=broadcast.params,
+                buffers=broadcast.buffers,
+                common=broadcast.common,
+                each=self.layout(tree.row(broadcast.each, position[plan.client])) if broadcast.each else {},
+                memory=self.layout(self.memory.get(plan.client)),
+                owned=plan.owned,
+                counts=plan.used,
+                round=now,
+                rounds=last,
+                **{name: values[i] for name, values in each.items()},
+            )
+            return Place(job, plan, keys[i])
+
+        return [place(i, plan) for i, plan in enumerate(plans)]
+
+    def _keys(self, plans: list[Plan], round: int, m: int) -> list[Tensor]:
+        """A key for each mini-batch of each client, [T, D]: a counter folded into the client's own."""
+        own = [rng.folded(rng.seed_of(self.seed, round, p.client, "train"), m) for p in plans]
+        shapes = [p.batches.shape[:2] for p in plans]
+        counter = torch.arange(max((t * d for t, d in shapes), default=0))
+        keys = rng.fold(torch.tensor(own).unsqueeze(1), counter)
+        return [row[: t * d].reshape(t, d) for row, (t, d) in zip(keys.unbind(), shapes, strict=True)]
 
     def _to_device(self, job: Job) -> Job:
         """What was made on the host, on the device."""
@@ -293,7 +320,10 @@ class LocalEngine:
                 deltas.append(outcome.params)
             else:
                 share = tree.row(outcome.params, 0)
-                delta = share if delta is None else tree.map_tree(torch.Tensor.add_, delta, share)
+                if delta is None:
+                    delta = share
+                else:
+                    torch._foreach_add_(list(delta.values()), list(share.values()))
             buffers.append(outcome.buffers)
             uploads.append(outcome.uploads)
             losses.append(outcome.reports.loss)
@@ -334,7 +364,7 @@ class LocalEngine:
         plans = self._plans(method, assignment, plain, source)
         plain = self._given(plain)
         memory = {c.name: c.init_client(plain.params, plain.buffers, self.task) for c in method.components}
-        places = [self._place(g[0], plain, {g[0].client: 0}) for g in plans]
+        places = self._places(method, [g[0] for g in plans], plain, {g[0].client: 0 for g in plans})
         places = [p._replace(job=p.job._replace(memory=memory)) for p in places]
         after: Params = tree.concatenate([o.params for o in self.run_places(method, places)])
         return {n: y - broadcast.params[n] for n, y in after.items()}

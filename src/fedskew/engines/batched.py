@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedskew import client as rounds
-from fedskew import rng, tree
+from fedskew import tree
 from fedskew.client import Job
 from fedskew.engines.base import LocalEngine, Outcome, Place, Settle, as_it_is
 from fedskew.engines.programs import TRACE_AFTER, Stepper
@@ -27,26 +27,86 @@ Rows = tuple[Tensor, Tensor]  # x and y of all clients of the stack, one after a
 Now = tuple[Tensor, ...]  # positions [K, D, B], keys [K, D], epoch [K], step [K], and active [K] where some have ended
 
 
+COPIES = 6  # of the parameters a stacked client: before, gradient, update, after, and two of a method's own
+BUDGET = 1 << 30  # bytes of all stacks on a CPU; on a GPU, 6/10 of what is free
+
+
 class Batched(LocalEngine):
-    """vmap over stacks of at most ``chunk`` clients; on a CPU, a stack a thread."""
+    """vmap over stacks of at most ``chunk`` clients, as many as a byte budget holds; on a CPU, a stack a thread.
+
+    Where memory runs out all the same, the stack is halved and the run goes on with smaller ones.
+    """
 
     name = "batched"
     parallel = True
-    chunk = 64
+    chunk = 0  # clients; 0 until the first round estimates it
     trace_after = TRACE_AFTER
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._unchecked: list[tuple[Tensor, list[Place]]] = []
+
+    def client_bytes(self, method: Method, place: Place) -> int:
+        """Estimate of what one client of a stack takes: parameters, memory, rows, and activations of a mini-batch."""
+        held = tree.size_bytes(place.job.params) * COPIES + tree.size_bytes(place.job.memory) * 2
+        rows = self.store.floats(torch.zeros(1, dtype=torch.int64, device=self.device))
+        draws, size = place.plan.batches.shape[1:]
+        passed = 0
+
+        def count(saved: Tensor) -> Tensor:
+            nonlocal passed
+            passed += saved.numel() * saved.element_size()
+            return saved
+
+        params = {n: p.detach().requires_grad_() for n, p in place.job.params.items()}
+        mask, key = torch.ones(1, dtype=self.dtype, device=self.device), rows.new_zeros((), dtype=torch.int64)
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda saved: saved):
+            self.net.forward(params, place.job.buffers, rows, mask, train=True, key=key)
+        each = max(passed - tree.size_bytes(params), 0) + tree.size_bytes({"x": rows})
+        return int(held + 2 * each * size * draws + tree.size_bytes({"x": rows}) * len(place.plan.rows))
+
+    def _budget(self) -> int:
+        if self.device.type != "cuda":
+            return BUDGET // self.workers.count
+        return int(0.6 * torch.cuda.mem_get_info(self.device)[0])
+
+    def _settle_chunk(self, method: Method, places: list[Place]) -> None:
+        if not self.chunk:
+            largest = max(places, key=lambda p: (p.plan.batches.shape[2], len(p.plan.rows)))
+            self.chunk = max(1, self._budget() // max(self.client_bytes(method, largest), 1))
 
     def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
         """One outcome a stack."""
+        self._settle_chunk(method, places)
         count = max(1, min(self.workers.count, len(places)), -(-len(places) // self.chunk))
-        cuts = np.linspace(0, len(places), count + 1).round().astype(int)
+        cuts = np.linspace(0, len(places), count + 1).round().astype(int).tolist()
         stacks = [places[a:b] for a, b in pairwise(cuts)]
         if not self.workers.inside:
             self._trace(method, stacks)
+        for outcomes in self.train_map(lambda i: self._halving(method, cuts[i], stacks[i], settle), range(count)):
+            yield from outcomes
+        self._check()
 
-        def run(i: int) -> Outcome:
-            return settle(int(cuts[i]), self.run_stack(method, stacks[i]))
+    def _check(self) -> None:
+        """Look at the losses of the round, once all of it is under way: a look waits for the device."""
+        waiting, self._unchecked = self._unchecked, []
+        for stacked, places in waiting:
+            for losses, place in zip(stacked.cpu(), places, strict=True):
+                check_losses(losses[: max(len(place.plan.batches), 1)], place)
 
-        yield from self.train_map(run, range(count))
+    def _halving(self, method: Method, at: int, places: list[Place], settle: Settle) -> list[Outcome]:
+        """The outcome of a stack; of its halves, where memory runs out."""
+        try:
+            return [settle(at, self.run_stack(method, places))]
+        except RuntimeError as error:
+            if len(places) == 1 or not _out_of_memory(error):
+                raise
+        half = len(places) // 2
+        self.chunk = min(self.chunk, half)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        first = self._halving(method, at, places[:half], settle)
+        return first + self._halving(method, at + half, places[half:], settle)
 
     def run_stack(self, method: Method, places: list[Place]) -> Outcome:
         """begin, step ..., finish for K clients; T steps, the longest client's."""
@@ -95,8 +155,7 @@ class Batched(LocalEngine):
     def _finish(self, method: Method, places: list[Place], job: Job, carry: Carry, losses: list[Tensor]) -> Outcome:
         steps = job.steps.clamp(min=1)
         stacked = torch.stack(losses, 1) if losses else torch.zeros(len(steps), 1, dtype=self.dtype, device=self.device)
-        for i, place in enumerate(places):
-            check_losses(stacked[i, : max(len(place.plan.batches), 1)], place)
+        self._unchecked.append((stacked, places))
 
         def one(j: Job, c: Carry, loss: Tensor) -> Any:
             return rounds.finish(method, rounds.context(self.task, j), c, j, loss)
@@ -109,15 +168,16 @@ class Batched(LocalEngine):
         """Each step's rows, keys (each client's own, as in the sequential engine), and where in its run a client is."""
         at = torch.from_numpy(_padded(places)).to(self.device)
         clients, total, draws = at.shape[:3]
-        counter = torch.arange(total * draws, dtype=torch.int64, device=self.device)
-        keys = rng.fold(torch.stack([p.key for p in places]).to(self.device).unsqueeze(1), counter)
+        keys = torch.zeros(clients, total, draws, dtype=torch.int64)
+        for row, place in zip(keys, places, strict=True):
+            row[: len(place.keys), : place.keys.shape[1]] = place.keys
         epoch = np.ones((clients, total), np.int64)
         for i, p in enumerate(places):
             epoch[i, : len(p.plan.epoch)] = p.plan.epoch
         number = torch.arange(1, total + 1, device=self.device).expand(clients, total)
         steps = np.array([len(p.plan.batches) for p in places])
         active = torch.from_numpy(np.arange(total) < steps[:, None]).to(self.device)
-        each = (at, keys.reshape(clients, total, draws), torch.from_numpy(epoch).to(self.device), number, active)
+        each = (at, keys.to(self.device), torch.from_numpy(epoch).to(self.device), number, active)
         columns = zip(*(column.unbind(1) for column in each), strict=True)
         return [now if t >= steps.min() else now[:-1] for t, now in enumerate(columns)]
 
@@ -142,3 +202,8 @@ def _padded(places: list[Place]) -> np.ndarray[Any, Any]:
         target[:t, :d, :b] = np.where(place.plan.batches >= 0, place.plan.batches + begin, -1)
         begin += len(place.plan.rows)
     return out
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    """CUDA has an exception of its own; the allocator of the CPU says so in words."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedskew import client as rounds
-from fedskew import rng, tree
+from fedskew import tree
 from fedskew.client import Job
 from fedskew.engines.base import LocalEngine, Outcome, Place, Settle, as_it_is
 from fedskew.engines.programs import TRACE_AFTER, Stepper
@@ -100,9 +100,7 @@ class Sequential(LocalEngine):
     def _schedule(self, place: Place) -> list[Now]:
         """Each step's rows, a key for each of its mini-batches, and where in the run it stands."""
         plan = place.plan
-        steps, draws = plan.batches.shape[:2]
-        counter = torch.arange(steps * draws, dtype=torch.int64, device=self.device)
-        keys = rng.fold(place.key.to(self.device), counter).reshape(steps, draws)
+        steps, keys = len(plan.batches), place.keys.to(self.device)
         epoch = torch.from_numpy(plan.epoch).to(self.device)
         number = torch.arange(1, steps + 1, device=self.device)
         rows = torch.from_numpy(plan.batches).to(self.device).unbind()
