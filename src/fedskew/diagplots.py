@@ -138,7 +138,8 @@ def selection(runs: list[Shown]) -> Figure:
         seen = [j for j, row in enumerate(run.rows) if "accuracy" in row]
         accuracy.plot(total[seen], [run.rows[j]["accuracy"] for j in seen], **look)
     used.set(title="training rows used", ylabel="rows so far, each once an epoch", xlabel="round", ylim=(0, None))
-    clients.set(title="clients selected", ylabel="clients of a round", xlabel="round", ylim=(0, None))
+    clients.set(title="clients selected", ylabel="clients of a round", xlabel="round")
+    clients.set_ylim(0, 1.08 * clients.get_ylim()[1])
     accuracy.set(title="accuracy over rows used", ylabel="accuracy on test rows", xlabel="rows so far")
     accuracy.locator_params(axis="x", nbins=4)
     return _legend(figure, used)
@@ -208,7 +209,7 @@ def coverage(runs: list[Shown]) -> Figure:
         used = np.array([row["used"] for _, row in found], dtype=np.float64)
         share = used / np.maximum(used.sum(1, keepdims=True), 1)
         shown = axes.imshow(share.T, aspect="auto", cmap="Blues", vmin=0, interpolation="nearest")
-        figure.colorbar(shown, ax=axes, location="bottom", label="share of the rows used", pad=0.02)
+        figure.colorbar(shown, ax=axes, label="share of the rows used", pad=0.02, fraction=0.05)
         ticks = np.unique(np.linspace(0, len(found) - 1, min(len(found), 6)).round().astype(int))
         axes.set_xticks(ticks, [str(found[t][0]) for t in ticks])
         plots._name_classes(axes.yaxis, classes, run.class_names if run is runs[0] else ())
