@@ -25,6 +25,7 @@ USAGE = """fedskew: federated learning when labels are skewed
   fedskew describe [--data NAME] [--partition NAME] ...   how skewed a federation is, and its heat map
   fedskew partition make|show|verify [FILE] ...           a partition as a file: write it, look at it, check it
   fedskew plot RUN [RUN ...] [--out PICTURE]              one picture and a table that compare runs
+  fedskew plot RUN [RUN ...] --figure NAME                a figure of the papers, from what --diagnose recorded
 
 `fedskew run METHOD --help` lists every option of that method's composition.
 """
@@ -97,7 +98,7 @@ def _pull(words: list[str], flag: str) -> tuple[str | None, list[str]]:
             continue
         value = word.partition("=")[2] if word != flag else next(rest, "--")
         if word == flag and value.startswith("--"):
-            raise ConfigError(f"{flag} must be followed by a value, {ELSEWHERE[flag]}")
+            raise ConfigError(f"{flag} must be followed by a value, {ELSEWHERE.get(flag, 'see fedskew --help')}")
         found.append(value)
     if len(found) > 1:
         raise ConfigError(f"{flag} must be given once; got {found[0]!r} and {found[1]!r}")
@@ -368,16 +369,24 @@ def _partition(words: list[str]) -> int:
 def _plot(words: list[str]) -> int:
     from rich.console import Console
 
+    import fedskew.diagplots as diagplots
     import fedskew.plots as plots
 
     out, words = _pull(words, "--out")
+    figure, words = _pull(words, "--figure")
+    if figure is not None and figure not in diagplots.FIGURES:
+        raise unknown("figure", figure, diagplots.FIGURES)
     flags = [w for w in words if w.startswith("--")]
     if flags:
-        raise ConfigError(f"unknown option {flags[0]!r} of fedskew plot; it takes run folders and --out PICTURE")
+        raise ConfigError(
+            f"unknown option {flags[0]!r} of fedskew plot; it takes run folders, --figure NAME and --out PICTURE"
+        )
     if not words:
         raise ConfigError("fedskew plot needs at least one run folder, or a folder that holds some")
     folders = plots.find_runs([Path(w) for w in words])
-    target = Path(out) if out else (Path(words[0]) if len(words) == 1 else Path(".")) / "comparison.png"
-    Console().print(plots.table(folders))
-    print(f"picture: {plots.comparison(folders, target)}")
+    name = "comparison.png" if figure is None else f"{figure}.png"
+    target = Path(out) if out else (Path(words[0]) if len(words) == 1 else Path(".")) / name
+    if figure is None:
+        Console().print(plots.table(folders))
+    print(f"picture: {diagplots.draw(figure or 'curves', folders, target)}")
     return 0

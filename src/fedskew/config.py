@@ -15,6 +15,7 @@ from fedskew import methods
 from fedskew.component import SLOTS, check_fields, fits, ingredients, kind_of, spec
 from fedskew.data import DATASETS, Federation, federate
 from fedskew.data.partitions import PARTITIONS
+from fedskew.diagnostics import Diagnostics
 from fedskew.errors import ConfigError, FedskewError, RecordError, require, unknown
 from fedskew.method import Method, method_spec
 from fedskew.models import MODELS, Architecture
@@ -105,6 +106,7 @@ class Experiment:
     threads: int = 0
     device: str = "cpu"
     dtype: str = "float32"
+    diagnose: Diagnostics = field(default_factory=Diagnostics)
     fingerprint: str = ""  # of the dataset that a configuration file was written for; "" takes any
 
     def __post_init__(self) -> None:
@@ -154,14 +156,21 @@ class Experiment:
             threads=self.threads, device=self.device, dtype=self.dtype, eval_every=self.eval_every,
             personal_every=self.personal_every,
             checkpoint_every=self.checkpoint_every, out=out, resume=resume, on_round=on_round,
+            diagnose=self.diagnose.names, diagnose_clients=self.diagnose.clients, diagnose_every=self.diagnose.every,
             config=settled.to_json(fed.dataset.fingerprint),
         )  # fmt: skip
 
     def to_json(self, fingerprint: str = "") -> dict[str, Any]:
         """Table names and fields; the dataset's fingerprint is there to be compared, not to be read back."""
-        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("method", *OPTIONAL)}
+        plain = {name: getattr(self, name) for name in _plain_names()}
         named = {slot: spec(getattr(self, slot)) for slot in OPTIONAL}
-        return {"method": method_spec(self.method), **named, **plain, "fingerprint": fingerprint}
+        asked = {"diagnose": self.diagnose.to_json()} if self.diagnose.names else {}  # else the file stays as it was
+        return {"method": method_spec(self.method), **named, **plain, **asked, "fingerprint": fingerprint}
+
+
+def _plain_names() -> list[str]:
+    """Fields of an experiment that a file holds as they are."""
+    return [f.name for f in dataclasses.fields(Experiment) if f.name not in ("method", "diagnose", *OPTIONAL)]
 
 
 def load(path: str | Path) -> Experiment:
@@ -192,12 +201,14 @@ def load(path: str | Path) -> Experiment:
 
 
 def _experiment(content: Mapping[str, Any]) -> Experiment:
-    plain = [f.name for f in dataclasses.fields(Experiment) if f.name not in ("method", *OPTIONAL)]
+    plain = _plain_names()
     for name in content:
-        if name not in (known := ["method", *OPTIONAL, *plain, *RECORDED]):
+        if name not in (known := ["method", "diagnose", *OPTIONAL, *plain, *RECORDED]):
             raise unknown("entry", name, known)
     named = {slot: make(slot, content[slot]) for slot in OPTIONAL}
     values = {n: content[n] for n in plain if n in content}
+    if "diagnose" in content:
+        values["diagnose"] = Diagnostics.from_json(content["diagnose"])
     if "engine_used" in content:
         values["engine"] = content["engine_used"]
         if content["engine_used"] == "batched":  # the only one that may round otherwise with another number

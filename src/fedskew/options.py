@@ -30,6 +30,7 @@ ALIASES = {
     "--eval.personal": "--personal-every",
     "--checkpoint.every": "--checkpoint-every",
     "--data.path": "--path",
+    "--diagnose": "--diagnose.names",
 }
 RUN = {
     "clients": "number of clients (default 100, or what a natural partition holds)",
@@ -53,6 +54,7 @@ ELSEWHERE = {
     "--from": "a run folder or its config.json",
     "--resume": "a run folder",
     "--out": "a folder, or a picture's file",
+    "--figure": "a figure of docs/figures.md",
 }
 
 
@@ -104,7 +106,10 @@ def _wanted(flag: str, positional: list[str]) -> str:
         return f", {ELSEWHERE[flag]}"
     method = positional[0] if positional and positional[0] in METHODS else "fedavg"
     found = {o.flag: o for o in options_of(experiment_from([method]))}.get(ALIASES.get(flag, flag))
-    return f", {kind_of(found.type)}: {' '.join(found.help.split())}" if found else ""
+    if found is None:
+        return ""
+    kind = "commas between" if typing.get_origin(found.type) is tuple else kind_of(found.type)
+    return f", {kind}: {' '.join(found.help.split())}"
 
 
 def experiment_from(words: list[str]) -> Experiment:
@@ -175,6 +180,7 @@ def options_of(experiment: Experiment) -> Iterator[Option]:
         yield Option(f"--{name.replace('_', '-')}", (name,), hints[name], getattr(experiment, name), text)
     for slot in ("data", "partition", "model"):
         yield from _fields(getattr(experiment, slot), (slot,))
+    yield from _fields(experiment.diagnose, ("diagnose",))
     for slot, ingredient in experiment.method.slots.items():
         yield from _fields(ingredient, (slot,))
     for part in experiment.method.parts:
@@ -265,6 +271,8 @@ def parse(flag: str, kind: Any, text: str) -> Any:
 
     if kind in (str, str | None):
         return text
+    if typing.get_origin(kind) is tuple:
+        return tuple(parse(flag, typing.get_args(kind)[0], word.strip()) for word in text.split(",") if word.strip())
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--value", type=kind)
     try:

@@ -37,7 +37,7 @@ Floats = npt.NDArray[np.float64]
 # What does not make two runs different experiments: where, how often looked at, and the seed, over which we average.
 NEUTRAL = {
     "seed", "engine", "engine_used", "engine_reason", "device", "eval_every", "personal_every", "checkpoint_every",
-    "path",
+    "path", "diagnose",
 }  # fmt: skip
 OPTIONAL = ("longtail", "validation", "auxiliary")  # said only where there is some
 SCENARIO = ("data", "partition", "model", "clients", "cohort", *OPTIONAL)

@@ -164,6 +164,15 @@ class Record:
         path = self.folder / "checkpoint" / "state.safetensors"
         return load_tree(path) if path.exists() else None
 
+    def tensors(self, name: str, content: Mapping[str, Tensor]) -> None:
+        """A file of tensors, atomically; its folder is made."""
+        path = self.folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecordError(f"cannot write {path}: {error.strerror}") from None
+        write_atomic(path, save({n: t.detach().cpu().contiguous().clone() for n, t in content.items()}))
+
     def finish(self, summary: Mapping[str, Any], params: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
         """summary.json and final.safetensors, the latter under the model's own names."""
         plain = {n: t.detach().cpu().contiguous().clone() for n, t in {**params, **buffers}.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from fedskew import engines, models, rng, server, tree
+from fedskew import diagnostics, engines, models, rng, server, tree
+from fedskew.diagnostics import Diagnostics, Moment
 from fedskew.errors import ConfigError, RecordError, TrainingError, closest, require
 from fedskew.method import Component, Method, check_method, method_spec, spec
 from fedskew.metrics import from_confusion, groups_by_counts
@@ -75,6 +76,7 @@ class Session:
     personal_every: int
     checkpoint_every: int
     record: Record | None
+    diagnose: Diagnostics
     rows: list[Row] = field(default_factory=list)
     record_s: float = 0.0
 
@@ -92,6 +94,8 @@ class Session:
             self._count(opened, results, traffic)
             clock.append(time.perf_counter())
             row = self._row(opened, results, weights, traffic)
+            if self.diagnose.due(self.state.round, self.task.rounds):
+                row["diagnostics"] = self._diagnose(opened, results, weights)
         except BaseException:
             self.state = before  # a round without its row has not happened; the loop drops its memories too
             raise
@@ -119,6 +123,8 @@ class Session:
         )
 
     def _train(self, opened: Opened) -> Results:
+        watched = self.diagnose.deltas and self.diagnose.due(opened.broadcast.round, self.task.rounds)
+        self.engine.deltas = {} if watched else None
         if self.method.stacks:
             return self.engine.train(self.method, opened.assignment, opened.broadcast)
         weighting = self.method.weighting
@@ -177,6 +183,21 @@ class Session:
             row["components"] = told
         return row
 
+    def _diagnose(self, opened: Opened, results: Results, weights: Weights) -> Row:
+        """What the diagnostics say of the round that was just closed; nothing of it is read by training."""
+        kept, self.engine.deltas = self.engine.deltas, None
+        summed = [change for _, change in sorted((kept or {}).items())]
+        deltas = tree.concatenate(summed) if summed else results.cohort.deltas
+        given, after = opened.broadcast, self.state
+        moment = Moment(
+            round=after.round, cohort=results.cohort, weights=weights, before=given.params, after=after.params,
+            served=self._served(), buffers=given.buffers, buffers_after=after.buffers, local_buffers=results.buffers,
+            train_counts=self.fed.counts.sum(0), deltas=deltas, labels=self.fed.dataset.y_test.cpu(),
+            confusion=lambda params, buffers: self.engine.evaluate(params, buffers)[0],
+            outputs=self.engine.outputs, write=self.record.tensors if self.record else _nowhere,
+        )  # fmt: skip
+        return diagnostics.measure(self.diagnose, moment)
+
     def _served(self) -> Params:
         return server.served(self.method, self.state, self.task)
 
@@ -219,6 +240,10 @@ class Session:
         self.rows = self.record.keep_rounds(self.state.round)
 
 
+def _nowhere(name: str, content: Params) -> None:
+    raise AssertionError(f"{name} has no run folder")  # Diagnostics.check has refused this
+
+
 def _due(number: int, every: int) -> bool:
     return every > 0 and number % every == 0
 
@@ -249,16 +274,24 @@ def run(
     resume: bool = False,
     config: Mapping[str, Any] | None = None,
     on_round: Callable[[Row], None] | None = None,
+    diagnose: Sequence[str] = (),
+    diagnose_clients: Sequence[int] = (),
+    diagnose_every: int = 1,
 ) -> Result:
     """Train ``method`` on a federation for ``rounds`` rounds of at most ``cohort`` clients.
 
     ``model`` is a name of `fedskew.models.MODELS`, its options, or any nn.Module with its classifier named by ``head``.
     ``threads`` 0 takes every core; "sequential" trains on one and evaluates on all. ``personal_every`` 0 evaluates the
     clients' own models after the last round only (methods that have them). With ``out`` the run is recorded there; with
-    ``resume`` it continues from the folder's checkpoint. Raises ConfigError, RecordError before anything trains,
-    TrainingError when a loss is not finite; the record is kept.
+    ``resume`` it continues from the folder's checkpoint. ``diagnose`` names what is recorded of every
+    ``diagnose_every``-th round beside the metrics (`fedskew.diagnostics`), without effect on the run. Raises
+    ConfigError, RecordError before anything trains, TrainingError when a loss is not finite; the record is kept.
     """
     check_method(method)
+    watch = Diagnostics(
+        (diagnose,) if isinstance(diagnose, str) else tuple(diagnose), tuple(diagnose_clients), diagnose_every
+    )
+    watch.check(fed.clients, out is not None)
     _check(fed, rounds, cohort, eval_every, checkpoint_every, dtype, device)
     shape = tuple(fed.dataset.x.shape[1:])
     network = model if isinstance(model, nn.Module) else models.build(model, shape, fed.dataset.classes, seed)
@@ -278,6 +311,7 @@ def run(
         "engine_used": kind.name,
         "engine_reason": reason,
         "threads_used": runner.workers.count,
+        **({"diagnose": watch.to_json()} if watch.names else {}),
     }
     record = None
     if out is not None:
@@ -285,7 +319,18 @@ def run(
         if resume:
             _same_run(record, facts)
     session = Session(
-        fed, method, task, runner, state, cohort, seed, eval_every, personal_every, checkpoint_every, record
+        fed,
+        method,
+        task,
+        runner,
+        state,
+        cohort,
+        seed,
+        eval_every,
+        personal_every,
+        checkpoint_every,
+        record,
+        watch,
     )
     if resume:
         require(record is not None, "out", "name the run folder to resume", out)
@@ -340,7 +385,7 @@ def _end(session: Session, stopped: str) -> Result:
 def _same_run(record: Record, facts: Mapping[str, Any]) -> None:
     """Raise RecordError where the folder holds another run. More rounds of the same are welcome."""
     before = record.config()
-    ignored = ("engine", "engine_reason", "threads", "threads_used", "checkpoint_every", "rounds")
+    ignored = ("engine", "engine_reason", "threads", "threads_used", "checkpoint_every", "rounds", "diagnose")
     other = [n for n, v in facts.items() if n not in ignored and before.get(n, v) != json.loads(json.dumps(v))]
     if other:
         was, now = (json.dumps(c[other[0]])[:80] for c in (before, facts))

@@ -101,6 +101,7 @@ class LocalEngine:
         self.auxiliary = self._auxiliary(labels, data.classes)
         self.memory = ClientMemory({})
         self._steppers: list[tuple[Method, Stepper]] = []
+        self.deltas: dict[int, Params] | None = None  # {first place: [k, ...]} beside their sum, for diagnostics
 
     @property
     def net(self) -> Model:
@@ -178,6 +179,10 @@ class LocalEngine:
 
         def settle(at: int, outcome: Outcome) -> Outcome:
             leaves = [outcome.params[n] for n in names]
+            if (
+                self.deltas is not None and weights is not None
+            ):  # on the host: a stack's size follows the device's memory
+                self.deltas[at] = {n: (y - x).cpu() for n, y, x in zip(names, leaves, before, strict=True)}
             if weights is None:
                 change = [y - x for y, x in zip(leaves, before, strict=True)]
             elif len(outcome.reports.loss) == 1:  # the same bits as below, by two calls for all parameters
@@ -410,6 +415,19 @@ class LocalEngine:
         """(confusion matrix [C, C], mean cross-entropy) on rows of the test set, or of the training set."""
         matrix, loss = (self.on_test if on == "test" else self.on_train)(params, buffers, rows)
         return matrix.cpu(), float(loss)
+
+    def outputs(self, params: Params, buffers: Params, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(probabilities [R, C] float64, features [R, F]) of a model on test rows; features only of chosen rows."""
+        given, statistics = self.layout(params), self.layout(buffers)
+        everyone = torch.arange(len(self.on_test.store.y)) if at is None else at
+        found = []
+        for chunk in torch.split(everyone.to(self.device), 256):
+            mask = torch.ones(len(chunk), dtype=self.dtype, device=self.device)
+            x, key = self.on_test.rows(chunk), chunk.new_zeros(())
+            out, _ = self.net.forward(given, statistics, x, mask, train=False, key=key)
+            found.append((out.logits.double().softmax(1).cpu(), out.features[: 0 if at is None else None].cpu()))
+        probabilities, features = (torch.cat(list(column)) for column in zip(*found, strict=True))
+        return probabilities, features
 
     def personal(self, method: Method, broadcast: Broadcast) -> tuple[Tensor, float]:
         """Pooled (confusion, loss) of every client's own model on its own share of the test set."""
