@@ -29,7 +29,10 @@ def made(results: Path = ROOT / "results", **options: object) -> str:
 
 def held_out_table() -> str:
     """Each packaged federation, advised on by the others."""
-    lines = ["| federation left out | put first, and run there | their mean | median of all | best possible |", "|---|---|---|---|---|"]
+    lines = [
+        "| federation left out | put first, and run there | their mean | median of all | best possible |",
+        "|---|---|---|---|---|",
+    ]
     for row in held_out(evidence.packaged()):
         points = [f"{100 * v:+.1f}" for v in row[2:]]
         lines.append(f"| {row.federation} | {', '.join(row.advised)} | {' | '.join(points)} |")

@@ -15,8 +15,8 @@ from scipy import stats
 
 import fedskew as fs
 from fedskew import cli, evidence
-from fedskew.advise import BASELINES, NEAR, UNITS, Advice, Recommendation, advice_table, advise, distance
 from fedskew.advice_table import needs
+from fedskew.advise import BASELINES, NEAR, UNITS, Advice, Recommendation, advice_table, advise, distance
 from fedskew.evidence import Run, Setting, descriptors, packaged
 from fedskew.methods import METHODS
 

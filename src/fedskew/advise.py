@@ -24,7 +24,19 @@ from fedskew.method import Component, Method
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["NEAR", "UNITS", "Advice", "HeldOut", "Margin", "Neighbour", "Recommendation", "advice_table", "advise", "distance", "held_out"]
+__all__ = [
+    "NEAR",
+    "UNITS",
+    "Advice",
+    "HeldOut",
+    "Margin",
+    "Neighbour",
+    "Recommendation",
+    "advice_table",
+    "advise",
+    "distance",
+    "held_out",
+]
 
 NEAR = 1.0  # federations farther apart than this say nothing of each other
 UNITS: dict[str, tuple[float, Callable[[float], float], str]] = {  # descriptor -> one unit, of what, in words
@@ -262,7 +274,9 @@ def _ranked(
     gains = _gains(near, measure)
     out = []
     for method in sorted((m for m in gains if m not in BASELINES), key=lambda m: -gains[m]):
-        pairs = [(margin(s, method, measure, i + 1), n) for i, ((_, s), n) in enumerate(zip(near, neighbours, strict=True))]
+        pairs = [
+            (margin(s, method, measure, i + 1), n) for i, ((_, s), n) in enumerate(zip(near, neighbours, strict=True))
+        ]
         seen = [(m, n) for m, n in pairs if m is not None]
         if seen:
             setting = next(s for _, s in near if any(r.method == method for r in s.runs))

@@ -26,7 +26,19 @@ from fedskew.method import Method, method_spec
 from fedskew.methods import METHODS
 from fedskew.options import experiment_from
 
-__all__ = ["MEASURES", "Line", "Run", "Setting", "descriptors", "facts_of", "from_json", "gather", "packaged", "read", "to_json"]
+__all__ = [
+    "MEASURES",
+    "Line",
+    "Run",
+    "Setting",
+    "descriptors",
+    "facts_of",
+    "from_json",
+    "gather",
+    "packaged",
+    "read",
+    "to_json",
+]
 
 MEASURES = {"accuracy": "mean10_accuracy", "macro_f1": "mean10_macro_f1"}  # of the last ten rounds
 KEPT = (  # of `skew.summary`: what a distance between federations is made of
