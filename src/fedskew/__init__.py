@@ -3,6 +3,7 @@
 # _interrupt comes first: what follows takes seconds, in which the command can be interrupted
 from fedskew import _interrupt as _interrupt
 from fedskew import data, errors, functional, methods, metrics, models, parts, slots
+from fedskew.advise import advise
 from fedskew.data import federate, from_arrays
 from fedskew.data import partitions as partitions
 from fedskew.data import skew as skew
@@ -28,6 +29,7 @@ __all__ = [
     "ServerOptimizer",
     "TrainingError",
     "Weighting",
+    "advise",
     "data",
     "errors",
     "federate",

@@ -22,13 +22,25 @@ USAGE = """fedskew: federated learning when labels are skewed
   fedskew methods [--json]              every method: composition, disclosure, extra bytes, reference
   fedskew datasets | partitions | models [NAME ...]       every name, what it is, its options with their defaults
   fedskew cite NAME ...                 BibTeX of the methods and ingredients named
-  fedskew describe [--data NAME] [--partition NAME] ...   how skewed a federation is, and its heat map
+  fedskew describe [FILE | --data NAME --partition NAME ...]   how skewed a federation is, and its heat map; FILE is a
+                                        partition or a matrix of counts (csv, npy, npz)
+  fedskew advise [FILE | --data NAME --partition NAME ... | --from RUN] [--evidence FOLDER] [--top N]
+          [--measure accuracy|macro_f1] [--json]   what to try first: what was measured on federations like it
   fedskew partition make|show|verify [FILE] ...           a partition as a file: write it, look at it, check it
   fedskew plot RUN [RUN ...] [--out PICTURE]              one picture and a table that compare runs
   fedskew plot RUN [RUN ...] --figure NAME                a figure of the papers, from what --diagnose recorded
 
 `fedskew run METHOD --help` lists every option of that method's composition.
 """
+
+
+HINTS = {  # what a flag that is read here wants
+    "--match": "dataset or labels",
+    "--style": "auto, circles or colours",
+    "--measure": "a name",
+    "--evidence": "a folder of runs, or a table of them",
+    "--top": "a whole number",
+}
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -66,6 +78,7 @@ def _dispatch(words: list[str]) -> int:
         "models": lambda words: _names("models", "model", words),
         "cite": _cite,
         "describe": _describe,
+        "advise": _advise,
         "partition": _partition,
         "plot": _plot,
     }
@@ -98,7 +111,8 @@ def _pull(words: list[str], flag: str) -> tuple[str | None, list[str]]:
             continue
         value = word.partition("=")[2] if word != flag else next(rest, "--")
         if word == flag and value.startswith("--"):
-            raise ConfigError(f"{flag} must be followed by a value, {ELSEWHERE.get(flag, 'see fedskew --help')}")
+            hint = {**ELSEWHERE, **HINTS}.get(flag, "see fedskew --help")
+            raise ConfigError(f"{flag} must be followed by a value, {hint}")
         found.append(value)
     if len(found) > 1:
         raise ConfigError(f"{flag} must be given once; got {found[0]!r} and {found[1]!r}")
@@ -304,29 +318,65 @@ def _cite(words: list[str]) -> int:
     return 0
 
 
+def _source(command: str, words: list[str]) -> Any:
+    """What is described: a file of counts or of a partition, or the federation that the options name."""
+    from fedskew.options import experiment_from, split
+
+    positional, flags = split(words)
+    if len(positional) > 1 or (positional and flags):
+        more = positional[1] if len(positional) > 1 else flags[0][0]
+        raise ConfigError(f"fedskew {command} takes one FILE, or options; got {positional[0]!r} and {more!r}")
+    return Path(positional[0]) if positional else experiment_from(["fedavg", *words]).federation()
+
+
+def _only_options(command: str, words: list[str], hint: str) -> None:
+    from fedskew.options import split
+
+    if positional := split(words)[0]:
+        raise ConfigError(f"fedskew {command} takes options here; got {positional[0]!r}; {hint}")
+
+
 def _describe(words: list[str]) -> int:
     from rich.console import Console
 
     import fedskew.describe as describe
     import fedskew.plots as plots
-    from fedskew.options import experiment_from, split
 
     as_json = "--json" in words
     out, words = _pull([w for w in words if w != "--json"], "--out")
-    positional, _ = split(words)
-    if positional:
-        raise ConfigError(f"fedskew describe takes options only; got {positional[0]!r}")
-    fed = experiment_from(["fedavg", *words]).federation()
+    source = _source("describe", words)
+    found = describe.counted(source)
+    dataset = getattr(source, "dataset", None)
+    notes = list(dataset.notes) if dataset else []
     if as_json:
-        print(json.dumps({**describe.describe(fed), "notes": list(fed.dataset.notes)}, indent=1))
+        print(json.dumps({**describe.describe(source), "notes": notes}, indent=1))
     else:
-        Console().print(describe.describe_table(fed))
-        for note in fed.dataset.notes:
+        Console().print(describe.describe_table(source))
+        for note in notes:
             print(f"note: {note}")
-    picture = plots.federation_heatmap(
-        fed.counts, Path(out or "federation.png"), plots.title_of(fed), fed.dataset.label_names
-    )
+    title = plots.title_of(source) if dataset else found.title
+    picture = plots.federation_heatmap(found.counts, Path(out or "federation.png"), title, found.class_names)
     print(f"heat map: {picture}", file=sys.stderr if as_json else sys.stdout)
+    return 0
+
+
+def _advise(words: list[str]) -> int:
+    from rich.console import Console
+
+    from fedskew.advise import advice_table, advise
+    from fedskew.options import experiment_from, split
+
+    as_json = "--json" in words
+    evidence, words = _pull([w for w in words if w != "--json"], "--evidence")
+    measure, words = _pull(words, "--measure")
+    top, words = _pull(words, "--top")
+    if top is not None and not top.isdigit():
+        raise ConfigError(f"--top must be a whole number; got {top!r}")
+    source = _source("advise", words)
+    told = {flag for flag, _ in split(words)[1]} & {"--model", "--from"}
+    model = experiment_from(["fedavg", *words]).model.name if told else None
+    found = advise(source, evidence, model=model, measure=measure or "accuracy", top=int(top or 5))
+    print(json.dumps(found.to_json(), indent=1)) if as_json else Console().print(advice_table(found))
     return 0
 
 
@@ -341,6 +391,7 @@ def _partition(words: list[str]) -> int:
         raise unknown("action of fedskew partition", action, ("make", "show", "verify"))
     out, words = _pull(words, "--out")
     if action == "make":
+        _only_options("partition make", words, "the file is named by --out")
         print(command.make(experiment_from(["fedavg", *words]).federation(), out or "partition.npz"))
         return 0
     if not words or words[0].startswith("--"):
@@ -348,6 +399,7 @@ def _partition(words: list[str]) -> int:
     file, *words = words
     if action == "verify":
         match, words = _pull(words, "--match")
+        _only_options("partition verify", words, "one FILE at a time")
         experiment = experiment_from(["fedavg", *words])
         dataset = experiment.data.load(experiment.path) if words else None
         print(command.verify(file, dataset, match or "dataset"))  # type: ignore[arg-type]
