@@ -112,6 +112,7 @@ MISTAKES = {
     "longtail": (["fedavg", "--longtail", "0.01"], "longtail"),
     "device": (["fedavg", "--device", "cuda"], "--device"),
     "dtype": (["fedavg", "--dtype", "float16"], "unknown dtype"),
+    "memory": (["fedavg", "--memory", "dsik"], "unknown memory 'dsik'; did you mean 'disk'"),
 }  # fmt: skip
 
 

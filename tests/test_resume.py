@@ -346,15 +346,15 @@ def die() -> None:
 
 def dies_in_fsync() -> None:
     """Killed when the third checkpoint is written, but not in its place yet."""
-    plain, seen = records.write_atomic, [0]
+    plain, seen = records.write_tensors, [0]
 
-    def write(path: Path, content: bytes) -> None:
+    def write(path: Path, tensors: Any, header: Any = None) -> None:
         seen[0] += path.name == "state.safetensors"
         if seen[0] == 3:
             os.fsync = lambda fd: die()  # type: ignore[assignment]
-        plain(path, content)
+        plain(path, tensors, header)
 
-    records.write_atomic = write  # type: ignore[assignment]
+    records.write_tensors = write  # type: ignore[assignment]
 
 
 def dies_in_replace() -> None:
@@ -372,16 +372,16 @@ def dies_in_replace() -> None:
 
 def dies_amid_a_checkpoint() -> None:
     """Killed when half of the second checkpoint's bytes are on the disk."""
-    plain, seen = records.write_atomic, [0]
+    plain, seen = records.save_file, [0]
 
-    def write(path: Path, content: bytes) -> None:
-        seen[0] += path.name == "state.safetensors"
+    def write(tensors: Any, path: Path, header: Any = None) -> None:
+        plain(tensors, path, header)
+        seen[0] += "state.safetensors" in path.name
         if seen[0] == 2:
-            path.with_name(f".{path.name}.{os.getpid()}.tmp").write_bytes(content[: len(content) // 2])
+            os.truncate(path, path.stat().st_size // 2)
             die()
-        plain(path, content)
 
-    records.write_atomic = write  # type: ignore[assignment]
+    records.save_file = write
 
 
 def dies_after_a_checkpoint() -> None:

@@ -44,6 +44,7 @@ RUN = {
     "threads": "threads that train and evaluate; 0: one a core",
     "device": "cpu, cuda or cuda:NUMBER",
     "dtype": "float32, float64 or bfloat16",
+    "memory": "what clients keep between rounds: on the device, in ram, or on disk (a file of the run folder)",
     "eval_every": "rounds between evaluations",
     "personal_every": "rounds between evaluations of the clients' own models; 0: after the last round",
     "checkpoint_every": "rounds between checkpoints; 0: none but the last",

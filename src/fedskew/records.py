@@ -11,14 +11,14 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import save_file
 from torch import Tensor
 
 from fedskew import tree
@@ -34,31 +34,52 @@ METRICS = ("accuracy", "macro_f1", "balanced_accuracy", "loss")
 
 def write_atomic(path: Path, content: bytes) -> None:
     """Replace a file so that a reader, or a kill, sees the old content or the new, never a part."""
+    _replace(path, lambda waiting: waiting.write_bytes(content))
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str] | None = None) -> None:
+    """Replace a safetensors file as `write_atomic` does, without a second copy of all of it in memory."""
+    _replace(path, lambda waiting: save_file(_apart(tensors), waiting, None if header is None else dict(header)))
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
     waiting = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(waiting, "wb") as file:
-            file.write(content)
-            file.flush()
+        write(waiting)
+        with open(waiting, "rb") as file:
             os.fsync(file.fileno())
         os.replace(waiting, path)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror}") from None
+    except (OSError, SafetensorError) as error:
+        raise RecordError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors on the host, contiguous; copies only of those that share memory, which the format refuses."""
+    seen: set[int] = set()
+    found = {}
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        memory = plain.untyped_storage()
+        shared = memory.data_ptr() in seen or memory.nbytes() != plain.numel() * plain.element_size()
+        seen.add(memory.data_ptr())
+        found[name] = plain.clone() if shared else plain
+    return found
 
 
 def save_tree(path: Path, content: Tree, facts: Mapping[str, Any]) -> None:
     """A tree and JSON facts as one safetensors file. Tensors are numbered; their paths stand in the header as lists."""
     pairs = list(tree.flatten(content))
     whole = {f"t{i}": leaf for i, (_, leaf) in enumerate(pairs) if leaf is not None}
-    tensors = {name: leaf.detach().cpu().contiguous().clone() for name, leaf in whole.items()}
+    tensors = _apart(whole)
     header = {"facts": json.dumps(facts), "paths": json.dumps([list(p) for p, _ in pairs]), "sum": _digest(tensors)}
-    write_atomic(path, save(tensors, header))
+    write_tensors(path, tensors, header)
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
     """A checksum of all tensors: safetensors has none."""
     found = hashlib.blake2b(digest_size=16)
     for name in sorted(tensors):
-        found.update(tensors[name].reshape(-1).view(torch.uint8).numpy().tobytes())
+        found.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
 
 
@@ -171,12 +192,11 @@ class Record:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RecordError(f"cannot write {path}: {error.strerror}") from None
-        write_atomic(path, save({n: t.detach().cpu().contiguous().clone() for n, t in content.items()}))
+        write_tensors(path, content)
 
     def finish(self, summary: Mapping[str, Any], params: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
         """summary.json and final.safetensors, the latter under the model's own names."""
-        plain = {n: t.detach().cpu().contiguous().clone() for n, t in {**params, **buffers}.items()}
-        write_atomic(self.folder / "final.safetensors", save(plain))
+        write_tensors(self.folder / "final.safetensors", {**params, **buffers})
         self.write_json("summary.json", summary)
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from fedskew import diagnostics, engines, models, rng, server, tree
 from fedskew.diagnostics import Diagnostics, Moment
+from fedskew.engines.memory import HOMES
 from fedskew.errors import ConfigError, RecordError, TrainingError, closest, require
 from fedskew.method import Component, Method, check_method, method_spec, spec
 from fedskew.metrics import from_confusion, groups_by_counts
@@ -33,6 +34,7 @@ __all__ = ["Result", "check_device", "run"]
 
 Row = dict[str, Any]
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+MEMORIES = tuple(HOMES)  # where lives what clients keep between rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,6 +269,7 @@ def run(
     threads: int = 0,
     device: str = "cpu",
     dtype: str = "float32",
+    memory: str = "device",
     eval_every: int = 1,
     personal_every: int = 0,
     checkpoint_every: int = 10,
@@ -281,10 +284,11 @@ def run(
     """Train ``method`` on a federation for ``rounds`` rounds of at most ``cohort`` clients.
 
     ``model`` is a name of `fedskew.models.MODELS`, its options, or any nn.Module with its classifier named by ``head``.
-    ``threads`` 0 takes every core; "sequential" trains on one and evaluates on all. ``personal_every`` 0 evaluates the
-    clients' own models after the last round only (methods that have them). With ``out`` the run is recorded there; with
-    ``resume`` it continues from the folder's checkpoint. ``diagnose`` names what is recorded of every
-    ``diagnose_every``-th round beside the metrics (`fedskew.diagnostics`), without effect on the run. Raises
+    ``threads`` 0 takes every core; "sequential" trains on one and evaluates on all. ``memory`` says where lives what
+    clients keep between rounds: "device", "ram" or "disk" (`fedskew.engines.memory.HOMES`). ``personal_every`` 0
+    evaluates the clients' own models after the last round only (methods that have them). With ``out`` the run is
+    recorded there; with ``resume`` it continues from the folder's checkpoint. ``diagnose`` names what is recorded of
+    every ``diagnose_every``-th round beside the metrics (`fedskew.diagnostics`), without effect on the run. Raises
     ConfigError, RecordError before anything trains, TrainingError when a loss is not finite; the record is kept.
     """
     check_method(method)
@@ -303,7 +307,7 @@ def run(
     kind, reason = engines.choose(engine, device, prepared, method)
     runner = kind(prepared, fed, task, seed=seed, device=device, threads=threads)
     params = _initial(method, prepared.params, task, seed)
-    runner.birth(method, params, prepared.buffers)
+    runner.birth(method, params, prepared.buffers, memory, None if out is None else Path(out))
     state = server.init(method, params, prepared.buffers, fed, task)
     facts = {
         **(config or _facts(fed, method, model, rounds=rounds, cohort=cohort, seed=seed, device=device, dtype=dtype)),
@@ -385,7 +389,7 @@ def _end(session: Session, stopped: str) -> Result:
 def _same_run(record: Record, facts: Mapping[str, Any]) -> None:
     """Raise RecordError where the folder holds another run. More rounds of the same are welcome."""
     before = record.config()
-    ignored = ("engine", "engine_reason", "threads", "threads_used", "checkpoint_every", "rounds", "diagnose")
+    ignored = ("engine", "engine_reason", "threads", "threads_used", "memory", "checkpoint_every", "rounds", "diagnose")
     other = [n for n, v in facts.items() if n not in ignored and before.get(n, v) != json.loads(json.dumps(v))]
     if other:
         was, now = (json.dumps(c[other[0]])[:80] for c in (before, facts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from fedskew import rng, tree
 from fedskew.client import Job
 from fedskew.data.store import Store
 from fedskew.engines.evaluation import Evaluator
-from fedskew.engines.memory import ClientMemory
+from fedskew.engines.memory import ClientMemory, home
 from fedskew.engines.planning import Plan, Source, offer, plan_client, plan_pace
 from fedskew.engines.programs import Stepper
 from fedskew.engines.workers import Workers
@@ -136,17 +137,21 @@ class LocalEngine:
         return self._steppers[-1][1]
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Let the threads and the clients' memories go."""
         self.workers.close()
+        self.memory.home.close()
 
     def _auxiliary(self, labels: Array, classes: int) -> Source:
         rows = np.asarray(self.fed.auxiliary_rows)
         by_class = [rows[labels[rows] == c] for c in range(classes)]
         return Source(by_class, labels, torch.diag(torch.tensor([len(r) for r in by_class])))
 
-    def birth(self, method: Method, params: Params, buffers: Params) -> None:
-        """Give every client the memory it has before it ever took part."""
-        self.memory = ClientMemory({c.name: c.init_client(params, buffers, self.task) for c in method.components})
+    def birth(
+        self, method: Method, params: Params, buffers: Params, where: str = "device", folder: Path | None = None
+    ) -> None:
+        """Give every client the memory it has before it ever took part; ``where`` names the home of what it keeps."""
+        template = {c.name: c.init_client(params, buffers, self.task) for c in method.components}
+        self.memory = ClientMemory(template, home(where, template, folder))
 
     # training
 
@@ -402,6 +407,7 @@ class LocalEngine:
 
     def _context(self, broadcast: Broadcast, k: int, source: Source, part: Component | None = None) -> Context:
         memory = self.memory.get(k) if source is self.own else self.memory.template
+        memory = tree.map_tree(lambda t: t.to(self.device), memory)
         shared = {n: dict(t) for n, t in broadcast.common.items()}
         counts = source.counts[k].to(self.device)
         lr = torch.zeros((), dtype=self.dtype, device=self.device)

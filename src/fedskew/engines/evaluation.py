@@ -16,14 +16,17 @@ from fedskew.types import Params
 if TYPE_CHECKING:
     from fedskew.engines.base import LocalEngine
 
-__all__ = ["CHUNK", "KEPT_BYTES", "Evaluator"]
+__all__ = ["KEPT_BYTES", "Evaluator"]
 
 Array = np.ndarray[Any, Any]
 Rows = Tensor | slice
 
 # rows at a time: enough to fill a core, few enough that what passes between layers stays in its cache (a convolution's
-# tens of megabytes do not, and come from fresh pages each time: twice the time at 256 rows)
-CHUNK = {"dense": 256, "convolutional": 64, "cuda": 4096}
+# tens of megabytes do not, and come from fresh pages each time: twice the time at 256 rows). A dense model's rows are
+# as wide as its biases together: the 2NN's fill CACHE with some 300 rows, logistic regression's never do
+CHUNK = {"convolutional": 64, "cuda": 4096}
+CACHE = 512 << 10  # bytes
+LEAST, MOST = 256, 2048  # of the rows of a dense model; the same for any number of threads, as are the sums
 KEPT_BYTES = 256 << 20  # floats of a test set up to this size are kept: normalising costs as much as a small model
 
 
@@ -60,13 +63,23 @@ class Evaluator:
         return matrix, loss / max(len(self.store.y) if rows is None else len(rows), 1)
 
     def _chunks(self, rows: Array | None) -> list[Rows]:
-        kind = "cuda" if self.store.y.device.type != "cpu" else "convolutional" if self.engine.convolves else "dense"
-        size, total = CHUNK[kind], len(self.store.y) if rows is None else len(rows)
+        total = len(self.store.y) if rows is None else len(rows)
+        if self.store.y.device.type != "cpu":
+            size = CHUNK["cuda"]
+        elif self.engine.convolves:
+            size = CHUNK["convolutional"]
+        else:
+            size = min(max(CACHE // self._row_bytes(), LEAST), MOST)
         cuts = [slice(a, a + size) for a in range(0, total, size)]
         if rows is None:  # neighbours: looked at where they lie
             return [*cuts]
         at = torch.from_numpy(np.ascontiguousarray(rows)).to(self.store.y.device)
         return [at[cut] for cut in cuts]
+
+    def _row_bytes(self) -> int:
+        """What one row takes between the layers of a dense model."""
+        biases = [p for p in self.engine.model.params.values() if p.dim() == 1]
+        return max(sum(p.numel() for p in biases), self.engine.task.classes) * self.store.dtype.itemsize
 
     @torch.inference_mode()
     def _chunk(self, params: Params, buffers: Params, chunk: Rows) -> tuple[Tensor, Tensor]:

@@ -1,21 +1,210 @@
-"""What components keep on clients between rounds."""
+"""What components keep on clients between rounds, and where: beside the model, in main memory, or in a mapped file."""
 
 from __future__ import annotations
+
+import mmap
+import tempfile
+from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from fedskew import tree
+from fedskew.errors import RecordError, require, unknown
 from fedskew.tree import Tree
 
-__all__ = ["ClientMemory"]
+__all__ = ["HOMES", "ClientMemory", "Held", "Home", "Mapped", "home"]
 
 Memory = dict[str, Tree]
+HOMES = {
+    "device": "beside the model: as tensors of the device that trains",
+    "ram": "in main memory, copied to the device when a client trains",
+    "disk": "in a mapped file of the run folder, for more clients than memory holds",
+}
 
 
 def _own(leaf: Tensor) -> Tensor:
     """A contiguous copy: sums over another layout round differently, and a checkpoint keeps no layout."""
     return leaf.detach().clone(memory_format=torch.contiguous_format)
+
+
+class Home(Protocol):
+    """Where memories live once their round is over."""
+
+    def read(self, client: int) -> Memory | None:
+        """One client's memory; None where it was never written."""
+
+    def write(self, client: int, memory: Memory) -> None:
+        """Keep a client's memory."""
+
+    def dump(self) -> Tree:
+        """What a checkpoint must hold."""
+
+    def load(self, dumped: Tree) -> None:
+        """The inverse of `dump`. Raises RecordError where another home wrote it."""
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+class Held:
+    """Tensors in a dict: on the device that they come from, or in main memory."""
+
+    def __init__(self, template: Memory, device: str | None = None) -> None:
+        self.template, self.device = template, device
+        self.kept: dict[int, Memory] = {}
+
+    def read(self, client: int) -> Memory | None:
+        """The tensors themselves."""
+        return self.kept.get(client)
+
+    def write(self, client: int, memory: Memory) -> None:
+        """Copies where they must move, else the tensors themselves."""
+        self.kept[client] = memory if self.device is None else tree.map_tree(lambda t: t.to(self.device), memory)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def dump(self) -> Tree:
+        """{client id: {component: tree}}."""
+        return {str(client): memory for client, memory in sorted(self.kept.items())}
+
+    def load(self, dumped: Tree) -> None:
+        """Namespaces without leaves come from the template."""
+        if "slots" in dumped:
+            raise RecordError("--memory must be disk to go on: the clients' memories are in the run folder's file")
+        for client, memory in dumped.items():
+            self.write(int(client), {n: memory.get(n, t) for n, t in self.template.items()})
+
+
+class Mapped:
+    """Records of equal size in one file, mapped into memory: the system keeps in RAM what it has room for.
+
+    A client that writes again gets another record; the old one is used anew only after the next checkpoint, so the
+    last checkpoint's records are whole whenever the process is killed.
+    """
+
+    GROWTH = 64 << 20  # bytes that the file grows by, at least; half of itself where that is more
+
+    def __init__(self, template: Memory, path: Path | None) -> None:
+        self.template = dict(tree.flatten(template))
+        self.begins, self.size = {}, 0
+        for where, leaf in self.template.items():
+            self.begins[where] = self.size
+            self.size += 0 if leaf is None else -(-leaf.numel() * leaf.element_size() // 64) * 64
+        self.slots: dict[int, int] = {}
+        self.free: list[int] = []
+        self.retired: list[int] = []  # named by the last checkpoint, replaced since
+        self.fixed: frozenset[int] = frozenset()
+        self.used = 0
+        self._folder = tempfile.TemporaryDirectory(prefix="fedskew-") if path is None else None
+        self.path = path or Path(str(self._folder and self._folder.name)) / "memory.bin"
+        self._map: mmap.mmap | None = None
+        self._bytes = torch.empty(0, dtype=torch.uint8)
+
+    def _reach(self, records: int) -> None:
+        """Make the file hold so many records. Raises RecordError where the disk does not."""
+        if len(self._bytes) >= records * self.size and self._map is not None:
+            return
+        wanted = max(records * self.size, len(self._bytes) + max(self.GROWTH, len(self._bytes) // 2))
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.path, "ab") as file:
+                had = file.tell()
+                file.truncate(max(had, wanted))
+            with open(self.path, "r+b") as file:
+                fresh = mmap.mmap(file.fileno(), 0)
+        except OSError as error:
+            raise RecordError(f"cannot write {self.path}: {error.strerror}") from None
+        self._map, self._bytes = fresh, torch.frombuffer(fresh, dtype=torch.uint8)
+
+    def _views(self, slot: int) -> dict[tuple[str, ...], Tensor | None]:
+        """The leaves of a record, in the file."""
+
+        def view(where: tuple[str, ...], leaf: Tensor) -> Tensor:
+            begin = slot * self.size + self.begins[where]
+            return self._bytes[begin : begin + leaf.numel() * leaf.element_size()].view(leaf.dtype).reshape(leaf.shape)
+
+        return {where: None if leaf is None else view(where, leaf) for where, leaf in self.template.items()}
+
+    def read(self, client: int) -> Memory | None:
+        """Copies: the record may be used anew, and products of tensors that are aligned otherwise round otherwise."""
+        if client not in self.slots:
+            return None
+        views = self._views(self.slots[client]).items()
+        memory: Memory = tree.unflatten((where, None if view is None else view.clone()) for where, view in views)
+        return memory
+
+    def write(self, client: int, memory: Memory) -> None:
+        """Into a record that no checkpoint names. Raises ConfigError for another structure than the template's."""
+        given = dict(tree.flatten(memory))
+        for where in {**self.template, **given}:
+            known, leaf = self.template.get(where), given.get(where)
+            told, got = (None if t is None else (tuple(t.shape), t.dtype) for t in (known, leaf))
+            require(
+                told == got,
+                f"{'.'.join(where)} of a client's memory",
+                f"be what init_client gave, {told}, on disk",
+                got,
+            )
+        if not self.free:
+            self._reach(self.used + 1)
+            self.free.append(self.used)
+            self.used += 1
+        slot = self.free.pop()
+        for where, view in self._views(slot).items():
+            leaf = given[where]
+            if view is not None and leaf is not None:
+                view.copy_(leaf)
+        old = self.slots.get(client)
+        if old is not None:
+            (self.retired if old in self.fixed else self.free).append(old)
+        self.slots[client] = slot
+
+    def close(self) -> None:
+        """Let the file go; one without a run folder is removed."""
+        if self._folder is not None:
+            self._bytes, self._map = torch.empty(0, dtype=torch.uint8), None
+            self._folder.cleanup()
+
+    def dump(self) -> Tree:
+        """{"slots": [n, 2] client and record}, once the records are on disk."""
+        if self._map is not None:
+            self._map.flush()
+            if hasattr(
+                mmap, "MADV_DONTNEED"
+            ):  # the pages stay in the system's cache, and count as this process's no more
+                self._map.madvise(mmap.MADV_DONTNEED)
+        self.free += self.retired  # nothing is written before the checkpoint that this goes into is
+        self.retired, self.fixed = [], frozenset(self.slots.values())
+        return {"slots": torch.tensor(sorted(self.slots.items()), dtype=torch.int64).reshape(-1, 2)}
+
+    def load(self, dumped: Tree) -> None:
+        """Records where they lie; what Held wrote is written anew."""
+        if "slots" not in dumped:
+            for client, memory in dumped.items():
+                self.write(int(client), memory)
+            return
+        self.slots = dict(dumped["slots"].tolist())
+        self.fixed = frozenset(self.slots.values())
+        self.used = max(self.fixed, default=-1) + 1
+        held = self.path.stat().st_size if self.path.exists() else 0
+        if held < self.used * self.size:
+            wanted = self.used * self.size
+            raise RecordError(f"{self.path} must hold the clients' memories; it has {held} bytes of {wanted}")
+        if self.used:
+            self._reach(self.used)
+        self.free = [slot for slot in range(self.used) if slot not in self.fixed]
+
+
+def home(name: str, template: Memory, folder: Path | None) -> Home:
+    """The home of a name; "disk" keeps its file in the run folder, or where temporary files are. Raises ConfigError."""
+    if name not in HOMES:
+        raise unknown("memory", name, HOMES)
+    if name == "disk":
+        return Mapped(template, folder and folder / "memory.bin")
+    return Held(template, "cpu" if name == "ram" else None)
 
 
 class ClientMemory:
@@ -24,9 +213,9 @@ class ClientMemory:
     A round's writes wait in ``pending`` until `commit`, so that an interrupted round leaves nothing behind.
     """
 
-    def __init__(self, template: Memory) -> None:
+    def __init__(self, template: Memory, home: Home | None = None) -> None:
         self.template = template
-        self.kept: dict[int, Memory] = {}
+        self.home = home or Held(template)
         self.pending: dict[int, Memory] = {}
 
     @property
@@ -36,7 +225,7 @@ class ClientMemory:
 
     def get(self, client: int) -> Memory:
         """One client's memory, {component: tree}."""
-        return self.pending.get(client) or self.kept.get(client) or self.template
+        return self.pending.get(client) or self.home.read(client) or self.template
 
     def put(self, client: int, memory: Memory) -> None:
         """Replace the namespaces given, keep the others."""
@@ -46,7 +235,8 @@ class ClientMemory:
 
     def commit(self) -> None:
         """Keep the round's writes."""
-        self.kept.update(self.pending)
+        for client, memory in self.pending.items():
+            self.home.write(client, memory)
         self.pending = {}
 
     def rollback(self) -> None:
@@ -54,10 +244,10 @@ class ClientMemory:
         self.pending = {}
 
     def dump(self) -> Tree:
-        """{client id: {component: tree}} of all that is kept, for a checkpoint."""
-        return {str(client): memory for client, memory in sorted(self.kept.items())}
+        """What a checkpoint must hold of all that is kept."""
+        return self.home.dump()
 
     def load(self, dumped: Tree) -> None:
-        """The inverse of `dump`; namespaces without leaves come from the template."""
-        self.kept = {int(k): {n: memory.get(n, t) for n, t in self.template.items()} for k, memory in dumped.items()}
+        """The inverse of `dump`."""
+        self.home.load(dumped)
         self.pending = {}
