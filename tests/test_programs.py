@@ -73,6 +73,11 @@ def test_threads_and_traces_change_no_bit(name: str, tracing: list[Stepper]) -> 
     assert traced(tracing) > 0
 
 
+def test_clients_in_a_chain_are_traced_as_well(tracing: list[Stepper]) -> None:
+    run("astraea", "threaded", threads=2)
+    assert traced(tracing) > 0
+
+
 @pytest.mark.parametrize("model", CONVOLUTIONAL)
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon"])
 def test_convolutions_in_float32(name: str, model: str, tracing: list[Stepper]) -> None:

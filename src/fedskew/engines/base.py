@@ -155,6 +155,9 @@ class LocalEngine:
 
     # training
 
+    def ready(self, method: Method, places: list[Place]) -> None:
+        """Prepare for local runs of these places, before any thread has begun one."""
+
     def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
         """Local runs of independent clients, in order; an outcome may hold several.
 
@@ -251,12 +254,15 @@ class LocalEngine:
         position = {int(k): i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
         if max(len(group) for group in plans) == 1:
             places, done = self._places(method, [group[0] for group in plans], broadcast, position), 0
+            self.ready(method, places)
             for outcome in self.run_places(method, places, settle):
                 for i in range(len(outcome.reports.loss)):
                     self.memory.put(places[done + i].plan.client, tree.row(outcome.memories, i))
                 done += len(outcome.reports.loss)
                 yield outcome
             return
+
+        self.ready(method, self._places(method, [p for group in plans for p in group], broadcast, position))
 
         def chain(g: int) -> Outcome:
             return settle(g, self._chain(method, plans[g], broadcast, position))
@@ -371,6 +377,7 @@ class LocalEngine:
         memory = {c.name: c.init_client(plain.params, plain.buffers, self.task) for c in method.components}
         places = self._places(method, [g[0] for g in plans], plain, {g[0].client: 0 for g in plans})
         places = [p._replace(job=p.job._replace(memory=memory)) for p in places]
+        self.ready(method, places)
         after: Params = tree.concatenate([o.params for o in self.run_places(method, places)])
         return {n: y - broadcast.params[n] for n, y in after.items()}
 

@@ -45,7 +45,6 @@ class Sequential(LocalEngine):
 
     def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
         """One outcome a client."""
-        self._trace(method, places)
         yield from self.train_map(lambda i: settle(i, self.run_client(method, places[i])), range(len(places)))
 
     def run_client(self, method: Method, place: Place) -> Outcome:
@@ -60,10 +59,10 @@ class Sequential(LocalEngine):
         whole = self._whole(place.plan.rows)
         return ctx, rounds.begin(method, ctx), (whole.x, whole.y), job
 
-    def _trace(self, method: Method, places: list[Place]) -> None:
+    def ready(self, method: Method, places: list[Place]) -> None:
         """Trace the steps of shapes that this run has seen often enough."""
         stepper = self._stepper(method)
-        if stepper.after == float("inf") or self.workers.inside:
+        if stepper.after == float("inf"):
             return
         where: dict[tuple[int, int], tuple[Place, int]] = {}
         counts: Counter[tuple[int, int]] = Counter()
