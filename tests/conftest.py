@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,3 +55,17 @@ def no_global_rng() -> Iterator[None]:
     after = _global_generators()
     moved = [name for name in before if before[name] != after[name]]
     assert not moved, f"the test moved the global generator of {', '.join(moved)}"
+
+
+@pytest.fixture
+def outside() -> Callable[[Any], list[str]]:
+    """Finds what is clipped in a picture."""
+
+    def find(figure: Any) -> list[str]:
+        """Texts, and axes with their labels, that leave the picture."""
+        inner = figure.bbox.padded(1)
+        boxes = [(t.get_text(), t.get_window_extent()) for t in figure.texts]
+        boxes += [(axes.get_title() or axes.get_xlabel(), axes.get_tightbbox()) for axes in figure.axes]
+        return [s for s, b in boxes if b.x0 < inner.x0 or b.y0 < inner.y0 or b.x1 > inner.x1 or b.y1 > inner.y1]
+
+    return find

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from rich.console import Console
 
 import fedskew as fs
 from fedskew import config, describe, plots, records
 from fedskew.data import skew
-from fedskew.errors import ConfigError, DataError, RecordError
+from fedskew.errors import ConfigError, RecordError
 
 pytest.importorskip("matplotlib")
 
@@ -159,7 +158,7 @@ def test_seeds_share_a_line_with_their_mean_and_deviation(tmp_path: Path) -> Non
     assert found["rounds"] == ["1/3", "1/3"] and found["MB up"] == ["2.0", "2.0"]
 
 
-def test_models_of_the_clients_own_have_a_column_and_a_panel_where_recorded(tmp_path: Path) -> None:
+def test_models_of_the_clients_own_have_a_column_and_a_panel_where_recorded(tmp_path: Path, outside: Any) -> None:
     plain = written(tmp_path / "a", [0.2, 0.4])
     assert "own models" not in cells([plain]) and len(drawn([plain]).axes) == 5
     own = written(tmp_path / "b", [0.3, 0.5, 0.6], method=method("b"))
@@ -211,16 +210,8 @@ def test_lines_hold_the_values_of_the_record(tmp_path: Path) -> None:
     assert [t.get_text() for t in recall.get_yticklabels()] == ["fedavg", "b"]
 
 
-def outside(figure: Any) -> list[str]:
-    """Texts, and axes with their labels, that leave the picture."""
-    inner = figure.bbox.padded(1)
-    boxes = [(t.get_text(), t.get_window_extent()) for t in figure.texts]
-    boxes += [(axes.get_title() or axes.get_xlabel(), axes.get_tightbbox()) for axes in figure.axes]
-    return [s for s, b in boxes if b.x0 < inner.x0 or b.y0 < inner.y0 or b.x1 > inner.x1 or b.y1 > inner.y1]
-
-
 @pytest.mark.parametrize("runs", [1, 9])
-def test_no_text_is_clipped_and_the_legend_stands_below(tmp_path: Path, runs: int) -> None:
+def test_no_text_is_clipped_and_the_legend_stands_below(tmp_path: Path, runs: int, outside: Any) -> None:
     rng = np.random.Generator(np.random.PCG64(0))
     named = [method(f"method_with_a_long_name_{i}") for i in range(runs)]
     folders = [written(tmp_path / str(i), rng.random(60).tolist(), method=m) for i, m in enumerate(named)]
@@ -251,43 +242,6 @@ def test_another_suffix_an_unwritable_place_and_runs_without_a_round_are_one_lin
         plots.comparison([run], run / "config.json" / "x.png")
     with pytest.raises(RecordError, match="no evaluated round yet"):
         plots.comparison([written(tmp_path / "young", [None])], tmp_path / "x.png")
-
-
-@pytest.mark.parametrize("clients", [1, 20, 70])
-def test_the_heat_map_shows_the_counts_and_clips_nothing(clients: int, tmp_path: Path) -> None:
-    counts = np.arange(clients * 4).reshape(clients, 4) % 7
-    counts[0] = (0, 0, 0, 3)
-    counts[-1] = 0 if clients > 1 else counts[0]
-    names = ("a", "b", "a longer name", "d")
-    figure = plots._federation(counts.astype(float), "a title", names)
-    figure.canvas.draw()
-    assert not outside(figure)
-    main, above, beside, *_ = figure.axes
-    assert [t.get_text() for t in main.get_yticklabels()] == list(names)
-    assert [bar.get_height() for bar in above.patches] == counts.sum(1).tolist()
-    assert [bar.get_width() for bar in beside.patches] == counts.sum(0).tolist()
-    if clients > 30:
-        assert np.array_equal(main.images[0].get_array().filled(0), counts.T)
-    else:
-        assert {tuple(p) for p in main.collections[0].get_offsets().astype(int).tolist()} == set(
-            zip(*map(np.ndarray.tolist, np.nonzero(counts)), strict=True)
-        )
-    assert size(plots.federation_heatmap(torch.from_numpy(counts), tmp_path / "h.png", "a title", names))[0] == 1600
-
-
-@pytest.mark.parametrize("clients", [3, 80])
-def test_overlap_is_written_for_few_and_many_clients(clients: int, tmp_path: Path) -> None:
-    counts = np.eye(4, dtype=int)[np.arange(clients) % 4] * 5
-    counts[0] = 0  # a client without rows is left out
-    assert plots.label_overlap(counts, tmp_path / "o.png").stat().st_size > 1000
-
-
-def test_counts_and_names_are_checked(tmp_path: Path) -> None:
-    for wrong in (np.zeros((2, 3)), np.array([1, 2]), np.array([[-1, 2]])):
-        with pytest.raises(DataError, match="counts must be a matrix"):
-            plots.federation_heatmap(wrong, tmp_path / "h.png", "", ())
-    with pytest.raises(ConfigError, match="class_names must name each of the 3 classes; got 2"):
-        plots.federation_heatmap(np.ones((2, 3)), tmp_path / "h.png", "", ("a", "b"))
 
 
 def test_without_matplotlib_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,4 +313,6 @@ def test_many_classes_are_cut_to_the_largest_and_the_smallest(fed: Any) -> None:
 
 
 def test_the_title_names_data_convention_and_clients(fed: Any) -> None:
-    assert plots.title_of(fed) == f"digits, long tail 10, {fed.convention.name} (alpha 0.05), 30 clients, seed 0"
+    assert (
+        describe.counted(fed).title == f"digits, long tail 10, {fed.convention.name} (alpha 0.05), 30 clients, seed 0"
+    )

@@ -340,7 +340,7 @@ def _describe(words: list[str]) -> int:
     from rich.console import Console
 
     import fedskew.describe as describe
-    import fedskew.plots as plots
+    from fedskew import canvas, skewplots
 
     as_json = "--json" in words
     out, words = _pull([w for w in words if w != "--json"], "--out")
@@ -354,9 +354,12 @@ def _describe(words: list[str]) -> int:
         Console().print(describe.describe_table(source))
         for note in notes:
             print(f"note: {note}")
-    title = plots.title_of(source) if dataset else found.title
-    picture = plots.federation_heatmap(found.counts, Path(out or "federation.png"), title, found.class_names)
-    print(f"heat map: {picture}", file=sys.stderr if as_json else sys.stdout)
+    path, to = canvas.target(out or "federation.png"), sys.stderr if as_json else sys.stdout
+    heat = skewplots.heatmap(found.counts, path, title=found.title, class_names=found.class_names)
+    print(f"heat map: {heat}", file=to)
+    for name, draw in (("histograms", skewplots.histograms), ("overlap", skewplots.pairs)):
+        drawn = draw(found.counts, path.with_name(f"{path.stem}-{name}{path.suffix}"), title=found.title)
+        print(f"{name}: {drawn}", file=to)
     return 0
 
 

@@ -50,7 +50,7 @@ def counted(source: Source) -> Counted:
         return Counted(matrix, {"source": "counts"}, "counts")
     facts = {**source.report(), "seed": source.seed, "partition_options": _options(source.convention)}
     facts["label_names"] = list(source.dataset.label_names)
-    return Counted(source.counts.numpy(), facts, _headline(facts), tuple(source.dataset.label_names))
+    return Counted(source.counts.numpy(), facts, _headline(facts, source.clients), tuple(source.dataset.label_names))
 
 
 def _of_path(path: Path) -> Counted:
@@ -78,7 +78,7 @@ def _of_partition(content: PartitionFile, path: Path) -> Counted:
         "validation_rows": len(content.validation_rows),
         "auxiliary_rows": len(content.auxiliary_rows),
     }
-    return Counted(content.counts, facts, _headline(facts))
+    return Counted(content.counts, facts, _headline(facts, len(content.counts)))
 
 
 def _options(convention: Any) -> dict[str, Any]:
@@ -127,8 +127,10 @@ def named(convention: dict[str, Any]) -> str:
     return str(convention.get("name", "unknown")) + (f" ({', '.join(told)})" if told else "")
 
 
-def _headline(d: dict[str, Any]) -> str:
-    return f"{d['dataset']}, {named({'name': d['partition'], **d['partition_options']})}, seed {d['seed']}"
+def _headline(d: dict[str, Any], clients: int) -> str:
+    tail = f", long tail {d['longtail']:g}" if d.get("longtail") else ""
+    how = named({"name": d["partition"], **d["partition_options"]})
+    return f"{d['dataset']}{tail}, {how}, {clients:,} clients, seed {d['seed']}"
 
 
 def _section(title: str, lines: Sequence[tuple[str, str, str]]) -> Table:

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from fedskew import plots
+from fedskew import canvas, plots
+from fedskew.canvas import Floats
 from fedskew.errors import RecordError, require, unknown
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["FIGURES", "draw"]
 
 Row = dict[str, Any]
-Floats = npt.NDArray[np.float64]
 GREY = "0.6"
 PANELS = 4  # columns of a figure
 
@@ -61,18 +61,18 @@ def draw(name: str, folders: Iterable[str | Path], out: str | Path) -> Path:
     places = list(folders)
     if name in _WHOLE:
         return _WHOLE[name](places, out)
-    target, mpl, groups = plots._target(out), plots._matplotlib(), plots._groups(places)
+    target, mpl, groups = canvas.target(out), canvas.matplotlib(), plots._groups(places)
     runs = [Shown(g.label, g.runs[0].folder, g.runs[0].config, g.runs[0].rows) for g in groups]
     figure, most = _DRAWN[name]
     require(len(runs) <= most, "fedskew plot", f"be given at most {most} configurations for {name}", len(runs))
     empty = next((run for run in runs if not run.rows), None)
     if empty:
         raise RecordError(f"{str(empty.folder)!r} holds no round yet")
-    with mpl.rc_context(plots.STYLE):
+    with mpl.rc_context(canvas.STYLE):
         drawn = figure(runs)
         title = plots._title([group.runs[0] for group in groups])
         drawn.suptitle(f"{title}: {runs[0].label}" if len(runs) == 1 else title, fontsize=12)
-        return plots._save(drawn, target)
+        return canvas.save(drawn, target)
 
 
 # Lines over rounds, one a run
@@ -104,7 +104,7 @@ def _each_class(axes: Axes, runs: list[Shown], last: Row) -> None:
     for i, run in enumerate(runs):
         number, row = run.diagnosed("asymmetry")[-1]
         axes.plot(_floats(row["each"]), "o", color=_colour(i))
-    plots._name_classes(axes.xaxis, len(last["each"]), runs[0].class_names)
+    canvas.name_classes(axes.xaxis, len(last["each"]), runs[0].class_names)
     axes.set(title=f"error asymmetry of each class, round {number}", ylabel="EA")
     _logarithmic(axes)
 
@@ -212,7 +212,7 @@ def coverage(runs: list[Shown]) -> Figure:
         figure.colorbar(shown, ax=axes, label="share of the rows used", pad=0.02, fraction=0.05)
         ticks = np.unique(np.linspace(0, len(found) - 1, min(len(found), 6)).round().astype(int))
         axes.set_xticks(ticks, [str(found[t][0]) for t in ticks])
-        plots._name_classes(axes.yaxis, classes, run.class_names if run is runs[0] else ())
+        canvas.name_classes(axes.yaxis, classes, run.class_names if run is runs[0] else ())
         axes.set(title=run.label, xlabel="round")
         axes.grid(False)
     return _legend(figure, panels[0])
@@ -244,12 +244,12 @@ def _pair(axes: Axes, before: Sequence[float], after: Sequence[float], owned: Se
     """Two bars a class."""
     at = np.arange(len(before))
     axes.bar(at - 0.2, before, 0.4, color=GREY, label="before")
-    axes.bar(at + 0.2, after, 0.4, color=plots.COLOURS[0], label="after")
+    axes.bar(at + 0.2, after, 0.4, color=canvas.COLOURS[0], label="after")
     axes.set(ylim=(0, 1.12))
-    plots._name_classes(axes.xaxis, len(at), ())
+    canvas.name_classes(axes.xaxis, len(at), ())
     for c, n in enumerate(owned or ()):
         if len(at) <= 26:
-            axes.text(c, 1.03, str(n), ha="center", fontsize=7, color="black" if n else plots.COLOURS[1])
+            axes.text(c, 1.03, str(n), ha="center", fontsize=7, color="black" if n else canvas.COLOURS[1])
 
 
 def oversampling(runs: list[Shown]) -> Figure:
@@ -268,9 +268,9 @@ def oversampling(runs: list[Shown]) -> Figure:
         for (k, counts), axes in zip(row.items(), line, strict=False):
             at = np.arange(len(counts["owned"]))
             for j, (name, told) in enumerate((("owned", "before"), ("offered", "after"), ("used", "used"))):
-                colour = (GREY, plots.COLOURS[0], plots.COLOURS[1])[j]
+                colour = (GREY, canvas.COLOURS[0], canvas.COLOURS[1])[j]
                 axes.bar(at + 0.27 * (j - 1), counts[name], 0.27, color=colour, label=told)
-            plots._name_classes(axes.xaxis, len(at), ())
+            canvas.name_classes(axes.xaxis, len(at), ())
             axes.set(title=_titled(runs, run, f"client {k}, round {number}"), xlabel="class")
         line[0].set_ylabel("rows")
     return _legend(figure, grid[0, 0])
@@ -287,7 +287,7 @@ def tsne(runs: list[Shown]) -> Figure:
         wide = min(30.0, max(2.0, (len(x) - 1) / 3))
         place = TSNE(2, perplexity=wide, init="pca", random_state=0).fit_transform(x)
         classes = np.unique(y)
-        colours = plots._matplotlib().colormaps["tab10" if len(classes) <= 10 else "tab20"]
+        colours = canvas.matplotlib().colormaps["tab10" if len(classes) <= 10 else "tab20"]
         for i, c in enumerate(classes):
             name = run.class_names[c] if c < len(run.class_names) else str(c)
             axes.scatter(*place[y == c].T, s=7, color=colours(i % colours.N), label=name, lw=0)
@@ -308,18 +308,19 @@ def _features(run: Shown, name: str) -> tuple[npt.NDArray[np.float32], npt.NDArr
 
 def _heatmap(folders: list[str | Path], out: str | Path) -> Path:
     """Rows of each class at each client; the federation is made again from the configuration."""
-    from fedskew import config
+    from fedskew import config, describe, skewplots
 
     require(len(folders) == 1, "fedskew plot", "be given one run for heatmap", len(folders))
     fed = config.load(folders[0]).federation()
-    return plots.federation_heatmap(fed.counts, out, plots.title_of(fed), fed.dataset.label_names)
+    found = describe.counted(fed)
+    return skewplots.heatmap(found.counts, out, title=found.title, class_names=found.class_names)
 
 
 # What figures are made of
 
 
 def _panels(rows: int, columns: int, height: float = 4.2) -> tuple[Figure, Any]:
-    figure = plots._figure((height if rows == 1 else 3.3 * rows) + 0.6)
+    figure = canvas.figure((height if rows == 1 else 3.3 * rows) + 0.6)
     return figure, figure.subplots(rows, columns)
 
 
@@ -329,12 +330,12 @@ def _floats(values: Iterable[Any]) -> Floats:
 
 
 def _colour(i: int) -> str:
-    return plots.COLOURS[i % len(plots.COLOURS)]
+    return canvas.COLOURS[i % len(canvas.COLOURS)]
 
 
 def _look(i: int, points: int) -> Row:
     dots: Row = {"marker": "o", "markersize": 4} if points <= 12 else {}
-    dash = plots.DASHES[i // len(plots.COLOURS) % len(plots.DASHES)]
+    dash = canvas.DASHES[i // len(canvas.COLOURS) % len(canvas.DASHES)]
     return {"color": _colour(i), "linestyle": dash, "lw": 1.8, **dots}
 
 

@@ -58,7 +58,7 @@ def show(
         found.counts, folder / "heatmap.png", style=style, title=found.title, class_names=found.class_names
     )
     sizes = skewplots.histograms(found.counts, folder / "histograms.png", title=found.title)
-    compared = skewplots.pairs(found.counts, folder / "pairs.png", measure=measure)
+    compared = skewplots.pairs(found.counts, folder / "pairs.png", measure=measure, title=found.title)
     return Shown(body, (heat, sizes, compared))
 
 

@@ -1,38 +1,32 @@
-"""Views of records and of federations: which runs there are, one table, and pictures. They train nothing.
+"""Views of records: which runs there are, one table, and the picture that compares them. They train nothing.
 
-Pictures need the extra ``plot`` (matplotlib), through its object API: no pyplot, no global state. G groups of runs (one
-configuration under several seeds), R rounds, N clients, C classes. A megabyte (MB) is 10^6 bytes.
+G groups of runs (one configuration under several seeds), R rounds, C classes. A megabyte (MB) is 10^6 bytes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
-import torch
 from rich import box
 from rich.table import Table
 
-from fedskew import records
-from fedskew.data import skew
-from fedskew.errors import ConfigError, DataError, RecordError, require
+from fedskew import canvas, records
+from fedskew.canvas import COLOURS, DASHES, Floats, matplotlib
+from fedskew.errors import RecordError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from fedskew.data.federation import Federation
 
-__all__ = ["comparison", "federation_heatmap", "find_runs", "label_overlap", "table", "title_of"]
+__all__ = ["comparison", "find_runs", "table"]
 
 Row = dict[str, Any]
-Floats = npt.NDArray[np.float64]
 
 # What does not make two runs different experiments: where, how often looked at, and the seed, over which we average.
 NEUTRAL = {
@@ -44,20 +38,6 @@ SCENARIO = ("data", "partition", "model", "clients", "cohort", *OPTIONAL)
 UNSAID = ("folder", "fingerprint")
 OWN = "final_personal_accuracy"
 LONGEST = 44  # characters of a label, beyond which the folder's name stands in
-
-# Okabe and Ito's palette without its yellow (too light for a line on white): told apart with every colour blindness.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-DASHES = ("-", "--", "-.", ":")  # the next seven groups are dashed, and so on
-STYLE = {
-    "font.size": 10, "axes.titlesize": 11, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-    "grid.color": "0.9", "axes.axisbelow": True, "legend.frameon": False, "svg.hashsalt": "fedskew",
-}  # fmt: skip
-UNDATED: dict[str, dict[str, Any]] = {  # equal runs give equal files
-    ".png": {"Software": None},
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None},
-}
-WIDTH, DPI = 12.8, 125  # inches, dots an inch: 1600 pixels
 
 
 # Runs
@@ -303,19 +283,19 @@ def comparison(folders: Iterable[str | Path], out: str | Path) -> Path:
     file; ``out`` ends in .png (also without a suffix), .svg or .pdf. Raises RecordError where no run was evaluated yet
     or the file cannot be written, ConfigError for another suffix or without matplotlib.
     """
-    target, mpl = _target(out), _matplotlib()
+    target, mpl = canvas.target(out), matplotlib()
     places = list(folders)
     groups = sorted((g for g in _groups(places) if any(run.last for run in g.runs)), key=_rank)
     if not groups:
         raise RecordError(f"no evaluated round yet in {', '.join(repr(str(f)) for f in places) or 'no folder'}")
-    with mpl.rc_context(STYLE):
-        return _save(_compared(groups), target)
+    with mpl.rc_context(canvas.STYLE):
+        return canvas.save(_compared(groups), target)
 
 
 def _compared(groups: list[_Group]) -> Figure:
     columns = max(1, min(len(groups), 150 // (max(len(g.label) for g in groups) + 8)))
     low = 0.9 + 0.3 * len(groups)
-    figure = _figure(5.0 + low + 0.22 * -(-len(groups) // columns))
+    figure = canvas.figure(5.0 + low + 0.22 * -(-len(groups) // columns))
     shown = [("accuracy", False), ("macro_f1", False), ("accuracy", True)]
     shown += [("personal_accuracy", False)] * any(len(r.series("personal_accuracy")[0]) for g in groups for r in g.runs)
     grid = figure.add_gridspec(2, len(shown), height_ratios=[4.2, low])
@@ -364,7 +344,10 @@ def _curves(axes: Axes, groups: list[_Group], metric: str, window: int, sent: bo
         if not len(rounds):
             continue
         x = np.nanmean(megabytes, axis=0) if sent else rounds
-        look: Row = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
+        look: Row = {
+            "color": COLOURS[i % len(COLOURS)],
+            "linestyle": DASHES[i // len(COLOURS) % len(DASHES)],
+        }
         if len(group.runs) > 1:
             axes.fill_between(x, np.nanmin(values, 0), np.nanmax(values, 0), color=look["color"], alpha=0.15, lw=0)
         elif window > 1 and not sent:
@@ -399,220 +382,16 @@ def _recalls(figure: Figure, axes: Axes, groups: list[_Group]) -> None:
     matrix = np.full((len(groups), max(len(r) for rows in found for r in rows)), np.nan)
     for i, rows in enumerate(found):
         matrix[i, : len(rows[0])] = np.mean(rows, axis=0)  # the seeds share their test set
-    shown = axes.imshow(matrix, vmin=0, vmax=1, cmap=_colours("viridis", "0.85"), aspect="auto")
+    shown = axes.imshow(
+        matrix, vmin=0, vmax=1, cmap=matplotlib().colormaps["viridis"].with_extremes(bad="0.85"), aspect="auto"
+    )
     figure.colorbar(shown, ax=axes, pad=0.01, fraction=0.02)
     axes.grid(False)
     axes.set(title="final recall of each class", xlabel="class")
     axes.set_yticks(range(len(groups)), [g.label for g in groups])
     names = [run.config.get("label_names", ()) for g in groups for run in g.runs]
-    _name_classes(axes.xaxis, matrix.shape[1], names[0] if all(n == names[0] for n in names) else ())
+    canvas.name_classes(axes.xaxis, matrix.shape[1], names[0] if all(n == names[0] for n in names) else ())
     if matrix.shape[1] <= 26 and len(groups) <= 40:
         for (i, c), v in np.ndenumerate(matrix):
             text, colour = "–" if np.isnan(v) else f"{v:.2f}", "black" if v >= 0.6 or np.isnan(v) else "white"
             axes.text(c, i, text, ha="center", va="center", fontsize=9, color=colour)
-
-
-# Pictures of a federation
-
-
-def title_of(fed: Federation) -> str:
-    """Dataset, long tail, convention with its fields, clients and seed of a federation, in one line."""
-    c = fed.convention
-    fields: Row = {f.name: getattr(c, f.name) for f in dataclasses.fields(c)} if dataclasses.is_dataclass(c) else {}
-    tail = f", long tail {fed.longtail:g}" if fed.longtail else ""
-    partition = _with_fields({**fields, "name": c.name})
-    return f"{fed.dataset.name}{tail}, {partition}, {fed.clients} clients, seed {fed.seed}"
-
-
-def federation_heatmap(
-    counts: torch.Tensor | npt.NDArray[Any], out: str | Path, title: str = "", class_names: Sequence[str] = ()
-) -> Path:
-    """Rows of each class at each client, ``counts`` [N, C], with the clients' sizes and the classes' totals beside.
-
-    Up to 30 clients and 26 classes: bubbles whose area is the number of rows; beyond: an image with a logarithmic
-    colour scale. Clients stand in the order of their ids, those without rows are marked. Returns the file; suffixes
-    and errors as `comparison`, DataError unless the counts hold a row, ConfigError for a wrong number of names.
-    """
-    target, mpl, n = _target(out), _matplotlib(), _counted(counts)
-    named = f"name each of the {n.shape[1]} classes"
-    require(len(class_names) in (0, n.shape[1]), "class_names", named, len(class_names))
-    with mpl.rc_context(STYLE):
-        return _save(_federation(n, title, class_names), target)
-
-
-def _federation(n: Floats, title: str, class_names: Sequence[str]) -> Figure:
-    clients, classes = n.shape
-    figure = _figure(min(max(4.0 + 0.3 * classes, 5.5), 9.0))
-    grid = figure.add_gridspec(2, 2, width_ratios=[6, 1], height_ratios=[1, 3.5])
-    main = figure.add_subplot(grid[1, 0])
-    above = figure.add_subplot(grid[0, 0], sharex=main)
-    beside = figure.add_subplot(grid[1, 1], sharey=main)
-    corner = figure.add_subplot(grid[0, 1], xlim=(0, 1), ylim=(0, 1))
-    corner.set_axis_off()
-    small = clients <= 30 and classes <= 26
-    (_bubbles if small else _image)(figure, main, corner, n)
-    above.bar(range(clients), n.sum(1), width=0.8 if small else 1.0, color=COLOURS[0], lw=0)
-    beside.barh(range(classes), n.sum(0), height=0.8 if classes <= 40 else 1.0, color=COLOURS[0], lw=0)
-    _mark_empty(above, n)
-    edge = 0.7 if small else 0.5
-    main.set(xlabel="client", ylabel="class", xlim=(-edge, clients - 1 + edge), ylim=(classes - 1 + edge, -edge))
-    if clients <= 30:
-        main.set_xticks(range(clients))
-    else:
-        main.locator_params(axis="x", integer=True, nbins=10)
-    _name_classes(main.yaxis, classes, class_names)
-    above.set(ylabel="rows")
-    beside.set(xlabel="rows")
-    above.tick_params(labelbottom=False)
-    beside.tick_params(labelleft=False)
-    beside.locator_params(axis="x", nbins=3)
-    figure.suptitle(title or f"{clients} clients, {classes} classes", fontsize=12)
-    return figure
-
-
-def _bubbles(figure: Figure, main: Axes, corner: Axes, n: Floats) -> None:
-    """Area in proportion to the rows, yet large enough to be seen; the largest bubble fills most of a cell."""
-    width, height = figure.get_size_inches() * 72  # points
-    largest = min(0.70 * width / n.shape[0], 0.58 * height / n.shape[1], 0.075 * height)
-
-    def areas(rows: Any) -> Floats:
-        return np.asarray(np.maximum(np.asarray(rows) * (largest**2 / n.max()), 6.0))
-
-    k, c = np.nonzero(n)
-    main.scatter(k, c, s=areas(n[k, c]), color=COLOURS[0], lw=0)
-    corner.text(0.5, 0.92, "rows", ha="center", va="center")
-    for y, rows in zip((0.22, 0.56, 0.76), sorted({_round(n.max() * p) for p in (0.05, 0.2, 1.0)})[::-1], strict=False):
-        corner.scatter([0.35], [y], s=areas([rows]), color=COLOURS[0], lw=0, clip_on=False)
-        corner.text(0.58, y, f"{rows:,.0f}", va="center")
-
-
-def _round(value: float) -> float:
-    """Down to one digit, and at least 1."""
-    digit = 10.0 ** np.floor(np.log10(max(value, 1.0)))
-    return float(max(1.0, np.floor(value / digit) * digit))
-
-
-def _image(figure: Figure, main: Axes, corner: Axes, n: Floats) -> None:
-    """A cell is white without rows and, on a logarithmic scale, the darker the more rows."""
-    from matplotlib.colors import ListedColormap, LogNorm
-
-    blues = ListedColormap(_matplotlib().colormaps["Blues"](np.linspace(0.2, 1, 256))).with_extremes(bad="white")
-    top = max(2.0, n.max())
-    sharp: Row = {"interpolation": "nearest"} if len(n) <= 1200 else {}  # beyond, a client is narrower than a pixel
-    shown = main.imshow(np.where(n > 0, n, np.nan).T, norm=LogNorm(1, top), cmap=blues, aspect="auto", **sharp)
-    main.grid(False)
-    figure.colorbar(
-        shown, cax=corner.inset_axes((0.02, 0.35, 0.9, 0.16)), orientation="horizontal", format="{x:g}",
-        ticks=[10.0**d for d in range(int(np.log10(top)) + 1)],
-    )  # fmt: skip
-    corner.text(0.47, 0.62, "rows (white: none)", ha="center")
-
-
-def _mark_empty(above: Axes, n: Floats) -> None:
-    empty = np.flatnonzero(n.sum(1) == 0)
-    if len(empty):
-        above.plot(
-            empty, np.zeros(len(empty)), "x", color=COLOURS[1], clip_on=False, label=f"{len(empty)} without rows"
-        )
-        above.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderpad=0.0)
-
-
-def label_overlap(counts: torch.Tensor | npt.NDArray[Any], out: str | Path, title: str = "") -> Path:
-    """Overlap of the label distributions of every two clients, sum_c min(q_ic, q_jc) in [0, 1]: 1 - total variation.
-
-    ``counts`` [N, C]. Clients are sorted by their most frequent class; those without rows are left out, and of more
-    than 1000 every so many-th is shown. Returns the file; suffixes and errors as `federation_heatmap`.
-    """
-    target, mpl, n = _target(out), _matplotlib(), _counted(counts)
-    ids = np.array(sorted(np.flatnonzero(n.sum(1)), key=lambda k: (n[k].argmax(), -n[k].max() / n[k].sum(), k)))
-    ids = ids[np.linspace(0, len(ids) - 1, min(len(ids), 1000)).astype(np.intp)]
-    with mpl.rc_context(STYLE):
-        figure = _figure(11.2)
-        axes = figure.add_subplot()
-        overlap = skew.overlap(n[ids] / n[ids].sum(1, keepdims=True))
-        shown = axes.imshow(overlap, vmin=0, vmax=1, cmap="viridis")
-        figure.colorbar(shown, ax=axes, label="overlap of label distributions", fraction=0.05, pad=0.02)
-        axes.grid(False)
-        _name_clients(axes, ids, n[ids].argmax(1))
-        figure.suptitle(title or f"label overlap of {len(ids)} clients", fontsize=12)
-        return _save(figure, target)
-
-
-def _name_clients(axes: Axes, ids: npt.NDArray[np.intp], main_class: npt.NDArray[np.intp]) -> None:
-    """Ids up to 60 clients; else the class that is most frequent at each block of clients, with borders between."""
-    if len(ids) <= 60:
-        axes.set_xticks(range(len(ids)), [str(k) for k in ids], fontsize=8, rotation=90 if len(ids) > 40 else 0)
-        axes.set_yticks(range(len(ids)), [str(k) for k in ids], fontsize=8)
-        axes.set(xlabel="client, by most frequent class", ylabel="client, by most frequent class")
-        return
-    found, starts, sizes = np.unique(main_class, return_index=True, return_counts=True)
-    told = sizes >= len(ids) / 45  # narrower blocks have no room for a label
-    ticks, labels = (starts + sizes / 2 - 0.5)[told], [str(c) for c in found[told]]
-    axes.set_xticks(ticks, labels)
-    axes.set_yticks(ticks, labels)
-    axes.set(xlabel="clients, by most frequent class", ylabel="clients, by most frequent class")
-    for border in {*starts[told], *(starts + sizes)[told]} - {0, len(ids)}:
-        axes.axvline(border - 0.5, color="white", lw=0.7)
-        axes.axhline(border - 0.5, color="white", lw=0.7)
-
-
-def _counted(counts: torch.Tensor | npt.NDArray[Any]) -> Floats:
-    n = torch.as_tensor(counts).detach().cpu().double().numpy()
-    if n.ndim != 2 or not n.size or not (np.isfinite(n) & (n >= 0)).all() or not n.any():
-        raise DataError(f"counts must be a matrix [clients, classes] of numbers >= 0, not all 0; got {n.shape}")
-    return np.asarray(n)
-
-
-# matplotlib
-
-
-def _matplotlib() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise ConfigError("pictures need matplotlib, which is not installed; pip install 'fedskew[plot]'") from None
-    return matplotlib
-
-
-def _target(out: str | Path) -> Path:
-    """The file to write, ".png" where it has no suffix."""
-    path = Path(out) if Path(out).suffix else Path(out).with_suffix(".png")
-    require(path.suffix.lower() in UNDATED, "--out", "end in .png, .svg or .pdf", str(out))
-    return path
-
-
-def _figure(height: float) -> Figure:
-    """1600 pixels wide; a figure of its own canvas, unknown to pyplot."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.07))
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _save(figure: Figure, target: Path) -> Path:
-    kind = target.suffix.lower()
-    content = io.BytesIO()
-    figure.savefig(content, format=kind[1:], metadata=UNDATED[kind])
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"cannot write {target}: {error.strerror}") from None
-    records.write_atomic(target, content.getvalue())
-    return target
-
-
-def _colours(name: str, bad: str) -> Any:
-    """A colour map whose NaN cells have the colour ``bad``."""
-    return _matplotlib().colormaps[name].with_extremes(bad=bad)
-
-
-def _name_classes(axis: Any, classes: int, names: Sequence[str]) -> None:
-    """Ticks of a class axis: names up to 40 classes, else every tenth number."""
-    step = 1 if classes <= 40 else 10
-    ticks = range(0, classes, step)
-    labels = [str(names[c]) if len(names) == classes and step == 1 else str(c) for c in ticks]
-    tilt = axis.axis_name == "x" and sum(map(len, labels)) > 110
-    axis.set_ticks(ticks, labels, **({"rotation": 30, "ha": "right"} if tilt else {}))

@@ -1,24 +1,22 @@
 """Pictures of label skew: clients x classes as circles or colours, histograms of sizes and labels, pairs of clients.
 
-They take label histograms [N, C] and need the extra ``plot`` (matplotlib), through its object API: no global state.
-Beyond 1200 clients a column of a heat map is the mean of a block of neighbours; beyond 300 clients the matrix of pairs
-shows a drawn sample of them. Files end in .png, .svg or .pdf; equal counts give equal files.
+They take label histograms [N, C]. Beyond 1200 clients a column of a heat map is the mean of a block of neighbours;
+beyond 500 clients the matrix of pairs shows every so many-th of them. Files as in `fedskew.canvas`.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from fedskew import records
+from fedskew import canvas
+from fedskew.canvas import COLOURS, STYLE, Counts, Floats, counted
 from fedskew.data import skew
-from fedskew.errors import ConfigError, DataError, RecordError, require, unknown
+from fedskew.errors import require, unknown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,20 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["example", "heatmap", "histograms", "pairs", "scaling"]
 
-Floats = npt.NDArray[np.float64]
-Counts = torch.Tensor | npt.NDArray[Any]
-
-BLUE, ORANGE = "#0072B2", "#D55E00"  # of Okabe and Ito: told apart with every colour blindness
-STYLE = {
-    "font.size": 10, "axes.titlesize": 11, "axes.spines.top": False, "axes.spines.right": False, "grid.color": "0.9",
-    "axes.axisbelow": True, "legend.frameon": False, "svg.hashsalt": "fedskew",
-}  # fmt: skip
-UNDATED: dict[str, dict[str, Any]] = {
-    ".png": {"Software": None},
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None},
-}
-COLUMNS, COMPARED = 1200, 300
+BLUE, ORANGE = COLOURS[:2]
+COLUMNS, COMPARED = 1200, 500
 MEASURES = {
     "js": "Jensen-Shannon divergence (nats)", "tv": "total variation", "emd": "sum of absolute differences",
     "hellinger": "Hellinger distance", "overlap": "overlap of label distributions",
@@ -56,27 +42,25 @@ def heatmap(
 ) -> Path:
     """Rows of each class at each client: circles whose area is the number of rows, or a logarithmic colour scale.
 
-    "auto" takes circles up to 30 clients and 26 classes. Clients' sizes stand above. Returns the file. Raises DataError
-    unless the counts hold a row, ConfigError for another suffix, a wrong number of names, or without matplotlib.
+    The clients' sizes stand above, the classes' beside. "auto" takes circles up to 30 clients and 26 classes. Returns
+    the file. Raises DataError unless the counts hold a row, ConfigError for another suffix, a wrong number of names, or
+    without matplotlib.
     """
-    n = _counted(counts)
+    n = counted(counts)
     require(style in ("auto", "circles", "colours"), "style", "be auto, circles or colours", style)
-    require(len(class_names) in (0, n.shape[1]), "class_names", f"name each of {n.shape[1]} classes", len(class_names))
+    named = f"name each of the {n.shape[1]} classes"
+    require(len(class_names) in (0, n.shape[1]), "class_names", named, len(class_names))
     circles = style == "circles" or (style == "auto" and n.shape[0] <= 30 and n.shape[1] <= 26)
-    with _matplotlib().rc_context(STYLE):
-        figure = _figure(10.0, min(max(3.4 + 0.24 * n.shape[1], 4.6), 9.0))
-        above, main = figure.subplots(2, 1, sharex=True, height_ratios=[1, 4])
-        _cells(figure, above, main, n, circles, class_names)
-        figure.suptitle(title or f"{n.shape[0]:,} clients, {n.shape[1]} classes", fontsize=12)
-        return _save(figure, out)
+    with canvas.matplotlib().rc_context(STYLE):
+        return canvas.save(_federation(n, circles, title, class_names), canvas.target(out))
 
 
 def histograms(counts: Counts, out: str | Path, *, title: str = "") -> Path:
     """How many clients have how many rows, and how many labels. Returns the file; errors as `heatmap`."""
-    n = _counted(counts)
+    n = counted(counts)
     sizes, held = n.sum(axis=1), skew.diversity(n)
-    with _matplotlib().rc_context(STYLE):
-        figure = _figure(10.0, 3.8)
+    with canvas.matplotlib().rc_context(STYLE):
+        figure = canvas.figure(4.6)
         left, right = figure.subplots(1, 2)
         _sizes(left, sizes)
         labels, clients = np.unique(held, return_counts=True)
@@ -88,7 +72,7 @@ def histograms(counts: Counts, out: str | Path, *, title: str = "") -> Path:
         for axes in (left, right):
             axes.grid(True, axis="y")
         figure.suptitle(title or f"{len(n):,} clients, {int(n.sum()):,} rows", fontsize=12)
-        return _save(figure, out)
+        return canvas.save(figure, canvas.target(out))
 
 
 def pairs(counts: Counts, out: str | Path, *, measure: str = "overlap", title: str = "") -> Path:
@@ -99,38 +83,39 @@ def pairs(counts: Counts, out: str | Path, *, measure: str = "overlap", title: s
     """
     if measure not in MEASURES:
         raise unknown("measure", measure, MEASURES)
-    n = skew.sample(_counted(counts), COMPARED)
-    main_class = n.argmax(axis=1)
-    order = np.lexsort((-n.max(axis=1) / n.sum(axis=1), main_class))
-    q = n[order] / n[order].sum(axis=1, keepdims=True)
+    n = counted(counts)
+    full = np.flatnonzero(n.sum(axis=1))
+    ids = full[np.linspace(0, len(full) - 1, min(len(full), COMPARED)).astype(np.intp)]
+    q = n[ids] / n[ids].sum(axis=1, keepdims=True)
+    order = np.lexsort((ids, -q.max(axis=1), q.argmax(axis=1)))
+    ids, q = ids[order], q[order]
     values = skew.overlap(q) if measure == "overlap" else skew.pairwise(q, measure)
-    with _matplotlib().rc_context(STYLE):
-        figure = _figure(8.0, 7.0)
+    with canvas.matplotlib().rc_context(STYLE):
+        figure = canvas.figure(11.2)
         axes = figure.add_subplot()
         colours = "viridis" if measure == "overlap" else "viridis_r"
         top = {"js": float(np.log(2)), "emd": 2.0}.get(measure, 1.0)
-        figure.colorbar(axes.imshow(values, vmin=0, vmax=top, cmap=colours), ax=axes, label=MEASURES[measure])
-        starts = np.searchsorted(main_class[order], np.unique(main_class))
-        axes.set_xticks(starts, [str(c) for c in np.unique(main_class)])
-        axes.set_yticks(starts, [str(c) for c in np.unique(main_class)])
-        axes.set(xlabel="clients, by most frequent label", ylabel="clients, by most frequent label")
-        sampled = f", {len(n)} of {len(counts):,} clients" if len(n) < len(counts) else f", {len(n)} clients"
-        figure.suptitle((title or MEASURES[measure]) + sampled, fontsize=12)
-        return _save(figure, out)
+        shown = axes.imshow(values, vmin=0, vmax=top, cmap=colours, interpolation="nearest")
+        figure.colorbar(shown, ax=axes, label=MEASURES[measure], fraction=0.05, pad=0.02)
+        axes.grid(False)
+        _name_clients(axes, ids, q.argmax(axis=1))
+        compared = f", {len(ids):,} of {len(n):,} clients compared" * (len(ids) < len(n))
+        figure.suptitle((title or f"{MEASURES[measure]}, {len(n):,} clients") + compared, fontsize=12)
+        return canvas.save(figure, canvas.target(out))
 
 
 def example(counts: Counts, out: str | Path) -> Path:
     """A small heat map for a page: classes down, clients across, the darker the more rows, sizes above; about 10 kB."""
-    n = _counted(counts)
-    with _matplotlib().rc_context({**STYLE, "font.size": 7}):
-        figure = _figure(4.4, 2.6, dpi=100)
+    n = counted(counts)
+    with canvas.matplotlib().rc_context({**STYLE, "font.size": 7}):
+        figure = canvas.figure(2.6, 4.4, dpi=100)
         above, main = figure.subplots(2, 1, sharex=True, height_ratios=[1, 3])
         above.bar(range(len(n)), n.sum(axis=1), color=BLUE, width=0.8)
         above.set_ylabel("rows")
         main.imshow(np.sqrt(n.T), cmap="Blues", aspect="auto", vmin=0, interpolation="nearest")
         main.set(xlabel="client", ylabel="class", yticks=range(0, n.shape[1], 3))
         main.locator_params(axis="x", integer=True)
-        return _save(figure, out)
+        return canvas.save(figure, canvas.target(out))
 
 
 def scaling(series: Mapping[str, Sequence[dict[str, Any]]], out: str | Path) -> Path:
@@ -138,8 +123,8 @@ def scaling(series: Mapping[str, Sequence[dict[str, Any]]], out: str | Path) -> 
 
     A row has ``<stage>_cpu_s`` and ``peak_mb``; see benchmarks.
     """
-    with _matplotlib().rc_context(STYLE):
-        figure = _figure(10.0, 3.8 * len(series))
+    with canvas.matplotlib().rc_context(STYLE):
+        figure = canvas.figure(4.2 * len(series))
         panels = figure.subplots(len(series), 2, squeeze=False)
         for (over, rows), (left, right) in zip(series.items(), panels, strict=True):
             at = [row[over] for row in rows]
@@ -153,32 +138,43 @@ def scaling(series: Mapping[str, Sequence[dict[str, Any]]], out: str | Path) -> 
                 axes.set(xlabel=over, xscale="log")
                 axes.grid(True)
             left.legend()
-        return _save(figure, out)
+        return canvas.save(figure, canvas.target(out))
 
 
 # what pictures are made of
 
 
-def _cells(figure: Figure, above: Axes, main: Axes, n: Floats, circles: bool, class_names: Sequence[str]) -> None:
+def _federation(n: Floats, circles: bool, title: str, class_names: Sequence[str]) -> Figure:
     blocks = _blocks(n)
     clients, classes = blocks.shape
-    above.bar(range(clients), blocks.sum(axis=1), width=0.8 if clients <= 60 else 1.0, color=BLUE, lw=0)
-    empty = np.flatnonzero(n.sum(axis=1) == 0)
-    if len(empty):
-        above.set_title(f"{len(empty):,} clients without rows", loc="right", color=ORANGE, fontsize=9)
-    above.set_ylabel("rows")
-    (_circles if circles else _colours)(figure, main, blocks)
-    block = len(n) / clients
-    main.set(
-        xlabel="client" if block == 1 else f"client (means over {clients:,} blocks of {block:,.1f})", ylabel="class"
-    )
+    figure = canvas.figure(min(max(4.0 + 0.3 * classes, 5.5), 9.0))
+    grid = figure.add_gridspec(2, 2, width_ratios=[6, 1], height_ratios=[1, 3.5])
+    main = figure.add_subplot(grid[1, 0])
+    above = figure.add_subplot(grid[0, 0], sharex=main)
+    beside = figure.add_subplot(grid[1, 1], sharey=main)
+    corner = figure.add_subplot(grid[0, 1], xlim=(0, 1), ylim=(0, 1))
+    corner.set_axis_off()
+    (_circles if circles else _colours)(figure, main, corner, blocks)
+    above.bar(range(clients), blocks.sum(axis=1), width=0.8 if circles else 1.0, color=BLUE, lw=0)
+    beside.barh(range(classes), n.sum(axis=0), height=0.8 if classes <= 40 else 1.0, color=BLUE, lw=0)
+    _mark_empty(above, n)
+    edge, block = 0.7 if circles else 0.5, len(n) / clients
+    main.set(ylabel="class", xlim=(-edge, clients - 1 + edge), ylim=(classes - 1 + edge, -edge))
+    main.set_xlabel("client" if block == 1 else f"client (means over {clients:,} blocks of {block:,.1f})")
+    if clients <= 30:
+        main.set_xticks(range(clients))
+    else:
+        main.locator_params(axis="x", integer=True, nbins=10)
     if block != 1:
         main.xaxis.set_major_formatter(lambda place, _: f"{place * block:,.0f}")
-    main.set(xlim=(-0.7, clients - 0.3), ylim=(classes - 0.3, -0.7))
-    main.locator_params(axis="x", integer=True)
-    step = 1 if classes <= 40 else 10
-    names = [class_names[c] if class_names and step == 1 else str(c) for c in range(0, classes, step)]
-    main.set_yticks(range(0, classes, step), names)
+    canvas.name_classes(main.yaxis, classes, class_names)
+    above.set(ylabel="rows")
+    beside.set(xlabel="rows")
+    above.tick_params(labelbottom=False)
+    beside.tick_params(labelleft=False)
+    beside.locator_params(axis="x", nbins=3)
+    figure.suptitle(title or f"{len(n):,} clients, {classes} classes", fontsize=12)
+    return figure
 
 
 def _blocks(n: Floats) -> Floats:
@@ -189,28 +185,74 @@ def _blocks(n: Floats) -> Floats:
     return np.asarray(np.add.reduceat(n, starts, axis=0) / sizes[:, None])
 
 
-def _circles(figure: Figure, main: Axes, n: Floats) -> None:
-    """Area in proportion to the rows; the largest fills its cell, the smallest can still be seen."""
+def _circles(figure: Figure, main: Axes, corner: Axes, n: Floats) -> None:
+    """Area in proportion to the rows, yet large enough to be seen; the largest fills most of a cell."""
     width, height = figure.get_size_inches() * 72  # points
-    largest = min(0.82 * width / n.shape[0], 0.62 * height / n.shape[1], 40.0)
+    largest = min(0.70 * width / n.shape[0], 0.58 * height / n.shape[1], 0.075 * height)
+
+    def areas(rows: Any) -> Floats:
+        return np.asarray(np.maximum(np.asarray(rows) * (largest**2 / n.max()), 6.0))
+
     k, c = np.nonzero(n)
-    main.scatter(k, c, s=np.maximum(n[k, c] * largest**2 / n.max(), 3.0), color=BLUE, lw=0)
-    main.grid(True)
-    main.annotate(
-        f"largest circle: {n.max():,.0f} rows", (1, 1), (0, 4), xycoords="axes fraction", textcoords="offset points",
-        ha="right", fontsize=9,
-    )  # fmt: skip
+    main.scatter(k, c, s=areas(n[k, c]), color=BLUE, lw=0)
+    corner.text(0.5, 0.92, "rows", ha="center", va="center")
+    for y, rows in zip((0.22, 0.56, 0.76), sorted({_round(n.max() * p) for p in (0.05, 0.2, 1.0)})[::-1], strict=False):
+        corner.scatter([0.35], [y], s=areas([rows]), color=BLUE, lw=0, clip_on=False)
+        corner.text(0.58, y, f"{rows:,.0f}", va="center")
 
 
-def _colours(figure: Figure, main: Axes, n: Floats) -> None:
-    """White without rows, else the darker the more rows, on a logarithmic scale."""
+def _round(value: float) -> float:
+    """Down to one digit, and at least 1."""
+    digit = 10.0 ** np.floor(np.log10(max(value, 1.0)))
+    return float(max(1.0, np.floor(value / digit) * digit))
+
+
+def _colours(figure: Figure, main: Axes, corner: Axes, n: Floats) -> None:
+    """A cell is white without rows and, on a logarithmic scale, the darker the more rows."""
     from matplotlib.colors import ListedColormap, LogNorm
 
-    blues = ListedColormap(_matplotlib().colormaps["Blues"](np.linspace(0.2, 1, 256))).with_extremes(bad="white")
+    blues = ListedColormap(canvas.matplotlib().colormaps["Blues"](np.linspace(0.2, 1, 256))).with_extremes(bad="white")
     low = min(1.0, float(n[n > 0].min()))
-    norm = LogNorm(low, max(2.0 * low, float(n.max())))
-    shown = main.imshow(np.where(n > 0, n, np.nan).T, norm=norm, cmap=blues, aspect="auto", interpolation="nearest")
-    figure.colorbar(shown, ax=main, label="rows (white: none)", format="{x:g}", pad=0.01, location="bottom", aspect=60)
+    top = max(2.0 * low, float(n.max()))
+    cells, scale = np.where(n > 0, n, np.nan).T, LogNorm(low, top)
+    shown = main.imshow(cells, norm=scale, cmap=blues, aspect="auto", interpolation="nearest")
+    main.grid(False)
+    figure.colorbar(
+        shown, cax=corner.inset_axes((0.02, 0.35, 0.9, 0.16)), orientation="horizontal", format="{x:g}",
+        ticks=[10.0**d for d in range(int(np.ceil(np.log10(low))), int(np.log10(top)) + 1)],
+    )  # fmt: skip
+    corner.text(0.47, 0.62, "rows (white: none)", ha="center")
+
+
+def _mark_empty(above: Axes, n: Floats) -> None:
+    """Crosses where single clients are drawn, else how many they are."""
+    empty = np.flatnonzero(n.sum(axis=1) == 0)
+    if not len(empty):
+        return
+    told = f"{len(empty):,} without rows"
+    if len(n) > COLUMNS:
+        above.set_title(told, loc="right", color=ORANGE, fontsize=9)
+        return
+    above.plot(empty, np.zeros(len(empty)), "x", color=ORANGE, clip_on=False, label=told)
+    above.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderpad=0.0)
+
+
+def _name_clients(axes: Axes, ids: npt.NDArray[np.intp], main_class: npt.NDArray[np.intp]) -> None:
+    """Ids up to 60 clients; else the class that is most frequent at each block of clients, with borders between."""
+    if len(ids) <= 60:
+        axes.set_xticks(range(len(ids)), [str(k) for k in ids], fontsize=8, rotation=90 if len(ids) > 40 else 0)
+        axes.set_yticks(range(len(ids)), [str(k) for k in ids], fontsize=8)
+        axes.set(xlabel="client, by most frequent class", ylabel="client, by most frequent class")
+        return
+    found, starts, sizes = np.unique(main_class, return_index=True, return_counts=True)
+    told = sizes >= len(ids) / 45  # narrower blocks have no room for a label
+    ticks, labels = (starts + sizes / 2 - 0.5)[told], [str(c) for c in found[told]]
+    axes.set_xticks(ticks, labels)
+    axes.set_yticks(ticks, labels)
+    axes.set(xlabel="clients, by most frequent class", ylabel="clients, by most frequent class")
+    for border in {*starts[told], *(starts + sizes)[told]} - {0, len(ids)}:
+        axes.axvline(border - 0.5, color="white", lw=0.7)
+        axes.axhline(border - 0.5, color="white", lw=0.7)
 
 
 def _sizes(axes: Axes, sizes: Floats) -> None:
@@ -227,44 +269,3 @@ def _sizes(axes: Axes, sizes: Floats) -> None:
     empty = int((sizes == 0).sum())
     told = f", {empty:,} without rows{' not shown' if spread else ''}" if empty else ""
     axes.set(xlabel=f"rows of a client (median {np.median(sizes):,.0f}{told})", ylabel="clients")
-
-
-def _counted(counts: Counts) -> Floats:
-    raw = counts.detach().cpu().numpy() if isinstance(counts, torch.Tensor) else counts
-    n = np.asarray(raw, dtype=np.float64)
-    if n.ndim != 2 or not n.size or not (np.isfinite(n) & (n >= 0)).all() or not n.any():
-        raise DataError(f"counts must be a matrix [clients, classes] of numbers >= 0, not all 0; got {n.shape}")
-    return n
-
-
-def _matplotlib() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise ConfigError("pictures need matplotlib, which is not installed; pip install 'fedskew[plot]'") from None
-    return matplotlib
-
-
-def _figure(width: float, height: float, dpi: int = 125) -> Figure:
-    """A figure of its own canvas, unknown to pyplot."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    figure = Figure(figsize=(width, height), dpi=dpi, layout=ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.05))
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _save(figure: Figure, out: str | Path) -> Path:
-    target = Path(out) if Path(out).suffix else Path(out).with_suffix(".png")
-    kind = target.suffix.lower()
-    require(kind in UNDATED, "--out", "end in .png, .svg or .pdf", str(out))
-    content = io.BytesIO()
-    figure.savefig(content, format=kind[1:], metadata=UNDATED[kind])
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"cannot write {target}: {error.strerror}") from None
-    records.write_atomic(target, content.getvalue())
-    return target
