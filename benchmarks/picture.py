@@ -1,6 +1,7 @@
-"""Seconds a round of every peer, one panel a workload, from the last session of each results file.
+"""Seconds a round of every peer, one panel a workload, from the last session of each results file; growth curves.
 
 python benchmarks/picture.py results/bench-*.jsonl --out docs/pictures/bench.png
+python benchmarks/picture.py results/curves.jsonl --out docs/pictures/curves.png
 """
 
 from __future__ import annotations
@@ -43,6 +44,66 @@ def panel(axes: Any, rows: list[Row]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def growth(axes: Any, curve: str, rows: list[Row]) -> None:
+    """Milliseconds of a round and of its parts over what grows, both logarithmic, and peak memory."""
+    at = [int(row["value"]) for row in rows]
+    parts = {"round": "wall_s", "training": "train_s", "evaluation": "evaluate_s"}
+    for (name, stage), mark in zip(parts.items(), "os^", strict=True):
+        axes.plot(at, [1e3 * row[stage] for row in rows], marker=mark, markersize=4, label=f"{name}, ms")
+    ends = [1e3 * (row["select_s"] + row["aggregate_s"] + row["record_s"]) for row in rows]
+    axes.plot(at, ends, marker="v", markersize=4, label="all else, ms")
+    axes.plot(at, [row["peak_mb"] for row in rows], color="black", linestyle=":", label="peak memory, MB")
+    axes.set(xscale="log", yscale="log")
+    axes.set_xlabel({"model": "hidden units of the MLP"}.get(curve, curve), fontsize=8)
+    axes.tick_params(labelsize=8)
+    axes.grid(True, color="0.9")
+
+
+def costs(axes: Any, rows: list[Row]) -> None:
+    """Seconds of a round of each method over FedAvg's."""
+    rows = sorted(rows, key=lambda row: -row["x_fedavg"])
+    for y, row in enumerate(rows):
+        axes.barh(y, row["x_fedavg"], color=COLOURS["fedskew"], height=0.7)
+        axes.text(row["x_fedavg"] + 0.05, y, f"{row['x_fedavg']:.2f}", va="center", fontsize=7)
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(rows)), [row["value"] for row in rows], fontsize=7)
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.set_xlabel("seconds a round over FedAvg's, without evaluation", fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def curves(plt: Any, rows: list[Row]) -> Any:
+    """A panel a growth curve, and the methods' costs below."""
+    by: dict[str, list[Row]] = {}
+    for row in rows:
+        by.setdefault(row["curve"], []).append(row)
+    methods = by.pop("methods", [])
+    low = 0.17 * len(methods)
+    figure = plt.figure(figsize=(12.6, 3.2 + low), dpi=110)
+    grid = figure.add_gridspec(1 + bool(methods), max(len(by), 1), height_ratios=[3.2, low] if methods else [1])
+    for i, (curve, mine) in enumerate(by.items()):
+        axes = figure.add_subplot(grid[0, i])
+        growth(axes, curve, mine)
+        if i == 0:
+            axes.legend(fontsize=7, frameon=False)
+    if methods:
+        costs(figure.add_subplot(grid[1, :]), methods)
+    return figure
+
+
+def bars(plt: Any, tables: list[list[Row]]) -> Any:
+    """Three panels a line."""
+    columns = min(3, len(tables))
+    lines = -(-len(tables) // columns)
+    figure, axes = plt.subplots(lines, columns, figsize=(4.2 * columns, 2.8 * lines), squeeze=False, dpi=110)
+    for one, rows in zip(axes.flat, tables, strict=False):
+        panel(one, rows)
+    for one in axes.flat[len(tables) :]:
+        one.set_axis_off()
+    axes[-1][0].set_xlabel("seconds a round (median; line: fastest to slowest round)", fontsize=8)
+    return figure
+
+
 def main() -> None:
     """Write the picture."""
     import matplotlib
@@ -54,10 +115,8 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, default=Path("docs/pictures/bench.png"))
     args = parser.parse_args()
-    figure, axes = plt.subplots(1, len(args.files), figsize=(4.2 * len(args.files), 2.8), squeeze=False, dpi=110)
-    for one, path in zip(axes[0], args.files, strict=True):
-        panel(one, last(path))
-    axes[0][0].set_xlabel("seconds a round (median; line: fastest to slowest round)", fontsize=8)
+    tables = [last(path) for path in args.files]
+    figure = curves(plt, tables[0]) if "curve" in tables[0][0] else bars(plt, tables)
     figure.tight_layout()
     figure.savefig(args.out)
     print(args.out)

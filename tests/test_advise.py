@@ -173,9 +173,13 @@ def test_run_folders_become_settings_with_the_descriptors_of_their_split(tmp_pat
 def test_counts_on_record_are_taken_and_runs_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     fed = fs.federate("digits", fs.partitions.Iid(), clients=4)
     fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=1, cohort=2, out=tmp_path / "python")
+    (found,), left = evidence.read(tmp_path)
+    assert found.descriptors == pytest.approx(descriptors(fed.counts), abs=1e-6) and not left
+    config = json.loads((tmp_path / "python/config.json").read_text())
+    bare = {name: value for name, value in config.items() if name != "counts"}
+    (tmp_path / "python/config.json").write_text(json.dumps(bare))
     with pytest.raises(fs.RecordError, match="split cannot be made again"):
         evidence.read(tmp_path)
-    config = json.loads((tmp_path / "python/config.json").read_text())
     (tmp_path / "python/config.json").write_text(json.dumps({**config, "counts": SKEWED.tolist()}))
     (tmp_path / "half").mkdir()
     (tmp_path / "half/config.json").write_text(json.dumps(config))

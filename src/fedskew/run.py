@@ -34,6 +34,7 @@ __all__ = ["Result", "check_device", "run"]
 
 Row = dict[str, Any]
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+COUNTED = 100_000  # cells of a matrix of counts that a configuration still holds
 MEMORIES = tuple(HOMES)  # where lives what clients keep between rounds
 
 
@@ -400,7 +401,9 @@ def _facts(fed: Federation, method: Method, model: str | Architecture | nn.Modul
     """What is known of a run that was started from Python; its data and network cannot be named, so not for --from."""
     network = model if isinstance(model, str) else getattr(model, "name", type(model).__name__)
     names = {"data": {"name": fed.dataset.name}, "partition": spec(fed.convention), "model": {"name": network}}
-    facts = {"clients": fed.clients, "longtail": fed.longtail, "fingerprint": fed.dataset.fingerprint}
+    facts: dict[str, Any] = {"clients": fed.clients, "longtail": fed.longtail, "fingerprint": fed.dataset.fingerprint}
+    if fed.counts.numel() <= COUNTED:  # its split cannot be made again from names, so advice reads it here
+        facts["counts"] = fed.counts.tolist()
     return {"method": method_spec(method), **names, **facts, **plain}
 
 

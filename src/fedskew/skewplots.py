@@ -71,6 +71,7 @@ def histograms(counts: Counts, out: str | Path, *, title: str = "") -> Path:
         right.locator_params(axis="x", integer=True)
         for axes in (left, right):
             axes.grid(True, axis="y")
+            axes.yaxis.get_major_locator().set_params(integer=True)
         figure.suptitle(title or f"{len(n):,} clients, {int(n.sum()):,} rows", fontsize=12)
         return canvas.save(figure, canvas.target(out))
 

@@ -201,7 +201,9 @@ def _tidy(graph: Any) -> Any:
             bias, x, weight = node.args
             if getattr(weight, "target", None) is ops.t.default:
                 with nodes.inserting_before(node):
-                    node.replace_all_uses_with(nodes.call_function(ops.linear.default, (x, weight.args[0], bias)))
+                    whole = nodes.call_function(ops.linear.default, (x, weight.args[0], bias))
+                whole.meta = node.meta
+                node.replace_all_uses_with(whole)
     nodes.eliminate_dead_code()
     _in_place(nodes)
     graph.recompile()
@@ -209,20 +211,37 @@ def _tidy(graph: Any) -> Any:
 
 
 def _in_place(nodes: Any) -> None:
-    """w - lr * g in the memory of g, where g is a fresh product that nobody else reads: the same bits, less traffic."""
+    """x + y in the memory of x or of y, where nobody else reads it, and so for -, *, /: the same bits, less traffic."""
     ops = torch.ops.aten
+    into = {
+        ops.add.Tensor: ops.add.out,
+        ops.sub.Tensor: ops.sub.out,
+        ops.mul.Tensor: ops.mul.out,
+        ops.div.Tensor: ops.div.out,
+    }
+    made: set[Any] = set()
     for node in list(nodes.nodes):
-        if node.target is not ops.sub.Tensor or node.kwargs or not hasattr(node.args[1], "target"):
+        if node.target not in into:
             continue
-        step = node.args[1]
-        if step.target is not ops.mul.Tensor or len(step.users) > 1:
-            continue
-        rate, grad = step.args
-        fresh = getattr(grad, "target", None) in (ops.mm.default, ops.bmm.default) and len(grad.users) == 1
-        if fresh and getattr(rate, "meta", {}).get("val", torch.ones(1)).dim() == 0:
+        free = [x for x in node.args if (x in made or _fresh(x)) and len(x.users) == 1 and _alike(x, node)]
+        if free:
             with nodes.inserting_before(node):
-                scaled = nodes.call_function(ops.mul_.Tensor, (grad, rate))
-                done = nodes.call_function(ops.sub.out, (node.args[0], scaled), {"out": scaled})
+                done = nodes.call_function(into[node.target], node.args, {**node.kwargs, "out": free[0]})
+            done.meta = node.meta
             node.replace_all_uses_with(done)
             nodes.erase_node(node)
-            nodes.erase_node(step)
+            made.add(done)
+
+
+def _fresh(node: Any) -> bool:
+    """Whether a node's tensor has memory of its own."""
+    schema = getattr(getattr(node, "target", None), "_schema", None)
+    if schema is None or node.target is torch.ops.aten._unsafe_view.default:
+        return False
+    return all(out.alias_info is None for out in schema.returns)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Of one shape, layout and type."""
+    some, other = a.meta.get("val"), b.meta.get("val")
+    return isinstance(some, Tensor) and isinstance(other, Tensor) and _shape(some) == _shape(other)
