@@ -209,6 +209,11 @@ def test_the_packaged_evidence_is_what_the_results_make() -> None:
     assert made == (ROOT / "src/fedskew/evidence.json").read_text(encoding="utf-8")
 
 
+def test_the_page_says_what_the_advice_was_worth() -> None:
+    """`python scripts/make_evidence.py --held-out`."""
+    assert _maker().held_out_table() in (ROOT / "docs/advise.md").read_text(encoding="utf-8")
+
+
 def test_the_packaged_descriptors_are_those_of_the_splits() -> None:
     if not os.environ.get("FEDSKEW_DATA"):
         pytest.skip("FEDSKEW_DATA is unset: the splits need Fashion-MNIST")

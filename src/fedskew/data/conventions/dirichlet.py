@@ -270,13 +270,12 @@ def _serve_all(
 
     A stretch ends with the client that empties a class, so there are at most C stretches beside the blocks.
     """
+    # a stream each for the two kinds of draws, so that a client's numbers do not depend on the block
+    apart = np.random.Generator(np.random.PCG64(int(gen.integers(2**63))))
     for at in range(0, len(order), BLOCK):
         ids = order[at : at + BLOCK]
-        logs = np.empty((len(ids), len(p)))
-        for i, k in enumerate(ids):  # client by client, so that a client's numbers do not depend on the block
-            a = np.maximum(alphas[k] * p, 1e-300)
-            logs[i] = np.log(gen.standard_gamma(a + 1.0)) - gen.standard_exponential(a.shape) / a
-        logs = normalised(logs)
+        a = np.maximum(alphas[ids, None] * p, 1e-300)
+        logs = normalised(np.log(gen.standard_gamma(a + 1.0)) - apart.standard_exponential(a.shape) / a)
         done = 0
         while done < len(ids):
             want = _wish(logs[done:], left, size)
