@@ -85,7 +85,7 @@ def curves(plt: Any, rows: list[Row]) -> Any:
         axes = figure.add_subplot(grid[0, i])
         growth(axes, curve, mine)
         if i == 0:
-            axes.legend(fontsize=7, frameon=False)
+            axes.legend(fontsize=7, frameon=False, loc=(0.02, 0.37))
     if methods:
         costs(figure.add_subplot(grid[1, :]), methods)
     return figure

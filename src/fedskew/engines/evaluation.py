@@ -27,6 +27,7 @@ Rows = Tensor | slice
 CHUNK = {"convolutional": 64, "cuda": 4096}
 CACHE = 512 << 10  # bytes
 LEAST, MOST = 256, 2048  # of the rows of a dense model; the same for any number of threads, as are the sums
+PART = 1024  # rows that are normalised at a time
 KEPT_BYTES = 256 << 20  # floats of a test set up to this size are kept: normalising costs as much as a small model
 
 
@@ -54,13 +55,24 @@ class Evaluator:
             return self._chunk(given, statistics, chunk)
 
         if self.keep and self.floats is None:
-            self.floats = self.rows(slice(None))
+            self.floats = self._all_rows()
         done = list(engine.map(one, chunks))
         matrix = torch.zeros(engine.task.classes, engine.task.classes, dtype=torch.int64, device=device)
         loss = torch.zeros((), dtype=torch.float64, device=device)
         for found, part in done:  # in the order of the rows, so that sums do not depend on the threads
             matrix, loss = matrix + found, loss + part
         return matrix, loss / max(len(self.store.y) if rows is None else len(rows), 1)
+
+    def _all_rows(self) -> Tensor:
+        """All rows, made a part at a time: what normalising makes in between would be three times as large."""
+        total = len(self.store.y)
+        first = self.rows(slice(0, PART))
+        if total <= PART:
+            return first
+        whole: Tensor = self.engine.layout(first.new_empty(total, *first.shape[1:]))
+        for a in range(0, total, PART):
+            whole[a : a + PART] = self.rows(slice(a, a + PART))
+        return whole
 
     def _chunks(self, rows: Array | None) -> list[Rows]:
         total = len(self.store.y) if rows is None else len(rows)
