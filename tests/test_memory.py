@@ -96,8 +96,11 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     dumped = kept.dump()
     with pytest.raises(RecordError, match="--memory must be disk"):
         Held(TEMPLATE).load(dumped)
-    with pytest.raises(RecordError, match="must hold the clients' memories; it has 0 bytes"):
+    with pytest.raises(RecordError, match="must hold the clients' memories; it is missing"):
         Mapped(TEMPLATE, tmp_path / "gone").load(dumped)
+    (tmp_path / "short").write_bytes(b"x")
+    with pytest.raises(RecordError, match="must hold the clients' memories; it has 1 bytes of 256"):
+        Mapped(TEMPLATE, tmp_path / "short").load(dumped)
     with pytest.raises(RecordError, match="cannot write"):
         Mapped(TEMPLATE, tmp_path / "n" / "under").write(0, filled(1))
 

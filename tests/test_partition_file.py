@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import fedskew as fs
+from fedskew import config
+from fedskew.cli import main
 from fedskew.data import save_partition
 
 PAGE = (Path(__file__).parents[1] / "docs/partition-file.md").read_text(encoding="utf-8")
@@ -44,3 +46,37 @@ def test_the_reader_of_the_page_reads_what_was_written(tmp_path: Path, monkeypat
     np.savez("split.npz", **altered)
     with pytest.raises(AssertionError):
         exec(code, {})
+
+
+def test_a_run_goes_with_the_file_that_it_was_made_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another split under the same name is refused, by --from as by --resume, with nothing written."""
+
+    def command(*words: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as left:
+            main([*words])
+        return int(left.value.code or 0), capsys.readouterr().err
+
+    split, run = str(tmp_path / "split.npz"), str(tmp_path / "run")
+    save_partition(split, fs.federate("digits", fs.partitions.Iid(), clients=5))
+    words = ["--model", "logistic", "--partition", "file", "--partition.path", split, "--cohort", "2", "--rounds", "2"]
+    assert command("run", "fedavg", *words, "--out", run)[0] == 0
+    recorded = json.loads((tmp_path / "run/config.json").read_text())["partition"]["sha256"]
+    assert command("run", "--from", run, "--out", str(tmp_path / "again"))[0] == 0
+    assert config.load(run).federation().convention.sha256 == recorded and len(recorded) == 16
+    save_partition(split, fs.federate("digits", fs.partitions.Iid(), clients=5, seed=1))
+    for again in (("--from", run, "--out", str(tmp_path / "other")), ("--resume", run)):
+        code, told = command("run", *again)
+        assert code == 2 and f"must be the file of the run, sha256 {recorded}" in told and told.count("\n") == 1
+    assert not (tmp_path / "other").exists()
+
+
+def test_making_a_file_does_not_take_the_place_of_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["partition", "make", "--partition", "iid", "--clients", "5"]
+    for out, code in ((["--out", "a"], 0), (["--out", "a.npz"], 2), (["--out", "a"], 2), ([], 0), ([], 2)):
+        with pytest.raises(SystemExit) as left:
+            main([*words, *out])
+        assert int(left.value.code or 0) == code
+    assert capsys.readouterr().err.count("--out must be a file that is not there yet") == 3

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew import _interrupt
-from fedskew.errors import ConfigError, FedskewError, RecordError, unknown
+from fedskew.errors import ConfigError, FedskewError, RecordError, require, unknown
 
 __all__ = ["main"]
 
@@ -373,8 +373,8 @@ def _advise(words: list[str]) -> int:
     evidence, words = _pull([w for w in words if w != "--json"], "--evidence")
     measure, words = _pull(words, "--measure")
     top, words = _pull(words, "--top")
-    if top is not None and not top.isdigit():
-        raise ConfigError(f"--top must be a whole number; got {top!r}")
+    if top is not None and not (top.isdecimal() and int(top) > 0):
+        raise ConfigError(f"--top must be a whole number of at least 1; got {top!r}")
     source = _source("advise", words)
     told = {flag for flag, _ in split(words)[1]} & {"--model", "--from"}
     model = experiment_from(["fedavg", *words]).model.name if told else None
@@ -395,7 +395,10 @@ def _partition(words: list[str]) -> int:
     out, words = _pull(words, "--out")
     if action == "make":
         _only_options("partition make", words, "the file is named by --out")
-        print(command.make(experiment_from(["fedavg", *words]).federation(), out or "partition.npz"))
+        path = Path(out or "partition.npz")
+        taken = path.with_suffix(path.suffix or ".npz")
+        require(not taken.exists(), "--out", "be a file that is not there yet: runs may go by it", str(taken))
+        print(command.make(experiment_from(["fedavg", *words]).federation(), path))
         return 0
     if not words or words[0].startswith("--"):
         raise ConfigError(f"fedskew partition {action} needs a file")

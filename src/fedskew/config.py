@@ -153,7 +153,9 @@ class Experiment:
                 f"the data must be those of the configuration; fingerprint was {self.fingerprint}, is {found}"
             )
         cohort = min(10, fed.clients - len(fed.empty)) if self.cohort is None else self.cohort
-        settled = replace(self, clients=fed.clients, cohort=cohort, auxiliary=self.rows_at_server)
+        settled = replace(
+            self, partition=fed.convention, clients=fed.clients, cohort=cohort, auxiliary=self.rows_at_server
+        )
         return run(
             fed, self.method, model=self.model, rounds=self.rounds, cohort=cohort, seed=self.seed, engine=self.engine,
             threads=self.threads, device=self.device, dtype=self.dtype, memory=self.memory,

@@ -108,7 +108,7 @@ def pairs(counts: Counts, out: str | Path, *, measure: str = "overlap", title: s
 def example(counts: Counts, out: str | Path) -> Path:
     """A small heat map for a page: classes down, clients across, the darker the more rows, sizes above; about 10 kB."""
     n = counted(counts)
-    with canvas.matplotlib().rc_context({**STYLE, "font.size": 7}):
+    with canvas.matplotlib().rc_context({**STYLE, "font.size": 7, "axes.grid": False}):
         figure = canvas.figure(2.6, 4.4, dpi=100)
         above, main = figure.subplots(2, 1, sharex=True, height_ratios=[1, 3])
         above.bar(range(len(n)), n.sum(axis=1), color=BLUE, width=0.8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -163,7 +163,8 @@ def _of_file(
         require(agrees, name, f"be left out or be that of {convention.path}, {holds}", asked)
     counts = torch.from_numpy(content.counts)
     tail = content.header["longtail"]
-    return Federation(dataset, found, convention, found.clients, seed, counts, tail, held, aside, content.client_names)
+    exact = replace(convention, sha256=content.header["sha256"][:16])
+    return Federation(dataset, found, exact, found.clients, seed, counts, tail, held, aside, content.client_names)
 
 
 def _client_names(convention: Any, dataset: Dataset, left: np.ndarray) -> tuple[str, ...]:

@@ -147,6 +147,8 @@ class File(Convention):
     """The partition file, .npz."""
     match: Literal["dataset", "labels"] = "dataset"
     """What must equal: the whole dataset, or its labels only (images padded or scaled otherwise)."""
+    sha256: str = ""
+    """The file's hash or its first digits: a run records it, and another file is refused then; empty takes any."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", str(self.path))
@@ -164,7 +166,11 @@ class File(Convention):
     def load(self, dataset: Dataset | None = None) -> PartitionFile:
         """The file's content. Raises ConfigError where no path is given, DataError as `load_partition`."""
         require(bool(self.path), "partition.path", "name a partition file", self.path, "make one by save_partition")
-        return load_partition(self.path, dataset, self.match)
+        content = load_partition(self.path, dataset, self.match)
+        found = content.header["sha256"]
+        if not found.startswith(self.sha256):
+            raise DataError(f"{self.path} must be the file of the run, sha256 {self.sha256}…; got {found[:16]}…")
+        return content
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
         """The file's partition, if it was made for these labels."""

@@ -189,6 +189,8 @@ class Mapped:
         self.slots = dict(dumped["slots"].tolist())
         self.fixed = frozenset(self.slots.values())
         self.used = max(self.fixed, default=-1) + 1
+        if self.used and not self.path.exists():
+            raise RecordError(f"{self.path} must hold the clients' memories; it is missing")
         held = self.path.stat().st_size if self.path.exists() else 0
         if held < self.used * self.size:
             wanted = self.used * self.size

@@ -270,6 +270,8 @@ def _serve_all(
 
     A stretch ends with the client that empties a class, so there are at most C stretches beside the blocks.
     """
+    if not len(order):
+        return  # and nothing is drawn
     # a stream each for the two kinds of draws, so that a client's numbers do not depend on the block
     apart = np.random.Generator(np.random.PCG64(int(gen.integers(2**63))))
     for at in range(0, len(order), BLOCK):
