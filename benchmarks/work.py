@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.library import Library
 from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -311,13 +312,13 @@ class Steps:
 
 def declare_vision_operators() -> None:
     """Let torchvision be imported: PyPI's build of it asks the CPU build of torch for two operators that it lacks."""
-    library = torch.library.Library("torchvision", "DEF")
+    operators = Library("torchvision", "DEF")
     for name in ("nms", "qnms"):
-        library.define(name + "(Tensor dets, Tensor scores, float iou) -> Tensor")
-    LIBRARIES.append(library)
+        operators.define(name + "(Tensor dets, Tensor scores, float iou) -> Tensor")
+    DECLARED.append(operators)
 
 
-LIBRARIES: list[torch.library.Library] = []  # its definitions live as long as the object
+DECLARED: list[Library] = []  # its definitions live as long as the object
 
 
 def report(peer: str, work: Work, clock: Clock, score: float, steps: float, **facts: Any) -> None:

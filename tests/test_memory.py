@@ -24,6 +24,9 @@ TEMPLATE = {
 }
 
 
+COHORT = 3
+
+
 def alike(a: Any, b: Any) -> bool:
     """Equal trees."""
     return same(*({".".join(where): leaf for where, leaf in tree.flatten(t) if leaf is not None} for t in (a, b)))
@@ -41,7 +44,7 @@ def test_homes_give_back_what_they_got(name: str, tmp_path: Path) -> None:
     assert kept.read(7) is None
     for value in (1, 2, 3):
         for client in (7, 0, 10**6):
-            kept.write(client, filled(value * (client % 5 + 1)))
+            kept.write({client: filled(value * (client % 5 + 1))})
     again = home(name, TEMPLATE, tmp_path)
     again.load(kept.dump())
     for side in (kept, again):
@@ -56,7 +59,7 @@ def test_the_file_grows_and_forgets_no_one(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Mapped, "GROWTH", 100)
     kept = Mapped(TEMPLATE, tmp_path / "m")
     for client in range(200):
-        kept.write(client, filled(client))
+        kept.write({client: filled(client)})
     assert all(alike(kept.read(client), filled(client)) for client in range(200))
     assert kept.size == 4 * 64 and (tmp_path / "m").stat().st_size < 2 * 200 * kept.size
 
@@ -66,20 +69,65 @@ def test_records_of_the_last_checkpoint_stay(tmp_path: Path) -> None:
     kept = Mapped(TEMPLATE, tmp_path / "m")
     for value in range(1, 6):
         for client in range(4):
-            kept.write(client, filled(10 * value + client))
+            kept.write({client: filled(10 * value + client)})
         dumped = kept.dump()
         for later in range(3):
             for client in range(6):
-                kept.write(client, filled(-later))
+                kept.write({client: filled(-later)})
             other = Mapped(TEMPLATE, tmp_path / "m")
             other.load(dumped)
             assert all(alike(other.read(client), filled(10 * value + client)) for client in range(4))
     assert kept.used <= 6 + 4 + 6  # those kept, those of the checkpoint, and none for every write
 
 
+@pytest.mark.parametrize("name", HOMES)
+def test_an_interruption_amid_a_rounds_writes_leaves_none(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = home(name, TEMPLATE, tmp_path)
+    kept.write({0: filled(1), 1: filled(1)})
+    put, calls = Mapped._put, [0]
+
+    def interrupted(self: Mapped, memory: Any) -> int:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise KeyboardInterrupt
+        return put(self, memory)
+
+    monkeypatch.setattr(Mapped, "_put", interrupted)
+    if name == "disk":
+        with pytest.raises(KeyboardInterrupt):
+            kept.write({0: filled(2), 1: filled(2), 2: filled(2)})
+        assert alike(kept.read(0), filled(1)) and alike(kept.read(1), filled(1)) and kept.read(2) is None
+    kept.write({0: filled(3), 2: filled(3)})
+    assert alike(kept.read(0), filled(3)) and alike(kept.read(1), filled(1)) and alike(kept.read(2), filled(3))
+
+
+def test_who_is_interrupted_while_a_round_is_kept_goes_on_from_the_round_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = go(skewed(), fs.methods.scaffold(), rounds=5, cohort=COHORT, memory="disk", out=tmp_path / "whole")
+    put, calls = Mapped._put, [0]
+
+    def interrupted(self: Mapped, memory: Any) -> int:
+        calls[0] += 1
+        if calls[0] == 2 * COHORT + 2:  # the second client of the third round
+            raise KeyboardInterrupt
+        return put(self, memory)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Mapped, "_put", interrupted)
+        half = go(skewed(), fs.methods.scaffold(), rounds=5, cohort=COHORT, memory="disk", out=tmp_path / "half")
+    assert half.stopped == "interrupted" and len(half.rounds) == 2
+    rest = go(
+        skewed(), fs.methods.scaffold(), rounds=5, cohort=COHORT, memory="disk", out=tmp_path / "half", resume=True
+    )
+    assert same(whole.params, rest.params) and rows_of(whole) == rows_of(rest)
+
+
 def test_without_a_folder_the_file_goes_with_its_owner() -> None:
     kept = Mapped(TEMPLATE, None)
-    kept.write(1, filled(2))
+    kept.write({1: filled(2)})
     path = kept.path
     assert path.exists() and alike(kept.read(1), filled(2))
     kept.close()
@@ -90,9 +138,11 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"unknown memory 'dsik'.*disk"):
         home("dsik", TEMPLATE, None)
     with pytest.raises(ConfigError, match=r"a\.w of a client's memory must be what init_client gave"):
-        Mapped(TEMPLATE, tmp_path / "m").write(0, {**filled(1), "a": {"w": torch.zeros(2), "flag": torch.tensor(True)}})
+        Mapped(TEMPLATE, tmp_path / "m").write(
+            {0: {**filled(1), "a": {"w": torch.zeros(2), "flag": torch.tensor(True)}}}
+        )
     kept = Mapped(TEMPLATE, tmp_path / "n")
-    kept.write(0, filled(1))
+    kept.write({0: filled(1)})
     dumped = kept.dump()
     with pytest.raises(RecordError, match="--memory must be disk"):
         Held(TEMPLATE).load(dumped)
@@ -102,7 +152,7 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="must hold the clients' memories; it has 1 bytes of 256"):
         Mapped(TEMPLATE, tmp_path / "short").load(dumped)
     with pytest.raises(RecordError, match="cannot write"):
-        Mapped(TEMPLATE, tmp_path / "n" / "under").write(0, filled(1))
+        Mapped(TEMPLATE, tmp_path / "n" / "under").write({0: filled(1)})
 
 
 @pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])

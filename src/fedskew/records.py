@@ -46,7 +46,7 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
     waiting = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         write(waiting)
-        with open(waiting, "rb") as file:
+        with open(waiting, "r+b") as file:
             os.fsync(file.fileno())
         os.replace(waiting, path)
     except (OSError, SafetensorError) as error:

@@ -99,10 +99,10 @@ class Session:
             row = self._row(opened, results, weights, traffic)
             if self.diagnose.due(self.state.round, self.task.rounds):
                 row["diagnostics"] = self._diagnose(opened, results, weights)
+            self.engine.memory.commit()
         except BaseException:
             self.state = before  # a round without its row has not happened; the loop drops its memories too
             raise
-        self.engine.memory.commit()
         clock.append(time.perf_counter())
         stages = [b - a for a, b in pairwise(clock)]
         self._keep(row, dict(zip(("select_s", "train_s", "aggregate_s", "evaluate_s"), stages, strict=True)))

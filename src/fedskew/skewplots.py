@@ -52,7 +52,7 @@ def heatmap(
     require(len(class_names) in (0, n.shape[1]), "class_names", named, len(class_names))
     circles = style == "circles" or (style == "auto" and n.shape[0] <= 30 and n.shape[1] <= 26)
     with canvas.matplotlib().rc_context(STYLE):
-        return canvas.save(_federation(n, circles, title, class_names), canvas.target(out))
+        return canvas.save(_federation(n, circles, title, class_names), out)
 
 
 def histograms(counts: Counts, out: str | Path, *, title: str = "") -> Path:
@@ -73,7 +73,7 @@ def histograms(counts: Counts, out: str | Path, *, title: str = "") -> Path:
             axes.grid(True, axis="y")
             axes.yaxis.get_major_locator().set_params(integer=True)
         figure.suptitle(title or f"{len(n):,} clients, {int(n.sum()):,} rows", fontsize=12)
-        return canvas.save(figure, canvas.target(out))
+        return canvas.save(figure, out)
 
 
 def pairs(counts: Counts, out: str | Path, *, measure: str = "overlap", title: str = "") -> Path:
@@ -102,7 +102,7 @@ def pairs(counts: Counts, out: str | Path, *, measure: str = "overlap", title: s
         _name_clients(axes, ids, q.argmax(axis=1))
         compared = f", {len(ids):,} of {len(n):,} clients compared" * (len(ids) < len(n))
         figure.suptitle((title or f"{MEASURES[measure]}, {len(n):,} clients") + compared, fontsize=12)
-        return canvas.save(figure, canvas.target(out))
+        return canvas.save(figure, out)
 
 
 def example(counts: Counts, out: str | Path) -> Path:
@@ -116,7 +116,7 @@ def example(counts: Counts, out: str | Path) -> Path:
         main.imshow(np.sqrt(n.T), cmap="Blues", aspect="auto", vmin=0, interpolation="nearest")
         main.set(xlabel="client", ylabel="class", yticks=range(0, n.shape[1], 3))
         main.locator_params(axis="x", integer=True)
-        return canvas.save(figure, canvas.target(out))
+        return canvas.save(figure, out)
 
 
 def scaling(series: Mapping[str, Sequence[dict[str, Any]]], out: str | Path) -> Path:
@@ -139,7 +139,7 @@ def scaling(series: Mapping[str, Sequence[dict[str, Any]]], out: str | Path) -> 
                 axes.set(xlabel=over, xscale="log")
                 axes.grid(True)
             left.legend()
-        return canvas.save(figure, canvas.target(out))
+        return canvas.save(figure, out)
 
 
 # what pictures are made of

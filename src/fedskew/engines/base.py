@@ -187,9 +187,8 @@ class LocalEngine:
 
         def settle(at: int, outcome: Outcome) -> Outcome:
             leaves = [outcome.params[n] for n in names]
-            if (
-                self.deltas is not None and weights is not None
-            ):  # on the host: a stack's size follows the device's memory
+            if self.deltas is not None and weights is not None:
+                # on the host: a stack's size follows the device's memory
                 self.deltas[at] = {n: (y - x).cpu() for n, y, x in zip(names, leaves, before, strict=True)}
             if weights is None:
                 change = [y - x for y, x in zip(leaves, before, strict=True)]
@@ -432,13 +431,14 @@ class LocalEngine:
     def outputs(self, params: Params, buffers: Params, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """(probabilities [R, C] float64, features [R, F]) of a model on test rows; features only of chosen rows."""
         given, statistics = self.layout(params), self.layout(buffers)
-        everyone = torch.arange(len(self.on_test.store.y)) if at is None else at
-        found = []
-        for chunk in torch.split(everyone.to(self.device), 256):
-            mask = torch.ones(len(chunk), dtype=self.dtype, device=self.device)
-            x, key = self.on_test.rows(chunk), chunk.new_zeros(())
+
+        def one(chunk: Tensor | slice) -> tuple[Tensor, Tensor]:
+            x = self.on_test.rows(chunk)
+            mask, key = x.new_ones(len(x)), self.on_test.store.y.new_zeros(())
             out, _ = self.net.forward(given, statistics, x, mask, train=False, key=key)
-            found.append((out.logits.double().softmax(1).cpu(), out.features[: 0 if at is None else None].cpu()))
+            return out.logits.double().softmax(1).cpu(), out.features[: 0 if at is None else None].cpu()
+
+        found = self.map(one, self.on_test.chunks(None if at is None else at.numpy()))
         probabilities, features = (torch.cat(list(column)) for column in zip(*found, strict=True))
         return probabilities, features
 

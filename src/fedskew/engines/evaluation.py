@@ -49,7 +49,7 @@ class Evaluator:
         """(confusion matrix [C, C], mean cross-entropy ()) on the device; 0 without rows."""
         engine, device = self.engine, self.store.y.device
         given, statistics = engine.layout(params), engine.layout(buffers)
-        chunks = self._chunks(rows)
+        chunks = self.chunks(rows)
 
         def one(chunk: Rows) -> tuple[Tensor, Tensor]:
             return self._chunk(given, statistics, chunk)
@@ -74,7 +74,8 @@ class Evaluator:
             whole[a : a + PART] = self.rows(slice(a, a + PART))
         return whole
 
-    def _chunks(self, rows: Array | None) -> list[Rows]:
+    def chunks(self, rows: Array | None) -> list[Rows]:
+        """Rows, or all of them, as many at a time as suits the device and the model."""
         total = len(self.store.y) if rows is None else len(rows)
         if self.store.y.device.type != "cpu":
             size = CHUNK["cuda"]

@@ -35,8 +35,8 @@ class Home(Protocol):
     def read(self, client: int) -> Memory | None:
         """One client's memory; None where it was never written."""
 
-    def write(self, client: int, memory: Memory) -> None:
-        """Keep a client's memory."""
+    def write(self, memories: dict[int, Memory]) -> None:
+        """Keep the memories of several clients: all of them, or after an interruption none."""
 
     def dump(self) -> Tree:
         """What a checkpoint must hold."""
@@ -59,9 +59,10 @@ class Held:
         """The tensors themselves."""
         return self.kept.get(client)
 
-    def write(self, client: int, memory: Memory) -> None:
+    def write(self, memories: dict[int, Memory]) -> None:
         """Copies where they must move, else the tensors themselves."""
-        self.kept[client] = memory if self.device is None else tree.map_tree(lambda t: t.to(self.device), memory)
+        moved = memories if self.device is None else tree.map_tree(lambda t: t.to(self.device), memories)
+        self.kept.update(moved)
 
     def close(self) -> None:
         """Nothing to do."""
@@ -74,8 +75,8 @@ class Held:
         """Namespaces without leaves come from the template."""
         if "slots" in dumped:
             raise RecordError("--memory must be disk to go on: the clients' memories are in the run folder's file")
-        for client, memory in dumped.items():
-            self.write(int(client), {n: memory.get(n, t) for n, t in self.template.items()})
+        whole = {int(k): {n: memory.get(n, t) for n, t in self.template.items()} for k, memory in dumped.items()}
+        self.write(whole)
 
 
 class Mapped:
@@ -136,18 +137,22 @@ class Mapped:
         memory: Memory = tree.unflatten((where, None if view is None else view.clone()) for where, view in views)
         return memory
 
-    def write(self, client: int, memory: Memory) -> None:
-        """Into a record that no checkpoint names. Raises ConfigError for another structure than the template's."""
+    def write(self, memories: dict[int, Memory]) -> None:
+        """Into records that nobody names, which then take the place of the old ones all at once."""
+        fresh = {client: self._put(memory) for client, memory in memories.items()}
+        old = [self.slots[client] for client in fresh if client in self.slots]
+        self.slots = {**self.slots, **fresh}
+        for slot in old:
+            (self.retired if slot in self.fixed else self.free).append(slot)
+
+    def _put(self, memory: Memory) -> int:
+        """The record that a memory was written into. Raises ConfigError for another structure than the template's."""
         given = dict(tree.flatten(memory))
         for where in {**self.template, **given}:
             known, leaf = self.template.get(where), given.get(where)
             told, got = (None if t is None else (tuple(t.shape), t.dtype) for t in (known, leaf))
-            require(
-                told == got,
-                f"{'.'.join(where)} of a client's memory",
-                f"be what init_client gave, {told}, on disk",
-                got,
-            )
+            name = f"{'.'.join(where)} of a client's memory"
+            require(told == got, name, f"be what init_client gave, {told}, on disk", got)
         if not self.free:
             self._reach(self.used + 1)
             self.free.append(self.used)
@@ -157,10 +162,7 @@ class Mapped:
             leaf = given[where]
             if view is not None and leaf is not None:
                 view.copy_(leaf)
-        old = self.slots.get(client)
-        if old is not None:
-            (self.retired if old in self.fixed else self.free).append(old)
-        self.slots[client] = slot
+        return slot
 
     def close(self) -> None:
         """Let the file go; one without a run folder is removed."""
@@ -172,9 +174,8 @@ class Mapped:
         """{"slots": [n, 2] client and record}, once the records are on disk."""
         if self._map is not None:
             self._map.flush()
-            if hasattr(
-                mmap, "MADV_DONTNEED"
-            ):  # the pages stay in the system's cache, and count as this process's no more
+            # the pages stay in the system's cache, and count as this process's no more
+            if hasattr(mmap, "MADV_DONTNEED"):
                 self._map.madvise(mmap.MADV_DONTNEED)
         self.free += self.retired  # nothing is written before the checkpoint that this goes into is
         self.retired, self.fixed = [], frozenset(self.slots.values())
@@ -183,17 +184,15 @@ class Mapped:
     def load(self, dumped: Tree) -> None:
         """Records where they lie; what Held wrote is written anew."""
         if "slots" not in dumped:
-            for client, memory in dumped.items():
-                self.write(int(client), memory)
+            self.write({int(client): memory for client, memory in dumped.items()})
             return
         self.slots = dict(dumped["slots"].tolist())
         self.fixed = frozenset(self.slots.values())
         self.used = max(self.fixed, default=-1) + 1
         if self.used and not self.path.exists():
             raise RecordError(f"{self.path} must hold the clients' memories; it is missing")
-        held = self.path.stat().st_size if self.path.exists() else 0
-        if held < self.used * self.size:
-            wanted = self.used * self.size
+        held, wanted = self.path.stat().st_size if self.used else 0, self.used * self.size
+        if held < wanted:
             raise RecordError(f"{self.path} must hold the clients' memories; it has {held} bytes of {wanted}")
         if self.used:
             self._reach(self.used)
@@ -237,8 +236,7 @@ class ClientMemory:
 
     def commit(self) -> None:
         """Keep the round's writes."""
-        for client, memory in self.pending.items():
-            self.home.write(client, memory)
+        self.home.write(self.pending)
         self.pending = {}
 
     def rollback(self) -> None:
