@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -122,6 +122,64 @@ def test_a_program_of_other_bits_is_not_used() -> None:
     w = {"w": torch.ones(3)}
     stepper.make((torch.ones(2),), {}, w, (torch.ones(1),))
     assert list(stepper.programs.values()) == [None]
+
+
+class Fixed(NamedTuple):
+    """As much of a job as a program looks at."""
+
+    params: dict[str, Tensor]
+    counts: Tensor
+    each: dict[str, Tensor]
+    memory: dict[str, Tensor]
+
+
+def programmed(step: Any, steps: list[float], now: float = 1.0) -> tuple[Any, Any, Stepper]:
+    """The carry after steps of a function with and without a program made at ``now``, and its stepper."""
+    rows, fixed = (torch.arange(4.0),), Fixed({}, torch.tensor([3.0, 0.0, 5.0]), {}, {})
+    carry, schedule = {"w": torch.tensor([0.5, 1.0, -2.0])}, [(torch.tensor(t),) for t in steps]
+    stepper = Stepper(step, 1)
+    plain, _ = stepper.run(rows, fixed, carry, schedule)
+    stepper.make(rows, fixed, carry, (torch.tensor(now),))
+    assert stepper.traced == 1
+    return plain["w"], stepper.run(rows, fixed, carry, schedule)[0]["w"], stepper
+
+
+def test_what_lasts_is_computed_once_and_equal_things_once() -> None:
+    def step(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+        share = (fixed.counts + 1).log() * torch.ones_like(carry["w"])
+        w = carry["w"] * now[0].exp() + share + now[0].exp() + rows[0].sum()
+        return {"w": w}, w.sum()
+
+    plain, traced, stepper = programmed(step, [0.1, 0.2, -0.3])
+    assert torch.equal(plain, traced)
+    (program,) = stepper.programs.values()
+    assert program is not None
+    once, each = (str(getattr(program, part).graph) for part in ("once", "each"))  # type: ignore[attr-defined]
+    assert [once.count(f"aten::{op}(") for op in ("log", "sum", "exp")] == [1, 1, 0]
+    assert [each.count(f"aten::{op}(") for op in ("log", "sum", "exp", "ones_like")] == [0, 1, 1, 0]
+
+
+def test_memory_that_a_step_writes_into_is_made_in_every_step() -> None:
+    def step(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+        total = fixed.counts * 2
+        total.view(3, 1).add_(now[0])  # under another name
+        w = carry["w"] + total
+        return {"w": w}, w.sum()
+
+    plain, traced, _ = programmed(step, [0.1, 0.2, -0.3])
+    assert torch.equal(plain, traced)
+
+
+def test_what_is_drawn_is_drawn_in_every_step() -> None:
+    def step(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+        return {"w": torch.rand(3) * now[0] + rows[0].sum()}, torch.rand(3).sum() * now[0]
+
+    rows, fixed = (torch.ones(2),), Fixed({}, torch.ones(3), {}, {})
+    stepper = Stepper(step, 1)
+    stepper.make(rows, fixed, {"w": torch.ones(3)}, (torch.tensor(0.0),))  # where its draws change no bit
+    assert stepper.traced == 1
+    carry, losses = stepper.run(rows, fixed, {"w": torch.ones(3)}, [(torch.tensor(1.0),)] * 3)
+    assert len({float(loss) for loss in [*losses, carry["w"].sum()]}) == 4
 
 
 def test_it_is_due_once() -> None:

@@ -1,7 +1,8 @@
 """Local steps as traced programs: the operators of one step in a row, without Python and without the tape.
 
 A step is a pure function of tensors (`client.step`), so it can be traced once by ``make_fx``, backward pass and update
-included, and run by torch's graph interpreter, which does not hold Python's lock: threads then work side by side. A
+included, and run by torch's graph interpreter, which does not hold Python's lock: threads then work side by side. What
+does not change from step to step (masks of ones, terms of a client's label counts) is computed once a local run. A
 traced step is used only after it has given the very bits of the untraced one.
 """
 
@@ -12,7 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,10 +21,16 @@ from torch import Tensor
 __all__ = ["TRACE_AFTER", "Stepper"]
 
 Function = Callable[..., Any]
-Program = Callable[..., list[Tensor]]
 
 TRACE_AFTER = 1000  # untraced steps of one shape: tracing costs about as much as it then saves
 _LOCK = threading.Lock()  # make_fx sets modes of the whole process
+
+
+class Program(NamedTuple):
+    """A traced function: ``each(*once(*rows, *fixed), *carry, *now)`` is the new carry and the loss, in one list."""
+
+    once: Callable[..., list[Tensor]]
+    each: Callable[..., list[Tensor]]
 
 
 def _shape(leaf: Tensor) -> tuple[Any, ...]:
@@ -88,11 +95,14 @@ class Stepper:
     def run(self, rows: Any, fixed: Any, carry: Any, schedule: Sequence[Any]) -> tuple[Any, list[Tensor]]:
         """(carry after the last step, loss of each step)."""
         losses: list[Tensor] = []
+        kept: dict[int, list[Tensor]] = {}  # what a program computes once, by the program's identity
         for _, group in groupby(schedule, key=_sizes):
             steps = list(group)
             traced = self._find(rows, fixed, carry, steps[0]) if self.programs else None
             if traced is not None:
-                carry = _along(traced, (rows, fixed), carry, steps, losses)
+                if id(traced) not in kept:
+                    kept[id(traced)] = traced.once(*_leaves((rows, fixed)))
+                carry = _along(traced.each, kept[id(traced)], carry, steps, losses)
                 continue
             for now in steps:
                 carry, loss = self.function(rows, fixed, carry, now)
@@ -125,12 +135,11 @@ class Stepper:
         return sum(p is not None for p in self.programs.values())
 
 
-def _along(run: Program, before: Any, carry: Any, steps: Sequence[Any], losses: list[Tensor]) -> Any:
+def _along(each: Function, kept: list[Tensor], carry: Any, steps: Sequence[Any], losses: list[Tensor]) -> Any:
     """The carry after steps of one shape."""
-    constants = _leaves(before)
     moving = _leaves(carry)
     for now in steps:
-        *moving, loss = run(*constants, *moving, *now)
+        *moving, loss = each(*kept, *moving, *now)
         losses.append(loss)
     return _rebuild(carry, iter(moving))
 
@@ -159,9 +168,10 @@ def program(function: Function, rows: Any, fixed: Any, carry: Any, now: Any) -> 
         later = plain(*flat)[:-1]  # values that no two of the leaves share: a first step is taken from the broadcast
         flat[-len(later) - len(now) : -len(now)] = later
         expected = plain(*flat)
-        traced = _trace(plain, flat)
+        lasting = len(_leaves((rows, fixed)))
+        traced = _trace(plain, flat, lasting)
         for _ in range(3):  # the interpreter optimises in its first runs
-            got = traced(*flat)
+            got = traced.each(*traced.once(*flat[:lasting]), *flat[lasting:])
     except Exception:  # whatever the step of a user's component does that cannot be traced: it runs untraced
         return None
     same = all(_same(a, b) for a, b in zip(expected, got, strict=True))
@@ -174,28 +184,107 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
-def _trace(plain: Callable[..., list[Tensor]], flat: list[Tensor]) -> Program:
+def _trace(plain: Callable[..., list[Tensor]], flat: list[Tensor], lasting: int) -> Program:
+    """The first ``lasting`` of the tensors stay the same from step to step."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     apart = [leaf.detach() for leaf in flat]  # a tracer knows tensors by identity, and one may stand in two places
-    graph = _tidy(make_fx(plain)(*apart))
+    whole = make_fx(plain)(*apart)
+    _tidy(whole.graph)
+    first, second = _split(whole, lasting)
+    _in_place(second.graph)
+    second.recompile()
+    once = _interpreted(first, flat[:lasting])
+    return Program(once, _interpreted(second, [*once(*flat[:lasting]), *flat[lasting:]]))
+
+
+def _interpreted(graph: Any, example: list[Tensor]) -> Callable[..., list[Tensor]]:
+    """A graph as torch's graph interpreter runs it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.jit is in maintenance; the interpreter is all that is used of it
-        module: Any = torch.jit.trace(graph, tuple(flat), check_trace=False)  # type: ignore[no-untyped-call]
-    run: Program = module._c._get_method("forward")  # without the hooks of an nn.Module around every call
+        module: Any = torch.jit.trace(graph, tuple(example), check_trace=False)  # type: ignore[no-untyped-call]
+    run: Callable[..., list[Tensor]] = module._c._get_method("forward")  # without an nn.Module's hooks at every call
     return run
 
 
-def _tidy(graph: Any) -> Any:
+def _split(whole: Any, lasting: int) -> tuple[Any, Any]:
+    """Two graphs: what the first placeholders alone decide, as a list; and, given that list, all the rest."""
+    from torch.fx import Graph, GraphModule
+
+    nodes = list(whole.graph.nodes)
+    given = [node for node in nodes if node.op == "placeholder"]
+    known, written = set(given[:lasting]), _written(nodes)
+    for node in nodes:
+        constant = node.op in ("get_attr", "call_function") and node not in written and not _random(node)
+        if constant and all(x in known for x in node.all_input_nodes):
+            known.add(node)
+    handed = [node for node in nodes if node in known and any(user not in known for user in node.users)]
+
+    first, second = Graph(), Graph()
+    before: dict[Any, Any] = {}
+    for node in nodes:
+        if node in known:
+            before[node] = first.node_copy(node, before.__getitem__)
+    first.output([before[node] for node in handed])
+
+    after: dict[Any, Any] = {}
+    for node in handed:
+        after[node] = second.placeholder(f"kept_{node.name}")
+        after[node].meta = dict(node.meta)
+    for node in nodes:
+        if node not in known:
+            after[node] = second.node_copy(node, after.__getitem__)
+    first.eliminate_dead_code()
+    return GraphModule(whole, first), GraphModule(whole, second)
+
+
+def _schema(node: Any) -> Any:
+    return getattr(node.target, "_schema", None)
+
+
+def _written(nodes: list[Any]) -> set[Any]:
+    """Nodes whose memory an operator writes into, under any of its names."""
+    waiting = []
+    for node in nodes:
+        schema = _schema(node)
+        if schema is not None and schema.is_mutable:
+            written = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]
+            waiting += [node, *(x for x, w in zip(node.args, written, strict=False) if w), *node.kwargs.values()]
+    found: set[Any] = set()
+    while waiting:
+        node = waiting.pop()
+        if node in found or not hasattr(node, "users"):
+            continue
+        found.add(node)
+        waiting += [user for user in node.users if not _fresh(user)]
+        waiting += [] if _fresh(node) else node.all_input_nodes
+    return found
+
+
+def _random(node: Any) -> bool:
+    """Whether an operator draws from torch's generator."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _tidy(nodes: Any) -> None:
     """Drop what does nothing, and write addmm as linear: the interpreter would split it, which rounds otherwise."""
-    ops, nodes = torch.ops.aten, graph.graph
+    ops = torch.ops.aten
     for node in list(nodes.nodes):
         if node.target in (ops.detach.default, ops.alias.default):
             node.replace_all_uses_with(node.args[0])
-        elif node.target is ops.t.default and getattr(node.args[0], "target", None) is ops.t.default:
+        elif node.target in (ops.t.default, ops.neg.default) and getattr(node.args[0], "target", None) is node.target:
             node.replace_all_uses_with(node.args[0].args[0])
         elif node.target is ops.bitwise_and.Scalar and node.args[1] is True:  # unknown to the interpreter
             node.replace_all_uses_with(node.args[0])
+    filled = {ops.ones_like.default: 1, ops.zeros_like.default: 0, ops.new_zeros.default: 0, ops.new_ones.default: 1}
+    for node in list(nodes.nodes):
+        like = node.meta.get("val")
+        if node.target in filled and like.is_contiguous():  # of their argument they need the shape, which is known
+            with nodes.inserting_before(node):
+                kind = {"dtype": like.dtype, "device": like.device, "pin_memory": False}
+                whole = nodes.call_function(ops.full.default, (list(like.shape), filled[node.target]), kind)
+            whole.meta = node.meta
+            node.replace_all_uses_with(whole)
     for node in list(nodes.nodes):
         if node.target is ops.addmm.default and len(node.args) == 3 and not node.kwargs:
             bias, x, weight = node.args
@@ -204,10 +293,19 @@ def _tidy(graph: Any) -> Any:
                     whole = nodes.call_function(ops.linear.default, (x, weight.args[0], bias))
                 whole.meta = node.meta
                 node.replace_all_uses_with(whole)
+    _merge(nodes)
     nodes.eliminate_dead_code()
-    _in_place(nodes)
-    graph.recompile()
-    return graph
+
+
+def _merge(nodes: Any) -> None:
+    """One operator in the place of several that do the same with the same."""
+    seen: dict[Any, Any] = {}
+    written = _written(list(nodes.nodes))
+    for node in list(nodes.nodes):
+        if node.op == "call_function" and node not in written and not _random(node):
+            first = seen.setdefault((node.target, repr(node.args), repr(node.kwargs)), node)
+            if first is not node:
+                node.replace_all_uses_with(first)
 
 
 def _in_place(nodes: Any) -> None:
@@ -235,7 +333,7 @@ def _in_place(nodes: Any) -> None:
 
 def _fresh(node: Any) -> bool:
     """Whether a node's tensor has memory of its own."""
-    schema = getattr(getattr(node, "target", None), "_schema", None)
+    schema = _schema(node) if hasattr(node, "target") else None
     if schema is None or node.target is torch.ops.aten._unsafe_view.default:
         return False
     return all(out.alias_info is None for out in schema.returns)

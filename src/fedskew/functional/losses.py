@@ -116,13 +116,17 @@ def fedga_targets(logits: Tensor, labels: Tensor, counts: Tensor | None = None, 
     not sum to one: that sign is what enlarges the gradient of rare classes, so nothing is clamped or renormalised.
     Source: FedGA, calibrated label; per-sample p as in the authors' code.
     """
-    classes = logits.shape[-1]
+    shifted, partition, _ = _log_partition(logits.detach())
+    return _calibrated((shifted - partition).exp(), labels, counts, mask)
+
+
+def _calibrated(probabilities: Tensor, labels: Tensor, counts: Tensor | None, mask: Tensor | None) -> Tensor:
+    """See `fedga_targets`."""
+    classes = probabilities.shape[-1]
     if counts is None:
         counts = class_counts(labels, classes, mask)
-    counts = counts_for(logits, counts)
+    counts = counts_for(probabilities, counts)
     own = per_label(counts, labels).unsqueeze(-1)  # N_j, [B, 1]
-    shifted, partition, _ = _log_partition(logits.detach())
-    probabilities = (shifted - partition).exp()
     share = (own - counts) / nonzero(own)
     return torch.where(is_label(labels, classes), torch.ones_like(probabilities), share * probabilities)
 
@@ -141,11 +145,12 @@ def fedga_loss(
     Raises ConfigError for another ``form``. Source: FedGA.
     """
     choose("form", form, ("softce", "exact"))
-    targets = fedga_targets(logits, labels, counts, mask)
     if form == "exact":
+        targets = fedga_targets(logits, labels, counts, mask)
         _, partition, shift = _log_partition(logits)
         return (partition + shift).squeeze(-1) - (targets * logits).sum(-1)
-    return -(targets * logits.log_softmax(-1)).sum(-1)
+    scores = logits.log_softmax(-1)
+    return -(_calibrated(scores.detach().exp(), labels, counts, mask) * scores).sum(-1)
 
 
 def fedga_binary_loss(logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
