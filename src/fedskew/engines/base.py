@@ -221,7 +221,7 @@ class LocalEngine:
                 if k < 0:
                     continue
                 i = g * members + m
-                key = rng.key(self.seed, broadcast.round, k, "plan")
+                key = rng.seed_of(self.seed, broadcast.round, k, "plan")
                 paced = (int(pace.batch[i]), int(pace.epochs[i]), int(pace.steps[i]), float(pace.lr[i]))
                 group.append(plan_client(method, source, k, m, offered[k], used[i], paced, shared, key))
             groups.append(group)

@@ -69,14 +69,14 @@ def plan_client(
     used: Tensor,
     pace: tuple[int, int, int, float],
     shared: Tree,
-    key: Tensor,
+    key: int,
 ) -> Plan:
     """The plan of one client. Every mini-batch of a step has an order of its own, so D of them stay aligned in size."""
     rows, labels = source.rows[client], source.labels[source.rows[client]]
     batch, epochs, steps, lr = pace
     draws = [
         method.sampler.plan(
-            labels, offered.numpy(), used.numpy(), (batch, epochs, steps), shared, rng.fold(key, 7 * d + place)
+            labels, offered.numpy(), used.numpy(), (batch, epochs, steps), shared, _key(rng.folded(key, 7 * d + place))
         )
         for d in range(method.local.batches)
     ]
@@ -86,3 +86,7 @@ def plan_client(
     real = (flat[:, 0] >= 0).any(1)
     flat, epoch = flat[real], epoch[real]
     return Plan(client, rows, flat, epoch, epochs, lr, int(used.sum()), source.counts[client], offered, used)
+
+
+def _key(value: int) -> Tensor:
+    return torch.tensor(value, dtype=torch.int64)
