@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew import _interrupt
-from fedskew.errors import ConfigError, FedskewError, RecordError, require, unknown
+from fedskew.errors import ConfigError, FedskewError, RecordError, unknown
 
 __all__ = ["main"]
 
@@ -355,11 +355,10 @@ def _describe(words: list[str]) -> int:
         for note in notes:
             print(f"note: {note}")
     path, to = canvas.target(out or "federation.png"), sys.stderr if as_json else sys.stdout
-    heat = skewplots.heatmap(found.counts, path, title=found.title, class_names=found.class_names)
-    print(f"heat map: {heat}", file=to)
-    for name, draw in (("histograms", skewplots.histograms), ("overlap", skewplots.pairs)):
-        drawn = draw(found.counts, path.with_name(f"{path.stem}-{name}{path.suffix}"), title=found.title)
-        print(f"{name}: {drawn}", file=to)
+    beside, overlap = (path.with_name(f"{path.stem}-{name}{path.suffix}") for name in ("histograms", "overlap"))
+    drawn = skewplots.report(found.counts, (path, beside, overlap), title=found.title, class_names=found.class_names)
+    for name, file in zip(("heat map", "histograms", "overlap"), drawn, strict=True):
+        print(f"{name}: {file}", file=to)
     return 0
 
 
@@ -395,9 +394,7 @@ def _partition(words: list[str]) -> int:
     out, words = _pull(words, "--out")
     if action == "make":
         _only_options("partition make", words, "the file is named by --out")
-        path = Path(out or "partition.npz")
-        taken = path.with_suffix(path.suffix or ".npz")
-        require(not taken.exists(), "--out", "be a file that is not there yet: runs may go by it", str(taken))
+        path = command.free(out)  # before the data are read
         print(command.make(experiment_from(["fedavg", *words]).federation(), path))
         return 0
     if not words or words[0].startswith("--"):

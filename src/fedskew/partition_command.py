@@ -12,8 +12,9 @@ from fedskew import describe
 from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation
 from fedskew.data.portable import save_partition, verify_partition
+from fedskew.errors import require
 
-__all__ = ["Shown", "make", "show", "verify"]
+__all__ = ["Shown", "free", "make", "show", "verify"]
 
 
 class Shown(NamedTuple):
@@ -23,9 +24,16 @@ class Shown(NamedTuple):
     pictures: tuple[Path, ...]
 
 
-def make(fed: Federation, out: str | Path) -> str:
-    """Write a federation's partition to ``out`` (.npz, added where there is no suffix); a line that says so."""
-    path = Path(out) if Path(out).suffix else Path(out).with_suffix(".npz")
+def free(out: str | Path | None) -> Path:
+    """The file that `make` will write, .npz where there is no suffix. Raises ConfigError where it is there already."""
+    path = Path(out or "partition.npz")
+    path = path.with_suffix(path.suffix or ".npz")
+    require(not path.exists(), "--out", "be a file that is not there yet: runs may go by it", str(path))
+    return path
+
+
+def make(fed: Federation, path: Path) -> str:
+    """Write a federation's partition to a file; a line that says so."""
     digest = save_partition(path, fed)
     rows = len(fed.partition.rows)
     aside = f", {len(fed.validation_rows):,} validation" * bool(len(fed.validation_rows))
@@ -54,12 +62,10 @@ def show(
     from fedskew import skewplots
 
     found, folder = describe.counted(source), Path(pictures)
-    heat = skewplots.heatmap(
-        found.counts, folder / "heatmap.png", style=style, title=found.title, class_names=found.class_names
-    )
-    sizes = skewplots.histograms(found.counts, folder / "histograms.png", title=found.title)
-    compared = skewplots.pairs(found.counts, folder / "pairs.png", measure=measure, title=found.title)
-    return Shown(body, (heat, sizes, compared))
+    files = (folder / "heatmap.png", folder / "histograms.png", folder / "pairs.png")
+    names = found.class_names
+    drawn = skewplots.report(found.counts, files, title=found.title, class_names=names, style=style, measure=measure)
+    return Shown(body, drawn)
 
 
 def verify(path: str | Path, dataset: Dataset | None = None, match: Literal["dataset", "labels"] = "dataset") -> str:

@@ -318,32 +318,29 @@ def run(
         "threads_used": runner.workers.count,
         **({"diagnose": watch.to_json()} if watch.names else {}),
     }
-    record = None
-    if out is not None:
-        record = Record.open(out) if resume else Record.create(out, facts)
-        if resume:
-            _same_run(record, facts)
     session = Session(
-        fed,
-        method,
-        task,
-        runner,
-        state,
-        cohort,
-        seed,
-        eval_every,
-        personal_every,
-        checkpoint_every,
-        record,
-        watch,
-    )
+        fed=fed, method=method, task=task, engine=runner, state=state, cohort=cohort, seed=seed, eval_every=eval_every,
+        personal_every=personal_every, checkpoint_every=checkpoint_every, record=_recorded(out, resume, facts),
+        diagnose=watch,
+    )  # fmt: skip
     if resume:
-        require(record is not None, "out", "name the run folder to resume", out)
         session.restore()
     try:
         return _loop(session, on_round)
     finally:
         runner.close()
+
+
+def _recorded(out: str | Path | None, resume: bool, facts: Mapping[str, Any]) -> Record | None:
+    """The run folder, made or found again; None where nothing is recorded."""
+    if out is None:
+        require(not resume, "out", "name the run folder to resume", out)
+        return None
+    if not resume:
+        return Record.create(out, facts)
+    record = Record.open(out)
+    _same_run(record, facts)
+    return record
 
 
 @contextmanager

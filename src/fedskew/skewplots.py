@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["example", "heatmap", "histograms", "pairs", "scaling"]
+__all__ = ["example", "heatmap", "histograms", "pairs", "report", "scaling"]
 
 BLUE, ORANGE = COLOURS[:2]
 COLUMNS, COMPARED = 1200, 500
@@ -103,6 +103,24 @@ def pairs(counts: Counts, out: str | Path, *, measure: str = "overlap", title: s
         compared = f", {len(ids):,} of {len(n):,} clients compared" * (len(ids) < len(n))
         figure.suptitle((title or f"{MEASURES[measure]}, {len(n):,} clients") + compared, fontsize=12)
         return canvas.save(figure, out)
+
+
+def report(
+    counts: Counts,
+    files: tuple[str | Path, str | Path, str | Path],
+    *,
+    title: str = "",
+    class_names: Sequence[str] = (),
+    style: Literal["auto", "circles", "colours"] = "auto",
+    measure: str = "overlap",
+) -> tuple[Path, Path, Path]:
+    """The heat map, the histograms and the pairs of one federation, into three files; errors as theirs."""
+    heat, sizes, compared = files
+    return (
+        heatmap(counts, heat, style=style, title=title, class_names=class_names),
+        histograms(counts, sizes, title=title),
+        pairs(counts, compared, measure=measure, title=title),
+    )
 
 
 def example(counts: Counts, out: str | Path) -> Path:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedskew.data import Dataset, Partition, federate, from_arrays, load_partition, save_partition, verify_partition
 from fedskew.data.partitions import Dirichlet, File, Iid, LongTail, Shards
 from fedskew.errors import ConfigError, DataError
-from fedskew.partition_command import make, show, verify
+from fedskew.partition_command import free, make, show, verify
 
 MIXED = np.random.default_rng(5).permutation(np.repeat(np.arange(4), [70, 60, 50, 40]))
 
@@ -235,9 +235,11 @@ def test_verify_says_what_was_checked(file: Path, data: Dataset) -> None:
 
 
 def test_make_show_and_verify(tmp_path: Path, data: Dataset) -> None:
-    line = make(federate(data, Dirichlet(0.5), clients=4, validation=0.1), tmp_path / "made")
+    line = make(federate(data, Dirichlet(0.5), clients=4, validation=0.1), free(tmp_path / "made"))
     assert line.startswith(f"{tmp_path / 'made'}.npz: 4 clients, 198 rows, 22 validation, 0.0 MB, sha256 ")
     assert verify(tmp_path / "made.npz", data).startswith(f"{tmp_path / 'made'}.npz: intact, sha256 ")
+    with pytest.raises(ConfigError, match=r"--out must be a file that is not there yet"):
+        free(tmp_path / "made")
     shown = show(tmp_path / "made.npz", as_json=True, pictures=tmp_path / "pictures", measure="js")
     facts = json.loads(shown.body)
     assert facts["clients"] == 4 and facts["rows"] == 198 and facts["partition"] == "dir_class"
