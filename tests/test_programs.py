@@ -19,7 +19,7 @@ from fedskew.engines.workers import Workers
 from fedskew.method import Component, Method
 from fedskew.prepare import prepare
 from fedskew.types import View
-from tiny import NAMES, blobs, go, rows_of, same, skewed
+from tiny import CONVOLUTIONAL, NAMES, blobs, go, rows_of, same, skewed
 
 RAGGED = [[9, 3, 1], [2, 5, 0], [1, 1, 6], [8, 8, 8]]
 
@@ -42,19 +42,6 @@ def tracing(monkeypatch: pytest.MonkeyPatch) -> list[Stepper]:
 def traced(made: list[Stepper]) -> int:
     """Shapes that became programs."""
     return sum(stepper.traced for stepper in made)
-
-
-CONVOLUTIONAL = {
-    "convolutions": nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 2), nn.ReLU(), nn.Flatten(), nn.Linear(24, 10)
-    ),
-    "batch_norm": nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(36, 10)
-    ),
-    "group_norm_dropout": nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(144, 10)
-    ),
-}
 
 
 def run(name: str, engine: str, **options: Any) -> fs.Result:

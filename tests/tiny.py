@@ -27,6 +27,19 @@ PACE = FixedPace(epochs=2, lr=0.1, batch_size=16)
 WHOLE = FixedPace(epochs=1, lr=0.1, batch_size=0)  # one step on all rows: gradient descent
 
 
+CONVOLUTIONAL = {
+    "convolutions": nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 2), nn.ReLU(), nn.Flatten(), nn.Linear(24, 10)
+    ),
+    "batch_norm": nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(36, 10)
+    ),
+    "group_norm_dropout": nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(144, 10)
+    ),
+}
+
+
 @cache
 def small_digits(rows: int = 160, test: int = 40) -> Any:
     """A few of scikit-learn's digits, 8x8."""

@@ -50,8 +50,13 @@ def _mix(x: Tensor) -> Tensor:
 
 def fold(key: Tensor, data: Tensor | int) -> Tensor:
     """A new key from a key and an integer (a step, a layer number, a purpose number). Shapes broadcast."""
-    counter = torch.as_tensor(data, dtype=torch.int64, device=key.device)
-    return _mix(_mix(key + _GOLDEN) + counter * _GOLDEN)
+    step = data * _GOLDEN if isinstance(data, Tensor) else _wrapped(data * _GOLDEN)  # a number: nothing to copy
+    return _mix(_mix(key + _GOLDEN) + step)
+
+
+def _wrapped(x: int) -> int:
+    """An integer as int64 holds it."""
+    return (x + 2**63) % 2**64 - 2**63
 
 
 def folded(key: int, data: int) -> int:
@@ -64,8 +69,7 @@ def folded(key: int, data: int) -> int:
         x = ((x ^ (x >> 27)) * (_MIX2 & wide)) & wide
         return x ^ (x >> 31)
 
-    x = mix(mix(key + _GOLDEN) + data * _GOLDEN)
-    return x - 2**64 if x >= 2**63 else x
+    return _wrapped(mix(mix(key + _GOLDEN) + data * _GOLDEN))
 
 
 def _bits(key: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,12 +140,11 @@ class Session:
 
     def _close(self, opened: Opened, results: Results) -> Weights:
         state, written, weights = server.close_round(self.method, opened.state, results, self.seed)
-        broken = [name for name, p in state.params.items() if not bool(torch.isfinite(p).all())]
-        if broken:
+        finite = torch.stack([torch.isfinite(p).all() for p in state.params.values()]).cpu()  # a GPU is asked once
+        if not bool(finite.all()):
+            broken = list(state.params)[int(finite.int().argmin())]
             hint = "a smaller --lr or --server-lr, or a --clip, may help"
-            raise TrainingError(
-                f"the aggregated parameter {broken[0]!r} is not finite after round {state.round}; {hint}"
-            )
+            raise TrainingError(f"the aggregated parameter {broken!r} is not finite after round {state.round}; {hint}")
         for name, memories in written.items():
             for i, k in enumerate(results.cohort.ids.tolist()):
                 self.engine.memory.put(k, {name: tree.row(memories, i)})
@@ -228,7 +227,8 @@ class Session:
         assert self.record is not None
         s = self.state
         content = {"params": s.params, "buffers": s.buffers, "parts": s.parts, "memory": self.engine.memory.dump()}
-        self.record.checkpoint(content, {"round": s.round})
+        moved = [i for i, leaf in enumerate(tree.leaves(content)) if leaf.device.type != "cpu"]
+        self.record.checkpoint(content, {"round": s.round, "on_device": moved})
 
     def restore(self) -> None:
         """Continue from the last checkpoint; without one, from the beginning."""
@@ -236,7 +236,9 @@ class Session:
         found = self.record.restore()
         if found is not None:
             content, facts = found
-            content = tree.map_tree(lambda t: t.to(self.engine.device), content)
+            # label counts and such never leave the host
+            moved, place = set(facts.get("on_device", ())), count()
+            content = tree.map_tree(lambda t: t.to(self.engine.device) if next(place) in moved else t, content)
             parts = {c.name: content.get("parts", {}).get(c.name, {}) for c in self.method.components}
             self.state = State(facts["round"], content["params"], content.get("buffers", {}), parts)
             self.engine.memory.load(content.get("memory", {}))

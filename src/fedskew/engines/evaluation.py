@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedskew.data.store import Store
 from fedskew.functional import cross_entropy
-from fedskew.metrics import confusion
+from fedskew.metrics import confusion_of
 from fedskew.types import Params
 
 if TYPE_CHECKING:
@@ -99,5 +99,5 @@ class Evaluator:
         y = self.store.y[chunk]
         mask = torch.ones(len(y), dtype=self.store.dtype, device=y.device)
         out, _ = self.engine.net.forward(params, buffers, self.rows(chunk), mask, train=False, key=y.new_zeros(()))
-        matrix = confusion(y, out.logits.argmax(1), self.engine.task.classes)
+        matrix = confusion_of(y, out.logits.argmax(1), self.engine.task.classes)
         return matrix, cross_entropy(out.logits.double(), y).sum()

@@ -52,7 +52,7 @@ class Moreau(LocalStep):
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
         """theta = w^t."""
-        return params, {"theta": params, "seen": torch.ones(())}
+        return params, {"theta": params, "seen": torch.ones_like(ctx.memory[self.name]["seen"])}
 
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
         """K steps of theta, one of w. The loop is over steps on one mini-batch."""
