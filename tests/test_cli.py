@@ -112,6 +112,9 @@ MISTAKES = {
     "longtail": (["fedavg", "--longtail", "0.01"], "longtail"),
     "device": (["fedavg", "--device", "cuda"], "--device"),
     "dtype": (["fedavg", "--dtype", "float16"], "unknown dtype"),
+    "precision": (["fedavg", "--precision", "bfloat"], "unknown precision 'bfloat'; did you mean 'bfloat16'"),
+    "tf32": (["fedavg", "--precision", "tf32"], "--precision must be tf32 with --device cuda only"),
+    "narrow": (["fedavg", "--precision", "bfloat16", "--dtype", "float64"], "--precision must be float32 beside"),
     "memory": (["fedavg", "--memory", "dsik"], "unknown memory 'dsik'; did you mean 'disk'"),
 }  # fmt: skip
 

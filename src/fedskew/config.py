@@ -19,6 +19,7 @@ from fedskew.diagnostics import Diagnostics
 from fedskew.errors import ConfigError, FedskewError, RecordError, require, unknown
 from fedskew.method import Method, method_spec
 from fedskew.models import MODELS, Architecture
+from fedskew.precision import check_precision
 from fedskew.run import DTYPES, MEMORIES, Result, check_device, run
 
 __all__ = ["TABLES", "Experiment", "check_device", "load", "make", "method_named", "to_json"]
@@ -106,6 +107,7 @@ class Experiment:
     threads: int = 0
     device: str = "cpu"
     dtype: str = "float32"
+    precision: str = "float32"
     memory: str = "device"
     diagnose: Diagnostics = field(default_factory=Diagnostics)
     fingerprint: str = ""  # of the dataset that a configuration file was written for; "" takes any
@@ -123,6 +125,7 @@ class Experiment:
             )
         if self.dtype not in DTYPES:
             raise unknown("dtype", self.dtype, DTYPES)
+        check_precision(self.precision, self.dtype, self.device)
         if self.memory not in MEMORIES:
             raise unknown("memory", self.memory, MEMORIES)
 
@@ -158,7 +161,7 @@ class Experiment:
         )
         return run(
             fed, self.method, model=self.model, rounds=self.rounds, cohort=cohort, seed=self.seed, engine=self.engine,
-            threads=self.threads, device=self.device, dtype=self.dtype, memory=self.memory,
+            threads=self.threads, device=self.device, dtype=self.dtype, precision=self.precision, memory=self.memory,
             eval_every=self.eval_every, personal_every=self.personal_every,
             checkpoint_every=self.checkpoint_every, out=out, resume=resume, on_round=on_round,
             diagnose=self.diagnose.names, diagnose_clients=self.diagnose.clients, diagnose_every=self.diagnose.every,

@@ -265,6 +265,7 @@ class Model:
     params: Params  # initial values of what is trained
     buffers: Params  # initial BatchNorm statistics, and whatever is not trained
     unpadded = False  # True where no row is ever padded: then nobody has to look at the masks
+    narrow: torch.dtype | None = None  # of autocast: products are rounded to it, parameters and outputs are not
 
     def __init__(self, module: nn.Module, head: str, shape: tuple[int, ...], classes: int) -> None:
         """Wrap a converted module; call `prepare` instead."""
@@ -300,13 +301,21 @@ class Model:
         call.active = True
         try:
             self._enter(params, buffers, mask, train, key)
-            logits = self._module(x)
+            logits = self._module(x) if self.narrow is None else self._narrowly(x)
             features = call.features
             if train and self._statistics:
                 buffers = buffers | {name: store[local] for store, local, name, _ in self._statistics}
         finally:
             self._leave()
+        if self.narrow is not None:
+            wide = params[self._param_places[0].name].dtype
+            logits, features = logits.to(wide), features.to(wide)
         return Output(logits, features), buffers
+
+    def _narrowly(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, self.narrow, cache_enabled=False):
+            logits: Tensor = self._module(x)
+        return logits
 
     def _enter(self, params: Params, buffers: Params, mask: Tensor, train: bool, key: Tensor) -> None:
         """Put the call's tensors in place: what torch.func.functional_call does, without its per-call bookkeeping."""
@@ -334,7 +343,7 @@ class Model:
     def clone(self) -> Model:
         """An independent copy, for use from another thread."""
         other = Model(copy.deepcopy(self._module), self.head, self.shape, self.classes)
-        other.unpadded = self.unpadded
+        other.unpadded, other.narrow = self.unpadded, self.narrow
         return other
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Model:

@@ -22,6 +22,7 @@ from fedskew.errors import ConfigError, RecordError, TrainingError, closest, req
 from fedskew.method import Component, Method, check_method, method_spec, spec
 from fedskew.metrics import from_confusion, groups_by_counts
 from fedskew.models import Architecture
+from fedskew.precision import arithmetic, check_precision
 from fedskew.prepare import prepare
 from fedskew.records import Record, summarise
 from fedskew.server import Broadcast, Opened, State
@@ -272,6 +273,7 @@ def run(
     threads: int = 0,
     device: str = "cpu",
     dtype: str = "float32",
+    precision: str = "float32",
     memory: str = "device",
     eval_every: int = 1,
     personal_every: int = 0,
@@ -287,8 +289,9 @@ def run(
     """Train ``method`` on a federation for ``rounds`` rounds of at most ``cohort`` clients.
 
     ``model`` is a name of `fedskew.models.MODELS`, its options, or any nn.Module with its classifier named by ``head``.
-    ``threads`` 0 takes every core; "sequential" trains on one and evaluates on all. ``memory`` says where lives what
-    clients keep between rounds: "device", "ram" or "disk" (`fedskew.engines.memory.HOMES`). ``personal_every`` 0
+    ``threads`` 0 takes every core; "sequential" trains on one and evaluates on all. ``precision`` is that of products
+    inside the network, whose parameters have ``dtype``: "float32", "tf32" (CUDA) or "bfloat16". ``memory`` says where
+    lives what clients keep between rounds: "device", "ram" or "disk" (`fedskew.engines.memory`). ``personal_every`` 0
     evaluates the clients' own models after the last round only (methods that have them). With ``out`` the run is
     recorded there; with ``resume`` it continues from the folder's checkpoint. ``diagnose`` names what is recorded of
     every ``diagnose_every``-th round beside the metrics (`fedskew.diagnostics`), without effect on the run. Raises
@@ -300,11 +303,13 @@ def run(
     )
     watch.check(fed.clients, out is not None)
     _check(fed, rounds, cohort, eval_every, checkpoint_every, dtype, device)
+    check_precision(precision, dtype, device)
     shape = tuple(fed.dataset.x.shape[1:])
     network = model if isinstance(model, nn.Module) else models.build(model, shape, fed.dataset.classes, seed)
     prepared = prepare(network, head or getattr(network, "head_name", None), shape, fed.dataset.classes).to(
         DTYPES[dtype], device
     )
+    prepared.narrow = torch.bfloat16 if precision == "bfloat16" else None
     task = prepared.task(fed.clients, rounds)
     method.check(fed, task)
     kind, reason = engines.choose(engine, device, prepared, method)
@@ -313,7 +318,20 @@ def run(
     runner.birth(method, params, prepared.buffers, memory, None if out is None else Path(out))
     state = server.init(method, params, prepared.buffers, fed, task)
     facts = {
-        **(config or _facts(fed, method, model, rounds=rounds, cohort=cohort, seed=seed, device=device, dtype=dtype)),
+        **(
+            config
+            or _facts(
+                fed,
+                method,
+                model,
+                rounds=rounds,
+                cohort=cohort,
+                seed=seed,
+                device=device,
+                dtype=dtype,
+                precision=precision,
+            )
+        ),
         "label_names": list(fed.dataset.label_names),
         "engine_used": kind.name,
         "engine_reason": reason,
@@ -328,7 +346,8 @@ def run(
     if resume:
         session.restore()
     try:
-        return _loop(session, on_round)
+        with arithmetic(precision):
+            return _loop(session, on_round)
     finally:
         runner.close()
 
