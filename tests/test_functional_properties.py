@@ -240,6 +240,7 @@ def test_local_balancer_reduces_to_cross_entropy(seed: int) -> None:
     gap = fn.imbalance_gap(counts)
     assert gap.min() == 0 and gap.max() == 1 and gap[counts.argmax()] == 0
     same(fn.cross_entropy(fn.balanced_logits(z, f, gap * 0 + 0.4, 60.0), c.labels), plain, atol=1e-12)
+    same(fn.balanced_logits(z, f * 0, gap, 60.0, eps=2.0), z - 30.0 * gap)  # a row without features
 
 
 def test_local_balancer_gradient_by_norm() -> None:

@@ -66,13 +66,16 @@ def balance_schedule(index: Tensor | float, total: Tensor | float) -> Tensor | f
     return (index / total) ** 2
 
 
-def balanced_logits(logits: Tensor, features: Tensor, gap: Tensor, strength: Tensor | float) -> Tensor:
-    """z_j - strength * lambda_j / (||f||_2 + 1e-12): [B, C], with the gradient flowing through the norm.
+def balanced_logits(
+    logits: Tensor, features: Tensor, gap: Tensor, strength: Tensor | float, eps: float = 1e-12
+) -> Tensor:
+    """z_j - strength * lambda_j / (||f||_2 + eps): [B, C], with the gradient flowing through the norm.
 
-    logits [B, C], features [B, F], gap [C], strength () = alpha(k) * A. Source: FedBal, local balancer.
+    logits [B, C], features [B, F], gap [C], strength () = alpha(k) * A. A row whose features are all zero is shifted by
+    strength * lambda_j / eps. Source: FedBal, local balancer; its eps is 1e-12.
     """
     norm: Tensor = torch.linalg.vector_norm(features, dim=-1, keepdim=True)  # [B, 1]
-    return logits - strength * gap / (norm + 1e-12)
+    return logits - strength * gap / (norm + eps)
 
 
 def local_balancer_loss(
@@ -82,6 +85,7 @@ def local_balancer_loss(
     counts: Tensor,
     strength: Tensor | float,
     missing: Literal["clamp1", "mask"] = "clamp1",
+    eps: float = 1e-12,
 ) -> Tensor:
     """Cross-entropy of the balanced logits, [B]; counts [C] are the client's own.
 
@@ -89,7 +93,7 @@ def local_balancer_loss(
     same in both. Raises ConfigError for another ``missing``. Source: FedBal, local balancer.
     """
     choose("missing", missing, ("clamp1", "mask"))
-    balanced = balanced_logits(logits, features, imbalance_gap(counts_for(logits, counts)), strength)
+    balanced = balanced_logits(logits, features, imbalance_gap(counts_for(logits, counts)), strength, eps)
     if missing == "mask":
         balanced = drop_missing(balanced, labels, counts <= 0)
     return cross_entropy(balanced, labels)

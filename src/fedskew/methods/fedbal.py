@@ -41,10 +41,13 @@ class LocalBalancer(Component):
     """classes without rows: count 1, or left out of the softmax"""
     early: int = 0
     """alpha(k) = (k / (K - early))^2; Feature-Balanced Loss's code: 10, with k from 0"""
+    eps: float = 1e-12
+    """added to the norm; 1e-12, the paper's, lets a row whose features are all zero blow the step up, 1 does not"""
 
     def __post_init__(self) -> None:
         require(self.strength >= 0, "--parts.local_balancer.strength", "be at least 0", self.strength)
         require(self.early >= 0, "--parts.local_balancer.early", "be at least 0", self.early)
+        require(self.eps > 0, "--parts.local_balancer.eps", "be positive", self.eps)
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """The schedule must end after it begins; how many steps a client takes is not known beforehand."""
@@ -57,11 +60,9 @@ class LocalBalancer(Component):
         index, total = getattr(view.progress, self.schedule_unit), getattr(view.progress, f"{self.schedule_unit}s")
         dtype, total = view.out.logits.dtype, (total - self.early).clamp(min=1)
         alpha = F.balance_schedule((index - (0 if self.one_based else 1)).to(dtype), total.to(dtype))
-        return view.batch.mean(
-            F.local_balancer_loss(
-                view.out.logits, view.out.features, view.batch.y, view.ctx.counts, alpha * self.strength, self.missing
-            )
-        )
+        out, y, strength = view.out, view.batch.y, alpha * self.strength
+        loss = F.local_balancer_loss(out.logits, out.features, y, view.ctx.counts, strength, self.missing, self.eps)
+        return view.batch.mean(loss)
 
 
 @dataclass(frozen=True)
