@@ -106,7 +106,8 @@ def far_device() -> Iterator[Device]:
     before = torch._C._only_lift_cpu_tensors()
     torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=...) then shows the copy that it makes
     try:
-        with Device() as made:
+        # torch has threads for the devices that were there when it first went backward: this one is not among them
+        with torch.autograd.set_multithreading_enabled(False), Device() as made:
             yield made
     finally:
         torch._C._set_only_lift_cpu_tensors(before)

@@ -112,6 +112,11 @@ MISTAKES = {
     "longtail": (["fedavg", "--longtail", "0.01"], "longtail"),
     "device": (["fedavg", "--device", "cuda"], "--device"),
     "dtype": (["fedavg", "--dtype", "float16"], "unknown dtype"),
+    "option of another": (
+        ["fedavg", "--weighting.beta", "3"], "did you mean --weighting.beta with --weighting aggregation_balancer",
+    ),
+    "option near": (["fedbal", "--weighting.bta", "3"], "did you mean '--weighting.beta'"),
+    "csv without a file": (["fedavg", "--data", "csv"], "data.path must name the file of dataset 'csv'; got ''"),
     "precision": (["fedavg", "--precision", "bfloat"], "unknown precision 'bfloat'; did you mean 'bfloat16'"),
     "tf32": (["fedavg", "--precision", "tf32"], "--precision must be tf32 with --device cuda only"),
     "narrow": (["fedavg", "--precision", "bfloat16", "--dtype", "float64"], "--precision must be float32 beside"),

@@ -426,6 +426,7 @@ def _plot(words: list[str]) -> int:
 
     import fedskew.diagplots as diagplots
     import fedskew.plots as plots
+    from fedskew import canvas
 
     out, words = _pull(words, "--out")
     figure, words = _pull(words, "--figure")
@@ -441,6 +442,7 @@ def _plot(words: list[str]) -> int:
     folders = plots.find_runs([Path(w) for w in words])
     name = "comparison.png" if figure is None else f"{figure}.png"
     target = Path(out) if out else (Path(words[0]) if len(words) == 1 else Path(".")) / name
+    canvas.target(target)  # refused before anything is printed
     if figure is None:
         Console().print(plots.table(folders))
     print(f"picture: {diagplots.draw(figure or 'curves', folders, target)}")

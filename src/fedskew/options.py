@@ -220,19 +220,24 @@ def _option(flag: str, table: Mapping[str, Option]) -> Option:
     slot, _, name = full[2:].partition(".")
     if flag in ALIASES and slot in SLOTS:
         raise ConfigError(f"{flag} has no meaning here: {slot} is set by an ingredient without {name!r}; see --help")
-    known = [*table, *ALIASES, *ELSEWHERE, *(f"--{s}" for s in (*SLOTTED, "parts"))]
-    raise ConfigError(f"unknown option {flag!r}" + (_meant(full, known, table) or "; see `fedskew run METHOD --help`"))
+    own = [f for f in table if f.startswith(f"--{slot}.")]
+    known = [*table, *ALIASES, *ELSEWHERE, *(f"--{s}" for s in (*SLOTTED, "parts") if not name or s != slot)]
+    otherwise = "; see `fedskew run METHOD --help`"
+    if name and slot in SLOTTED:
+        otherwise = f": the {slot} of this run takes {', '.join(own) or 'no options'}"
+    raise ConfigError(f"unknown option {flag!r}" + (_meant(full, known, table) or otherwise))
 
 
 def _meant(flag: str, known: list[str], table: Mapping[str, Option]) -> str:
     """ "; did you mean ...?": the same ending here, or in an ingredient that is not chosen; else a near flag."""
-    end = flag[2:].rpartition(".")[2]
+    slot, _, end = flag[2:].rpartition(".")
     same = [f for f in table if f.rpartition(".")[2] == end]
     if same:
         return f"; did you mean {' or '.join(map(repr, same))}?"
     near = difflib.get_close_matches(flag, known, n=1, cutoff=0.6)
     elsewhere = [(s, n) for s in (*SLOTTED, "parts") for n, k in TABLES[s].items() if end in _names(k)]
     if elsewhere and not (near and difflib.SequenceMatcher(None, flag, near[0]).ratio() > 0.8):
+        elsewhere.sort(key=lambda place: place[0] != slot)
         told = [
             f"--{s}.{n}.{end} with --{s} {n}" if s == "parts" else f"--{s}.{end} with --{s} {n}" for s, n in elsewhere
         ]

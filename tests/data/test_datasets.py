@@ -552,7 +552,7 @@ def test_npz_files(tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:100])
     with pytest.raises(DataError, match="not a readable npz file"):
         load("npz", str(tmp_path / "a.npz"))
-    with pytest.raises(ConfigError, match=r"data\.path must name the file of dataset 'npz'; got None"):
+    with pytest.raises(ConfigError, match=r"data\.path must name the file of dataset 'npz'; got ''"):
         load("npz")
 
 

@@ -159,7 +159,7 @@ def load(name: str, path: str | None = None, **options: Any) -> Dataset:
 
 def _given(name: str, path: str | None) -> Path:
     """The path as it was given; these sources search nowhere else."""
-    require(bool(path), "data.path", f"name the file of dataset {name!r}", path)
+    require(bool(path), "data.path", f"name the file of dataset {name!r}", path or "")
     found = places(path, ())
     if not found:
         raise absent(name, path)

@@ -42,6 +42,8 @@ def read_idx(path: Path) -> np.ndarray:
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Every array of an npz file; arrays of objects, which would be pickled, are refused."""
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise DataError(f"{path} is not a readable npz file: it is no zip archive, as numpy.savez writes")
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}

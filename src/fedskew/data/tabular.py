@@ -122,7 +122,7 @@ class Csv:
 
     def load(self, path: str | None = None) -> Dataset:
         """The file or folder at ``path``. Raises DataError when it is absent or damaged, ConfigError for a column."""
-        require(bool(path), "data.path", "name the file of dataset 'csv'", path)
+        require(bool(path), "data.path", "name the file of dataset 'csv'", path or "")
         place = next(iter(places(path, ())))
         files = [place] if place.is_file() else [f for f in (place / "train.csv", place / "test.csv") if f.is_file()]
         if not files or (place.is_dir() and files[0].name != "train.csv"):
