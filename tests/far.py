@@ -20,7 +20,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 NAME = "far"
 ops = torch.ops.aten
 READS = {ops._local_scalar_dense.default, ops.nonzero.default, ops.equal.default, ops.bincount.default}
+READS |= {ops.masked_select.default, ops._unique2.default}
 BY_INDEX = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
+JOINS = {"stack", "cat"}  # these take no scalar of the CPU
 
 
 class Far(Tensor):
@@ -53,11 +55,14 @@ def call(func: Any, args: Any, kwargs: dict[str, Any], traffic: Counter[str]) ->
         return torch.device(NAME, 0)
     leaves = tree_leaves((args, kwargs))
     own = {id(leaf.near): leaf for leaf in leaves if isinstance(leaf, Far)}
-    strangers = [leaf for leaf in leaves if type(leaf) is Tensor and leaf.dim() > 0]
+    name = func.overloadpacket.__name__
+    strangers = [leaf for leaf in leaves if type(leaf) is Tensor and (leaf.dim() > 0 or name in JOINS)]
+    if name in BY_INDEX and isinstance(args[0], Far):  # of the CPU, positions may be
+        strangers = [leaf for leaf in strangers if all(leaf is not i for i in args[1])]
     target = kwargs.get("device")
     to_far = target is not None and torch.device(target).type == NAME
     moves = func in (ops._to_copy.default, ops.copy_.default)
-    if own and strangers and not moves and func.overloadpacket.__name__ not in BY_INDEX:
+    if own and strangers and not moves:
         raise RuntimeError(f"{func}: expected all tensors to be on the same device, but some are far and some are not")
     if moves:
         source = args[-1] if func is ops.copy_.default else args[0]
@@ -66,7 +71,8 @@ def call(func: Any, args: Any, kwargs: dict[str, Any], traffic: Counter[str]) ->
             traffic["sent" if landing else "read"] += 1
     else:
         landing = bool(own) or to_far
-        traffic.update(["read"] if func in READS and own else [])
+        chosen = name in BY_INDEX and any(i is not None and i.dtype == torch.bool for i in args[1])
+        traffic.update(["read"] if (func in READS or chosen) and own else [])
     near_args, near_kwargs = tree_map(lambda x: x.near if isinstance(x, Far) else x, (args, kwargs))
     if to_far:
         near_kwargs["device"] = "cpu"

@@ -118,7 +118,7 @@ MISTAKES = {
     "option near": (["fedbal", "--weighting.bta", "3"], "did you mean '--weighting.beta'"),
     "csv without a file": (["fedavg", "--data", "csv"], "data.path must name the file of dataset 'csv'; got ''"),
     "precision": (["fedavg", "--precision", "bfloat"], "unknown precision 'bfloat'; did you mean 'bfloat16'"),
-    "tf32": (["fedavg", "--precision", "tf32"], "--precision must be tf32 with --device cuda only"),
+    "tf32": (["fedavg", "--precision", "tf32"], "--precision must be float32 or bfloat16 without a GPU"),
     "narrow": (["fedavg", "--precision", "bfloat16", "--dtype", "float64"], "--precision must be float32 beside"),
     "memory": (["fedavg", "--memory", "dsik"], "unknown memory 'dsik'; did you mean 'disk'"),
 }  # fmt: skip

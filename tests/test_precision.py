@@ -10,6 +10,7 @@ from torch import nn
 
 import fedskew as fs
 import tiny
+from fedskew.engines.programs import Stepper
 from fedskew.errors import ConfigError
 from fedskew.precision import arithmetic, check_precision
 from fedskew.prepare import prepare
@@ -44,9 +45,17 @@ def test_convolutions_are_narrow_too(net: str) -> None:
 
 def test_traces_and_threads_are_as_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedskew.engines.sequential.Threaded.trace_after", 2)
+    made, make = [], Stepper.make
+
+    def noted(self: Stepper, *given: Any) -> None:
+        make(self, *given)
+        made.append(self.traced)
+
+    monkeypatch.setattr(Stepper, "make", noted)
     plain = run("fedavg", engine="sequential", precision="bfloat16", model="mlp")
     threads = run("fedavg", engine="threaded", precision="bfloat16", model="mlp", threads=3)
     assert same(plain.params, threads.params) and rows_of(plain) == rows_of(threads)
+    assert made and made[-1] > 0
 
 
 def test_outputs_are_wide_and_inputs_of_products_are_not() -> None:
@@ -73,7 +82,7 @@ def test_the_settings_of_the_process_come_back() -> None:
     ("given", "message"),
     [
         (("bf16", "float32", "cpu"), "unknown precision 'bf16'"),
-        (("tf32", "float32", "cpu"), "--precision must be tf32 with --device cuda only"),
+        (("tf32", "float32", "cpu"), "--precision must be float32 or bfloat16 without a GPU"),
         (("tf32", "float64", "cuda"), "--precision must be float32 beside --dtype float64"),
         (("bfloat16", "bfloat16", "cpu"), "--precision must be float32 beside --dtype bfloat16"),
     ],

@@ -157,6 +157,28 @@ def test_memory_that_a_step_writes_into_is_made_in_every_step() -> None:
     assert torch.equal(plain, traced)
 
 
+def listed(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+    """Writes into a list of tensors that label counts alone have made."""
+    sums = [fixed.counts * 0.5, fixed.counts + 1]
+    torch._foreach_add_(sums, [carry["w"], carry["w"]])
+    w = 0.1 * sums[0] + 0.2 * sums[1] + now[0]
+    return {"w": w}, w.sum()
+
+
+def negated(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+    """Writes into what two signs have made of the parameters, not into them."""
+    twice = carry["w"].neg().neg()
+    twice.add_(now[0] + 1)
+    w = 0.5 * twice + carry["w"] + rows[0].sum()
+    return {"w": w}, w.sum()
+
+
+@pytest.mark.parametrize("step", [listed, negated])
+def test_the_order_of_reading_and_writing_is_kept(step: Any) -> None:
+    plain, traced, _ = programmed(step, [0.1, 0.2, -0.3], now=0.0)
+    assert torch.equal(plain, traced)
+
+
 def test_what_is_drawn_is_drawn_in_every_step() -> None:
     def step(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
         return {"w": torch.rand(3) * now[0] + rows[0].sum()}, torch.rand(3).sum() * now[0]

@@ -265,7 +265,7 @@ class Model:
     params: Params  # initial values of what is trained
     buffers: Params  # initial BatchNorm statistics, and whatever is not trained
     unpadded = False  # True where no row is ever padded: then nobody has to look at the masks
-    narrow: torch.dtype | None = None  # of autocast: products are rounded to it, parameters and outputs are not
+    narrow: torch.dtype | None = None  # autocast's dtype: products are rounded to it, parameters and outputs are not
 
     def __init__(self, module: nn.Module, head: str, shape: tuple[int, ...], classes: int) -> None:
         """Wrap a converted module; call `prepare` instead."""
@@ -342,14 +342,16 @@ class Model:
 
     def clone(self) -> Model:
         """An independent copy, for use from another thread."""
-        other = Model(copy.deepcopy(self._module), self.head, self.shape, self.classes)
+        return self._as(Model(copy.deepcopy(self._module), self.head, self.shape, self.classes))
+
+    def _as(self, other: Model) -> Model:
         other.unpadded, other.narrow = self.unpadded, self.narrow
         return other
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Model:
         """A copy whose floating-point values have this dtype, on this device."""
         module = copy.deepcopy(self._module)
-        return Model(module.to(device=device, dtype=dtype), self.head, self.shape, self.classes)
+        return self._as(Model(module.to(device=device, dtype=dtype), self.head, self.shape, self.classes))
 
     def task(self, clients: int, rounds: int) -> Task:
         """The static facts of a run with this model."""
@@ -367,7 +369,8 @@ class Model:
         return frozenset(_WRITTEN.get(kind, kind).__name__ for kind in leaves)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Model, (self._module, self.head, self.shape, self.classes)
+        facts = {"unpadded": self.unpadded, "narrow": self.narrow}
+        return Model, (self._module, self.head, self.shape, self.classes), facts
 
     def __repr__(self) -> str:
         facts = f"head={self.head!r}, shape={self.shape}, classes={self.classes}, features={self.features}"

@@ -50,7 +50,8 @@ def _mix(x: Tensor) -> Tensor:
 
 def fold(key: Tensor, data: Tensor | int) -> Tensor:
     """A new key from a key and an integer (a step, a layer number, a purpose number). Shapes broadcast."""
-    step = data * _GOLDEN if isinstance(data, Tensor) else _wrapped(data * _GOLDEN)  # a number: nothing to copy
+    # a number goes to the device with the operator, where a tensor of it would have to be copied
+    step = data.long() * _GOLDEN if isinstance(data, Tensor) else _wrapped(int(data) * _GOLDEN)
     return _mix(_mix(key + _GOLDEN) + step)
 
 

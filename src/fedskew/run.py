@@ -238,7 +238,7 @@ class Session:
         if found is not None:
             content, facts = found
             # label counts and such never leave the host
-            moved, place = set(facts.get("on_device", ())), count()
+            moved, place = set(facts.get("on_device", range(sum(1 for _ in tree.leaves(content))))), count()
             content = tree.map_tree(lambda t: t.to(self.engine.device) if next(place) in moved else t, content)
             parts = {c.name: content.get("parts", {}).get(c.name, {}) for c in self.method.components}
             self.state = State(facts["round"], content["params"], content.get("buffers", {}), parts)

@@ -150,7 +150,9 @@ class LocalEngine:
         self, method: Method, params: Params, buffers: Params, where: str = "device", folder: Path | None = None
     ) -> None:
         """Give every client the memory it has before it ever took part; ``where`` names the home of what it keeps."""
-        template = {c.name: c.init_client(params, buffers, self.task) for c in method.components}
+        place = self.device if where == "device" else torch.device("cpu")
+        made = {c.name: c.init_client(params, buffers, self.task) for c in method.components}
+        template = tree.map_tree(lambda t: t.to(place), made)
         self.memory = ClientMemory(template, home(where, template, folder))
 
     # training

@@ -24,9 +24,9 @@ HOMES = {
 }
 
 
-def _own(leaf: Tensor) -> Tensor:
+def _own(leaf: Tensor, place: torch.device) -> Tensor:
     """A contiguous copy: sums over another layout round differently, and a checkpoint keeps no layout."""
-    return leaf.detach().clone(memory_format=torch.contiguous_format)
+    return leaf.detach().to(place).clone(memory_format=torch.contiguous_format)
 
 
 class Home(Protocol):
@@ -49,10 +49,10 @@ class Home(Protocol):
 
 
 class Held:
-    """Tensors in a dict: on the device that they come from, or in main memory."""
+    """Tensors in a dict: on the device, or in main memory, as the template is."""
 
-    def __init__(self, template: Memory, device: str | None = None) -> None:
-        self.template, self.device = template, device
+    def __init__(self, template: Memory) -> None:
+        self.template = template
         self.kept: dict[int, Memory] = {}
 
     def read(self, client: int) -> Memory | None:
@@ -60,9 +60,8 @@ class Held:
         return self.kept.get(client)
 
     def write(self, memories: dict[int, Memory]) -> None:
-        """Copies where they must move, else the tensors themselves."""
-        moved = memories if self.device is None else tree.map_tree(lambda t: t.to(self.device), memories)
-        self.kept.update(moved)
+        """The tensors themselves."""
+        self.kept.update(memories)
 
     def close(self) -> None:
         """Nothing to do."""
@@ -75,8 +74,9 @@ class Held:
         """Namespaces without leaves come from the template."""
         if "slots" in dumped:
             raise RecordError("--memory must be disk to go on: the clients' memories are in the run folder's file")
+        place = place_of(self.template)
         whole = {int(k): {n: memory.get(n, t) for n, t in self.template.items()} for k, memory in dumped.items()}
-        self.write(whole)
+        self.write(tree.map_tree(lambda t: t.to(place), whole))
 
 
 class Mapped:
@@ -141,7 +141,7 @@ class Mapped:
         """Into records that nobody names, which then take the place of the old ones all at once."""
         fresh = {client: self._put(memory) for client, memory in memories.items()}
         old = [self.slots[client] for client in fresh if client in self.slots]
-        self.slots = {**self.slots, **fresh}
+        self.slots.update(fresh)
         for slot in old:
             (self.retired if slot in self.fixed else self.free).append(slot)
 
@@ -205,17 +205,23 @@ def home(name: str, template: Memory, folder: Path | None) -> Home:
         raise unknown("memory", name, HOMES)
     if name == "disk":
         return Mapped(template, folder and folder / "memory.bin")
-    return Held(template, "cpu" if name == "ram" else None)
+    return Held(template)
+
+
+def place_of(template: Memory) -> torch.device:
+    """Where a template, all of it in one place, keeps its tensors."""
+    return next((leaf.device for leaf in tree.leaves(template)), torch.device("cpu"))
 
 
 class ClientMemory:
     """Memory by client id. Only clients that took part are stored; the others still have the template.
 
+    All of it is where the template is: a stack takes newcomers and those who were there before alike.
     A round's writes wait in ``pending`` until `commit`, so that an interrupted round leaves nothing behind.
     """
 
     def __init__(self, template: Memory, home: Home | None = None) -> None:
-        self.template = template
+        self.template, self.place = template, place_of(template)
         self.home = home or Held(template)
         self.pending: dict[int, Memory] = {}
 
@@ -232,7 +238,7 @@ class ClientMemory:
         """Replace the namespaces given, keep the others."""
         if not self.empty:
             merged = {**self.get(client), **memory}
-            self.pending[client] = {n: tree.map_tree(_own, merged[n]) for n in self.template}
+            self.pending[client] = {n: tree.map_tree(lambda t: _own(t, self.place), merged[n]) for n in self.template}
 
     def commit(self) -> None:
         """Keep the round's writes."""

@@ -170,8 +170,9 @@ def program(function: Function, rows: Any, fixed: Any, carry: Any, now: Any) -> 
         expected = plain(*flat)
         lasting = len(_leaves((rows, fixed)))
         traced = _trace(plain, flat, lasting)
+        kept = traced.once(*flat[:lasting])
         for _ in range(3):  # the interpreter optimises in its first runs
-            got = traced.each(*traced.once(*flat[:lasting]), *flat[lasting:])
+            got = traced.each(*kept, *flat[lasting:])
     except Exception:  # whatever the step of a user's component does that cannot be traced: it runs untraced
         return None
     same = all(_same(a, b) for a, b in zip(expected, got, strict=True))
@@ -208,15 +209,18 @@ def _interpreted(graph: Any, example: list[Tensor]) -> Callable[..., list[Tensor
 
 
 def _split(whole: Any, lasting: int) -> tuple[Any, Any]:
-    """Two graphs: what the first placeholders alone decide, as a list; and, given that list, all the rest."""
+    """Two graphs: what the first placeholders alone decide, as a list; and, given that list, all the rest.
+
+    Of loops, this is loop-invariant code motion.
+    """
     from torch.fx import Graph, GraphModule
 
     nodes = list(whole.graph.nodes)
     given = [node for node in nodes if node.op == "placeholder"]
     known, written = set(given[:lasting]), _written(nodes)
     for node in nodes:
-        constant = node.op in ("get_attr", "call_function") and node not in written and not _random(node)
-        if constant and all(x in known for x in node.all_input_nodes):
+        pure = node.op in ("get_attr", "call_function") and not _random(node)
+        if pure and not _meets(node, written) and all(x in known for x in node.all_input_nodes):
             known.add(node)
     handed = [node for node in nodes if node in known and any(user not in known for user in node.users)]
 
@@ -248,17 +252,25 @@ def _written(nodes: list[Any]) -> set[Any]:
     for node in nodes:
         schema = _schema(node)
         if schema is not None and schema.is_mutable:
-            written = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]
-            waiting += [node, *(x for x, w in zip(node.args, written, strict=False) if w), *node.kwargs.values()]
+            into = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]
+            waiting += [node, *node.kwargs.values(), *(x for x, w in zip(node.args, into, strict=False) if w)]
     found: set[Any] = set()
     while waiting:
         node = waiting.pop()
-        if node in found or not hasattr(node, "users"):
+        if isinstance(node, list | tuple):
+            waiting += node
+            continue
+        if not hasattr(node, "users") or node in found:
             continue
         found.add(node)
         waiting += [user for user in node.users if not _fresh(user)]
         waiting += [] if _fresh(node) else node.all_input_nodes
     return found
+
+
+def _meets(node: Any, written: set[Any]) -> bool:
+    """Whether a node writes, is written into, or reads what is: then its place in the order matters."""
+    return node in written or any(x in written for x in node.all_input_nodes)
 
 
 def _random(node: Any) -> bool:
@@ -267,13 +279,18 @@ def _random(node: Any) -> bool:
 
 
 def _tidy(nodes: Any) -> None:
-    """Drop what does nothing, and write addmm as linear: the interpreter would split it, which rounds otherwise."""
+    """Drop what does nothing or what was done before, and write what a shape alone decides as a constant.
+
+    addmm becomes linear: the interpreter would split it, which rounds otherwise.
+    """
     ops = torch.ops.aten
+    written = _written(list(nodes.nodes))
     for node in list(nodes.nodes):
         if node.target in (ops.detach.default, ops.alias.default):
             node.replace_all_uses_with(node.args[0])
         elif node.target in (ops.t.default, ops.neg.default) and getattr(node.args[0], "target", None) is node.target:
-            node.replace_all_uses_with(node.args[0].args[0])
+            if not (_meets(node, written) or _meets(node.args[0], written)):
+                node.replace_all_uses_with(node.args[0].args[0])
         elif node.target is ops.bitwise_and.Scalar and node.args[1] is True:  # unknown to the interpreter
             node.replace_all_uses_with(node.args[0])
     filled = {ops.ones_like.default: 1, ops.zeros_like.default: 0, ops.new_zeros.default: 0, ops.new_ones.default: 1}
@@ -298,11 +315,11 @@ def _tidy(nodes: Any) -> None:
 
 
 def _merge(nodes: Any) -> None:
-    """One operator in the place of several that do the same with the same."""
+    """One operator in the place of several that do the same with the same: common subexpressions."""
     seen: dict[Any, Any] = {}
     written = _written(list(nodes.nodes))
     for node in list(nodes.nodes):
-        if node.op == "call_function" and node not in written and not _random(node):
+        if node.op == "call_function" and not _meets(node, written) and not _random(node):
             first = seen.setdefault((node.target, repr(node.args), repr(node.kwargs)), node)
             if first is not node:
                 node.replace_all_uses_with(first)
