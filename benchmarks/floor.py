@@ -192,6 +192,7 @@ def main() -> None:
     if args.how == "vmap" and any(isinstance(m, nn.Dropout | nn.BatchNorm2d) for m in net.modules()):
         raise SystemExit(f"floor.py: --how vmap takes no dropout and no running statistics; got {work.model}")
     layout = torch.channels_last if args.layout == "nhwc" else torch.contiguous_format
+    torch.backends.cudnn.allow_tf32 = False  # as fedskew's float32
     net = net.to(args.device, memory_format=layout)
     x, y, x_test, y_test = (t.to(args.device) for t in bench.make_data(work))
     data, test = (x.to(memory_format=layout), y), (x_test.to(memory_format=layout), y_test)

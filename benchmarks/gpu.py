@@ -5,7 +5,8 @@ python benchmarks/gpu.py --workloads mnist-lr,resnet20 --repeats 5
 python benchmarks/gpu.py --table results/gpu.jsonl
 
 FLOPs are counted by torch: a mini-batch forward and backward, the test set forward. Bytes are a model of the least
-traffic without a cache: see `traffic`. The roofs are measured on the device: a float32 matrix product and a copy.
+traffic without a cache: see `traffic`. The roofs are measured on the device: a float32 matrix product and a copy. They
+and the floors compute without TF32.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from work import WORKLOADS, Work
 CUDA = ("--device", "cuda")
 PEERS = (
     Peer("fedskew batched", "peer_fedskew.py", ("--engine", "batched", *CUDA)),
+    Peer("fedskew tf32", "peer_fedskew.py", ("--engine", "batched", "--precision", "tf32", *CUDA)),
+    Peer("fedskew bfloat16", "peer_fedskew.py", ("--engine", "batched", "--precision", "bfloat16", *CUDA)),
     Peer("loop", "floor.py", ("--how", "loop", *CUDA), floor=True),
     Peer("vmap", "floor.py", ("--how", "vmap", *CUDA), floor=True),
     Peer("hand", "floor.py", ("--how", "hand", *CUDA), floor=True),

@@ -45,6 +45,7 @@ def measure(
     engine: str,
     device: str = "cpu",
     record: bool = True,
+    precision: str = "float32",
 ) -> tuple[bench.Clock, list[dict[str, Any]], dict[str, Any]]:
     """(clock outside the loop, recorded rounds, what the run folder says of the engine)."""
     clock = bench.Clock()
@@ -58,7 +59,7 @@ def measure(
         clock.start()
         result = fs.run(
             fed, method, model=network, head="fc", rounds=work.rounds, cohort=work.cohort, engine=engine,
-            device=device, checkpoint_every=0, out=out, on_round=on_round,
+            device=device, precision=precision, checkpoint_every=0, out=out, on_round=on_round,
         )  # fmt: skip
         facts = json.loads((out / "config.json").read_text()) if out else {}
     return clock, result.rounds, {k: v for k, v in facts.items() if k.startswith("engine")}
@@ -77,6 +78,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What this peer takes beside the common options."""
     parser.add_argument("--engine", default="auto", help="auto, sequential, threaded, batched")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="float32", help="float32, tf32, bfloat16")
     parser.add_argument("--no-record", action="store_true", help="write no run folder")
 
 
@@ -86,7 +88,7 @@ def main() -> None:
     work = args.work
     fed, method = federation(work), paced(fs.methods.fedavg(), work)
     try:
-        clock, rows, engine = measure(work, fed, method, args.engine, args.device, not args.no_record)
+        clock, rows, engine = measure(work, fed, method, args.engine, args.device, not args.no_record, args.precision)
     except FedskewError as error:
         raise SystemExit(f"peer_fedskew.py: {error}") from None
     share = on_record(clock, rows)
@@ -94,7 +96,7 @@ def main() -> None:
     bench.report(
         "fedskew", work, clock, rows[-1]["accuracy"], sum(row["steps"] for row in rows),
         engine=engine.get("engine_used", args.engine), engine_asked=args.engine, device=args.device,
-        recorded_share=share, **stages,
+        precision=args.precision, recorded_share=share, **stages,
     )  # fmt: skip
     if share is not None and share < LEAST:
         raise SystemExit(f"peer_fedskew.py: wall_s must account for {LEAST:.0%} of the loop's time; got {share:.1%}")

@@ -4,8 +4,8 @@ python benchmarks/steps.py --methods fedlc,fedbal --models lr,mlp-128
 python benchmarks/steps.py --table results/steps.jsonl
 
 The last local run of a short training is kept for each method, traced steps where the engine traces them, and run
-again and again, the methods taking turns of some milliseconds: what else the machine does falls on all alike, and the
-ratio is that of neighbouring turns. FedAvg stands in the list beside itself.
+again and again, each time after FedAvg's: turns of some milliseconds, so that what else the machine does falls on both
+alike. FedAvg stands in the list beside itself.
 """
 
 from __future__ import annotations
@@ -59,34 +59,30 @@ def local_run(fed: Any, name: str, work: Work, traced: bool) -> Callable[[], Any
     return lambda: run(*kept)
 
 
-def turns(runs: dict[str, Callable[[], Any]], count: int) -> dict[str, list[float]]:
-    """Seconds of each turn of each."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(count):
-        for name, again in runs.items():
-            begin = time.perf_counter()
-            again()
-            seconds[name].append(time.perf_counter() - begin)
-    return seconds
+def seconds(act: Callable[[], Any]) -> float:
+    """Of one call."""
+    begin = time.perf_counter()
+    act()
+    return time.perf_counter() - begin
 
 
 def measure(model: str, names: list[str], count: int) -> list[dict[str, Any]]:
-    """A row a method: ratios to FedAvg's neighbouring turn, milliseconds a step, traced and by the tape."""
+    """A row a method: ratios to the turn of FedAvg just before, milliseconds a step, traced and by the tape."""
     work = workload(model)
     fed = federation(work, AUXILIARY)
-    runs = {"reference": local_run(fed, "fedavg", work, True)}
-    for name in names:
-        runs[name] = local_run(fed, name, work, True)
-        runs[f"{name} by the tape"] = local_run(fed, name, work, False)
-    seconds = turns(runs, count)
+    reference = local_run(fed, "fedavg", work, True)
+    runs = {name: tuple(local_run(fed, name, work, traced) for traced in (True, False)) for name in names}
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in names}
+    for _ in range(count):
+        for name, (traced, tape) in runs.items():
+            found[name].append((seconds(reference), seconds(traced), seconds(tape)))
     steps = work.steps // work.cohort
     rows = []
-    for name in names:
-        ratios = [a / b for a, b in zip(seconds[name], seconds["reference"], strict=True)]
-        low, middle, high = quantiles(ratios, n=4)
-        traced, tape = (1e3 * median(seconds[n]) / steps for n in (name, f"{name} by the tape"))
+    for name, turns in found.items():
+        low, middle, high = quantiles([own / plain for plain, own, _ in turns], n=4)
+        traced_ms, tape_ms = (1e3 * median(turn[i] for turn in turns) / steps for i in (1, 2))
         facts = {"model": model, "method": name, "batch": BATCH, "turns": count}
-        rows.append({**facts, "x_fedavg": middle, "low": low, "high": high, "step_ms": traced, "tape_ms": tape})
+        rows.append({**facts, "x_fedavg": middle, "low": low, "high": high, "step_ms": traced_ms, "tape_ms": tape_ms})
     return rows
 
 
