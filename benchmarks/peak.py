@@ -60,7 +60,9 @@ def main() -> None:
         for arenas in ("", "1"):
             words = [sys.executable, __file__, "--one", case, "--rounds", str(args.rounds)]
             environment = {**os.environ, **({"MALLOC_ARENA_MAX": arenas} if arenas else {})}
-            done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+            done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise SystemExit(f"peak.py: {case}: {done.stderr.strip().splitlines()[-1]}")
             row = {"case": case, "arenas": arenas, "at": time.strftime("%H:%M"), **json.loads(done.stdout), **setting()}
             with args.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
