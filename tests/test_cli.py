@@ -124,6 +124,18 @@ MISTAKES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("words", [["describe", "--clients", "4"], ["plot", "."]])
+def test_a_pictures_suffix_is_refused_before_anything_is_printed(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert fedskew("run", "fedavg", "--rounds", "1", "--clients", "4", "--out", "r") == 0
+    capsys.readouterr()
+    assert fedskew(*words, "--out", "x.txt") == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err == "fedskew: --out must end in .png, .svg or .pdf; got 'x.txt'\n"
+
+
 @pytest.mark.parametrize("case", MISTAKES)
 def test_a_mistake_is_one_line_and_exit_code_2(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -344,6 +344,7 @@ def _describe(words: list[str]) -> int:
 
     as_json = "--json" in words
     out, words = _pull([w for w in words if w != "--json"], "--out")
+    path, to = canvas.target(out or "federation.png"), sys.stderr if as_json else sys.stdout
     source = _source("describe", words)
     found = describe.counted(source)
     dataset = getattr(source, "dataset", None)
@@ -354,7 +355,6 @@ def _describe(words: list[str]) -> int:
         Console().print(describe.describe_table(source))
         for note in notes:
             print(f"note: {note}")
-    path, to = canvas.target(out or "federation.png"), sys.stderr if as_json else sys.stdout
     beside, overlap = (path.with_name(f"{path.stem}-{name}{path.suffix}") for name in ("histograms", "overlap"))
     drawn = skewplots.report(found.counts, (path, beside, overlap), title=found.title, class_names=found.class_names)
     for name, file in zip(("heat map", "histograms", "overlap"), drawn, strict=True):
