@@ -31,7 +31,7 @@ def one(clients: int, method: str, memory: str, rounds: int, cohort: int) -> dic
     x = draw.integers(0, 256, size=(clients * ROWS, 1, 28, 28), dtype=np.uint8)
     y = np.arange(len(x)) % 10
     data = fs.from_arrays(x, y, x[:1000], y[:1000], columns={"client": np.arange(len(x)) // ROWS})
-    fed = fs.federate(data, fs.partitions.Natural())
+    fed = fs.federate(data, fs.partitioners.Natural())
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         result = fs.run(

@@ -1,8 +1,8 @@
 """Partitions at scale: split, count, describe, save and read back; seconds and peak memory, a JSON line each.
 
-python benchmarks/partitions.py                                   # 1e3 to 1e6 clients, ten rows each, dir_class 0.1
+python benchmarks/partitions.py                                   # 1e3 to 1e6 clients, ten rows each, dirichlet 0.1
 python benchmarks/partitions.py --clients 10000 --rows 20000,1000000,10000000
-python benchmarks/partitions.py --conventions all --clients 1000000     # every convention once, at the largest scale
+python benchmarks/partitions.py --partitioners all --clients 1000000     # every partitioner once, at the largest scale
 python benchmarks/partitions.py --plot results/partitions-scale.jsonl
 
 Each run is a process of its own, so that its peak is its own: ru_maxrss, less what the imports and the labels take
@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from fedskew.data import load_partition, save_partition, skew
-from fedskew.data.partitions import PARTITIONS, Convention, LongTail, Natural
+from fedskew.data.partitioners import PARTITIONERS, LongTail, Natural, Partitioner
 
 CLASSES, SEED = 10, 0
 FIXED = 10_000  # clients of the series over the rows
@@ -35,9 +35,9 @@ PICTURE = Path("docs/pictures/partitions-scale.png")
 LEFT_OUT = {"dirichlet", "counts", "file"}  # an alias, and two that read files
 
 
-def made(name: str) -> Convention:
-    """A convention at its defaults, or where these need another dataset, as near as can be."""
-    return LongTail(factor=10.0) if name == "longtail" else PARTITIONS[name]()
+def made(name: str) -> Partitioner:
+    """A partitioner at its defaults, or where these need another dataset, as near as can be."""
+    return LongTail(factor=10.0) if name == "longtail" else PARTITIONERS[name]()
 
 
 def peak_mb() -> float:
@@ -46,11 +46,11 @@ def peak_mb() -> float:
 
 
 def measure(name: str, clients: int, rows: int) -> dict:
-    """One convention at one scale, in this process."""
+    """One partitioner at one scale, in this process."""
     torch.set_num_threads(1)
-    convention = made(name)
+    partitioner = made(name)
     labels = np.random.Generator(np.random.PCG64(SEED)).permutation(rows) % CLASSES
-    columns = {"client": np.arange(rows) % clients} if isinstance(convention, Natural) else {}
+    columns = {"client": np.arange(rows) % clients} if isinstance(partitioner, Natural) else {}
     if name == "feature":
         columns = {"domain": np.arange(rows) % 7}
     base, times = peak_mb(), {}
@@ -62,13 +62,13 @@ def measure(name: str, clients: int, rows: int) -> dict:
         times[f"{stage}_cpu_s"] = round(time.process_time() - start[1], 3)
         return found
 
-    parts = clock("split", lambda: convention.split(labels, clients, SEED, columns))
+    parts = clock("split", lambda: partitioner.split(labels, clients, SEED, columns))
     split_peak = peak_mb()
     counts = clock("count", lambda: parts.counts(labels, CLASSES))
     report = clock("describe", lambda: skew.summary(counts))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "p.npz"
-        digest = clock("save", lambda: save_partition(file, parts, labels=labels, convention=convention, seed=SEED))
+        digest = clock("save", lambda: save_partition(file, parts, labels=labels, partitioner=partitioner, seed=SEED))
         size = file.stat().st_size
         back = clock("load", lambda: load_partition(file))
     same = np.array_equal(back.partition.rows, parts.rows) and np.array_equal(back.partition.offsets, parts.offsets)
@@ -93,11 +93,11 @@ def in_a_process(name: str, clients: int, rows: int) -> dict:
 
 
 def plot(source: Path) -> Path:
-    """The series of dir_class: over the clients at ten rows each, over the rows at 10 000 clients."""
-    from fedskew.skewplots import scaling
+    """The series of dirichlet: over the clients at ten rows each, over the rows at 10 000 clients."""
+    from fedskew.plots.skew import scaling
 
     lines = [json.loads(line) for line in source.read_text().splitlines()]
-    lines = [r for r in lines if r["convention"] == "dir_class" and "failed" not in r]
+    lines = [r for r in lines if r["convention"] == "dirichlet" and "failed" not in r]
     clients = {r["clients"]: r for r in lines if r["rows"] == 10 * r["clients"]}
     rows = {r["rows"]: r for r in lines if r["clients"] == FIXED}
     series = {"clients": clients, "rows": rows}
@@ -106,7 +106,7 @@ def plot(source: Path) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--conventions", default="dir_class", help="names, or all")
+    parser.add_argument("--partitioners", default="dirichlet", help="names, or all")
     parser.add_argument("--clients", default="1000,10000,100000,1000000")
     parser.add_argument("--rows", default="0", help="0: ten for each client")
     parser.add_argument("--out", type=Path, default=SCALE)
@@ -119,7 +119,7 @@ def main() -> None:
     if given.plot:
         print(plot(given.plot))
         return
-    names = sorted(set(PARTITIONS) - LEFT_OUT) if given.conventions == "all" else given.conventions.split(",")
+    names = sorted(set(PARTITIONERS) - LEFT_OUT) if given.partitioners == "all" else given.partitioners.split(",")
     given.out.parent.mkdir(parents=True, exist_ok=True)
     for name in names:
         for clients in map(int, given.clients.split(",")):

@@ -32,7 +32,7 @@ CASES = "fedbal/mlp/fashion_mnist/50,fedavg/tfcnn/cifar10/10"
 def one(case: str, rounds: int) -> dict[str, object]:
     """Peak and bound of a run in this process."""
     method, model, data, cohort = case.split("/")
-    fed = fs.federate(data, fs.partitions.Dirichlet(alpha=0.5), clients=100)
+    fed = fs.federate(data, fs.partitioners.Dirichlet(alpha=0.5), clients=100)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     result = fs.run(fed, fs.methods.METHODS[method](), model=model, rounds=rounds, cohort=int(cohort))
     d = fed.dataset

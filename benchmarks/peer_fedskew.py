@@ -24,7 +24,7 @@ def federation(work: Work, auxiliary: int = 0) -> Any:
     x, y, x_test, y_test = bench.make_data(work)
     client = torch.arange(work.clients).repeat_interleave(work.rows)
     data = fs.from_arrays(x, y, x_test, y_test, name=work.name, classes=work.classes, columns={"client": client})
-    return fs.federate(data, fs.partitions.Natural(), auxiliary=auxiliary)
+    return fs.federate(data, fs.partitioners.Natural(), auxiliary=auxiliary)
 
 
 def paced(method: fs.Method, work: Work) -> fs.Method:

@@ -1,6 +1,6 @@
 """The evidence that `fedskew advise` brings along, from the recorded runs in results/. No number is written by hand.
 
-python scripts/make_evidence.py            writes src/fedskew/evidence.json; reads the data of the runs to split them
+python scripts/make_evidence.py            writes fedskew/advice/evidence.json; reads the data of the runs to split them
 python scripts/make_evidence.py --check    exits with 1 where the file is not what the results make
 python scripts/make_evidence.py --held-out prints the table of docs/advise.md: what the advice would have been worth
 """
@@ -11,11 +11,11 @@ import json
 import sys
 from pathlib import Path
 
-from fedskew import evidence
-from fedskew.advise import held_out
+from fedskew.advice import evidence
+from fedskew.advice.adviser import held_out
 
 ROOT = Path(__file__).parents[1]
-TARGET = ROOT / "src/fedskew/evidence.json"
+TARGET = ROOT / "src/fedskew/advice/evidence.json"
 
 
 def made(results: Path = ROOT / "results", **options: object) -> str:

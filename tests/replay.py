@@ -18,14 +18,14 @@ import fedskew as fs
 from fedskew import engines, server
 from fedskew.data.federation import Federation
 from fedskew.engines.base import LocalEngine, Place
-from fedskew.models import MLP
-from fedskew.slots import FixedPace, Shuffle
+from fedskew.models.architectures import MLP
+from fedskew.shared import Fixed, Shuffle
 from fedskew.types import Assignment
 from oracle import Problem, RoundPlan, run
 
 COUNTS = ((9, 4, 0, 2), (0, 7, 5, 0), (3, 0, 0, 6), (1, 2, 8, 3), (0, 0, 5, 0))  # ragged; every client lacks classes
 LEVEL = ((8, 2, 0, 2), (0, 6, 6, 0), (3, 0, 0, 9), (1, 2, 8, 1), (0, 0, 5, 7))  # equal sizes: Seol-Kim must draw lots
-PACE = FixedPace(epochs=2, lr=0.1, batch_size=5)  # the last mini-batch of most clients is partial
+PACE = Fixed(epochs=2, lr=0.1, batch_size=5)  # the last mini-batch of most clients is partial
 MODELS = {"logistic": "logistic", "mlp": MLP(hidden=5)}
 SEED, ROUNDS, COHORT = 2, 3, 3  # this seed: every client comes, three of them twice, one after a gap
 

@@ -14,10 +14,11 @@ import pytest
 from scipy import stats
 
 import fedskew as fs
-from fedskew import cli, evidence
-from fedskew.advice_table import needs
-from fedskew.advise import BASELINES, NEAR, UNITS, Advice, Recommendation, advice_table, advise, distance
-from fedskew.evidence import Run, Setting, descriptors, packaged
+from fedskew.advice import evidence
+from fedskew.advice.adviser import BASELINES, NEAR, UNITS, Advice, Recommendation, advice_table, advise, distance
+from fedskew.advice.evidence import Run, Setting, descriptors, packaged
+from fedskew.advice.table import needs
+from fedskew.cli import command as cli
 from fedskew.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -97,7 +98,7 @@ def test_a_method_gains_nothing_by_an_easy_federation() -> None:
 
 
 def test_confidence_needs_seeds_the_same_data_and_network_and_both_baselines() -> None:
-    fed = fs.federate("digits", fs.partitions.Dirichlet(alpha=0.3), clients=8)
+    fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.3), clients=8)
     counts, sure = fed.counts.numpy(), (0.80, 0.81, 0.82)
 
     def level(*some: Setting, model: str | None = "mlp") -> str:
@@ -161,7 +162,7 @@ def test_run_folders_become_settings_with_the_descriptors_of_their_split(tmp_pat
     same, other = sorted(_evidence(tmp_path), key=lambda s: -len(s.runs))
     assert [r.method for r in same.runs] == ["fedavg", "fedavg, weighting uniform", "fedbal"]
     assert other.facts["training"] == {"pace.lr": 0.01} and len(other.runs) == 1
-    fed = fs.federate("digits", fs.partitions.Dirichlet(alpha=0.5), clients=5)
+    fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.5), clients=5)
     assert same.descriptors == pytest.approx(descriptors(fed.counts), abs=1e-6)
     summary = json.loads((tmp_path / "run2/summary.json").read_text())
     assert same.runs[2].accuracy == pytest.approx(summary["mean10_accuracy"], abs=1e-6)
@@ -171,7 +172,7 @@ def test_run_folders_become_settings_with_the_descriptors_of_their_split(tmp_pat
 
 
 def test_counts_on_record_are_taken_and_runs_that_cannot_be_used_are_told(tmp_path: Path) -> None:
-    fed = fs.federate("digits", fs.partitions.Iid(), clients=4)
+    fed = fs.federate("digits", fs.partitioners.Iid(), clients=4)
     fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=1, cohort=2, out=tmp_path / "python")
     (found,), left = evidence.read(tmp_path)
     assert found.descriptors == pytest.approx(descriptors(fed.counts), abs=1e-6) and not left
@@ -206,7 +207,7 @@ def test_the_packaged_evidence_is_what_the_results_make() -> None:
         return known[json.dumps(facts, sort_keys=True)]
 
     made = _maker().made(describe=told)
-    assert made == (ROOT / "src/fedskew/evidence.json").read_text(encoding="utf-8")
+    assert made == (ROOT / "src/fedskew/advice/evidence.json").read_text(encoding="utf-8")
 
 
 def test_the_page_says_what_the_advice_was_worth() -> None:
@@ -218,7 +219,7 @@ def test_the_packaged_descriptors_are_those_of_the_splits() -> None:
     if not os.environ.get("FEDSKEW_DATA"):
         pytest.skip("FEDSKEW_DATA is unset: the splits need Fashion-MNIST")
     one = next(s for s in packaged() if s.facts["partition"] == {"labels": 2, "name": "labels_k", "repeats": False})
-    fed = fs.federate("fashion_mnist", fs.partitions.LabelsK(labels=2), clients=100, auxiliary=8)
+    fed = fs.federate("fashion_mnist", fs.partitioners.LabelsK(labels=2), clients=100, auxiliary=8)
     assert one.descriptors == pytest.approx(descriptors(fed.counts), abs=1e-6)
 
 
@@ -239,7 +240,7 @@ def test_describe_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
     np.save(tmp_path / "counts.npy", SKEWED)
     assert fedskew("describe", tmp_path / "counts.npy", "--json", "--out", tmp_path / "map.png") == 0
     assert json.loads(capsys.readouterr().out)["clients"] == 4 and (tmp_path / "map.png").exists()
-    fs.data.save_partition(tmp_path / "split.npz", fs.federate("digits", fs.partitions.Iid(), clients=3))
+    fs.data.save_partition(tmp_path / "split.npz", fs.federate("digits", fs.partitioners.Iid(), clients=3))
     assert fedskew("describe", tmp_path / "split.npz", "--out", tmp_path / "map.png") == 0
     assert "digits, iid" in capsys.readouterr().out
 

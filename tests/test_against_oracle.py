@@ -19,7 +19,7 @@ from fedskew.methods import METHODS
 from fedskew.methods.astraea import Mediators
 from fedskew.methods.balancefl import KnowledgeInheritance
 from fedskew.methods.centralised import ClassBalancedLoss
-from fedskew.methods.climb import DualWeights
+from fedskew.methods.climb import Dual
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
 from fedskew.methods.feddyn import feddyn
 from fedskew.methods.fedfocal import Focal
@@ -35,14 +35,14 @@ from fedskew.methods.fedrl import RatioLoss
 from fedskew.methods.fedrs import RestrictedSoftmax
 from fedskew.methods.fedvc import fedvc
 from fedskew.methods.moon import ModelContrastive
-from fedskew.methods.perfedavg import MetaStep
+from fedskew.methods.perfedavg import Meta
 from fedskew.methods.pfedme import Moreau
 from fedskew.methods.scaffold import ControlVariate
-from fedskew.methods.seolkim import DynamicPace
-from fedskew.parts import ProximalVariant
-from fedskew.slots import SGD, FixedPace, Size, Uniform
-from fedskew.slots.samplers import ClassBalanced
-from fedskew.slots.servers import Adagrad, Adam, Momentum, Plain, Yogi
+from fedskew.methods.seolkim import Dynamic
+from fedskew.shared import SGD, Fixed, Size, Uniform
+from fedskew.shared.parts import ProximalVariant
+from fedskew.shared.samplers import ClassBalanced
+from fedskew.shared.servers import Adagrad, Adam, Momentum, Plain, Yogi
 from oracle.model import Tree
 from replay import MODELS, PACE, ROUNDS, Replay, federation, numpy, record
 
@@ -62,18 +62,18 @@ class Case:
 
 def case(method: Method, recipe: str, slots: dict[str, Any] | None = None, auxiliary: int = 0, **options: Any) -> Case:
     """The method with small mini-batches (unless it has a pace of its own) and these slots."""
-    pace = {"pace": replace(PACE, lr=method.pace.lr)} if type(method.pace) is FixedPace else {}
+    pace = {"pace": replace(PACE, lr=method.pace.lr)} if type(method.pace) is Fixed else {}
     return Case(replace(method, **pace | (slots or {})), recipe, options, auxiliary)
 
 
 HEAVY = {"momentum": 0.5, "weight_decay": 0.02, "clip": 0.6}
 SGD_HEAVY = {"local": SGD(**HEAVY)}
 DECAYING = {"pace": replace(PACE, lr=0.15, decay=0.7)}
-RAGGED = {"pace": DynamicPace(epochs=2, lr=0.2, beta=3)}  # every client has a batch size and a rate of its own
+RAGGED = {"pace": Dynamic(epochs=2, lr=0.2, beta=3)}  # every client has a batch size and a rate of its own
 
 BASE = {
     "astraea": case(m.astraea(alpha=0.9, gamma=2), "astraea"),
-    "climb": case(m.climb(), "climb", {"weighting": DualWeights(3.0, 0.1, primal_rounds=1)}, eta=3.0, eps=0.1, every=1),
+    "climb": case(m.climb(), "climb", {"weighting": Dual(3.0, 0.1, primal_rounds=1)}, eta=3.0, eps=0.1, every=1),
     "creff": case(replace(m.creff(), parts=(replace(m.creff().parts[-1], match_steps=2, head_epochs=2),)), "creff"),
     "fedadagrad": case(m.fedadagrad(), "fedadagrad", server_lr=0.1),
     "fedadam": case(m.fedadam(0.1), "fedadam", server_lr=0.1),
@@ -94,7 +94,7 @@ BASE = {
     "pfedme": case(m.pfedme(lr=0.02), "pfedme", personal_lr=0.09),
     "powerofchoice": case(m.powerofchoice(4), "fedavg"),
     "scaffold": case(m.scaffold(), "scaffold"),
-    "seolkim": case(replace(m.seolkim(), pace=DynamicPace(epochs=2, beta=3)), "seolkim"),
+    "seolkim": case(replace(m.seolkim(), pace=Dynamic(epochs=2, beta=3)), "seolkim"),
 }
 
 
@@ -123,19 +123,19 @@ VARIANTS = {
     "astraea passes": case(replace(m.astraea(gamma=2), selector=Mediators(2, mediator_epochs=2)), "astraea"),
     "astraea momentum": case(m.astraea(gamma=3), "astraea", SGD_HEAVY, **HEAVY),
     "climb from one": case(
-        m.climb(), "climb", {"weighting": DualWeights(9.0, 1.5, 1, initial=1.0)}, eta=9.0, eps=1.5, every=1, start=1.0
+        m.climb(), "climb", {"weighting": Dual(9.0, 1.5, 1, initial=1.0)}, eta=9.0, eps=1.5, every=1, start=1.0
     ),
-    "climb primal": case(m.climb(), "climb", {"weighting": DualWeights(9.0, 0.0, 2)}, eta=9.0, eps=0.0, every=2),
+    "climb primal": case(m.climb(), "climb", {"weighting": Dual(9.0, 0.0, 2)}, eta=9.0, eps=0.0, every=2),
     "climb on losses": case(
         m.climb(),
         "climb",
-        {"weighting": DualWeights(9.0, 0.0, 1, apply="loss"), **SGD_HEAVY},
+        {"weighting": Dual(9.0, 0.0, 1, apply="loss"), **SGD_HEAVY},
         **{"eta": 9.0, "eps": 0.0, "every": 1, "apply": "loss", **HEAVY},
     ),
     "climb of the cohort": case(
         m.climb(),
         "climb",
-        {"weighting": DualWeights(9.0, 0.0, 1, report="cohort")},
+        {"weighting": Dual(9.0, 0.0, 1, report="cohort")},
         eta=9.0,
         eps=0.0,
         every=1,
@@ -144,7 +144,7 @@ VARIANTS = {
     "climb clamped": case(
         m.climb(),
         "climb",
-        {"weighting": DualWeights(300.0, 0.0, 1, lambda_max=7.0, clamp_weights=True)},
+        {"weighting": Dual(300.0, 0.0, 1, lambda_max=7.0, clamp_weights=True)},
         eta=300.0,
         eps=0.0,
         every=1,
@@ -280,13 +280,13 @@ VARIANTS = {
     "perfedavg far": case(
         m.perfedavg(),
         "perfedavg",
-        {"local": MetaStep(0.2, 1e-2), "weighting": Size()},
+        {"local": Meta(0.2, 1e-2), "weighting": Size()},
         alpha=0.2,
         delta=1e-2,
         weighting="size",
     ),
     "perfedavg first order": case(
-        m.perfedavg(), "perfedavg", {"local": MetaStep(0.2, hessian="none")}, alpha=0.2, variant="fo"
+        m.perfedavg(), "perfedavg", {"local": Meta(0.2, hessian="none")}, alpha=0.2, variant="fo"
     ),
     "pfedme reset": case(
         m.pfedme(2.0, 0.05),

@@ -26,7 +26,7 @@ from fedskew.errors import ConfigError
 from fedskew.method import Component, Method
 from fedskew.methods import METHODS
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
-from fedskew.methods.climb import DualWeights
+from fedskew.methods.climb import Dual
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
 from fedskew.methods.fedga import CalibratedTargets
 from fedskew.methods.fedgr import Gravitation
@@ -34,12 +34,12 @@ from fedskew.methods.fedgrab import GradientBalancer
 from fedskew.methods.fedla import LabelAware
 from fedskew.methods.fedlc import LogitAdjustment, PooledLogitCalibration
 from fedskew.methods.pfedme import Moreau
-from fedskew.methods.seolkim import DynamicPace
-from fedskew.parts import ProximalVariant
-from fedskew.records import load_tree
-from fedskew.slots import SGD, FixedPace, Plain, Uniform
-from fedskew.slots.selectors import draw_clients
-from fedskew.slots.servers import Adam, Yogi
+from fedskew.methods.seolkim import Dynamic
+from fedskew.records.folder import load_tree
+from fedskew.shared import SGD, Fixed, Plain, Uniform
+from fedskew.shared.parts import ProximalVariant
+from fedskew.shared.selectors import draw_clients
+from fedskew.shared.servers import Adam, Yogi
 from fedskew.types import Assignment, Task, View
 from tiny import NAMES, WHOLE, blobs, changed, gap, go, rows_of, same, skewed
 
@@ -115,7 +115,7 @@ def test_engines_agree_on_augmented_images() -> None:
     data = fs.data.from_arrays(*images())
     fed = fs.federate(replace(data, augment=("crop", "flip")), "iid", clients=3)
     plain = fs.federate(data, "iid", clients=3)
-    method = replace(fs.methods.fedavg(), pace=FixedPace(batch_size=16))
+    method = replace(fs.methods.fedavg(), pace=Fixed(batch_size=16))
     a, b = (go(fed, method, model="lenet", engine=e) for e in ("sequential", "batched"))
     close(a, b, 1e-8)
     assert not same(a.params, go(plain, method, model="lenet").params)
@@ -215,14 +215,14 @@ def candidates(kind: Any, value: Any) -> Iterator[Any]:
 
 # (component, field): other fields that the field needs in order to matter, by the component's class name
 NEEDS: dict[tuple[str, str], dict[str, Any]] = {
-    ("DualWeights", "lambda_max"): {"eps": -1.0, "dual_lr": 1e3, "primal_rounds": 1},
-    ("DualWeights", "clamp_weights"): {"eps": 0.0, "dual_lr": 1e3, "primal_rounds": 1},
-    ("DualWeights", "eps"): {"primal_rounds": 1, "dual_lr": 10.0},
-    ("DualWeights", "dual_lr"): {"eps": 0.0, "primal_rounds": 1},
-    ("DualWeights", "primal_rounds"): {"eps": 0.0},
+    ("Dual", "lambda_max"): {"eps": -1.0, "dual_lr": 1e3, "primal_rounds": 1},
+    ("Dual", "clamp_weights"): {"eps": 0.0, "dual_lr": 1e3, "primal_rounds": 1},
+    ("Dual", "eps"): {"primal_rounds": 1, "dual_lr": 10.0},
+    ("Dual", "dual_lr"): {"eps": 0.0, "primal_rounds": 1},
+    ("Dual", "primal_rounds"): {"eps": 0.0},
     ("AggregationBalancer", "beta"): {"beta": 0.0},
     ("DecayingOversampling", "increment"): {"threshold": 0.0},
-    ("DualWeights", "initial"): {"eps": 1.0, "dual_lr": 10.0, "primal_rounds": 1},
+    ("Dual", "initial"): {"eps": 1.0, "dual_lr": 10.0, "primal_rounds": 1},
     ("LogitCalibration", "missing"): {"tau": 0.02},  # the margin of 100 tau would hide the class as well
     ("NotTrueDistillation", "scaled"): {"tau": 2.0},
 }
@@ -238,12 +238,12 @@ def fields_of(method: Method) -> Iterator[tuple[str, str]]:
 ALONG: dict[tuple[str, str], dict[str, Component]] = {
     ("FedNova", "tau_eff"): {"local": SGD(momentum=0.9)},
     ("ControlVariate", "division"): {"local": SGD(momentum=0.9)},
-    ("LocalBalancer", "early"): {"pace": FixedPace(epochs=3, batch_size=16)},
+    ("LocalBalancer", "early"): {"pace": Fixed(epochs=3, batch_size=16)},
 }
 
 # ingredients that belong to no method of the table: each makes one
 LOOSE: dict[str, Method] = {
-    part.name: Method(part.name, (part,), pace=FixedPace(batch_size=16))
+    part.name: Method(part.name, (part,), pace=Fixed(batch_size=16))
     for part in (ClassBalancedLoss(), LDAM(), LogitAdjustment(), PooledLogitCalibration(), ProximalVariant())
 }
 EVERY_FIELD = [(name, c, f) for name in NAMES for c, f in fields_of(METHODS[name]())]
@@ -291,7 +291,7 @@ def test_every_field_changes_something(name: str, component: str, field: str) ->
 # Neutral settings: FedAvg under the same weighting, as the cards say
 
 UNIFORM = replace(fs.methods.fedavg(), weighting=Uniform())
-ALL_ROWS = FixedPace(batch_size=0)
+ALL_ROWS = Fixed(batch_size=0)
 BALANCED = [[4, 4, 4]] * 4  # counts of four clients that own every class equally
 RAGGED = [[9, 3, 1], [2, 5, 0], [1, 1, 6], [8, 8, 8]]
 PROPORTIONAL = [[2, 4, 6], [1, 2, 3], [4, 8, 12], [3, 6, 9]]
@@ -315,7 +315,7 @@ class BinaryCrossEntropy(Component):
 
 
 @dataclass(frozen=True)
-class SizeSelection(fs.Selector):
+class BySize(fs.Selector):
     """k clients with probability proportional to size, under power-of-choice's key."""
 
     name = "by_size"
@@ -335,8 +335,8 @@ NEUTRAL: dict[str, Neutral] = {
     "local balancer, A = 0": (fs.methods.fedbal(aggregation=False, strength=0.0), fedavg(), 0.0, RAGGED, {}),
     "local balancer, equal counts": (fs.methods.fedbal(aggregation=False), fedavg(), 1e-12, BALANCED, {}),
     "local balancer from 0, one epoch": (
-        Method("lb", parts=(LocalBalancer(one_based=False),), pace=FixedPace(epochs=1, batch_size=4)),
-        fedavg(pace=FixedPace(epochs=1, batch_size=4)), 0.0, RAGGED, {},
+        Method("lb", parts=(LocalBalancer(one_based=False),), pace=Fixed(epochs=1, batch_size=4)),
+        fedavg(pace=Fixed(epochs=1, batch_size=4)), 0.0, RAGGED, {},
     ),
     "aggregation balancer, one client": (fs.methods.fedbal(local=False), fedavg(), 0.0, RAGGED, {"cohort": 1}),
     "aggregation balancer, no scale": (
@@ -368,7 +368,7 @@ NEUTRAL: dict[str, Neutral] = {
     ),
     "climb, dual_lr = 0": (fs.methods.climb(dual_lr=0.0), UNIFORM, 1e-12, RAGGED, {}),
     "climb, large eps": (
-        Method("climb", weighting=DualWeights(eps=1e9, primal_rounds=1)), UNIFORM, 1e-12, RAGGED, {},
+        Method("climb", weighting=Dual(eps=1e9, primal_rounds=1)), UNIFORM, 1e-12, RAGGED, {},
     ),
     "fedrl, beta = 0": (fs.methods.fedrl(1.0, 0.0), fedavg(), 1e-12, None, {}),
     "fedrl, first round": (fs.methods.fedrl(), fedavg(), 1e-12, None, {"rounds": 1}),
@@ -376,7 +376,7 @@ NEUTRAL: dict[str, Neutral] = {
     "moon, first round": (fs.methods.moon(mu=5.0), fedavg(), 0.0, RAGGED, {"rounds": 1}),
     "power of choice, everybody": (fs.methods.powerofchoice(4), fedavg(), 0.0, RAGGED, {"cohort": 4}),
     "power of choice, d = m": (
-        fs.methods.powerofchoice(2), fedavg(selector=SizeSelection()), 0.0, RAGGED, {"cohort": 2, "rounds": 1},
+        fs.methods.powerofchoice(2), fedavg(selector=BySize()), 0.0, RAGGED, {"cohort": 2, "rounds": 1},
     ),
     "astraea, alpha = 0, gamma = 1": (fs.methods.astraea(0.0, 1), fedavg(), 1e-12, RAGGED, {}),
     "seolkim, three parts off": (fs.methods.seolkim(False, False, False), fedavg(), 0.0, RAGGED, {}),
@@ -385,7 +385,7 @@ NEUTRAL: dict[str, Neutral] = {
     ),
     "seolkim, balanced clients": (fs.methods.seolkim(True, False, False), fedavg(), 0.0, BALANCED, {}),
     "seolkim, no scale of the batch": (
-        Method("b", pace=DynamicPace(epochs=2, beta=1, b0=1e-18)), fedavg(pace=ALL_ROWS), 1e-12, RAGGED, {},
+        Method("b", pace=Dynamic(epochs=2, beta=1, b0=1e-18)), fedavg(pace=ALL_ROWS), 1e-12, RAGGED, {},
     ),
     "fedgrab, gains 0": (
         Method("grab", parts=(GradientBalancer(0.0, 0.0, 0.0),)), fedavg(parts=(BinaryCrossEntropy(),)),
@@ -394,8 +394,8 @@ NEUTRAL: dict[str, Neutral] = {
     "fedla, proportional histograms": (fs.methods.fedla(), fedavg(), 1e-12, PROPORTIONAL, {}),
     "fedla, one client": (fs.methods.fedla(), fedavg(), 0.0, RAGGED, {"cohort": 1}),
     "pfedme, K = 1 with reset": (
-        Method("p", pace=FixedPace(lr=0.02), local=Moreau(inner_steps=1, reset=True, penalty=15.0, personal_lr=0.1)),
-        fedavg(pace=FixedPace(lr=0.02 * 15.0 * 0.1)), 1e-12, RAGGED, {},
+        Method("p", pace=Fixed(lr=0.02), local=Moreau(inner_steps=1, reset=True, penalty=15.0, personal_lr=0.1)),
+        fedavg(pace=Fixed(lr=0.02 * 15.0 * 0.1)), 1e-12, RAGGED, {},
     ),
     "perfedavg, alpha = 0": (
         replace(fs.methods.perfedavg(0.0), pace=ALL_ROWS), replace(UNIFORM, pace=ALL_ROWS), 1e-12, RAGGED, {},
@@ -458,7 +458,7 @@ def test_pfedme_without_pull_stands_still(change: dict[str, Any]) -> None:
 
 def test_pfedme_with_eta_lambda_1_moves_to_theta() -> None:
     fed = blobs([[5, 5]])
-    method = Method("p", pace=FixedPace(epochs=1, lr=0.1, batch_size=0), local=Moreau(penalty=10.0, personal_lr=0.05))
+    method = Method("p", pace=Fixed(epochs=1, lr=0.1, batch_size=0), local=Moreau(penalty=10.0, personal_lr=0.05))
     result = go(fed, method, rounds=1, cohort=1)
     personal = {n: v for n, v in result.rounds[-1].items() if n.startswith("personal_")}
     assert personal["personal_loss"] == pytest.approx(result.rounds[-1]["loss"])

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fedskew import cli, config
+from fedskew.cli import command as cli
+from fedskew.config import experiment as config
+from fedskew.config.flags import experiment_from, options_of
 from fedskew.methods import METHODS
-from fedskew.options import experiment_from, options_of
-from fedskew.records import TIMES, read
+from fedskew.records.folder import TIMES, read
 
 SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "2", "--partition.alpha", "0.5", "--model", "logistic"]
 

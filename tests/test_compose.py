@@ -13,7 +13,7 @@ import torch
 
 import fedskew as fs
 from fedskew import rng
-from fedskew.config import TABLES, make
+from fedskew.config.experiment import TABLES, make
 from fedskew.method import Method
 
 from tiny import rows_of, skewed  # isort: skip
@@ -142,5 +142,5 @@ def test_every_rule_refuses_what_it_names() -> None:
             fs.run(f, build(), **narrow)  # type: ignore[arg-type]
     wide = fs.from_arrays(np.zeros((40, 5000)) + np.arange(40)[:, None], np.arange(40) % 2)
     with pytest.raises(fs.ConfigError, match="more than 4096 features"):
-        fs.run(fs.federate(wide, fs.partitions.Iid(), clients=4), m.balancefl(), **narrow)  # type: ignore[arg-type]
+        fs.run(fs.federate(wide, fs.partitioners.Iid(), clients=4), m.balancefl(), **narrow)  # type: ignore[arg-type]
     assert {*cases, "more than 4096 features"} == set(RULES)

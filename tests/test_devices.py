@@ -14,14 +14,14 @@ import torch
 import fedskew as fs
 import tiny
 from far import NAME, Device, far_device
-from fedskew.diagnostics import DIAGNOSTICS
+from fedskew.records.diagnostics import DIAGNOSTICS
 from tiny import CONVOLUTIONAL, NAMES, gap, go, rows_of, same, skewed
 
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """The device, which a run takes for one that is there."""
-    monkeypatch.setattr(sys.modules["fedskew.run"], "check_device", lambda name: None)
+    monkeypatch.setattr(sys.modules["fedskew._run"], "check_device", lambda name: None)
     with far_device() as made:
         yield made
 

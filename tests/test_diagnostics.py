@@ -12,21 +12,23 @@ import torch
 from torch import Tensor
 
 import fedskew as fs
-from fedskew import config, diagnostics, records
-from fedskew.cli import main
-from fedskew.diagnostics import DIAGNOSTICS, Diagnostics, Moment
+from fedskew.cli.command import main
+from fedskew.config import experiment as config
+from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError, RecordError
-from fedskew.options import experiment_from
-from fedskew.slots import FixedPace
+from fedskew.records import diagnostics
+from fedskew.records import folder as records
+from fedskew.records.diagnostics import DIAGNOSTICS, Diagnostics, Moment
+from fedskew.shared import Fixed
 from fedskew.types import Cohort, Params, Report, Task, Weights
-from tiny import Fixed, blobs, each, go, norm_net, rows_of, same, skewed, spied, tiny
+from tiny import FixedCohort, blobs, each, go, norm_net, rows_of, same, skewed, spied, tiny
 
 ALL = tuple(DIAGNOSTICS)
 UNWRITTEN = tuple(name for name in ALL if name != "features")  # these need no run folder
 
 
 def fedavg() -> fs.Method:
-    return replace(fs.methods.fedavg(), pace=FixedPace(epochs=1, lr=0.1, batch_size=4))
+    return replace(fs.methods.fedavg(), pace=Fixed(epochs=1, lr=0.1, batch_size=4))
 
 
 def told(result: fs.Result, name: str, number: int = -1) -> Any:
@@ -214,7 +216,7 @@ def test_batch_norm_statistics_of_local_models_are_their_own() -> None:
 
 
 def test_a_chain_counts_as_one_client() -> None:
-    method = replace(tiny("astraea"), selector=Fixed(((0, 1), (2, 3))))
+    method = replace(tiny("astraea"), selector=FixedCohort(((0, 1), (2, 3))))
     result = go(skewed(), method, cohort=4, diagnose=("drift", "per_class", "coverage"), diagnose_clients=(1, 2))
     assert len(told(result, "drift")["norms"]) == 2
     assert list(told(result, "per_class")["clients"]) == ["1", "2"]
@@ -319,7 +321,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_figure_is_drawn_from_a_record(recorded: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from fedskew import diagplots
+    from fedskew.plots import rounds as diagplots
 
     for name in diagplots.FIGURES:
         picture = diagplots.draw(name, [recorded], tmp_path / f"{name}.svg")
@@ -328,7 +330,7 @@ def test_every_figure_is_drawn_from_a_record(recorded: Path, tmp_path: Path) -> 
 
 def test_runs_stand_side_by_side_and_equal_records_give_equal_files(recorded: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from fedskew import diagplots
+    from fedskew.plots import rounds as diagplots
 
     other = tmp_path / "fedother"
     other.mkdir()
@@ -352,14 +354,14 @@ def test_a_figure_of_what_was_not_recorded_says_how_to(tmp_path: Path, capsys: p
         main(["plot", str(tmp_path / "run"), "--figure", "drfit"])
     assert "unknown figure 'drfit'; did you mean 'drift'?" in capsys.readouterr().err
     with pytest.raises(RecordError, match="cannot be read"):
-        from fedskew import diagplots
+        from fedskew.plots import rounds as diagplots
 
         row = {"round": 1, "diagnostics": {"features": {"file": "features/none.safetensors"}}}
         diagplots.tsne([diagplots.Shown("x", tmp_path, {}, [row])])
 
 
 def test_the_page_of_figures_names_what_there_is() -> None:
-    from fedskew.diagplots import FIGURES
+    from fedskew.plots.rounds import FIGURES
 
     page = (Path(__file__).parents[1] / "docs/figures.md").read_text(encoding="utf-8")
     for name in FIGURES:

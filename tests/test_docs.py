@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedskew.bibliography import PAPERS
-from fedskew.catalogue import citations, page
-from fedskew.config import TABLES
+from fedskew.catalogue.listing import citations, page
+from fedskew.catalogue.papers import PAPERS
+from fedskew.config.experiment import TABLES
 from fedskew.method import SLOTS
 from fedskew.methods import METHODS
 
@@ -42,7 +42,7 @@ def test_a_copy_of_fedprox_under_another_name_needs_no_other_change(tmp_path: Pa
     )
     code = (
         "import fedskew as fs, ridge\n"
-        "fed = fs.federate('digits', fs.partitions.Iid(), clients=4)\n"
+        "fed = fs.federate('digits', fs.partitioners.Iid(), clients=4)\n"
         "a = fs.run(fed, ridge.ridge(0.5), model='logistic', rounds=2, cohort=2, engine='threaded')\n"
         "b = fs.run(fed, fs.methods.fedprox(0.5), model='logistic', rounds=2, cohort=2, engine='threaded')\n"
         "assert all((a.params[n] == b.params[n]).all() for n in a.params)\n"

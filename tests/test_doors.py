@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import fedskew as fs
 import tiny
 from fedskew import functional as F
-from fedskew import records, tree
+from fedskew import tree
 from fedskew.engines import LocalEngine
 from fedskew.method import Component, LocalStep, Method, Weighting
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
@@ -21,7 +21,8 @@ from fedskew.methods.fednova import FedNova
 from fedskew.methods.fedprox import Proximal
 from fedskew.methods.pfedme import Moreau
 from fedskew.methods.seolkim import DecayingOversampling
-from fedskew.slots import SGD, FixedPace
+from fedskew.records import folder as records
+from fedskew.shared import SGD, Fixed
 from fedskew.types import Answers, Carry, Cohort, Context, LocalRun, Params, Query, View, Weights
 from tiny import WHOLE, blobs, changed, each, gap, go, rows_of, same, skewed, spied
 
@@ -211,7 +212,7 @@ def test_private_heads_make_the_personal_models(tmp_path: Path) -> None:
 @ENGINES
 def test_a_local_step_with_memory(engine: str, tmp_path: Path) -> None:
     fed = blobs(RAGGED)
-    pace = FixedPace(epochs=2, lr=0.02, batch_size=0)
+    pace = Fixed(epochs=2, lr=0.02, batch_size=0)
     local = Moreau(inner_steps=3, penalty=4.0, personal_lr=0.05, personal_decay=0.1)
     method = Method("p", pace=pace, local=local, selector=each(3))
     result = go(fed, method, rounds=1, cohort=1, engine=engine, out=tmp_path / "a")
@@ -247,7 +248,7 @@ class ThreeSums(LocalStep):
 def test_a_step_on_three_mini_batches() -> None:
     fed = blobs([[8, 8]])
     seen: list[list[Params]] = []
-    go(fed, Method("m", local=ThreeSums(seen), pace=FixedPace(epochs=1, batch_size=4)), rounds=1, cohort=1)
+    go(fed, Method("m", local=ThreeSums(seen), pace=Fixed(epochs=1, batch_size=4)), rounds=1, cohort=1)
     assert len(seen) == 4  # 16 rows in mini-batches of 4: D, D' and D'' go through the rows in their own orders
     x, y = rows(fed, 0)
     whole = gradient(start_of(fed), x, y)
@@ -286,7 +287,7 @@ def test_the_meta_step_by_hand(engine: str) -> None:
 @ENGINES
 def test_what_a_client_learns_from_step_to_step(engine: str, tmp_path: Path) -> None:
     fed = blobs(RAGGED)
-    method = replace(fs.methods.fedgrab(), pace=FixedPace(epochs=2, batch_size=0), selector=each(0))
+    method = replace(fs.methods.fedgrab(), pace=Fixed(epochs=2, batch_size=0), selector=each(0))
     result = go(fed, method, rounds=1, cohort=1, engine=engine, out=tmp_path / "a")
     x, y = rows(fed, 0)
     w, truth = start_of(fed), nn.functional.one_hot(y, 3).double()
@@ -419,7 +420,7 @@ def test_a_kept_answer_without_a_place_is_an_error() -> None:
 @ENGINES
 def test_the_server_trains_on_its_own_rows(engine: str, asked: Asked) -> None:
     fed = skewed()
-    method = replace(fs.methods.fedrl(), pace=FixedPace(epochs=2, lr=0.3, batch_size=0))
+    method = replace(fs.methods.fedrl(), pace=Fixed(epochs=2, lr=0.3, batch_size=0))
     result = go(fed, method, engine=engine)
     question, answers = asked[0][1:]
     assert question.rows == "auxiliary" and question.what == "delta"
@@ -465,7 +466,7 @@ def test_the_evaluated_model_is_not_the_broadcast_one() -> None:
 @ENGINES
 def test_fednova_over_the_aggregation_balancer(engine: str) -> None:
     fed = blobs(RAGGED)
-    method, seen = spied(replace(fs.methods.fednova(AggregationBalancer()), pace=FixedPace(batch_size=4)))
+    method, seen = spied(replace(fs.methods.fednova(AggregationBalancer()), pace=Fixed(batch_size=4)))
     result = go(fed, method, rounds=1, engine=engine)
     (cohort,) = seen
     before = torch.cat([cohort.before[n].flatten() for n in ("fc.weight", "fc.bias")])
@@ -530,7 +531,7 @@ class Clock(Component):
 
 def test_progress_counts_from_one() -> None:
     seen: list[tuple[int, ...]] = []
-    method = Method("clock", parts=(Clock(seen),), pace=FixedPace(epochs=3, batch_size=4), selector=each(1, 2))
+    method = Method("clock", parts=(Clock(seen),), pace=Fixed(epochs=3, batch_size=4), selector=each(1, 2))
     go(blobs([[1, 1], [3, 4], [2, 1]]), method)
     runs = [(e, 3, s, 6, r, 2) for r in (1, 2) for s, e in enumerate([1, 1, 2, 2, 3, 3], 1)]  # client 1: 7 rows
     short = [(e, 3, e, 3, r, 2) for r in (1, 2) for e in (1, 2, 3)]  # client 2: 3 rows
@@ -543,7 +544,7 @@ def test_the_local_balancer_follows_its_unit(unit: Any, engine: str) -> None:
     """Two rounds of two epochs of full batches, by autograd on the printed formula."""
     fed = blobs(RAGGED)
     parts = (LocalBalancer(strength=20.0, schedule_unit=unit),)
-    method = Method("lb", parts=parts, pace=FixedPace(epochs=2, batch_size=5), selector=each(0))
+    method = Method("lb", parts=parts, pace=Fixed(epochs=2, batch_size=5), selector=each(0))
     result = go(fed, method, cohort=1, engine=engine)
     seen: list[tuple[int, ...]] = []
     clock = replace(method, parts=(*parts, Clock(seen)))
@@ -587,7 +588,7 @@ def reach(steps: int, momentum: float = 0.0, shrink: float = 0.0) -> float:
 @pytest.mark.parametrize(("momentum", "mu"), [(0.0, 0.0), (0.9, 0.0), (0.0, 2.0)])
 def test_the_report_says_how_far_a_rule_reaches(engine: str, momentum: float, mu: float) -> None:
     parts = (Proximal(mu),) if mu else ()
-    method = Method("a", parts=parts, local=SGD(momentum=momentum), pace=FixedPace(epochs=2, batch_size=4))
+    method = Method("a", parts=parts, local=SGD(momentum=momentum), pace=Fixed(epochs=2, batch_size=4))
     method, seen = spied(method)
     go(blobs(RAGGED), method, rounds=1, engine=engine)
     report = seen[0].reports
@@ -676,7 +677,7 @@ def test_a_users_own_weighting() -> None:
     result = go(fed, fs.Method("mine", weighting=Rarest()), cohort=4)
     p = 1 / fed.sizes.double()
     assert result.rounds[0]["weights"] == pytest.approx((p / p.sum()).tolist())
-    nova = go(fed, fs.Method("mine", weighting=FedNova(Rarest()), pace=FixedPace(batch_size=4)), cohort=4)
+    nova = go(fed, fs.Method("mine", weighting=FedNova(Rarest()), pace=Fixed(batch_size=4)), cohort=4)
     steps = 2 * torch.ceil(fed.sizes / 4).double()
     expected = (p / p.sum()) / steps * (p / p.sum() * steps).sum()
     assert nova.rounds[0]["weights"] == pytest.approx(expected.tolist())

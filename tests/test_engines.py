@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 import fedskew as fs
 import tiny
-from fedskew import engines, records, rng, tree
+from fedskew import engines, rng, tree
 from fedskew.data import from_arrays
 from fedskew.method import Component, Method
-from fedskew.models import MODELS
-from fedskew.slots import FixedPace
+from fedskew.models.architectures import MODELS
+from fedskew.records import folder as records
+from fedskew.shared import Fixed
 from fedskew.types import Context, LocalRun, Params, View
 from tiny import NAMES, blobs, each, gap, go, rows_of, same, skewed
 
@@ -72,7 +73,7 @@ class Wrong(Component):
 
 
 def wrong(stage: str) -> Method:
-    return Method("w", parts=(Wrong(stage),), pace=FixedPace(epochs=1, batch_size=2), selector=each(0, 2))
+    return Method("w", parts=(Wrong(stage),), pace=Fixed(epochs=1, batch_size=2), selector=each(0, 2))
 
 
 @pytest.mark.parametrize(("stage", "step"), [("start", 1), ("step", 3), ("finish", 4)])
@@ -215,7 +216,7 @@ LARGE = {"resnet9", "resnet18"}  # millions of parameters
 @pytest.mark.parametrize("model", [pytest.param(m, marks=pytest.mark.slow) if m in LARGE else m for m in MODELS])
 def test_every_model_of_the_package(model: str, name: str) -> None:
     fed = images((3, 32, 32))
-    method = replace(fs.methods.METHODS[name](), pace=FixedPace(epochs=1, lr=0.01, batch_size=4))
+    method = replace(fs.methods.METHODS[name](), pace=Fixed(epochs=1, lr=0.01, batch_size=4))
     result = go(fed, method, model=model, rounds=1, cohort=2)
     if name == "scaffold":
         other = go(fed, method, model=model, rounds=1, cohort=2, engine="batched")

@@ -150,16 +150,17 @@ MAY_IMPORT = {  # each room besides itself
     "rng": {"errors", "tree"},
     "types": {"tree"},
     "functional": {"tree", "errors"},
-    "component": FACTS,
-    "parts": FACTS | {"functional", "component"},
-    "slots": FACTS | {"functional", "component"},
-    "method": FACTS | {"component", "parts", "slots"},
-    "methods": FACTS | {"functional", "method", "parts", "slots"},
+    "fields": {"errors"},
+    "component": FACTS | {"fields"},
+    "shared": FACTS | {"functional", "component"},
+    "method": FACTS | {"fields", "component", "shared"},
+    "methods": FACTS | {"functional", "method", "shared"},
+    "slots": {"component", "shared", "methods"},
     "__main__": {"cli"},
 }
 ANNOTATIONS = {"fedskew.data.federation.Federation", "fedskew.method.Method"}  # named by the hooks; TYPE_CHECKING only
-IMPORT_ENGINES = {"engines", "run", "cli", ""}
-ABOVE_TRAINING = {"run", "bench", "report", "plots", "cli"}
+IMPORT_ENGINES = {"engines", "_run", "cli", ""}
+ABOVE_TRAINING = {"_run", "config", "catalogue", "advice", "plots", "cli"}
 TRAINING = {"client", "server", "engines", "data", "models", "metrics", "records"}
 
 
@@ -250,11 +251,11 @@ BROKEN = [
     (draws_globally, "models.py", "x = F.dropout(x, 0.5)"),
     (loops_in_a_method, "methods/mine.py", "while True:\n    pass"),
     (imports_upwards, "functional/losses.py", "from fedskew.types import View"),
-    (imports_upwards, "parts/mine.py", "from fedskew import run"),
-    (imports_upwards, "parts/mine.py", "from fedskew.data.federation import Federation"),
-    (imports_upwards, "slots/mine.py", "def late():\n    import fedskew.client"),
-    (imports_upwards, "bench/suites.py", "from fedskew.engines import ENGINES"),
-    (imports_upwards, "server.py", "from fedskew.run import run"),
+    (imports_upwards, "shared/mine.py", "from fedskew import run"),
+    (imports_upwards, "shared/mine.py", "from fedskew.data.federation import Federation"),
+    (imports_upwards, "shared/mine.py", "def late():\n    import fedskew.client"),
+    (imports_upwards, "catalogue/suites.py", "from fedskew.engines import ENGINES"),
+    (imports_upwards, "server.py", "from fedskew._run import run"),
     (imports_other_than_torch, "functional/losses.py", "import numpy as np"),
     (prints, "run.py", "print(round)"),
 ]
@@ -262,12 +263,12 @@ KEPT = [
     (executes, "data/cifar.py", "import pickle\nclass Rows(pickle.Unpickler):\n    def find_class(self, m, n): ..."),
     (executes, "models.py", "model.eval()"),
     (draws_globally, "data/partitions.py", "def draw(rng: np.random.Generator): return rng.normal(0, 1)"),
-    (draws_globally, "parts/mine.py", "noise = rng.normal(key, (3,))"),
+    (draws_globally, "shared/mine.py", "noise = rng.normal(key, (3,))"),
     (draws_globally, "models.py", "with torch.random.fork_rng(devices=[]):\n    torch.manual_seed(seed)"),
     (loops_in_a_method, "methods/mine.py", "names = [part.name for part in parts]"),
-    (imports_upwards, "parts/mine.py", "from fedskew.functional import losses\nfrom fedskew import rng"),
-    (imports_upwards, "parts/mine.py", "if TYPE_CHECKING:\n    from fedskew.data.federation import Federation"),
-    (imports_upwards, "run.py", "from fedskew.engines import ENGINES"),
+    (imports_upwards, "shared/mine.py", "from fedskew.functional import losses\nfrom fedskew import rng"),
+    (imports_upwards, "shared/mine.py", "if TYPE_CHECKING:\n    from fedskew.data.federation import Federation"),
+    (imports_upwards, "_run.py", "from fedskew.engines import ENGINES"),
     (prints, "cli.py", "print(table)"),
 ]
 

@@ -21,7 +21,7 @@ from fedskew import rng, tree
 from fedskew.method import Component, LocalStep, Method
 from fedskew.methods.balancefl import KnowledgeInheritance
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
-from fedskew.methods.climb import DualWeights
+from fedskew.methods.climb import Dual
 from fedskew.methods.creff import FederatedFeatures
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
 from fedskew.methods.fedga import CalibratedTargets
@@ -34,11 +34,11 @@ from fedskew.methods.fedrs import RestrictedSoftmax
 from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.methods.seolkim import DecayingOversampling
-from fedskew.parts import ProximalVariant
-from fedskew.records import load_tree
-from fedskew.slots import SGD, FixedPace, Plain, Uniform
-from fedskew.slots.paces import StagedPace
-from fedskew.slots.servers import Adagrad, Adam, Momentum, Yogi
+from fedskew.records.folder import load_tree
+from fedskew.shared import SGD, Fixed, Plain, Uniform
+from fedskew.shared.paces import Staged
+from fedskew.shared.parts import ProximalVariant
+from fedskew.shared.servers import Adagrad, Adam, Momentum, Yogi
 from fedskew.types import Assignment, Carry, Context, Differentiate, Params
 from tiny import WHOLE, blobs, gap, go, same, skewed, spied
 
@@ -46,7 +46,7 @@ RAGGED = [[9, 3, 1], [2, 5, 0], [1, 1, 6], [8, 8, 8]]
 BALANCED = [[4, 4, 4]] * 4
 PAIRS = [[4, 4], [6, 6], [2, 2]]  # two classes
 HEAVY = SGD(momentum=0.9)
-ONE_EPOCH = FixedPace(epochs=1, batch_size=4)
+ONE_EPOCH = Fixed(epochs=1, batch_size=4)
 
 
 def avg(*parts: Component, **slots: Any) -> Method:
@@ -82,10 +82,10 @@ EQUAL: dict[str, Equal] = {
     ),
     # CLIMB: equal losses leave the duals alone; a common start cancels until a clip acts
     "climb, equal clients": (
-        avg(weighting=DualWeights(50.0, 0.0, 1)), uniform(), 1e-12, "copies", {"cohort": 2},
+        avg(weighting=Dual(50.0, 0.0, 1)), uniform(), 1e-12, "copies", {"cohort": 2},
     ),
     "climb, a common start": (
-        avg(weighting=DualWeights(2.0, 0.0, 1, initial=40.0)), avg(weighting=DualWeights(2.0, 0.0, 1, initial=50.0)),
+        avg(weighting=Dual(2.0, 0.0, 1, initial=40.0)), avg(weighting=Dual(2.0, 0.0, 1, initial=50.0)),
         1e-12, RAGGED, {},
     ),
     # Seol-Kim: a strong decay ends oversampling after the first round (r = 0 knows no decay)
@@ -123,8 +123,8 @@ EQUAL: dict[str, Equal] = {
     ),
     # FedBal: an earlier end of the schedule is that of fewer epochs
     "local balancer, one epoch earlier": (
-        avg(LocalBalancer(9.0 * 4.0), pace=FixedPace(epochs=2, batch_size=0)),
-        avg(LocalBalancer(9.0, early=1), pace=FixedPace(epochs=2, batch_size=0)), 1e-12, RAGGED, {},
+        avg(LocalBalancer(9.0 * 4.0), pace=Fixed(epochs=2, batch_size=0)),
+        avg(LocalBalancer(9.0, early=1), pace=Fixed(epochs=2, batch_size=0)), 1e-12, RAGGED, {},
     ),
     # MOON: who took part in round 1 is no newcomer
     "moon, everybody from the start": (
@@ -136,7 +136,7 @@ EQUAL: dict[str, Equal] = {
     ),
     # Feature-Balanced Loss's rate: no stage is reached
     "staged rate between its stages": (
-        avg(pace=StagedPace(warmup=0, batch_size=4)), avg(pace=FixedPace(batch_size=4)), 0.0, RAGGED, {},
+        avg(pace=Staged(warmup=0, batch_size=4)), avg(pace=Fixed(batch_size=4)), 0.0, RAGGED, {},
     ),
 }  # fmt: skip
 
@@ -185,13 +185,13 @@ def test_weights_are_convex(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "weighting", [m.fednova().weighting, DualWeights(500.0, 0.0, 1)], ids=lambda weighting: str(weighting.name)
+    "weighting", [m.fednova().weighting, Dual(500.0, 0.0, 1)], ids=lambda weighting: str(weighting.name)
 )
 def test_buffers_are_averaged_by_convex_weights(weighting: Any) -> None:
     """Effective and dual weights must not touch variances: statistics move as under weights by size (D3)."""
     fed, runs = blobs(RAGGED), []
     for choice in (weighting, m.fedavg().weighting):
-        method = avg(weighting=choice, pace=FixedPace(lr=1e-30, batch_size=4))  # parameters stand still: same batches
+        method = avg(weighting=choice, pace=Fixed(lr=1e-30, batch_size=4))  # parameters stand still: same batches
         runs.append(go(fed, method, model=tiny.norm_net(3, 5), cohort=4, rounds=3))
     assert gap(runs[0].state.buffers, runs[1].state.buffers) <= 1e-12
     assert runs[0].rounds[-1]["weights"] != pytest.approx(runs[1].rounds[-1]["weights"], abs=1e-3)
@@ -203,7 +203,7 @@ def test_label_aware_weights_of_equally_many_exclusive_labels_are_uniform() -> N
 
 
 def test_climb_weights_add_up_to_the_number_of_clients() -> None:
-    result = go(blobs(RAGGED), avg(weighting=DualWeights(500.0, 0.0, 1)), rounds=3, cohort=4)
+    result = go(blobs(RAGGED), avg(weighting=Dual(500.0, 0.0, 1)), rounds=3, cohort=4)
     for row in result.rounds:
         assert sum(row["weights"]) == pytest.approx(1)  # (1/m) sum w_k with everybody: N / N
     assert min(result.rounds[-1]["weights"]) < 0.2
@@ -245,7 +245,7 @@ def test_adagrad_never_forgets() -> None:
 
 def test_global_momentum_keeps_gradients_under_a_decaying_rate() -> None:
     """Server momentum would carry the first rounds' larger steps along."""
-    pace = FixedPace(decay=0.1, batch_size=0)
+    pace = Fixed(decay=0.1, batch_size=0)
     a, b = (
         go(blobs(RAGGED), avg(server=s, pace=pace), rounds=3).params
         for s in (GlobalMomentum(gmf=0.9), Momentum(beta=0.9))
@@ -293,7 +293,7 @@ def test_a_proximal_term_that_leaks_into_the_buffer_is_the_usual_one() -> None:
 def test_a_strong_proximal_term_holds_the_client() -> None:
     """mu -> inf with lr mu < 1: y - x -> -grad / mu."""
     fed, mu = blobs([[4, 3, 2]]), 1e6
-    (far,) = deltas(avg(Proximal(mu), pace=FixedPace(epochs=60, lr=0.5 / mu, batch_size=0)), fed, rounds=1, cohort=1)
+    (far,) = deltas(avg(Proximal(mu), pace=Fixed(epochs=60, lr=0.5 / mu, batch_size=0)), fed, rounds=1, cohort=1)
     (one,) = deltas(avg(pace=WHOLE), fed, rounds=1, cohort=1)
     assert gap(tree.scale(far, mu * 0.1), one) <= 1e-5
 

@@ -18,14 +18,17 @@ import torch
 
 import fedskew as fs
 import tiny
-from fedskew import _interrupt, catalogue, cli, config
-from fedskew.config import TABLES
+from fedskew.catalogue import listing as catalogue
+from fedskew.cli import command as cli
+from fedskew.cli import interrupt as _interrupt
+from fedskew.config import experiment as config
+from fedskew.config.experiment import TABLES
+from fedskew.config.flags import experiment_from
 from fedskew.data.arrays import from_arrays
-from fedskew.data.datasets import load
+from fedskew.data.sources.table import load
 from fedskew.method import check_method
 from fedskew.methods import METHODS
-from fedskew.options import experiment_from
-from fedskew.records import read
+from fedskew.records.folder import read
 
 SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "2", "--partition.alpha", "0.5", "--model", "logistic"]
 
@@ -289,7 +292,7 @@ def test_a_component_stands_in_its_slot_as_an_instance_with_a_name() -> None:
     refused(lambda: fs.Method("m", sampler=fs.weightings.Size()), "sampler must not hold Size", "weighting=Size()")
     refused(lambda: fs.Method("m", server=fs.parts.Proximal(1.0)), "use parts=(Proximal(mu=1.0),)")
     refused(lambda: fs.Method("m", parts=(fs.parts.Proximal,)), "got the class Proximal; use Proximal()")
-    refused(lambda: fs.Method("m", pace=fs.paces.FixedPace), "got the class FixedPace; use FixedPace()")
+    refused(lambda: fs.Method("m", pace=fs.paces.Fixed), "got the class Fixed; use Fixed()")
     refused(lambda: fs.Method("m", sampler="shuffle"), "sampler must hold a Sampler; got 'shuffle'")
     refused(lambda: fs.Method("m", parts=fs.parts.Proximal(1.0)), "parts must be a tuple of components")
     refused(lambda: fs.Method("", parts=()), "the name of a method must be a word")
@@ -297,12 +300,12 @@ def test_a_component_stands_in_its_slot_as_an_instance_with_a_name() -> None:
 
 
 def test_fields_are_of_their_types() -> None:
-    refused(lambda: fs.Method("m", pace=fs.paces.FixedPace(batch_size=2.5)), "--pace.batch_size must be a whole number")
+    refused(lambda: fs.Method("m", pace=fs.paces.Fixed(batch_size=2.5)), "--pace.batch_size must be a whole number")
     refused(lambda: fs.Method("m", parts=(fs.parts.Proximal(float("nan")),)), "--parts.proximal.mu must be a number")
     refused(lambda: fs.Method("m", weighting=fs.weightings.FedNova(base="size")), "--weighting.base must be Weighting")
     inner = fs.weightings.AggregationBalancer(beta=1e300)
     refused(lambda: fs.Method("m", weighting=fs.weightings.FedNova(base=inner)), "--weighting.base.beta must be")
-    fs.Method("m", pace=fs.paces.FixedPace(lr=np.float64(0.1), batch_size=np.int64(8)))
+    fs.Method("m", pace=fs.paces.Fixed(lr=np.float64(0.1), batch_size=np.int64(8)))
 
 
 def test_a_component_needs_a_name_and_its_decorator() -> None:
@@ -374,11 +377,6 @@ def test_every_name_has_a_line_and_its_options(
             (line,) = [s for s in page.splitlines() if s.startswith(f"--{slot}.{option} = ")]
             assert len(line.partition(": ")[2]) > 5, line
     assert "did you mean" in mistake(capsys, command, f"{name}x")
-
-
-def test_dirichlet_stands_beside_the_name_that_records_hold() -> None:
-    names = [name for name, _, _ in catalogue.named("partition")]
-    assert "dirichlet = dir_class" in names and len(names) == len(set(TABLES["partition"].values()))
 
 
 def test_the_help_of_run_names_the_pages(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,10 +22,10 @@ from fedskew.methods import METHODS
 from fedskew.methods.astraea import Augmentation, Mediators
 from fedskew.methods.balancefl import KnowledgeInheritance
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
-from fedskew.methods.climb import DualWeights
+from fedskew.methods.climb import Dual
 from fedskew.methods.creff import FederatedFeatures
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
-from fedskew.methods.feddyn import Dynamic
+from fedskew.methods.feddyn import DynamicCorrection
 from fedskew.methods.fedfocal import Focal
 from fedskew.methods.fedga import CalibratedTargets
 from fedskew.methods.fedgc import PrivateHead
@@ -38,17 +38,17 @@ from fedskew.methods.fedrl import RatioLoss
 from fedskew.methods.fedrs import RestrictedSoftmax
 from fedskew.methods.fedvc import VirtualClient
 from fedskew.methods.moon import ModelContrastive
-from fedskew.methods.perfedavg import MetaStep
+from fedskew.methods.perfedavg import Meta
 from fedskew.methods.pfedme import Moreau
 from fedskew.methods.powerofchoice import PowerOfChoice
 from fedskew.methods.scaffold import ControlVariate
-from fedskew.methods.seolkim import DynamicPace, KLDSelection
-from fedskew.parts import ProximalVariant
-from fedskew.slots import SGD, FixedPace, Shuffle, Uniform, UniformSelection
-from fedskew.slots.paces import StagedPace
-from fedskew.slots.samplers import ClassBalanced, batched, realise
-from fedskew.slots.selectors import draw_clients
-from fedskew.slots.servers import Adam, Momentum
+from fedskew.methods.seolkim import KLD, Dynamic
+from fedskew.shared import SGD, Fixed, Random, Shuffle, Uniform
+from fedskew.shared.paces import Staged
+from fedskew.shared.parts import ProximalVariant
+from fedskew.shared.samplers import ClassBalanced, batched, realise
+from fedskew.shared.selectors import draw_clients
+from fedskew.shared.servers import Adam, Momentum
 from fedskew.types import Answers, Batch, Context, Output, Task, View
 
 TINY, BELOW_ONE, ABOVE_ONE = math.ulp(0.0), math.nextafter(1, 0), math.nextafter(1, 2)
@@ -59,25 +59,25 @@ LIMITS: list[tuple[type[Component], str, tuple[float, ...], tuple[float, ...]]] 
     (Mediators, "gamma", (1,), (0,)),
     (Mediators, "mediator_epochs", (1,), (0,)),
     (ClassBalancedLoss, "beta", (0.0, BELOW_ONE), (-TINY, 1.0)),
-    (DualWeights, "dual_lr", (0.0,), (-TINY,)),
-    (DualWeights, "primal_rounds", (1,), (0,)),
+    (Dual, "dual_lr", (0.0,), (-TINY,)),
+    (Dual, "primal_rounds", (1,), (0,)),
     (FederatedFeatures, "features_per_class", (1,), (0,)),
     (FederatedFeatures, "draws", (1,), (0,)),
     (LocalBalancer, "strength", (0.0,), (-TINY,)),
     (LocalBalancer, "early", (0,), (-1,)),
-    (DualWeights, "initial", (0.0,), (-TINY,)),
+    (Dual, "initial", (0.0,), (-TINY,)),
     (GlobalMomentum, "gmf", (0.0, BELOW_ONE), (-TINY, 1.0)),
     (PooledLogitCalibration, "tau", (0.0,), (-TINY,)),
     (ProximalVariant, "mu", (0.0,), (-TINY,)),
     (RestrictedSoftmax, "few", (0,), (-1,)),
-    (StagedPace, "warmup", (0, 160), (-1,)),
-    (StagedPace, "first", (5, 180), (4,)),
-    (StagedPace, "second", (160,), (159,)),
-    (StagedPace, "middle", (TINY,), (0.0, -1.0)),
-    (StagedPace, "end", (TINY,), (0.0, -1.0)),
+    (Staged, "warmup", (0, 160), (-1,)),
+    (Staged, "first", (5, 180), (4,)),
+    (Staged, "second", (160,), (159,)),
+    (Staged, "middle", (TINY,), (0.0, -1.0)),
+    (Staged, "end", (TINY,), (0.0, -1.0)),
     (AggregationBalancer, "beta", (0.0, math.inf), (-TINY,)),
     (AggregationBalancer, "temperature", (TINY,), (0.0, -1.0)),
-    (Dynamic, "alpha", (TINY,), (0.0, -1.0)),
+    (DynamicCorrection, "alpha", (TINY,), (0.0, -1.0)),
     (Focal, "gamma", (0.0,), (-TINY,)),
     (Focal, "alpha", (TINY,), (0.0, -1.0)),
     (PrivateHead, "strength", (0.0,), (-TINY,)),
@@ -87,15 +87,15 @@ LIMITS: list[tuple[type[Component], str, tuple[float, ...], tuple[float, ...]]] 
     (RestrictedSoftmax, "alpha", (0.0, 1.0), (-TINY, ABOVE_ONE)),
     (VirtualClient, "size", (1,), (0,)),
     (ModelContrastive, "temperature", (TINY,), (0.0, -1.0)),
-    (MetaStep, "alpha", (0.0,), (-TINY,)),
-    (MetaStep, "delta", (TINY,), (0.0, -1.0)),
+    (Meta, "alpha", (0.0,), (-TINY,)),
+    (Meta, "delta", (TINY,), (0.0, -1.0)),
     (PowerOfChoice, "candidates", (1,), (0,)),
-    (KLDSelection, "candidate_fraction", (TINY, 1.0), (0.0, ABOVE_ONE)),
-    (DynamicPace, "beta", (1,), (0,)),
-    (DynamicPace, "b0", (TINY,), (0.0, -1.0)),
-    (DynamicPace, "epochs", (1,), (0,)),
-    (FixedPace, "batch_size", (0,), (-1,)),
-    (FixedPace, "lr", (TINY,), (0.0, math.inf)),
+    (KLD, "candidate_fraction", (TINY, 1.0), (0.0, ABOVE_ONE)),
+    (Dynamic, "beta", (1,), (0,)),
+    (Dynamic, "b0", (TINY,), (0.0, -1.0)),
+    (Dynamic, "epochs", (1,), (0,)),
+    (Fixed, "batch_size", (0,), (-1,)),
+    (Fixed, "lr", (TINY,), (0.0, math.inf)),
     (Momentum, "beta", (0.0, BELOW_ONE), (-TINY, 1.0)),
     (Adam, "beta1", (0.0, BELOW_ONE), (-TINY, 1.0)),
     (Adam, "beta2", (0.0, BELOW_ONE), (-TINY, 1.0)),
@@ -177,7 +177,7 @@ LOOSE: list[tuple[type[Component], dict[str, Any]]] = [
     (PooledLogitCalibration, {"tau": 1.0}),
     (ProximalVariant, {"mu": 0.01, "form": "norm"}),
     (
-        StagedPace,
+        Staged,
         {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64}
         | {"warmup": 5, "first": 160, "second": 180, "middle": 0.01, "end": 1e-4},
     ),
@@ -303,16 +303,16 @@ def test_arguments_of_methods_reach_their_components() -> None:
 
 
 def test_the_staged_rate_warms_up_and_drops_twice() -> None:
-    pace = StagedPace(lr=0.4, decay=0.5, warmup=2, first=4, second=6, middle=0.1, end=0.02)
+    pace = Staged(lr=0.4, decay=0.5, warmup=2, first=4, second=6, middle=0.1, end=0.02)
     seen = [float(pace.of(torch.tensor([3, 9]), r, 9).lr[1]) / 0.5 ** (r - 1) for r in range(1, 9)]
     assert seen == pytest.approx([0.2, 0.4, 0.4, 0.4, 0.04, 0.04, 0.008, 0.008])
-    assert StagedPace(warmup=0, first=0, second=0, end=0.5).of(torch.tensor([1]), 1, 9).lr.tolist() == [0.05]
+    assert Staged(warmup=0, first=0, second=0, end=0.5).of(torch.tensor([1]), 1, 9).lr.tolist() == [0.05]
 
 
-@pytest.mark.parametrize("pace", [FixedPace(3, 0.4, 0.5, batch_size=7), DynamicPace(3, 0.4, 0.5, beta=4, b0=2.0)])
+@pytest.mark.parametrize("pace", [Fixed(3, 0.4, 0.5, batch_size=7), Dynamic(3, 0.4, 0.5, beta=4, b0=2.0)])
 def test_the_rate_decays_after_every_round(pace: Any) -> None:
     used = torch.tensor([1, 9, 40])
-    fixed = isinstance(pace, FixedPace)
+    fixed = isinstance(pace, Fixed)
     first = [0.4] * 3 if fixed else [0.4 * 2 / math.pi * math.atan(b / 2) for b in (1, 2, 10)]
     for round, factor in ((1, 1.0), (2, 0.5), (4, 0.125)):
         plan = pace.of(used, round, 9)
@@ -486,7 +486,7 @@ def test_scaffold_remembers_a_gradient_only_where_it_needs_one() -> None:
 
 
 def test_duals_are_recorded() -> None:
-    record = DualWeights().record({"duals": torch.tensor([0.5, 0.0, 2.0])})
+    record = Dual().record({"duals": torch.tensor([0.5, 0.0, 2.0])})
     assert record == {"dual_min": 0.0, "dual_max": 2.0}
 
 
@@ -539,13 +539,13 @@ def test_balancefl_adds_noise_to_rows_of_rare_classes() -> None:
     seen = view(labels)
     part = KnowledgeInheritance()
     root = torch.as_tensor(np.random.default_rng(0).normal(size=(4, 4)))
-    noise = part._noise(seen._replace(memory={part.name: {"root": root}}), seen.ctx.counts.to(root))
+    noise = part._noise(seen._replace(memory={part.name: {"root": root}}), seen.ctx.used.to(root))
     hit = (noise != 0).all(1).reshape(3, 600).double().mean(1)
     assert hit.tolist() == pytest.approx([1 - 16 / 81, 1 - 1 / 81, 0.0], abs=0.05)
     weight = seen.params["fc.weight"]
     drawn = noise[(noise != 0).all(1)]
     np.testing.assert_allclose(np.cov(drawn.numpy().T), (weight @ root @ root.T @ weight.T).numpy(), rtol=0.35, atol=1)
-    one = part._noise(seen._replace(memory={part.name: {"root": root}}, key=rng.key(1)), seen.ctx.counts.to(root))
+    one = part._noise(seen._replace(memory={part.name: {"root": root}}, key=rng.key(1)), seen.ctx.used.to(root))
     assert not torch.equal(one, noise)
 
 
@@ -577,7 +577,7 @@ def test_candidates_are_asked_by_size_and_chosen_by_loss() -> None:
 
 @pytest.mark.parametrize(("unit", "last"), [("epoch", 3), ("round", 9)])
 def test_a_schedule_ends_after_it_begins(unit: Any, last: int) -> None:
-    method: Any = SimpleNamespace(pace=FixedPace(epochs=3))
+    method: Any = SimpleNamespace(pace=Fixed(epochs=3))
     LocalBalancer(schedule_unit=unit, early=last - 1).check(method, None, TASK)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=f"early must be less than the number of {unit}s, {last}; got {last}"):
         LocalBalancer(schedule_unit=unit, early=last).check(method, None, TASK)  # type: ignore[arg-type]
@@ -594,7 +594,7 @@ def test_the_binary_form_is_for_two_classes() -> None:
 def test_fedga_counts_in_the_batch_or_at_the_client() -> None:
     seen = view([0, 1, 1, 0, 0])
     seen = seen._replace(
-        out=Output(seen.out.logits[:, :2], seen.out.features), ctx=seen.ctx._replace(counts=torch.tensor([16, 1])),
+        out=Output(seen.out.logits[:, :2], seen.out.features), ctx=seen.ctx._replace(used=torch.tensor([16, 1])),
         batch=seen.batch._replace(mask=torch.tensor([1.0, 1, 1, 0, 1], dtype=torch.float64)),
     )  # fmt: skip
     for scope, counts in (("batch", [2.0, 2.0]), ("client", [16.0, 1.0])):
@@ -605,7 +605,7 @@ def test_fedga_counts_in_the_batch_or_at_the_client() -> None:
 
 def test_a_client_without_rows_has_no_loss() -> None:
     """What it would report, 0, is neither its loss nor part of the mean."""
-    part, fed = DualWeights(), tiny.blobs([[2, 1], [0, 0], [3, 3]])
+    part, fed = Dual(), tiny.blobs([[2, 1], [0, 0], [3, 3]])
     state = part.init_server({}, fed, TASK._replace(clients=3))
     told = part.receive(state, Answers(torch.arange(3), torch.tensor([1.0, 0.0, 4.0])), rng.key(0))
     assert told["losses"].tolist() == [1.0, 2.5, 4.0] and told["known"].tolist() == [1, 0, 1]
@@ -641,13 +641,13 @@ def test_the_projection_head_starts_as_torch_would() -> None:
 
 
 def test_a_meta_step_reads_three_batches_or_two() -> None:
-    assert (MetaStep().batches, MetaStep(hessian="none").batches, SGD().batches) == (3, 2, 1)
+    assert (Meta().batches, Meta(hessian="none").batches, SGD().batches) == (3, 2, 1)
 
 
 def test_a_client_with_one_row_counts() -> None:
     fed = tiny.blobs([[1, 0], [0, 0], [3, 3]])
-    assert UniformSelection().init_server({}, fed, TASK)["sizes"].tolist() == [1, 0, 1]
-    assert DualWeights().init_server({}, fed, TASK)["real"].tolist() == [1, 0, 1]
+    assert Random().init_server({}, fed, TASK)["sizes"].tolist() == [1, 0, 1]
+    assert Dual().init_server({}, fed, TASK)["real"].tolist() == [1, 0, 1]
 
 
 def test_candidates_need_not_outnumber_the_clients_that_have_rows() -> None:
@@ -673,7 +673,7 @@ def test_balancefl_takes_heads_of_up_to_4096_features() -> None:
 
 def test_balancefl_classifies_what_it_augmented_and_distils_what_it_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = view([0, 1, 0])
-    seen = seen._replace(ctx=seen.ctx._replace(counts=torch.tensor([2, 1, 0])))
+    seen = seen._replace(ctx=seen.ctx._replace(used=torch.tensor([2, 1, 0])))
     noise = torch.tensor([[0.5, -1.0, 2.0]], dtype=torch.float64).expand(3, 3)
     told = Output(seen.out.logits.flip(1), seen.out.features)
     monkeypatch.setattr(KnowledgeInheritance, "_noise", lambda *_: noise)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn import metrics as sk
 
 from fedskew.errors import ConfigError, DataError
-from fedskew.metrics import confusion, error_asymmetry, from_confusion, groups_by_counts, mean_probabilities
+from fedskew.records.metrics import confusion, error_asymmetry, from_confusion, groups_by_counts, mean_probabilities
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "test_vectors.json").read_text())
 

@@ -12,7 +12,7 @@ import torch
 
 from fedskew import methods as m
 from fedskew.methods.scaffold import ControlVariate
-from fedskew.slots import Uniform
+from fedskew.shared import Uniform
 from replay import MODELS, PACE, plan, record
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import pickle
 import random
 import re
-from importlib import resources
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +14,19 @@ import yaml
 from torch import nn
 
 from fedskew.errors import ConfigError
-from fedskew.models import MLP, MODELS, TFCNN, ConvNet, EmnistCNN, ResNet9, ResNet20, SeolKimCNN, TwoNN, build
-from fedskew.prepare import prepare
+from fedskew.models.architectures import (
+    MLP,
+    MODELS,
+    TFCNN,
+    ConvNet,
+    EmnistCNN,
+    ResNet9,
+    ResNet20,
+    SeolKimCNN,
+    TwoNN,
+    build,
+)
+from fedskew.models.prepare import prepare
 
 CIFAR, MNIST, TINY, DIGITS = (3, 32, 32), (1, 28, 28), (3, 64, 64), (1, 8, 8)
 SMALL = {
@@ -34,7 +45,7 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def protocols():
-    text = resources.files("fedskew.bench.papers").joinpath("protocols.yaml").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[1] / "docs/protocols/protocols.yaml").read_text(encoding="utf-8")
     return yaml.safe_load(text)
 
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import fedskew as fs
-from fedskew import config
-from fedskew.cli import main
+from fedskew.cli.command import main
+from fedskew.config import experiment as config
 from fedskew.data import save_partition
 
 PAGE = (Path(__file__).parents[1] / "docs/partition-file.md").read_text(encoding="utf-8")
 
 
 def _written(folder: Path) -> fs.data.Federation:
-    fed = fs.federate("digits", fs.partitions.Dirichlet(alpha=0.2), clients=7, validation=0.1, auxiliary=2)
+    fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.2), clients=7, validation=0.1, auxiliary=2)
     save_partition(folder / "split.npz", fed)
     return fed
 
@@ -57,13 +57,13 @@ def test_a_run_goes_with_the_file_that_it_was_made_with(tmp_path: Path, capsys: 
         return int(left.value.code or 0), capsys.readouterr().err
 
     split, run = str(tmp_path / "split.npz"), str(tmp_path / "run")
-    save_partition(split, fs.federate("digits", fs.partitions.Iid(), clients=5))
+    save_partition(split, fs.federate("digits", fs.partitioners.Iid(), clients=5))
     words = ["--model", "logistic", "--partition", "file", "--partition.path", split, "--cohort", "2", "--rounds", "2"]
     assert command("run", "fedavg", *words, "--out", run)[0] == 0
     recorded = json.loads((tmp_path / "run/config.json").read_text())["partition"]["sha256"]
     assert command("run", "--from", run, "--out", str(tmp_path / "again"))[0] == 0
-    assert config.load(run).federation().convention.sha256 == recorded and len(recorded) == 16
-    save_partition(split, fs.federate("digits", fs.partitions.Iid(), clients=5, seed=1))
+    assert config.load(run).federation().partitioner.sha256 == recorded and len(recorded) == 16
+    save_partition(split, fs.federate("digits", fs.partitioners.Iid(), clients=5, seed=1))
     for again in (("--from", run, "--out", str(tmp_path / "other")), ("--resume", run)):
         code, told = command("run", *again)
         assert code == 2 and f"must be the file of the run, sha256 {recorded}" in told and told.count("\n") == 1

@@ -13,15 +13,17 @@ import pytest
 from rich.console import Console
 
 import fedskew as fs
-from fedskew import config, describe, plots, records
-from fedskew.data import skew
+from fedskew.config import experiment as config
+from fedskew.data import describe, skew
 from fedskew.errors import ConfigError, RecordError
+from fedskew.plots import curves as plots
+from fedskew.records import folder as records
 
 pytest.importorskip("matplotlib")
 
 CONFIG: dict[str, Any] = {
     "method": {"name": "fedavg", "parts": [{"name": "cross_entropy"}], "weighting": {"name": "size"}},
-    "data": {"name": "digits", "augment": None}, "partition": {"name": "dir_class", "alpha": 0.1},
+    "data": {"name": "digits", "augment": None}, "partition": {"name": "dirichlet", "alpha": 0.1},
     "model": {"name": "mlp", "hidden": 32}, "clients": 20, "cohort": 5, "rounds": 3, "auxiliary": 0, "seed": 0,
 }  # fmt: skip
 
@@ -108,7 +110,7 @@ def test_the_same_method_is_told_apart_by_what_differs(tmp_path: Path) -> None:
 def test_a_scenario_that_differs_is_in_every_label_and_not_in_the_title(tmp_path: Path) -> None:
     a = written(tmp_path / "a", [0.5], partition={"name": "iid"})
     b = written(tmp_path / "b", [0.5], method=method("mine"))
-    assert labels(a, b) == ["fedavg (iid)", "mine (dir_class)"]
+    assert labels(a, b) == ["fedavg (iid)", "mine (dirichlet)"]
     assert plots.table([a, b]).title == "digits, 20 clients, cohort 5, mlp"
     assert plots.table([a]).title == "digits, iid, 20 clients, cohort 5, mlp"
 
@@ -256,7 +258,7 @@ def test_pyplot_is_never_imported_and_no_setting_is_left_behind(tmp_path: Path) 
     run = written(tmp_path / "run", [0.5])
     program = f"""
 import sys
-from fedskew import plots
+from fedskew.plots import curves as plots
 assert "matplotlib" not in sys.modules
 import matplotlib
 settings = lambda: {{k: matplotlib.rcParams[k] for k in matplotlib.rcParams if k != "backend"}}  # which loads pyplot
@@ -285,7 +287,7 @@ def test_real_records_are_read(tmp_path: Path, no_global_rng: None) -> None:
 
 @pytest.fixture(scope="module")
 def fed() -> Any:
-    return fs.federate("digits", fs.partitions.Dirichlet(alpha=0.05), clients=30, longtail=10, validation=0.1)
+    return fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.05), clients=30, longtail=10, validation=0.1)
 
 
 def test_describe_joins_the_report_and_the_descriptors(fed: Any) -> None:
@@ -314,5 +316,5 @@ def test_many_classes_are_cut_to_the_largest_and_the_smallest(fed: Any) -> None:
 
 def test_the_title_names_data_convention_and_clients(fed: Any) -> None:
     assert (
-        describe.counted(fed).title == f"digits, long tail 10, {fed.convention.name} (alpha 0.05), 30 clients, seed 0"
+        describe.counted(fed).title == f"digits, long tail 10, {fed.partitioner.name} (alpha 0.05), 30 clients, seed 0"
     )

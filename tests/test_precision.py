@@ -12,8 +12,8 @@ import fedskew as fs
 import tiny
 from fedskew.engines.programs import Stepper
 from fedskew.errors import ConfigError
-from fedskew.precision import arithmetic, check_precision
-from fedskew.prepare import prepare
+from fedskew.models.precision import arithmetic, check_precision
+from fedskew.models.prepare import prepare
 from tiny import CONVOLUTIONAL, NAMES, gap, go, rows_of, same, skewed
 
 SMALL = nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10))

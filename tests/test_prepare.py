@@ -14,8 +14,8 @@ from torch.func import functional_call, grad, grad_and_value, vmap
 
 from fedskew import rng, tree
 from fedskew.errors import ConfigError
-from fedskew.models import MODELS, ResNet20, build
-from fedskew.prepare import Model, prepare
+from fedskew.models.architectures import MODELS, ResNet20, build
+from fedskew.models.prepare import Model, prepare
 
 KEY = rng.key(0, "test")
 D = torch.float64

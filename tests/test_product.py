@@ -16,8 +16,8 @@ import fedskew as fs
 import tiny
 from fedskew.data.federation import Federation
 from fedskew.method import Method
-from fedskew.models import MODELS
-from fedskew.slots import FixedPace
+from fedskew.models.architectures import MODELS
+from fedskew.shared import Fixed
 
 ENGINES = ("sequential", "batched")
 SHAPES = {"emnist_cnn": (1, 28, 28), "pfllib_cnn": (1, 28, 28), "logistic": (9,), "mlp": (9,), "2nn": (9,)}
@@ -40,7 +40,7 @@ def small(name: str) -> Method:
         method = tiny.changed(method, "virtual_client", size=6)
     if name == "powerofchoice":
         method = tiny.changed(method, "power_of_choice", candidates=3)
-    pace = {"epochs": 1, "lr": 0.01} | ({"batch_size": 4} if type(method.pace) is FixedPace else {})
+    pace = {"epochs": 1, "lr": 0.01} | ({"batch_size": 4} if type(method.pace) is Fixed else {})
     return replace(method, pace=replace(method.pace, **pace))
 
 

@@ -17,7 +17,7 @@ from fedskew import engines
 from fedskew.engines.programs import Stepper
 from fedskew.engines.workers import Workers
 from fedskew.method import Component, Method
-from fedskew.prepare import prepare
+from fedskew.models.prepare import prepare
 from fedskew.types import View
 from tiny import CONVOLUTIONAL, NAMES, blobs, go, rows_of, same, skewed
 

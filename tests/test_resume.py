@@ -23,11 +23,11 @@ from torch import Tensor
 
 import fedskew as fs
 import tiny
-from fedskew import records
+from fedskew._run import Session
 from fedskew.engines import LocalEngine
 from fedskew.method import Component, Method
-from fedskew.records import Record
-from fedskew.run import Session
+from fedskew.records import folder as records
+from fedskew.records.folder import Record
 from fedskew.types import View
 from tiny import NAMES, blobs, go, rows_of, same, skewed
 
@@ -207,7 +207,7 @@ def test_an_error_keeps_the_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["sequential", "batched", "debug"])
 def test_a_loss_that_is_not_finite(engine: str, tmp_path: Path) -> None:
-    method = Method("wild", pace=fs.paces.FixedPace(epochs=3, lr=1e9, batch_size=8, decay=1.0))
+    method = Method("wild", pace=fs.paces.Fixed(epochs=3, lr=1e9, batch_size=8, decay=1.0))
     start = fs.models.MLP(hidden=8)
     with pytest.raises(fs.TrainingError) as caught:
         go(skewed(), method, model=start, rounds=3, dtype="float32", engine=engine, out=tmp_path / "a")
@@ -220,7 +220,7 @@ def test_a_loss_that_is_not_finite(engine: str, tmp_path: Path) -> None:
 
 def test_a_loss_that_is_not_finite_in_a_later_round(tmp_path: Path) -> None:
     """The rounds before stay, and the model of the last good one is the one that is left."""
-    method = Method("wild", pace=fs.paces.FixedPace(lr=0.1, batch_size=8, decay=1e30))
+    method = Method("wild", pace=fs.paces.Fixed(lr=0.1, batch_size=8, decay=1e30))
     with pytest.raises(fs.TrainingError, match=r"round 2"):
         go(skewed(), method, model="mlp", rounds=3, dtype="float32", out=tmp_path / "a")
     _, rows, _ = records.read(tmp_path / "a")

@@ -17,7 +17,7 @@ from fedskew import methods as m
 from fedskew import rng
 from fedskew.methods.astraea import Mediators
 from fedskew.methods.fedprox import Proximal
-from fedskew.methods.seolkim import DecayingOversampling, DynamicPace, KLDSelection
+from fedskew.methods.seolkim import KLD, DecayingOversampling, Dynamic
 from oracle import run, selection
 from oracle.checks import near, numeric
 from oracle.model import forward, head
@@ -44,19 +44,19 @@ def decided(replay: Replay, r: int, delta: float, **options: Any) -> tuple[np.nd
     return candidates.numpy(), selection.seolkim_round(owned, delta, age, COHORT, tie=tie, **options)
 
 
-SHORT = DynamicPace(epochs=1)  # the other defaults stay
+SHORT = Dynamic(epochs=1)  # the other defaults stay
 SEOLKIM = {
     "defaults": (replace(m.seolkim(), pace=SHORT), {"beta": 25}),
     "goes on": (
-        replace(m.seolkim(), selector=KLDSelection(0.0), pace=DynamicPace(epochs=2, lr=0.3, beta=3)),
+        replace(m.seolkim(), selector=KLD(0.0), pace=Dynamic(epochs=2, lr=0.3, beta=3)),
         {"threshold": 0.0, "beta": 3, "lr_max": 0.3},
     ),
     "grows fast": (
-        replace(m.seolkim(), sampler=DecayingOversampling(0.2, 0.5, 0.02), pace=DynamicPace(epochs=1, beta=4)),
+        replace(m.seolkim(), sampler=DecayingOversampling(0.2, 0.5, 0.02), pace=Dynamic(epochs=1, beta=4)),
         {"over": 0.02, "step": 0.5, "beta": 4},
     ),
     "few willing": (
-        replace(m.seolkim(), selector=KLDSelection(0.0, candidate_fraction=0.5), pace=SHORT),
+        replace(m.seolkim(), selector=KLD(0.0, candidate_fraction=0.5), pace=SHORT),
         {"threshold": 0.0, "beta": 25},
     ),
 }
@@ -87,7 +87,7 @@ def test_seolkim_decides(name: str, counts: Any):
 
 def test_seolkim_draws_lots():
     """Without oversampling the clients are equally large: the first one is drawn, anew every round."""
-    method = replace(m.seolkim(sampling=False), selector=KLDSelection(0.0), pace=SHORT)
+    method = replace(m.seolkim(sampling=False), selector=KLD(0.0), pace=SHORT)
     replay = record(method, fed=federation(LEVEL), rounds=6)
     first = []
     for r, seen in enumerate(replay.rounds, 1):

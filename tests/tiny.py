@@ -13,18 +13,18 @@ from torch import Tensor, nn
 import fedskew as fs
 from fedskew import rng
 from fedskew.data.arrays import from_arrays
-from fedskew.data.datasets import load
 from fedskew.data.federation import Federation
-from fedskew.data.partitions import Partition
+from fedskew.data.partitioners import Partition
+from fedskew.data.sources.table import load
 from fedskew.method import Component, Method
 from fedskew.methods import METHODS
-from fedskew.records import TIMES
-from fedskew.slots import FixedPace
+from fedskew.records.folder import TIMES
+from fedskew.shared import Fixed
 from fedskew.types import Assignment, Cohort, Params
 
 NAMES = list(METHODS)
-PACE = FixedPace(epochs=2, lr=0.1, batch_size=16)
-WHOLE = FixedPace(epochs=1, lr=0.1, batch_size=0)  # one step on all rows: gradient descent
+PACE = Fixed(epochs=2, lr=0.1, batch_size=16)
+WHOLE = Fixed(epochs=1, lr=0.1, batch_size=0)  # one step on all rows: gradient descent
 
 
 CONVOLUTIONAL = {
@@ -51,7 +51,7 @@ def small_digits(rows: int = 160, test: int = 40) -> Any:
 def skewed(clients: int = 6, alpha: float = 0.3, auxiliary: int = 3, seed: int = 1) -> Federation:
     """Ragged clients, most of which lack classes."""
     return fs.federate(
-        small_digits(), fs.partitions.Dirichlet(alpha=alpha), clients=clients, auxiliary=auxiliary, seed=seed
+        small_digits(), fs.partitioners.Dirichlet(alpha=alpha), clients=clients, auxiliary=auxiliary, seed=seed
     )
 
 
@@ -99,7 +99,7 @@ def blobs(
 def tiny(name: str) -> Method:
     """A method of the table with small mini-batches, and without CReFF's hundreds of server steps."""
     method = METHODS[name]()
-    if type(method.pace) is FixedPace:
+    if type(method.pace) is Fixed:
         method = replace(method, pace=replace(method.pace, batch_size=16))
     if name == "creff":
         return changed(
@@ -221,7 +221,7 @@ def spied(method: Method) -> tuple[Method, list[Cohort]]:
 
 
 @dataclass(frozen=True)
-class Fixed(fs.Selector):
+class FixedCohort(fs.Selector):
     """The same chains in every round."""
 
     name = "fixed_chains"
@@ -232,6 +232,6 @@ class Fixed(fs.Selector):
         return Assignment(torch.tensor(self.chains))
 
 
-def each(*clients: int) -> Fixed:
+def each(*clients: int) -> FixedCohort:
     """These clients, every round, in this order."""
-    return Fixed(tuple((k,) for k in clients))
+    return FixedCohort(tuple((k,) for k in clients))

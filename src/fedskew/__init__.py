@@ -1,16 +1,17 @@
 """fedskew: federated learning when labels are skewed. A method is a value; the loops exist once."""
 
-# _interrupt comes first: what follows takes seconds, in which the command can be interrupted
-from fedskew import _interrupt as _interrupt
-from fedskew import data, errors, functional, methods, metrics, models, parts, slots
-from fedskew.advise import advise
-from fedskew.data import federate, from_arrays
-from fedskew.data import partitions as partitions
-from fedskew.data import skew as skew
+# first of all: what follows takes seconds, in which the command can be interrupted
+from fedskew.cli import interrupt as _interrupt  # noqa: F401
+
+# isort: split
+from fedskew import data, errors, functional, methods, models, slots
+from fedskew._run import Result, run
+from fedskew.advice.adviser import advise
+from fedskew.data import federate, from_arrays, partitioners, skew
 from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError
 from fedskew.method import Component, LocalStep, Method, Pace, Sampler, Selector, ServerOptimizer, Weighting
-from fedskew.run import Result, run
-from fedskew.slots import paces, samplers, selectors, servers, steps, weightings
+from fedskew.records import metrics
+from fedskew.slots import paces, parts, samplers, selectors, servers, steps, weightings
 
 __version__ = "0.1.0"
 
@@ -39,7 +40,7 @@ __all__ = [
     "metrics",
     "models",
     "paces",
-    "partitions",
+    "partitioners",
     "parts",
     "run",
     "samplers",

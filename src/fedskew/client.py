@@ -32,7 +32,7 @@ class Job(NamedTuple):
     each: dict[str, Tree]  # broadcast to this client
     memory: dict[str, Tree]
     owned: Tensor  # [C]
-    counts: Tensor  # [C]
+    used: Tensor  # [C] rows it trains on this round
     lr: Tensor  # ()
     epochs: Tensor  # () int64
     steps: Tensor  # () int64
@@ -65,7 +65,7 @@ def _detach(aux: Aux) -> Aux:
 def context(task: Task, job: Job) -> Context:
     """What the client may read, from its job."""
     shared = {name: {**job.common.get(name, {}), **job.each.get(name, {})} for name in {**job.common, **job.each}}
-    return Context(task, job.params, job.buffers, shared, job.memory, job.owned, job.counts, job.lr)
+    return Context(task, job.params, job.buffers, shared, job.memory, job.owned, job.used, job.lr)
 
 
 def begin(method: Method, ctx: Context) -> Carry:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import numbers
 import types
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from fedskew.errors import ConfigError, require
+from fedskew.fields import hints_of
 from fedskew.tree import Tree
 from fedskew.types import (
     Answers,
@@ -45,19 +43,13 @@ __all__ = [
     "Selector",
     "ServerOptimizer",
     "Weighting",
-    "check_fields",
     "check_kind",
-    "finder",
-    "fits",
-    "ingredients",
-    "kind_of",
     "spec",
 ]
 
 Gradient = Callable[[Params], Params]
 FUNCTIONS = (types.FunctionType, staticmethod, classmethod, property)
 HOOKED: set[type] = set()  # Component and the slots: the classes whose public functions are hooks
-LARGEST, INFINITY = 3.4e38, float("inf")  # of float32
 
 
 @dataclass(frozen=True)
@@ -312,87 +304,9 @@ def check_kind(place: str, value: object) -> None:
     if not isinstance(value.name, str) or not value.name:
         raise ConfigError(f'{own} must have a name of its own, a line such as name = "mine"; got {value.name!r}')
     written = vars(cls).get("__annotations__", {})
-    lost = [n for n, hint in written.items() if n not in _hints(cls) and "ClassVar" not in str(hint)]
+    lost = [n for n, hint in written.items() if n not in hints_of(cls) and "ClassVar" not in str(hint)]
     if lost:
         raise ConfigError(f"{own} must stand below @dataclass(frozen=True); {lost[0]!r} is no field of it")
-
-
-def check_fields(kind: type, values: Mapping[str, Any], place: str) -> None:
-    """Raise ConfigError for a value that is not of its field's type, or a number that float32 cannot hold."""
-    hints: dict[str, Any] = _hints(kind)
-    for name, hint in hints.items():
-        if name in values and not fits(values[name], hint):
-            raise ConfigError(f"--{place}.{name} must be {kind_of(hint)}; got {values[name]!r}")
-        if isinstance(value := values.get(name), Component):
-            check_fields(type(value), vars(value), f"{place}.{name}")
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    """The types of a dataclass's fields; Any where a user's own annotations cannot be resolved."""
-    try:
-        found = typing.get_type_hints(kind)
-    except (NameError, TypeError):
-        found = {}
-    return {f.name: found.get(f.name, Any) for f in fields(kind)}
-
-
-def fits(value: object, hint: Any) -> bool:
-    """Whether a value is of a field's type; NaN is no number, nor is what float32 cannot hold."""
-    if hint is Any:
-        return True
-    if (inner := typing.get_args(hint)) and typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return any(fits(value, one) for one in inner)
-    if typing.get_origin(hint) is typing.Literal:
-        return any(type(value) is type(one) and value == one for one in inner)
-    if hint in (int, float):
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral if hint is int else numbers.Real):
-            return False
-        most = 2**63 - 1 if hint is int else LARGEST
-        number: Any = value
-        return bool(-most <= number <= most) or number in (INFINITY, -INFINITY)
-    kind = type(None) if hint is None else typing.get_origin(hint) or hint
-    return not isinstance(kind, type) or isinstance(value, kind)
-
-
-def kind_of(hint: Any) -> str:
-    """What a value of this type is called in an error: "a whole number", "one of a, b"."""
-    if typing.get_origin(hint) is typing.Literal:
-        return "one of " + ", ".join(map(str, typing.get_args(hint)))
-    kinds = [k for k in (typing.get_args(hint) or (hint,)) if k is not type(None)]
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
-    return " or ".join(words.get(k, getattr(k, "__name__", str(k))) for k in kinds)
-
-
-def ingredients(slot: str) -> dict[str, type[Component]]:
-    """This package's named components for "parts" or a slot, by name."""
-    every = _below(SLOTS.get(slot, Component))
-    kinds = tuple(SLOTS.values())
-    return {n: c for n, c in sorted(every.items()) if slot in SLOTS or not issubclass(c, kinds)}
-
-
-def _below(kind: type[Component]) -> dict[str, type[Component]]:
-    found: dict[str, type[Component]] = {}
-    for child in kind.__subclasses__():
-        found |= _below(child)
-        if child.name and child.__module__.startswith("fedskew."):
-            found[child.name] = child
-    return found
-
-
-def finder(module: str, slot: str) -> Callable[[str], Any]:
-    """A module ``__getattr__`` that finds ingredients by class name in whichever method's file they live.
-
-    So ``fs.parts.Proximal`` holds although `Proximal` stands in methods/fedprox.py, where its only user is.
-    """
-
-    def find(name: str) -> type[Component]:
-        for ingredient in ingredients(slot).values():
-            if ingredient.__name__ == name:
-                return ingredient
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
-
-    return find
 
 
 def spec(ingredient: Any) -> dict[str, Any]:

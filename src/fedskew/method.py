@@ -16,14 +16,14 @@ from fedskew.component import (
     Selector,
     ServerOptimizer,
     Weighting,
-    check_fields,
     check_kind,
     overrides,
     spec,
 )
 from fedskew.errors import ConfigError, require
-from fedskew.parts import CrossEntropy
-from fedskew.slots import SGD, FixedPace, Plain, Shuffle, Size, UniformSelection
+from fedskew.fields import check_fields
+from fedskew.shared import SGD, Fixed, Plain, Random, Shuffle, Size
+from fedskew.shared.parts import CrossEntropy
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Task, Weights
 
@@ -58,8 +58,8 @@ class Method:
     name: str
     parts: tuple[Component, ...] = ()
     sampler: Sampler = field(default_factory=Shuffle)
-    selector: Selector = field(default_factory=UniformSelection)
-    pace: Pace = field(default_factory=FixedPace)
+    selector: Selector = field(default_factory=Random)
+    pace: Pace = field(default_factory=Fixed)
     weighting: Weighting = field(default_factory=Size)
     server: ServerOptimizer = field(default_factory=Plain)
     local: LocalStep = field(default_factory=SGD)

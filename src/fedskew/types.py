@@ -106,7 +106,7 @@ class Context(NamedTuple):
     shared: dict[str, Tree]  # broadcasts by component: what is common to all, and this client's own share
     memory: dict[str, Tree]  # what each component kept on this client
     owned: Tensor  # [C] histogram of the rows it has
-    counts: Tensor  # [C] histogram of the rows it trains on this round
+    used: Tensor  # [C] histogram of the rows it trains on this round
     lr: Tensor  # ()
 
 

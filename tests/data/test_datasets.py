@@ -20,10 +20,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedskew.data import DATASETS, Dataset, cache, from_arrays, load, parquet, readers
+from fedskew.data import DATASETS, Dataset, from_arrays, load
 from fedskew.data.arrays import build, channel_statistics
-from fedskew.data.files import rows_digest
-from fedskew.data.images import DECODED_JPEGS, IDX
+from fedskew.data.sources import cache, parquet, readers
+from fedskew.data.sources.files import rows_digest
+from fedskew.data.sources.images import DECODED_JPEGS, IDX
 from fedskew.errors import ConfigError, DataError
 
 GEN = np.random.Generator(np.random.PCG64(0))

@@ -11,12 +11,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from fedskew import describe, skewplots
-from fedskew.data import federate, save_partition, skew
-from fedskew.data.partitions import PARTITIONS, Counts, Dirichlet, LongTail
+from fedskew.catalogue.partition_page import examples, partitions_markdown, write_page
+from fedskew.data import describe, federate, save_partition, skew
+from fedskew.data.partitioners import PARTITIONERS, Counts, Dirichlet, LongTail
 from fedskew.errors import ConfigError, DataError
-from fedskew.partition_page import examples, partitions_markdown, write_page
-from fedskew.skewplots import heatmap, histograms, pairs, scaling
+from fedskew.plots import skew as skewplots
+from fedskew.plots.skew import heatmap, histograms, pairs, scaling
 
 ROOT = Path(__file__).parents[2]
 MATRIX = np.array([[5, 0, 1], [0, 3, 3], [2, 2, 2], [0, 0, 0]])
@@ -45,12 +45,12 @@ def test_every_source_of_the_same_counts_has_the_same_numbers(tmp_path: Path) ->
         text = told(source)
         assert f"{expected['js_mean']:.3f}" in text and max(map(len, text.splitlines())) <= 80
     assert "training rows" in told(fed) and "training rows" not in told(counts)
-    assert "longtail (base dir_class (alpha 0.3), factor 4, profile exp), 8 clients,\nseed 1" in told(
+    assert "longtail (base dirichlet (alpha 0.3), factor 4, profile exp), 8 clients,\nseed 1" in told(
         tmp_path / "p.npz"
     )
-    assert "longtail (base dir_class (alpha 0.3)" in told(fed)
+    assert "longtail (base dirichlet (alpha 0.3)" in told(fed)
     assert describe.describe(tmp_path / "c.csv")["label_names"] == list("abcdefghij")
-    assert describe.describe(fed)["partition_options"]["base"] == {"name": "dir_class", "alpha": 0.3}
+    assert describe.describe(fed)["partition_options"]["base"] == {"name": "dirichlet", "alpha": 0.3}
 
 
 def test_a_matrix_of_counts_is_told_by_its_shape() -> None:
@@ -172,13 +172,13 @@ def test_the_scaling_of_a_benchmark(tmp_path: Path) -> None:
 
 
 def test_the_page_of_partitions_is_the_code() -> None:
-    """Made by `python -c "from fedskew.partition_page import write_page; write_page('docs')"`."""
+    """Made by `python -c "from fedskew.catalogue.partition_page import write_page; write_page('docs')"`."""
     assert (ROOT / "docs/partitions.md").read_text(encoding="utf-8") == partitions_markdown()
 
 
 def test_every_convention_stands_on_the_page_with_a_small_picture() -> None:
     page = (ROOT / "docs/partitions.md").read_text(encoding="utf-8")
-    names = {kind.name for kind in PARTITIONS.values()}
+    names = {kind.name for kind in PARTITIONERS.values()}
     assert set(re.findall(r"^## (\w+)$", page, re.M)) == names
     shown = re.findall(r"\(pictures/(partition-\w+\.png)\)", page)
     assert (

@@ -14,7 +14,7 @@ import torch
 
 from fedskew.data import Dataset, Federation, Partition, federate, from_arrays
 from fedskew.data.federation import long_tail
-from fedskew.data.partitions import PARTITIONS, Convention, Dirichlet, Iid, Natural
+from fedskew.data.partitioners import PARTITIONERS, Dirichlet, Iid, Natural, Partitioner
 from fedskew.errors import ConfigError, DataError
 
 ROWS = np.array([200, 150, 100, 60])
@@ -46,9 +46,9 @@ def test_counts_sizes_and_rows_agree(data: Dataset) -> None:
         fed.rows(10)
 
 
-def test_a_name_stands_for_its_convention(data: Dataset) -> None:
-    assert federate(data, "iid", clients=5).convention == Iid()
-    assert federate(data, "dirichlet", clients=5).convention == Dirichlet()
+def test_a_name_stands_for_its_partitioner(data: Dataset) -> None:
+    assert federate(data, "iid", clients=5).partitioner == Iid()
+    assert federate(data, "dirichlet", clients=5).partitioner == Dirichlet()
 
 
 def test_the_split_depends_on_the_seed_and_nothing_else(data: Dataset) -> None:
@@ -119,7 +119,7 @@ def test_a_class_that_nobody_trains_on_has_no_local_test_rows(data: Dataset) -> 
 
 @dataclass(frozen=True)
 class OnlyFirst:
-    """A convention of a user's: the first ten rows, which have label 0, to client 0."""
+    """A partitioner of a user's: the first ten rows, which have label 0, to client 0."""
 
     name: ClassVar[str] = "first"
     rows: tuple[int, ...] = tuple(range(10))
@@ -162,7 +162,7 @@ def test_the_report_is_plain_numbers(data: Dataset) -> None:
         ({"longtail": float("nan")}, "longtail must be n_max / n_min"),
         ({"longtail": 1000}, "longtail must leave a row of each class; got 1000; use at most 200"),
         ({"partition": "dirichlte"}, "unknown partition 'dirichlte'; did you mean 'dirichlet'"),
-        ({"partition": Dirichlet}, "partition must be a name or a convention"),
+        ({"partition": Dirichlet}, "partition must be a name or a partitioner"),
         ({"data": "cifr10"}, "unknown dataset 'cifr10'; did you mean 'cifar10'"),
         ({"data": [1]}, "data must be a name or a Dataset; got 'list'"),
         ({"pad": 2}, "federate has no option 'pad' for a Dataset"),
@@ -189,11 +189,11 @@ def test_a_name_is_loaded_with_its_options(no_global_rng: None) -> None:
     assert len(fed.validation_rows) == pytest.approx(144, abs=5) and fed.report()["dataset"] == "digits"
 
 
-@pytest.mark.parametrize("name", sorted(set(PARTITIONS) - {"natural", "counts", "file"}))
+@pytest.mark.parametrize("name", sorted(set(PARTITIONERS) - {"natural", "counts", "file"}))
 def test_every_convention_of_the_table_makes_a_federation(name: str, data: Dataset) -> None:
     fed = federate(data, name, clients=4, seed=2)
     rows = owned(fed)
-    assert isinstance(fed.convention, Convention) and len(rows) == len(set(rows.tolist())) == int(fed.counts.sum())
+    assert isinstance(fed.partitioner, Partitioner) and len(rows) == len(set(rows.tolist())) == int(fed.counts.sum())
 
 
 def test_the_hospitals_are_four_clients(data_dir: Path) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedskew.data import Partition, from_flower, to_flower
-from fedskew.data.partitions import Dirichlet, LabelsK, Natural
+from fedskew.data.partitioners import Dirichlet, LabelsK, Natural
 from fedskew.errors import ConfigError, DataError
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 100))
@@ -126,8 +126,8 @@ def test_our_dirichlet_has_the_distribution_of_theirs(partitioners, alpha, guard
     data, splits, clients = hugging(LABELS), 120, 10
     ours, theirs = [], []
     for seed in range(splits):
-        convention = Dirichlet(alpha, balance_guard=1.0 if guard else None)
-        ours.append(convention.split(LABELS, clients, seed).counts(LABELS, 10))
+        partitioner = Dirichlet(alpha, balance_guard=1.0 if guard else None)
+        ours.append(partitioner.split(LABELS, clients, seed).counts(LABELS, 10))
         partitioner = partitioners.DirichletPartitioner(
             clients, "label", alpha, min_partition_size=0, self_balancing=guard, seed=seed
         )

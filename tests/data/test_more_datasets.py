@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedskew.data import DATASETS, load, more_images, parquet, readers
-from fedskew.data.files import Known, md5_of
-from fedskew.data.more_images import EMNIST
+from fedskew.data import DATASETS, load
+from fedskew.data.sources import more_images, parquet, readers
+from fedskew.data.sources.files import Known, md5_of
+from fedskew.data.sources.more_images import EMNIST
 from fedskew.errors import DataError
 
 GEN = np.random.Generator(np.random.PCG64(0))

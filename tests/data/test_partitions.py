@@ -1,4 +1,4 @@
-"""Properties that every convention has, then what each one promises."""
+"""Properties that every partitioner has, then what each one promises."""
 
 import pickle
 import time
@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedskew import rng
-from fedskew.data.partitions import (
-    PARTITIONS,
+from fedskew.data.partitioners import (
+    PARTITIONERS,
     DirBernoulli,
     DirClientEqual,
     DirClientNorm,
@@ -26,7 +26,7 @@ from fedskew.data.partitions import (
     LongTail,
     Mix,
     Natural,
-    QuantityDirichlet,
+    QuantityDir,
     QuantityLognormal,
     QuantityPower,
     Shards,
@@ -39,12 +39,12 @@ from fedskew.errors import ConfigError, DataError
 quick = settings(deadline=None, max_examples=40)
 seeds = st.integers(0, 2**31)
 alphas = st.floats(-3, 6).map(lambda e: 10.0**e)
-CONVENTIONS = sorted(set(PARTITIONS) - {"dirichlet", "counts", "file"})  # these two are given, not drawn
+CONVENTIONS = sorted(set(PARTITIONERS) - {"dirichlet", "counts", "file"})  # these two are given, not drawn
 SMALL = {"longtail": LongTail(factor=5.0), "feature": Feature("site")}  # where the default needs other data
 USES_ALL = [
     Iid(), Dirichlet(0.3), LabelsK(3), Double(3), Shards(2), Natural("site"), Feature("site"), Mix(0.3),
     Dirichlet(0.3, balance_guard=1.0), Dirichlet(0.3, rounding="largest_remainder"), DirBernoulli(0.3),
-    DirExtended(4), DirClientNorm(0.3, "largest_remainder"), QuantityPower(), QuantityLognormal(), QuantityDirichlet(),
+    DirExtended(4), DirClientNorm(0.3, "largest_remainder"), QuantityPower(), QuantityLognormal(), QuantityDir(),
 ]  # fmt: skip
 BALANCED = np.repeat(np.arange(10), 200)
 
@@ -62,7 +62,7 @@ def columns_for(labels, clients):
 
 
 def made(name):
-    return SMALL.get(name) or PARTITIONS[name]()
+    return SMALL.get(name) or PARTITIONERS[name]()
 
 
 def histograms(partition, labels):
@@ -73,14 +73,14 @@ def histograms(partition, labels):
 @settings(deadline=None, max_examples=15)
 @given(labels=tables(), clients=st.integers(1, 18), seed=seeds)
 def test_every_convention_is_disjoint_inside_the_data_and_deterministic(name, labels, clients, seed):
-    convention = made(name)
-    parts = convention.split(labels, clients, seed, columns_for(labels, clients))
+    partitioner = made(name)
+    parts = partitioner.split(labels, clients, seed, columns_for(labels, clients))
     assert parts.rows.dtype == parts.offsets.dtype == np.int64
     assert parts.offsets[0] == 0 and parts.offsets[-1] == len(parts.rows) and parts.clients == clients
     assert len(np.unique(parts.rows)) == len(parts.rows) <= len(labels)
     assert len(parts.rows) == 0 or (parts.rows.min() >= 0 and parts.rows.max() < len(labels))
     assert all((np.diff(parts.of(k)) > 0).all() for k in range(clients))
-    again = pickle.loads(pickle.dumps(convention)).split(labels, clients, seed, columns_for(labels, clients))
+    again = pickle.loads(pickle.dumps(partitioner)).split(labels, clients, seed, columns_for(labels, clients))
     assert np.array_equal(parts.rows, again.rows) and np.array_equal(parts.offsets, again.offsets)
     counts = histograms(parts, labels)
     assert np.array_equal(counts.sum(axis=1), parts.sizes)
@@ -98,17 +98,17 @@ def test_the_draw_is_keyed_by_seed_purpose_and_name():
     assert np.array_equal(Iid().split(BALANCED, 2, 5).of(0), np.sort(shuffle[:1000]))
 
 
-@pytest.mark.parametrize("convention", USES_ALL, ids=repr)
+@pytest.mark.parametrize("partitioner", USES_ALL, ids=repr)
 @settings(deadline=None, max_examples=15)
 @given(labels=tables(), clients=st.integers(4, 18), seed=seeds)
-def test_nothing_is_lost(convention, labels, clients, seed):
-    parts = convention.split(labels, clients, seed, columns_for(labels, clients))
+def test_nothing_is_lost(partitioner, labels, clients, seed):
+    parts = partitioner.split(labels, clients, seed, columns_for(labels, clients))
     assert np.array_equal(np.sort(parts.rows), np.arange(len(labels)))
 
 
 def test_the_table_holds_each_convention_under_its_own_name():
-    assert all(PARTITIONS[name].name == name for name in CONVENTIONS)
-    assert PARTITIONS["dirichlet"] is PARTITIONS["dir_class"] is Dirichlet
+    assert all(PARTITIONERS[name].name == name for name in CONVENTIONS)
+    assert PARTITIONERS["dirichlet"] is Dirichlet
     assert repr(DirExtended(alpha=0.1)) == "DirExtended(labels=2, alpha=0.1)" and Dirichlet(0.1) == Dirichlet(alpha=0.1)
     assert Dirichlet(0.1).options() == {"alpha": 0.1} and Iid().options() == {}
 
@@ -165,12 +165,12 @@ def test_iid_sizes_are_equal(labels, clients, seed):
     assert sizes.max() - sizes.min() <= 1
 
 
-# dir_class, dir_client_equal, dir_prior
+# dirichlet, dir_client_equal, dir_prior
 
 
-@pytest.mark.parametrize("convention", [Dirichlet(1e6), DirClientEqual(1e6), DirPrior(1e6)], ids=lambda c: c.name)
-def test_large_alpha_gives_iid_histograms(convention):
-    counts = histograms(convention.split(BALANCED, 10, 0), BALANCED)
+@pytest.mark.parametrize("partitioner", [Dirichlet(1e6), DirClientEqual(1e6), DirPrior(1e6)], ids=lambda c: c.name)
+def test_large_alpha_gives_iid_histograms(partitioner):
+    counts = histograms(partitioner.split(BALANCED, 10, 0), BALANCED)
     assert np.abs(counts - 20).max() <= 2
 
 
@@ -242,14 +242,14 @@ def test_dir_prior_largest_size_is_tight_and_the_data_prior_follows_the_data():
 @quick
 @given(labels=tables(), clients=st.integers(1, 40), seed=seeds, wanted=st.integers(1, 10))
 def test_labels_k_gives_exactly_l_labels_split_equally(labels, clients, seed, wanted):
-    convention = LabelsK(wanted)
-    counts = histograms(convention.split(labels, clients, seed), labels)
+    partitioner = LabelsK(wanted)
+    counts = histograms(partitioner.split(labels, clients, seed), labels)
     held = (counts > 0).sum(axis=1)
     owners = -(-clients * wanted // 10)
     assert (held == wanted).all() if owners <= 20 else (held <= wanted).all()
     for column in counts.T:
         assert np.ptp(column[column > 0]) <= 1 if column.any() else True
-    literal = histograms(replace(convention, repeats=True).split(labels, clients, seed), labels)
+    literal = histograms(replace(partitioner, repeats=True).split(labels, clients, seed), labels)
     assert ((literal > 0).sum(axis=1) <= wanted).all()
 
 
@@ -288,12 +288,12 @@ def test_shards_are_contiguous_in_the_sorted_labels(labels, clients, seed, shard
 @given(labels=tables(), clients=st.integers(1, 12), seed=seeds, share=st.floats(0, 1), unique=st.integers(1, 3))
 def test_exclusive_labels_have_one_owner_and_sizes_are_equal(labels, clients, seed, share, unique):
     alone = int(clients * share + 0.5)
-    convention = ExclusiveIid(share, unique)
+    partitioner = ExclusiveIid(share, unique)
     if alone * unique > 10 - (alone < clients):
         with pytest.raises(ConfigError, match="unique_c"):
-            convention.split(labels, clients, seed)
+            partitioner.split(labels, clients, seed)
         return
-    counts = histograms(convention.split(labels, clients, seed), labels)
+    counts = histograms(partitioner.split(labels, clients, seed), labels)
     owned = counts > 0
     assert np.ptp(counts.sum(axis=1)) == 0 and counts.sum(axis=1)[0] > 0
     assert (owned[:alone].sum(axis=1) == unique).all()
@@ -323,9 +323,9 @@ def test_fedla_cifar100_default_size():
 
 def test_natural_groups_rows_by_value():
     site = np.array(["b", "a", "b", "c", "a"])
-    convention = Natural("site")
-    assert convention.count({"site": site}) == 3
-    parts = convention.split([0, 1, 0, 1, 1], 3, 0, {"site": site})
+    partitioner = Natural("site")
+    assert partitioner.count({"site": site}) == 3
+    parts = partitioner.split([0, 1, 0, 1, 1], 3, 0, {"site": site})
     assert [parts.of(k).tolist() for k in range(3)] == [[1, 4], [0, 2], [3]]
 
 
@@ -382,7 +382,7 @@ def test_labels_must_be_a_vector_of_integers(labels):
 @pytest.mark.parametrize("name", CONVENTIONS)
 def test_a_thousand_clients_take_well_under_a_second(name):
     labels = np.repeat(np.arange(10), 6000)
-    convention = PARTITIONS[name]()
+    partitioner = PARTITIONERS[name]()
     start = time.perf_counter()
-    convention.split(labels, 1000, 0, {"client": np.arange(60_000) % 1000})
+    partitioner.split(labels, 1000, 0, {"client": np.arange(60_000) % 1000})
     assert time.perf_counter() - start < 1.0

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedskew.cli.partition import free, make, show, verify
 from fedskew.data import Dataset, Partition, federate, from_arrays, load_partition, save_partition, verify_partition
-from fedskew.data.partitions import Dirichlet, File, Iid, LongTail, Shards
+from fedskew.data.partitioners import Dirichlet, File, Iid, LongTail, Shards
 from fedskew.errors import ConfigError, DataError
-from fedskew.partition_command import free, make, show, verify
 
 MIXED = np.random.default_rng(5).permutation(np.repeat(np.arange(4), [70, 60, 50, 40]))
 
@@ -62,7 +62,7 @@ def test_a_federation_comes_back_to_the_bit(file: Path, data: Dataset) -> None:
     content = load_partition(file, data)
     assert content.counts.tolist() == made.counts.tolist()
     assert content.header["convention"]["base"] == {
-        "name": "dir_class", "alpha": 0.3, "balance_guard": None, "least": None, "rounding": None,
+        "name": "dirichlet", "alpha": 0.3, "balance_guard": None, "least": None, "rounding": None,
     }  # fmt: skip
     assert federate(data, file, validation=0.1, auxiliary=2, clients=6).clients == 6
 
@@ -76,7 +76,7 @@ def test_a_federation_comes_back_to_the_bit(file: Path, data: Dataset) -> None:
 def test_any_partition_of_labels_comes_back(tmp_path_factory, labels, clients, seed) -> None:
     path = tmp_path_factory.mktemp("parts") / "p.npz"
     parts = Dirichlet(0.2).split(labels, clients, seed)
-    digest = save_partition(path, parts, labels=labels, convention=Dirichlet(0.2), seed=seed)
+    digest = save_partition(path, parts, labels=labels, partitioner=Dirichlet(0.2), seed=seed)
     back = load_partition(path)
     assert np.array_equal(back.partition.rows, parts.rows) and np.array_equal(back.partition.offsets, parts.offsets)
     assert np.array_equal(back.counts, parts.counts(labels, max(labels) + 1))
@@ -242,7 +242,7 @@ def test_make_show_and_verify(tmp_path: Path, data: Dataset) -> None:
         free(tmp_path / "made")
     shown = show(tmp_path / "made.npz", as_json=True, pictures=tmp_path / "pictures", measure="js")
     facts = json.loads(shown.body)
-    assert facts["clients"] == 4 and facts["rows"] == 198 and facts["partition"] == "dir_class"
+    assert facts["clients"] == 4 and facts["rows"] == 198 and facts["partition"] == "dirichlet"
     assert facts["partition_options"] == {"alpha": 0.5} and facts["sha256"][:16] in line
     assert [p.name for p in shown.pictures] == ["heatmap.png", "histograms.png", "pairs.png"]
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in shown.pictures)

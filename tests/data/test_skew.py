@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedskew.data import skew
-from fedskew.data.partitions import Dirichlet, Iid
+from fedskew.data.partitioners import Dirichlet, Iid
 from fedskew.errors import ConfigError, DataError
 
 CARD = np.array([[4, 2, 0], [0, 2, 4], [3, 3, 0]])

@@ -1,11 +1,11 @@
 """Data: datasets, partitions over clients, federations."""
 
 from fedskew.data.arrays import Dataset, from_arrays
-from fedskew.data.datasets import DATASETS, load
 from fedskew.data.federation import Federation, federate
 from fedskew.data.flower import from_flower, to_flower
-from fedskew.data.partitions import Partition
-from fedskew.data.portable import load_partition, save_partition, verify_partition
+from fedskew.data.partitioners import Partition
+from fedskew.data.partitioners.file import load_partition, save_partition, verify_partition
+from fedskew.data.sources.table import DATASETS, load
 
 __all__ = [
     "DATASETS",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedskew.data.readers import DAMAGE, read_bytes, read_npz
+from fedskew.data.sources.readers import DAMAGE, read_bytes, read_npz
 from fedskew.errors import DataError
 
 __all__ = ["CountsFile", "counts_matrix", "read_counts"]

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data.arrays import Dataset, draw, share
-from fedskew.data.conventions.tail import PROFILES, check_factor, long_tail
-from fedskew.data.datasets import load
-from fedskew.data.partitions import PARTITIONS, Convention, Natural, Partition
-from fedskew.data.portable import File
+from fedskew.data.partitioners import PARTITIONERS, Natural, Partition, Partitioner
+from fedskew.data.partitioners.file import File
+from fedskew.data.partitioners.tail import PROFILES, check_factor, long_tail
+from fedskew.data.sources.table import load
 from fedskew.errors import ConfigError, DataError, require, unknown
 
 __all__ = ["Federation", "federate", "long_tail"]
@@ -30,7 +30,7 @@ class Federation:
 
     dataset: Dataset
     partition: Partition = field(repr=False)
-    convention: Convention
+    partitioner: Partitioner
     clients: int
     seed: int
     counts: Tensor = field(repr=False)  # [N, C] int64, training rows of each class
@@ -82,7 +82,7 @@ class Federation:
         return {
             "dataset": self.dataset.name,
             "fingerprint": self.dataset.fingerprint,
-            "partition": self.convention.name,
+            "partition": self.partitioner.name,
             "clients": self.clients,
             "classes": self.dataset.classes,
             "size": _spread(sizes),
@@ -100,7 +100,7 @@ class Federation:
 
 def federate(
     data: str | Dataset,
-    partition: str | Path | Convention,
+    partition: str | Path | Partitioner,
     *,
     clients: int | None = None,
     seed: int = 0,
@@ -113,19 +113,19 @@ def federate(
 ) -> Federation:
     """Divide a dataset among clients: validation, then auxiliary rows, then the long tail, then the partition.
 
-    ``partition`` is a convention, its name, or the path of a partition file (.npz), which then decides all of these.
+    ``partition`` is a partitioner, its name, or the path of a partition file (.npz), which then decides all of these.
     ``validation`` is a stratified fraction of the training set, ``auxiliary`` the rows of each class that the server
     keeps, ``longtail`` the imbalance factor n_max / n_min >= 1 of the global training set, its profile "exp" or "step"
     (see `long_tail`). The partitions "natural", "counts" and "file" decide the number of clients themselves. Every draw
     is keyed by (seed, purpose).
     Raises ConfigError for a value that breaks a rule, DataError when the data are absent or cannot be split so.
     """
-    convention = _convention(partition)
-    _check(convention, clients, seed, longtail, validation, auxiliary)
+    partitioner = _partitioner(partition)
+    _check(partitioner, clients, seed, longtail, validation, auxiliary)
     require(longtail_profile in PROFILES, "longtail_profile", f"be one of {', '.join(PROFILES)}", longtail_profile)
     dataset = _dataset(data, path, data_options)
-    if isinstance(convention, File):
-        return _of_file(convention, dataset, clients, seed, longtail, validation, auxiliary)
+    if isinstance(partitioner, File):
+        return _of_file(partitioner, dataset, clients, seed, longtail, validation, auxiliary)
     labels = dataset.y.numpy()
     take = share(labels, dataset.classes, validation)
     require(validation == 0 or bool(take.any()), "validation", "take a row of some class", validation, "use more")
@@ -135,14 +135,14 @@ def federate(
     if longtail is not None:
         kept = long_tail(np.bincount(labels[left], minlength=dataset.classes), longtail, longtail_profile)
         left = _take(left, labels, kept, seed, "longtail")[1]
-    found = _partition(convention, dataset, left, clients, seed)
+    found = _partition(partitioner, dataset, left, clients, seed)
     counts = torch.from_numpy(found.counts(labels, dataset.classes))
-    names = _client_names(convention, dataset, left)
-    return Federation(dataset, found, convention, found.clients, seed, counts, longtail, held, aside, names)
+    names = _client_names(partitioner, dataset, left)
+    return Federation(dataset, found, partitioner, found.clients, seed, counts, longtail, held, aside, names)
 
 
 def _of_file(
-    convention: File,
+    partitioner: File,
     dataset: Dataset,
     clients: int | None,
     seed: int,
@@ -151,7 +151,7 @@ def _of_file(
     auxiliary: int,
 ) -> Federation:
     """The federation of a partition file; what is asked for beside it must be what it holds."""
-    content = convention.load(dataset)
+    content = partitioner.load(dataset)
     found, held, aside = content.partition, content.validation_rows, content.auxiliary_rows
     share_held = share(dataset.y.numpy(), dataset.classes, validation).sum()
     for name, asked, holds, agrees in (
@@ -160,16 +160,16 @@ def _of_file(
         ("validation", validation, f"{len(held)} rows", not validation or share_held == len(held)),
         ("auxiliary", auxiliary, f"{len(aside)} rows", not auxiliary or auxiliary * dataset.classes == len(aside)),
     ):
-        require(agrees, name, f"be left out or be that of {convention.path}, {holds}", asked)
+        require(agrees, name, f"be left out or be that of {partitioner.path}, {holds}", asked)
     counts = torch.from_numpy(content.counts)
     tail = content.header["longtail"]
-    exact = replace(convention, sha256=content.header["sha256"][:16])
+    exact = replace(partitioner, sha256=content.header["sha256"][:16])
     return Federation(dataset, found, exact, found.clients, seed, counts, tail, held, aside, content.client_names)
 
 
-def _client_names(convention: Any, dataset: Dataset, left: np.ndarray) -> tuple[str, ...]:
+def _client_names(partitioner: Any, dataset: Dataset, left: np.ndarray) -> tuple[str, ...]:
     """The values that natural clients stand for, in their order; empty where clients are drawn."""
-    inner = getattr(convention, "base", convention)
+    inner = getattr(partitioner, "base", partitioner)
     if not isinstance(inner, Natural):
         return ()
     column = inner.resolved({name: codes.numpy() for name, codes in dataset.columns.items()})
@@ -178,21 +178,21 @@ def _client_names(convention: Any, dataset: Dataset, left: np.ndarray) -> tuple[
     return tuple(names[code] if 0 <= code < len(names) else str(code) for code in codes)
 
 
-def _convention(partition: str | Path | Convention) -> Convention:
+def _partitioner(partition: str | Path | Partitioner) -> Partitioner:
     if isinstance(partition, Path) or (isinstance(partition, str) and partition.endswith(".npz")):
         return File(path=str(partition))
     if not isinstance(partition, str):
         holds = hasattr(partition, "split") and not isinstance(partition, type)
-        require(holds, "partition", "be a name or a convention such as Dirichlet(alpha=0.1)", partition)
+        require(holds, "partition", "be a name or a partitioner such as Dirichlet(alpha=0.1)", partition)
         return partition
-    if partition not in PARTITIONS:
-        raise unknown("partition", partition, PARTITIONS)
-    return PARTITIONS[partition]()
+    if partition not in PARTITIONERS:
+        raise unknown("partition", partition, PARTITIONERS)
+    return PARTITIONERS[partition]()
 
 
-def _decides(convention: Any) -> bool:
-    """Whether the convention says how many clients there are; a user's own need not be a `Convention`."""
-    return bool(getattr(convention, "decides", hasattr(convention, "count")))
+def _decides(partitioner: Any) -> bool:
+    """Whether the partitioner says how many clients there are; a user's own need not be a `Partitioner`."""
+    return bool(getattr(partitioner, "decides", hasattr(partitioner, "count")))
 
 
 def _whole(value: object, least: int) -> bool:
@@ -205,12 +205,12 @@ def _number(value: object) -> bool:
 
 
 def _check(
-    convention: Convention, clients: int | None, seed: int, longtail: float | None, validation: float, auxiliary: int
+    partitioner: Partitioner, clients: int | None, seed: int, longtail: float | None, validation: float, auxiliary: int
 ) -> None:
     """Every rule that needs no data, before any is read."""
     require(isinstance(seed, int) and not isinstance(seed, bool), "seed", "be a whole number", seed)
-    if clients is None and not _decides(convention):
-        raise ConfigError(f"clients must be given for partition {convention.name!r}; got None; for example clients=20")
+    if clients is None and not _decides(partitioner):
+        raise ConfigError(f"clients must be given for partition {partitioner.name!r}; got None; for example clients=20")
     require(clients is None or _whole(clients, 1), "clients", "be a whole number of at least 1", clients)
     holds = _number(validation) and 0 <= validation < 1
     require(holds, "validation", "be a fraction in [0, 1)", validation, "for example 0.1")
@@ -250,20 +250,22 @@ def _enough(labels: np.ndarray, dataset: Dataset, auxiliary: int) -> None:
         raise ConfigError(f"auxiliary must {rule}; got {auxiliary}; {hint}")
 
 
-def _partition(convention: Convention, dataset: Dataset, left: np.ndarray, clients: int | None, seed: int) -> Partition:
-    """The convention's split of the rows that are left, in row numbers of the whole training set."""
+def _partition(
+    partitioner: Partitioner, dataset: Dataset, left: np.ndarray, clients: int | None, seed: int
+) -> Partition:
+    """The partitioner's split of the rows that are left, in row numbers of the whole training set."""
     columns = {name: codes.numpy()[left] for name, codes in dataset.columns.items()}
     if clients is None:
-        clients = int(convention.count(columns))
-    local = convention.split(dataset.y.numpy()[left], int(clients), seed, columns)
+        clients = int(partitioner.count(columns))
+    local = partitioner.split(dataset.y.numpy()[left], int(clients), seed, columns)
     rows, offsets = np.asarray(local.rows), np.asarray(local.offsets)
     ordered = offsets[0] == 0 and offsets[-1] == len(rows) and (np.diff(offsets) >= 0).all()
     if not ordered or (rows.size and not 0 <= rows.min() <= rows.max() < len(left)):
-        raise DataError(f"partition {convention.name!r} gave rows outside 0..{len(left) - 1} or broken offsets")
+        raise DataError(f"partition {partitioner.name!r} gave rows outside 0..{len(left) - 1} or broken offsets")
     if rows.size and (owners := np.bincount(rows)).max() > 1:
-        raise DataError(f"partition {convention.name!r} gave row {owners.argmax()} to more than one client")
+        raise DataError(f"partition {partitioner.name!r} gave row {owners.argmax()} to more than one client")
     if not rows.size:
-        raise DataError(f"partition {convention.name!r} gave no client any row; got {len(left)} rows to divide")
+        raise DataError(f"partition {partitioner.name!r} gave no client any row; got {len(left)} rows to divide")
     return Partition(left[rows].astype(np.int64), offsets.astype(np.int64))
 
 

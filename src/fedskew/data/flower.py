@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedskew.data.conventions.base import Ints, Partition
+from fedskew.data.partitioners.base import Ints, Partition
 from fedskew.errors import ConfigError, DataError
 
 __all__ = ["from_flower", "to_flower"]

@@ -7,7 +7,7 @@ from fedskew.engines.batched import Batched
 from fedskew.engines.sequential import Debug, Sequential, Threaded
 from fedskew.errors import unknown
 from fedskew.method import Method
-from fedskew.prepare import Model
+from fedskew.models.prepare import Model
 
 __all__ = ["ENGINES", "Batched", "Debug", "LocalEngine", "Sequential", "Threaded", "choose"]
 

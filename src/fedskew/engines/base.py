@@ -22,7 +22,7 @@ from fedskew.engines.workers import Workers
 from fedskew.errors import ConfigError, require
 from fedskew.functional import cross_entropy
 from fedskew.method import Component, Method
-from fedskew.prepare import Model
+from fedskew.models.prepare import Model
 from fedskew.server import Broadcast, aggregate
 from fedskew.tree import Tree
 from fedskew.types import (
@@ -299,7 +299,7 @@ class LocalEngine:
                 each=self.layout(tree.row(broadcast.each, position[plan.client])) if broadcast.each else {},
                 memory=self.layout(self.memory.get(plan.client)),
                 owned=plan.owned,
-                counts=plan.used,
+                used=plan.used,
                 round=now,
                 rounds=last,
                 **{name: values[i] for name, values in each.items()},

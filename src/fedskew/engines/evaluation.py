@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedskew.data.store import Store
 from fedskew.functional import cross_entropy
-from fedskew.metrics import confusion_of
+from fedskew.records.metrics import confusion_of
 from fedskew.types import Params
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fedskew.prepare import Model
+from fedskew.models.prepare import Model
 
 __all__ = ["Workers"]
 

@@ -12,8 +12,8 @@ from fedskew import functional as F
 from fedskew import rng
 from fedskew.errors import require
 from fedskew.method import Method, Selector
-from fedskew.slots import Shuffle
-from fedskew.slots.selectors import draw_clients
+from fedskew.shared import Shuffle
+from fedskew.shared.selectors import draw_clients
 from fedskew.tree import Tree
 from fedskew.types import Answers, Assignment, Params, Query, Task
 

@@ -12,7 +12,7 @@ from fedskew import functional as F
 from fedskew import rng
 from fedskew.errors import require
 from fedskew.method import Component, Method
-from fedskew.slots.samplers import ClassBalanced
+from fedskew.shared.samplers import ClassBalanced
 from fedskew.tree import Tree
 from fedskew.types import Params, Query, Task, View
 
@@ -71,7 +71,7 @@ class KnowledgeInheritance(Component):
 
     def loss(self, view: View) -> Tensor:
         """See the class."""
-        logits, batch, counts = view.out.logits, view.batch, view.ctx.counts.to(view.out.logits)
+        logits, batch, counts = view.out.logits, view.batch, view.ctx.used.to(view.out.logits)
         positive = counts > 0 if self.scope == "client" else F.class_counts(batch.y, len(counts), batch.mask) > 0
         augmented = logits + self._noise(view, counts) if self.augment_features else logits
         teacher = view.teacher().logits

@@ -32,7 +32,7 @@ class ClassBalancedLoss(Component):
 
     def loss(self, view: View) -> Tensor:
         """See the class."""
-        weights = F.class_balanced_weights(view.ctx.counts, self.beta)
+        weights = F.class_balanced_weights(view.ctx.used, self.beta)
         return view.batch.mean(F.weighted_cross_entropy(view.out.logits, view.batch.y, weights))
 
 
@@ -55,7 +55,7 @@ class LDAM(Component):
     def loss(self, view: View) -> Tensor:
         """See the class."""
         cosines = F.cosine_logits(view.out.features, view.params[view.ctx.task.weight])
-        margins = F.ldam_margins(view.ctx.counts.to(cosines), self.margin)
+        margins = F.ldam_margins(view.ctx.used.to(cosines), self.margin)
         return view.batch.mean(F.cross_entropy(F.ldam_logits(cosines, view.batch.y, margins, self.scale), view.batch.y))
 
     def serve(self, params: Params, state: Tree, task: Task) -> Params:

@@ -17,11 +17,11 @@ from fedskew.types import Answers, Cohort, Params, Query, Task, View, Weights
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["DualWeights", "climb"]
+__all__ = ["Dual", "climb"]
 
 
 @dataclass(frozen=True)
-class DualWeights(Weighting):
+class Dual(Weighting):
     """x <- x + (1/m) sum_k w_k delta_k, w_k = 1 + lambda_k - mean lambda; a dual step every n_p rounds.
 
     lambda_k <- clip(lambda_k + (dual_lr/N)(f_k - mean f - eps), 0, lambda_max), f_k the losses of all clients at the
@@ -111,6 +111,6 @@ def climb(dual_lr: float = 1.0, eps: float = 1.0) -> Method:
     """CLIMB with the official defaults."""
     return Method(
         "climb",
-        weighting=DualWeights(dual_lr, eps),
+        weighting=Dual(dual_lr, eps),
         reference="shen2022",
     )

@@ -11,8 +11,8 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.errors import require
 from fedskew.method import Component, Method, Weighting
-from fedskew.slots import Size
-from fedskew.slots.weightings import convex
+from fedskew.shared import Size
+from fedskew.shared.weightings import convex
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Task, View, Weights
 
@@ -61,7 +61,7 @@ class LocalBalancer(Component):
         dtype, total = view.out.logits.dtype, (total - self.early).clamp(min=1)
         alpha = F.balance_schedule((index - (0 if self.one_based else 1)).to(dtype), total.to(dtype))
         out, y, strength = view.out, view.batch.y, alpha * self.strength
-        loss = F.local_balancer_loss(out.logits, out.features, y, view.ctx.counts, strength, self.missing, self.eps)
+        loss = F.local_balancer_loss(out.logits, out.features, y, view.ctx.used, strength, self.missing, self.eps)
         return view.batch.mean(loss)
 
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from fedskew import tree
 from fedskew.errors import require
 from fedskew.method import Component, Method, ServerOptimizer
-from fedskew.slots import Uniform
+from fedskew.shared import Uniform
 from fedskew.tree import Tree
 from fedskew.types import Cohort, LocalRun, Params, Task, View
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Dynamic", "DynamicRegulariser", "feddyn"]
+__all__ = ["DynamicCorrection", "DynamicRegulariser", "feddyn"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class DynamicRegulariser(Component):
 
 
 @dataclass(frozen=True)
-class Dynamic(ServerOptimizer):
+class DynamicCorrection(ServerOptimizer):
     """h <- h - (alpha / N) sum_k (y_k - x);  x <- x + lr mean_k (y_k - x) - h / alpha."""
 
     name = "dynamic_correction"
@@ -87,5 +87,5 @@ class Dynamic(ServerOptimizer):
 
 def feddyn(alpha: float = 0.01) -> Method:
     """FedDyn under the uniform mean."""
-    parts, server = (DynamicRegulariser(alpha),), Dynamic(alpha=alpha)
+    parts, server = (DynamicRegulariser(alpha),), DynamicCorrection(alpha=alpha)
     return Method("feddyn", parts, weighting=Uniform(), server=server, reference="acar2021")

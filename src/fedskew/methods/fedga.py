@@ -10,7 +10,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.errors import require
 from fedskew.method import Component, Method
-from fedskew.slots import Uniform
+from fedskew.shared import Uniform
 from fedskew.types import Task, View
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class CalibratedTargets(Component):
     def loss(self, view: View) -> Tensor:
         """See the class."""
         logits, batch = view.out.logits, view.batch
-        counts = view.ctx.counts.to(logits.dtype)
+        counts = view.ctx.used.to(logits.dtype)
         if self.count_scope == "batch":
             counts = F.class_counts(batch.y, logits.shape[-1], batch.mask)
         if self.form == "binary":

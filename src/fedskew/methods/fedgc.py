@@ -55,7 +55,7 @@ class PrivateHead(Component):
 
     def loss(self, view: View) -> Tensor:
         """Cross-entropy over the classes that the client has."""
-        owned = view.ctx.counts > 0
+        owned = view.ctx.used > 0
         logits = view.out.logits.masked_fill(~owned, torch.finfo(view.out.logits.dtype).min)
         return view.batch.mean(F.cross_entropy(logits, view.batch.y))
 

@@ -32,7 +32,7 @@ class UnbalancedSoftmax(Component):
     def loss(self, view: View) -> Tensor:
         """See the class."""
         return view.batch.mean(
-            F.unbalanced_softmax_loss(view.out.logits, view.batch.y, view.ctx.counts, self.gamma, self.missing)
+            F.unbalanced_softmax_loss(view.out.logits, view.batch.y, view.ctx.used, self.gamma, self.missing)
         )
 
 

@@ -38,7 +38,7 @@ class ImportanceReweighting(Component):
 
     def loss(self, view: View) -> Tensor:
         """See the class."""
-        weights = F.importance_weights(view.ctx.shared[self.name]["prior"], view.ctx.counts.to(view.out.logits))
+        weights = F.importance_weights(view.ctx.shared[self.name]["prior"], view.ctx.used.to(view.out.logits))
         rows = weights[view.batch.y] * view.batch.mask
         losses = F.cross_entropy(view.out.logits, view.batch.y)
         return (rows * losses).sum() / rows.sum().clamp(min=1e-12)

@@ -40,7 +40,7 @@ class LogitCalibration(Component):
     def loss(self, view: View) -> Tensor:
         """See the class."""
         options = (self.tau, self.denominator, self.missing)
-        return view.batch.mean(F.fedlc_loss(view.out.logits, view.batch.y, view.ctx.counts, *options))
+        return view.batch.mean(F.fedlc_loss(view.out.logits, view.batch.y, view.ctx.used, *options))
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class LogitAdjustment(Component):
 
     def loss(self, view: View) -> Tensor:
         """See the class."""
-        return view.batch.mean(F.logit_adjusted_loss(view.out.logits, view.batch.y, view.ctx.counts, self.tau))
+        return view.batch.mean(F.logit_adjusted_loss(view.out.logits, view.batch.y, view.ctx.used, self.tau))
 
 
 def fedlc(tau: float = 1.0) -> Method:

@@ -9,8 +9,8 @@ from fedskew import functional as F
 from fedskew import tree
 from fedskew.errors import require
 from fedskew.method import Method, ServerOptimizer, Weighting
-from fedskew.slots import SGD, Size
-from fedskew.slots.weightings import Wrapping
+from fedskew.shared import SGD, Size
+from fedskew.shared.weightings import Wrapping
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, Task, Weights
 

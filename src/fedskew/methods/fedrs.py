@@ -36,7 +36,7 @@ class RestrictedSoftmax(Component):
 
     def loss(self, view: View) -> Tensor:
         """See the class."""
-        scale = F.fedrs_scale(view.ctx.counts.to(view.out.logits), self.alpha, self.scaling, self.few)
+        scale = F.fedrs_scale(view.ctx.used.to(view.out.logits), self.alpha, self.scaling, self.few)
         return view.batch.mean(F.cross_entropy(scale * view.out.logits, view.batch.y))
 
 

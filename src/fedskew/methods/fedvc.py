@@ -12,16 +12,16 @@ from torch import Tensor
 from fedskew import rng
 from fedskew.errors import require
 from fedskew.method import Method, Selector
-from fedskew.slots import Shuffle, Uniform
-from fedskew.slots.samplers import batched
-from fedskew.slots.selectors import draw_clients
+from fedskew.shared import Shuffle, Uniform
+from fedskew.shared.samplers import batched
+from fedskew.shared.selectors import draw_clients
 from fedskew.tree import Tree
 from fedskew.types import Assignment, Params, Task
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["SizeSelection", "VirtualClient", "fedvc"]
+__all__ = ["BySize", "VirtualClient", "fedvc"]
 
 Array = np.ndarray[Any, Any]
 
@@ -56,7 +56,7 @@ class VirtualClient(Shuffle):
 
 
 @dataclass(frozen=True)
-class SizeSelection(Selector):
+class BySize(Selector):
     """k clients without replacement, with probability proportional to their rows."""
 
     name = "by_size"
@@ -74,6 +74,6 @@ class SizeSelection(Selector):
 def fedvc(size: int = 256) -> Method:
     """Virtual clients under a uniform mean."""
     return Method(
-        "fedvc", sampler=VirtualClient(size), selector=SizeSelection(), weighting=Uniform(),
+        "fedvc", sampler=VirtualClient(size), selector=BySize(), weighting=Uniform(),
         reference="hsu2020",
     )  # fmt: skip

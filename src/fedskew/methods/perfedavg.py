@@ -10,14 +10,14 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.errors import require
 from fedskew.method import Gradient, LocalStep, Method
-from fedskew.slots import Uniform
+from fedskew.shared import Uniform
 from fedskew.types import Carry, Context, Differentiate, Params
 
-__all__ = ["MetaStep", "perfedavg"]
+__all__ = ["Meta", "perfedavg"]
 
 
 @dataclass(frozen=True)
-class MetaStep(LocalStep):
+class Meta(LocalStep):
     """w~ = w - alpha g(w; D), then w <- w - lr (g~ - alpha H g~), g~ = g(w~; D'), H g~ by differences on D''."""
 
     name = "meta"
@@ -61,6 +61,6 @@ def perfedavg(alpha: float = 0.01) -> Method:
     return Method(
         "perfedavg",
         weighting=Uniform(),
-        local=MetaStep(alpha),
+        local=Meta(alpha),
         reference="fallah2020",
     )

@@ -10,8 +10,8 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.errors import require
 from fedskew.method import Gradient, LocalStep, Method
-from fedskew.slots import FixedPace
-from fedskew.slots.servers import Plain
+from fedskew.shared import Fixed
+from fedskew.shared.servers import Plain
 from fedskew.tree import Tree
 from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task
 
@@ -76,4 +76,4 @@ class Moreau(LocalStep):
 
 def pfedme(beta: float = 1.0, lr: float = 0.005) -> Method:
     """pFedMe; ``beta`` mixes the server's model, x <- (1 - beta) x + beta mean(w)."""
-    return Method("pfedme", pace=FixedPace(lr=lr), server=Plain(beta), local=Moreau(), reference="dinh2020")
+    return Method("pfedme", pace=Fixed(lr=lr), server=Plain(beta), local=Moreau(), reference="dinh2020")

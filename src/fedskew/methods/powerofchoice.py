@@ -11,7 +11,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.errors import require
 from fedskew.method import Method, Selector
-from fedskew.slots.selectors import draw_clients
+from fedskew.shared.selectors import draw_clients
 from fedskew.tree import Tree
 from fedskew.types import Answers, Assignment, Params, Query, Task
 

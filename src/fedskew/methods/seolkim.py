@@ -12,14 +12,14 @@ from fedskew import functional as F
 from fedskew import rng
 from fedskew.errors import require
 from fedskew.method import Method, Pace, Selector
-from fedskew.slots import FixedPace, Shuffle, UniformSelection
+from fedskew.shared import Fixed, Random, Shuffle
 from fedskew.tree import Tree
 from fedskew.types import Answers, Assignment, Cohort, PacePlan, Params, Query, Task
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["DecayingOversampling", "DynamicPace", "KLDSelection", "seolkim"]
+__all__ = ["KLD", "DecayingOversampling", "Dynamic", "seolkim"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class DecayingOversampling(Shuffle):
 
 
 @dataclass(frozen=True)
-class KLDSelection(Selector):
+class KLD(Selector):
     """(C) greedy cohort whose pooled classes are balanced: stops at KL(pool || uniform) < threshold or at k clients.
 
     Every candidate sends its histogram after oversampling; each chosen client gets a quota of rows a class.
@@ -117,7 +117,7 @@ def round_up(value: float) -> int:
 
 
 @dataclass(frozen=True)
-class DynamicPace(Pace):
+class Dynamic(Pace):
     """(B) b_k = max(1, floor(n_k / beta)), at most beta mini-batches an epoch, lr_k = lr (2/pi) arctan(b_k / b0)."""
 
     name = "dynamic"
@@ -150,6 +150,6 @@ def seolkim(sampling: bool = True, selection: bool = True, dynamic: bool = True)
     return replace(
         method,
         sampler=DecayingOversampling() if sampling else Shuffle(),
-        selector=KLDSelection() if selection else UniformSelection(),
-        pace=DynamicPace() if dynamic else FixedPace(),
+        selector=KLD() if selection else Random(),
+        pace=Dynamic() if dynamic else Fixed(),
     )

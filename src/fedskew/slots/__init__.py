@@ -1,10 +1,24 @@
-"""The slots' own ingredients, those that no single method owns."""
+"""Every ingredient by slot and name, wherever it is defined: with its one method, or in `fedskew.shared`."""
 
-from fedskew.slots.paces import FixedPace
-from fedskew.slots.samplers import Shuffle
-from fedskew.slots.selectors import UniformSelection
-from fedskew.slots.servers import Plain
-from fedskew.slots.steps import SGD
-from fedskew.slots.weightings import Size, Uniform
+from fedskew.component import Component
+from fedskew.slots.paces import PACES
+from fedskew.slots.parts import PARTS
+from fedskew.slots.samplers import SAMPLERS
+from fedskew.slots.selectors import SELECTORS
+from fedskew.slots.servers import SERVERS
+from fedskew.slots.steps import STEPS
+from fedskew.slots.weightings import WEIGHTINGS
 
-__all__ = ["SGD", "FixedPace", "Plain", "Shuffle", "Size", "Uniform", "UniformSelection"]
+__all__ = [
+    "INGREDIENTS",
+]
+
+INGREDIENTS: dict[str, dict[str, type[Component]]] = {
+    "parts": {**PARTS},
+    "sampler": {**SAMPLERS},
+    "selector": {**SELECTORS},
+    "pace": {**PACES},
+    "weighting": {**WEIGHTINGS},
+    "server": {**SERVERS},
+    "local": {**STEPS},
+}

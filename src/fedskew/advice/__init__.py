@@ -1,0 +1,1 @@
+"""Which methods to try first, from what was measured on federations like yours."""

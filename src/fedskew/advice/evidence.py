@@ -1,0 +1,299 @@
+"""Recorded runs as evidence: which federation, how skewed, which methods, which seeds. What `fedskew.advise` reads.
+
+A line of evidence comes from a run folder, or from a table of runs (JSON lines that hold the command). Runs that
+differ in nothing but the method and the seed share a `Setting`; its descriptors are means over the seeds' splits.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedskew.component import SLOTS
+from fedskew.config.experiment import Experiment, make, method_from
+from fedskew.config.flags import experiment_from
+from fedskew.data import skew
+from fedskew.data.describe import named
+from fedskew.errors import DataError, FedskewError, RecordError
+from fedskew.method import Method, method_spec
+from fedskew.methods import METHODS
+from fedskew.records import folder as records
+
+__all__ = [
+    "MEASURES",
+    "Line",
+    "Run",
+    "Setting",
+    "descriptors",
+    "facts_of",
+    "from_json",
+    "gather",
+    "packaged",
+    "read",
+    "to_json",
+]
+
+MEASURES = {"accuracy": "mean10_accuracy", "macro_f1": "mean10_macro_f1"}  # of the last ten rounds
+KEPT = (  # of `skew.summary`: what a distance between federations is made of
+    "clients", "classes", "size_median", "js_mean", "missing_rate", "quantity_gini", "imbalance_global",
+)  # fmt: skip
+SHARED = ("clients", "cohort", "rounds", "longtail", "validation", "auxiliary")  # what runs that are compared share
+HELD_TO = ("pace", "local")  # slots whose options belong to the setting: all methods of it train alike
+
+
+class Run(NamedTuple):
+    """One recorded run."""
+
+    method: str  # "fedbal", or what differs from it: "fedavg, weighting uniform"
+    seed: int
+    accuracy: float  # mean over the last ten rounds, on the test set
+    macro_f1: float
+
+
+class Setting(NamedTuple):
+    """One federation under one training budget, and the runs on it."""
+
+    name: str
+    source: str
+    facts: dict[str, Any]  # data, partition, model, clients, cohort, rounds, ...: what all its runs share
+    descriptors: dict[str, float]
+    runs: tuple[Run, ...]
+    variants: dict[str, Any]  # the specification of each method that is not one of the table with its defaults
+
+
+class Line(NamedTuple):
+    """A run before it is gathered: its configuration, what it reached, and where that was read."""
+
+    config: Mapping[str, Any]
+    reached: Mapping[str, Any]
+    source: str
+
+
+Descriptors = dict[str, float]
+Describe = Callable[[Mapping[str, Any]], Descriptors]
+
+
+def descriptors(counts: Any) -> Descriptors:
+    """Those numbers of `skew.summary` of label histograms [N, C] that federations are compared by."""
+    found = skew.summary(counts, most=2)  # none of them is over pairs of clients
+    return {name: float(found[name]) for name in KEPT}  # type: ignore[arg-type]
+
+
+def packaged() -> tuple[Setting, ...]:
+    """The evidence that comes with fedskew: the runs of its own results, made by scripts/make_evidence.py."""
+    text = resources.files("fedskew.advice").joinpath("evidence.json").read_text(encoding="utf-8")
+    return from_json(json.loads(text))
+
+
+def to_json(settings: Iterable[Setting]) -> list[dict[str, Any]]:
+    """Settings as plain values; the inverse of `from_json`."""
+    return [{**s._asdict(), "runs": [list(r) for r in s.runs]} for s in settings]
+
+
+def from_json(content: Iterable[Mapping[str, Any]]) -> tuple[Setting, ...]:
+    """Settings of plain values."""
+    return tuple(Setting(**{**s, "runs": tuple(Run(*r) for r in s["runs"])}) for s in content)
+
+
+def read(path: str | Path, describe: Describe | None = None) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
+    """(settings, what was left out and why) of the run folders and tables (*.jsonl) at or below a path.
+
+    ``describe`` as in `gather`. Raises RecordError where the path does not exist or leads to no finished run.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise RecordError(f"--evidence must be a folder of runs, or a table of them, that exists; got {str(path)!r}")
+    found, left = _lines(place)
+    settings, more = gather(found, describe)
+    left += more
+    if not settings:
+        why = f": {left[0]}" if left else "; a run folder holds config.json and rounds.jsonl"
+        raise RecordError(f"--evidence must lead to finished runs; none is usable in {str(path)!r}{why}")
+    return settings, tuple(left)
+
+
+def _lines(place: Path) -> tuple[list[Line], list[str]]:
+    """Every run at or below a place."""
+    tables = [place] if place.is_file() else sorted(place.rglob("*.jsonl"))
+    found, left = [], []
+    for table in tables:
+        if table.name == "rounds.jsonl":
+            some, why = _of_folder(table.parent)
+        else:
+            some, why = _of_table(table)
+        found += some
+        left += why
+    return found, left
+
+
+def _of_folder(folder: Path) -> tuple[list[Line], list[str]]:
+    try:
+        config, rows, summary = records.read(folder)
+        wanted = config["rounds"]
+        if not rows or rows[-1]["round"] < wanted or MEASURES["accuracy"] not in summary:
+            return [], [f"{folder}: the run did not end"]
+        return [Line(config, summary, str(folder))], []
+    except (FedskewError, KeyError, TypeError) as error:
+        return [], [f"{folder}: {error}"]
+
+
+def _of_table(table: Path) -> tuple[list[Line], list[str]]:
+    """The lines of a table that hold a command and its result; a file of other lines holds none."""
+    found, left = [], []
+    for number, text in enumerate(table.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        try:
+            row = json.loads(text)
+        except ValueError:
+            left.append(f"{table} line {number}: not JSON")
+            continue
+        if not isinstance(row, dict) or not isinstance(row.get("command"), str) or MEASURES["accuracy"] not in row:
+            continue
+        try:
+            asked = experiment_from(shlex.split(row["command"])[2:])
+            config = replace(asked, auxiliary=asked.rows_at_server).to_json()
+            found.append(Line(config, row, table.name))
+        except (FedskewError, ValueError) as error:
+            left.append(f"{table} line {number}: {error}")
+    return found, left
+
+
+def gather(lines: Iterable[Line], describe: Describe | None = None) -> tuple[tuple[Setting, ...], list[str]]:
+    """(settings, what was left out and why). ``describe`` gives the descriptors of a configuration's split.
+
+    They come from the label histograms on record (``counts``) where the configuration has them, else the split is made
+    again from it.
+    """
+    describe = _describer() if describe is None else describe
+    groups: dict[str, list[tuple[Line, str, Any]]] = {}
+    left: list[str] = []
+    for line in lines:
+        try:
+            label, training, variant = _told(line.config["method"])
+            key = json.dumps([_facts(line.config, training), line.config.get("fingerprint", "")], sort_keys=True)
+            groups.setdefault(key, []).append((line, label, variant))
+        except (FedskewError, KeyError, TypeError, ValueError) as error:
+            left.append(f"{line.source}: {error}")
+    settings = []
+    for key, members in groups.items():
+        try:
+            settings.append(_setting(json.loads(key)[0], members, describe))
+        except (FedskewError, KeyError, TypeError, ValueError) as error:
+            left.append(f"{members[0][0].source}: {' '.join(str(error).split())}")
+    return tuple(settings), left
+
+
+def _setting(facts: dict[str, Any], members: list[tuple[Line, str, Any]], describe: Describe) -> Setting:
+    sources = sorted({line.source for line, _, _ in members})
+    splits = {line.config["seed"]: line.config for line, _, _ in reversed(members)}
+    seen = [describe(splits[seed]) for seed in sorted(splits)]
+    runs = {(label, line.config["seed"]): _run(label, line) for line, label, _ in members}
+    return Setting(
+        _name(facts),
+        sources[0] if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more",
+        facts,
+        {name: round(float(np.mean([d[name] for d in seen])), 6) for name in KEPT},
+        tuple(runs[k] for k in sorted(runs)),
+        {label: variant for _, label, variant in members if variant},
+    )
+
+
+def _run(label: str, line: Line) -> Run:
+    return Run(label, line.config["seed"], *(round(float(line.reached[name]), 6) for name in MEASURES.values()))
+
+
+def facts_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What all runs of a configuration's setting share: all but the method and the seed."""
+    return _facts(config, _told(config["method"])[1])
+
+
+def _facts(config: Mapping[str, Any], training: dict[str, Any]) -> dict[str, Any]:
+    named = {slot: config[slot] for slot in ("data", "partition", "model")}
+    plain = {name: config.get(name) for name in SHARED if config.get(name) not in (None, 0)}
+    return {**named, **plain, **({"training": training} if training else {})}
+
+
+def _name(facts: Mapping[str, Any]) -> str:
+    """As in ``fashion_mnist, dirichlet (alpha 0.1), 100 clients, mlp, 100 rounds``."""
+    told = [str(facts["data"]["name"]), named(facts["partition"]), f"{facts.get('clients', 100)} clients"]
+    told += [str(facts["model"]["name"]), *(f"{facts[n]} {n}" for n in ("rounds",) if n in facts)]
+    told += [f"{name} {facts[name]:g}" for name in ("longtail", "validation", "auxiliary") if name in facts]
+    told += [f"{name} {value}" for name, value in facts.get("training", {}).items()]
+    return ", ".join(told)
+
+
+def _told(spec: Mapping[str, Any]) -> tuple[str, dict[str, Any], Any]:
+    """(label, options of pace and local step that differ from the method's own, the specification of a variant)."""
+    base = str(spec["name"]).partition("(")[0]
+    if base not in METHODS:
+        return str(spec["name"]), {}, dict(spec)
+    plain = method_spec(METHODS[base]())
+    changed = _changes("parts", {p["name"]: p for p in plain["parts"]}, {p["name"]: p for p in spec["parts"]})
+    training: dict[str, Any] = {}
+    for slot in SLOTS:
+        differs = _differences(slot, plain[slot], spec[slot])
+        into = training if slot in HELD_TO and plain[slot]["name"] == spec[slot]["name"] else changed
+        into.update(differs)
+    label = ", ".join([base, *(f"{k} {_plain(v)}" for k, v in changed.items())])
+    return label, training, dict(spec) if changed else None
+
+
+def _changes(slot: str, plain: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the parts: their names where they are others, else the options that differ."""
+    if list(plain) != list(now):
+        return {slot: ",".join(n for n in now if n != "cross_entropy") or "none"}
+    return {k: v for name in plain for k, v in _differences(f"{slot}.{name}", plain[name], now[name]).items()}
+
+
+def _differences(place: str, plain: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    if plain["name"] != now["name"]:
+        return {place: now["name"]}
+    return {f"{place}.{k}": v for k, v in now.items() if k in plain and json.dumps(plain[k]) != json.dumps(v)}
+
+
+def _plain(value: Any) -> str:
+    return named(value) if isinstance(value, dict) else str(value)
+
+
+def method_of(setting: Setting, label: str) -> Method | None:
+    """The method of a label; None where it is a composition that only its author's program knows."""
+    if label in METHODS:
+        return METHODS[label]()
+    try:
+        return method_from(setting.variants[label])
+    except (FedskewError, KeyError, TypeError):
+        return None
+
+
+def _describer() -> Describe:
+    """Descriptors of a configuration's split, each split made once."""
+    known: dict[str, Descriptors] = {}
+
+    def describe(config: Mapping[str, Any]) -> Descriptors:
+        names = ("data", "path", "partition", "clients", "seed", "longtail", "validation", "auxiliary", "counts")
+        key = json.dumps([config.get(n) for n in names])
+        if key not in known:
+            known[key] = descriptors(_counts(config))
+        return known[key]
+
+    return describe
+
+
+def _counts(config: Mapping[str, Any]) -> Any:
+    """Label histograms [N, C]: on record, or of the split made again. Raises DataError where neither can be had."""
+    if "counts" in config:
+        return np.asarray(config["counts"])
+    if "engine_reason" in config and "engine" not in config:
+        raise DataError("it was started from Python and has no counts on record: its split cannot be made again")
+    plain = {name: config[name] for name in ("path", "clients", "seed", "longtail", "validation", "auxiliary")}
+    data, partition = make("data", config["data"]), make("partition", config["partition"])
+    fed = Experiment(METHODS["fedavg"](), data=data, partition=partition, **plain).federation()
+    if config.get("fingerprint", "") not in ("", fed.dataset.fingerprint):
+        raise DataError(f"the data {fed.dataset.name!r} are not those of the run: its split cannot be made again")
+    return fed.counts

@@ -1,0 +1,81 @@
+"""How an `Advice` looks in a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedskew.advice.adviser import NEAR, Advice, Margin, Neighbour, Recommendation
+
+__all__ = ["rendered"]
+
+NEAREST = 3  # federations that are told of where none is near
+
+
+def rendered(advice: Advice) -> RenderableType:
+    """Recommendations, the measured federations that they rest on, and what limits them."""
+    what = f"{advice.title}: what to try first, by {advice.measure.replace('_', '-')} (mean of the last ten rounds)"
+    body: list[RenderableType] = [Text(what, style="bold")]
+    if advice.recommendations:
+        body.append(_recommended(advice))
+        worse = [f"{r.method} {_points(r.gain)}" for r in advice.others]
+        body += [Text(f"measured nearby, and behind these: {', '.join(worse)}", style="dim")] if worse else []
+    body += _measured(advice)
+    body += [Text(f"note: {note}") for note in advice.notes]
+    return Group(*body)
+
+
+def _recommended(advice: Advice) -> Table:
+    view = Table(
+        title="\nworth trying first (in points, over the stronger of FedAvg and FedAvg with uniform weights)",
+        title_justify="left",
+        show_lines=True,
+    )
+    for head in ("method", "gain", "evidence", "margins, points", "leaves the client; needs"):
+        view.add_column(head, overflow="fold")
+    for r in advice.recommendations:
+        margins = "\n".join(f"[{m.place}] {_margin(m)}" for m in r.margins)
+        view.add_row(r.method, _points(r.gain), r.confidence, Text(margins), Text(needs(r)))
+    return view
+
+
+def _margin(m: Margin) -> str:
+    if m.low is None or m.high is None:
+        return f"{_points(m.mean)}, {'one seed' if m.seeds == 1 else f'{m.seeds} seeds'}, no interval"
+    return f"{_points(m.mean)}, 95 % {_points(m.low)} to {_points(m.high)}, {m.seeds} seeds"
+
+
+def needs(r: Recommendation) -> str:
+    """What leaves the client beside the model, what more is sent, and what the server must hold."""
+    told = [", ".join(r.discloses) or "nothing beside the model"]
+    told += [f"uploads {', '.join(r.uploads)} more"] if r.uploads else []
+    told += [f"downloads {', '.join(r.downloads)} more"] if r.downloads else []
+    told += [f"NEEDS {r.server_rows} rows of each class at the server"] if r.server_rows else []
+    told += ["made for models of the clients' own"] if r.personal else []
+    return "; ".join(told)
+
+
+def _measured(advice: Advice) -> list[Text]:
+    """Two lines a federation: which, how far and what was run there; what differs by more than a unit."""
+    shown = [n for n in advice.neighbours if n.near] or list(advice.neighbours[:NEAREST])
+    lines = [Text(f"\nmeasured federations, nearest first (near: a distance of at most {NEAR:g})", style="italic")]
+    for i, n in enumerate(shown, 1):
+        seeds = f"{n.methods} methods, {n.seeds} seed{'s' * (n.seeds > 1)}"
+        lines.append(Text(f"[{i}] {n.name}{_other(n)}: distance {n.distance:.2f}{'' if n.near else ', far'}"))
+        lines.append(Text(f"    {seeds}; {n.baseline}: {n.baseline_score:.3f}{_apart(n)}; {n.source}", style="dim"))
+    return [*lines, Text("")]
+
+
+def _other(n: Neighbour) -> str:
+    other = [what for what, same in (("data", n.same_data), ("network", n.same_model)) if same is False]
+    return f" (other {' and '.join(other)})" if other else ""
+
+
+def _apart(n: Neighbour) -> str:
+    told = [f"{name} {here:.3g} here, {there:.3g} there" for name, (here, there) in n.differs.items()]
+    return f"; apart: {', '.join(told)}" if told else ""
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:+.1f}"

@@ -1,1 +1,0 @@
-"""Suites and the seed papers' tables."""

@@ -1,0 +1,1 @@
+"""What there is: methods, ingredients, datasets, partitioners, and the papers behind them."""

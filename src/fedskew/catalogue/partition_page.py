@@ -1,0 +1,139 @@
+"""The page of the partitions: every partitioner's definition, formula, users and options, with a picture of each."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedskew.data.partitioners import PARTITIONERS, Counts, Natural
+from fedskew.data.partitioners.base import Ints, Partitioner
+from fedskew.fields import documented
+
+__all__ = ["Example", "examples", "partitions_markdown", "write_page"]
+
+CLIENTS, CLASSES, ROWS, SEED = 20, 10, 500, 0
+NOT_DRAWN = ("file",)  # whatever the file holds
+HEAD = f"""# Partitions
+
+Made by `fedskew.catalogue.partition_page.write_page("docs")`; a test compares. n rows, N clients,
+C classes that occur, N_c rows of class c, n_kc rows of class c at client k, ranks and ties drawn at random. "Dir(0.1)"
+means at least seven different partitions in the literature: name the partitioner, not only alpha.
+
+What holds for all: rows are disjoint; the same labels, options and seed give the same rows, however the labels are
+stored; what cannot be met is refused in one line that names the nearest setting that can; no loop runs until a draw is
+liked (`dirichlet` with `least` draws at most 100 times). Rows live in one flat array with offsets, and memory is at
+most about ten 8-byte numbers for each row and each cell of [N, C].
+
+A partition is kept as a file and used again on any machine (`save_partition`, `load_partition`, `verify_partition`,
+`federate(data, "split.npz")`): an npz of `header` (JSON: partitioner, options, seed, fingerprint of the dataset,
+sha256), `offsets`, `rows`, `labels`, `validation`, `auxiliary` and, for natural clients, `names`. It is refused where
+the dataset differs. Draws go through exp and log, whose last bit depends on the machine: a row on a cut may move; the
+file does not.
+
+The pictures show {CLASSES} classes of {ROWS} rows at {CLIENTS} clients, seed {SEED}, options at their defaults:
+rows of each client above, below the darker the more rows of a class. `natural` and `feature` read a column of the
+example's own, `counts` has a matrix of the example's own.
+"""
+
+
+class Example(NamedTuple):
+    """One partitioner at work on the example."""
+
+    partitioner: Partitioner
+    counts: Ints  # [N, C]
+
+
+def examples() -> dict[str, Example]:
+    """Each partitioner of the table by its own name, applied to the example; one that reads a file is left out."""
+    labels = np.repeat(np.arange(CLASSES), ROWS)
+    places = np.arange(len(labels))
+    column = (places * 7 // ROWS + places % 3) % CLIENTS  # a user's: related to the label, not the same
+    found = {}
+    for name, kind in _named().items():
+        if name not in NOT_DRAWN:
+            partitioner = _example(kind)
+            clients = len(np.unique(column)) if isinstance(partitioner, Natural) else CLIENTS
+            parts = partitioner.split(labels, clients, SEED, {"site": column})
+            found[name] = Example(partitioner, parts.counts(labels, CLASSES))
+    return found
+
+
+def _named() -> dict[str, type[Partitioner]]:
+    return {kind.name: kind for kind in PARTITIONERS.values()}
+
+
+def _example(kind: type[Partitioner]) -> Partitioner:
+    if kind is Counts:
+        steps = np.add.outer(np.arange(CLIENTS), np.arange(CLASSES)) % 5
+        return Counts(matrix=tuple(map(tuple, (steps * 10).tolist())))
+    return kind()
+
+
+def partitions_markdown() -> str:
+    """The page."""
+    shown = examples()
+    aliases = {
+        kind.name: [n for n in PARTITIONERS if PARTITIONERS[n] is kind and n != kind.name] for kind in _named().values()
+    }
+    lines = [HEAD, "| name | formula | used by |", "|---|---|---|"]
+    lines += [f"| [`{n}`](#{n}) | {k.formula.replace('|', chr(92) + '|')} | {k.users} |" for n, k in _named().items()]
+    for name, kind in _named().items():
+        lines += ["", *_section(name, kind, aliases[name], shown.get(name))]
+    return "\n".join(lines) + "\n"
+
+
+def _section(name: str, kind: type[Partitioner], aliases: list[str], shown: Example | None) -> list[str]:
+    first, _, rest = inspect.cleandoc(kind.__doc__ or "").partition("\n")
+    also = f" (also {', '.join(f'`{a}`' for a in aliases)})" if aliases else ""
+    lines = [f"## {name}", "", f"**{first}** `fs.partitioners.{kind.__name__}`{also}", ""]
+    lines += [" ".join(rest.split()), ""] if rest.strip() else []
+    lines += [f"- Formula: {kind.formula}", f"- Used by: {kind.users}", f"- Limits: {kind.limits}"]
+    lines += [f"- `{n}` = `{value}`: {text}" for n, value, text in _options(kind)]
+    if shown is not None:
+        lines += ["", f"![{name}: clients by classes](pictures/partition-{name}.png)", "", _told(shown)]
+    return lines
+
+
+def _options(kind: type[Partitioner]) -> list[tuple[str, Any, str]]:
+    """Name, default and help of each option, with the words that it takes."""
+    if not dataclasses.is_dataclass(kind):
+        return []
+    made, helps, hints = kind(), documented(kind), typing.get_type_hints(kind)
+    told = []
+    for f in dataclasses.fields(kind):
+        value = getattr(made, f.name)
+        words = [w for h in (hints[f.name], *typing.get_args(hints[f.name])) for w in _words(h)]
+        choice = f" One of {', '.join(dict.fromkeys(words))}." if words else ""
+        default = value.name if isinstance(value, Partitioner) else "unset" if value in (None, "") else value
+        told.append((f.name, default, " ".join(helps.get(f.name, "").split()) + choice))
+    return told
+
+
+def _words(hint: Any) -> list[str]:
+    return list(typing.get_args(hint)) if typing.get_origin(hint) is typing.Literal else []
+
+
+def _told(shown: Example) -> str:
+    n = shown.counts
+    sizes, held = n.sum(axis=1), (n > 0).sum(axis=1)
+    unused = CLASSES * ROWS - int(sizes.sum())
+    return (
+        f"In the picture: {len(n)} clients of {sizes.min()} to {sizes.max()} rows with {held.min()} to {held.max()} "
+        f"classes; {unused:,} rows unused."
+    )
+
+
+def write_page(folder: str | Path = "docs") -> list[Path]:
+    """Write ``partitions.md`` and ``pictures/partition-<name>.png`` into a folder; the files written."""
+    from fedskew.plots.skew import example
+
+    page = Path(folder) / "partitions.md"
+    pictures = Path(folder) / "pictures"
+    made = [example(shown.counts, pictures / f"partition-{name}.png") for name, shown in examples().items()]
+    page.write_text(partitions_markdown(), encoding="utf-8")
+    return [page, *made]

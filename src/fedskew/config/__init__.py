@@ -1,0 +1,1 @@
+"""Experiments as values: tables of names, JSON, command-line words."""

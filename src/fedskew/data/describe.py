@@ -1,0 +1,227 @@
+"""How skewed a federation is: one dictionary of plain numbers, and the same to be read in a terminal of 80 columns.
+
+A source is a federation, a partition file, a file of counts (csv, npy, npz), or a matrix of counts [N, C].
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedskew.data import skew
+from fedskew.data.counts import read_counts
+from fedskew.data.partitioners.base import Partitioner
+from fedskew.data.partitioners.file import PartitionFile, load_partition
+from fedskew.data.sources.readers import read_npz
+from fedskew.errors import DataError
+
+__all__ = ["Counted", "Source", "counted", "describe", "describe_table", "named"]
+
+SHOWN = 20  # classes that the table lists; of more, the largest and the smallest ten
+BAR = 24  # characters of the largest class
+
+Source = Any  # Federation | str | Path | Tensor | ndarray [N, C]
+
+
+class Counted(NamedTuple):
+    """Label histograms and what is known of where they come from."""
+
+    counts: npt.NDArray[Any]  # [N, C]
+    facts: dict[str, Any]  # for the report
+    title: str
+    class_names: tuple[str, ...] = ()
+
+
+def counted(source: Source) -> Counted:
+    """The label histograms of a source. Raises DataError for files and matrices that hold none."""
+    if isinstance(source, str | Path):
+        return _of_path(Path(source))
+    if isinstance(source, torch.Tensor | np.ndarray | list):
+        matrix = source.detach().cpu().numpy() if isinstance(source, torch.Tensor) else np.asarray(source)
+        return Counted(matrix, {"source": "counts"}, "counts")
+    facts = {**source.report(), "seed": source.seed, "partition_options": _options(source.partitioner)}
+    facts["label_names"] = list(source.dataset.label_names)
+    return Counted(source.counts.numpy(), facts, _headline(facts, source.clients), tuple(source.dataset.label_names))
+
+
+def _of_path(path: Path) -> Counted:
+    if path.suffix == ".npz" and path.is_file() and "header" in read_npz(path):
+        return _of_partition(load_partition(path), path)
+    if not path.is_file():
+        raise DataError(f"what is described must be a file that exists; got '{path}'")
+    content = read_counts(path)
+    names = content.class_names
+    return Counted(content.counts, {"source": str(path), "label_names": list(names)}, path.name, names)
+
+
+def _of_partition(content: PartitionFile, path: Path) -> Counted:
+    header = content.header
+    options = {k: v for k, v in header["convention"].items() if k != "name" and v is not None}
+    facts = {
+        "source": str(path),
+        "dataset": header["dataset"].get("name", "unknown"),
+        "fingerprint": header["dataset"].get("fingerprint", ""),
+        "partition": header["convention"].get("name", "unknown"),
+        "partition_options": options,
+        "seed": header["seed"],
+        "longtail": header["longtail"],
+        "sha256": header["sha256"],
+        "validation_rows": len(content.validation_rows),
+        "auxiliary_rows": len(content.auxiliary_rows),
+    }
+    return Counted(content.counts, facts, _headline(facts, len(content.counts)))
+
+
+def _options(partitioner: Any) -> dict[str, Any]:
+    """The fields that are set, such as JSON can hold; a base with its name and fields, a matrix by its shape."""
+    if isinstance(partitioner, Partitioner):
+        options = partitioner.options()
+    else:
+        named = dataclasses.fields(partitioner) if dataclasses.is_dataclass(partitioner) else ()
+        options = {f.name: getattr(partitioner, f.name) for f in named}
+    return {name: _told(name, value) for name, value in options.items()}
+
+
+def _told(name: str, value: Any) -> Any:
+    if isinstance(value, Partitioner):
+        return {"name": value.name, **_options(value)}
+    return f"{len(value)} x {len(value[0])}" if name == "matrix" else value
+
+
+def describe(source: Source, most: int = 500) -> dict[str, Any]:
+    """`fedskew.data.skew.summary` of a source's counts, and what is known of it, in one dictionary that JSON can hold.
+
+    Of a federation that is its report, ``seed``, ``partition_options`` (the partitioner's fields) and ``label_names``.
+    Divergences are in nats. What is quadratic in the clients is over at most ``most`` of them, drawn under a key.
+    """
+    found = counted(source)
+    return {**skew.summary(found.counts, most), **found.facts}
+
+
+def describe_table(source: Source, most: int = 500) -> RenderableType:
+    """The skew report as tables for `rich`: the data where they are known, the clients, the skew, the classes."""
+    found = counted(source)
+    facts = {"label_names": list(found.class_names), **skew.summary(found.counts, most), **found.facts}
+    known = [_section("data", _data(facts))] if "training_rows" in facts else []
+    return Group(
+        Text(found.title, style="bold"),
+        *known,
+        _section("clients", _clients(facts)),
+        _section("label skew", _skew(facts)),
+        _classes(facts),
+    )
+
+
+def named(partitioner: dict[str, Any]) -> str:
+    """As in `longtail (base dirichlet (alpha 0.1), factor 10)`, of a name and fields; those that are unset left out."""
+    told = [f"{k} {_number(v)}" for k, v in partitioner.items() if k != "name" and v not in (None, "")]
+    return str(partitioner.get("name", "unknown")) + (f" ({', '.join(told)})" if told else "")
+
+
+def _headline(d: dict[str, Any], clients: int) -> str:
+    tail = f", long tail {d['longtail']:g}" if d.get("longtail") else ""
+    how = named({"name": d["partition"], **d["partition_options"]})
+    return f"{d['dataset']}{tail}, {how}, {clients:,} clients, seed {d['seed']}"
+
+
+def _section(title: str, lines: Sequence[tuple[str, str, str]]) -> Table:
+    view = Table(title=f"\n{title}", title_justify="left", box=None, show_header=False, pad_edge=False)
+    view.add_column(width=33)
+    view.add_column(justify="right", width=9)
+    view.add_column(style="dim", width=36)
+    for line in lines:
+        view.add_row(*line)
+    return view
+
+
+def _data(d: dict[str, Any]) -> list[tuple[str, str, str]]:
+    aside = [f"{d[f'{w}_rows']:,} {w}" for w in ("unused", "validation", "auxiliary") if d[f"{w}_rows"]]
+    tail = f"long tail, n_max / n_min {_number(d['longtail'])}" if d["longtail"] else ""
+    return [
+        ("training rows", f"{d['training_rows']:,}", f"besides {', '.join(aside)}" if aside else ""),
+        ("test rows", f"{d['test_rows']:,}", "official test set" if d["test_is_official"] else "held out here"),
+        ("classes", str(d["classes"]), tail),
+    ]
+
+
+def _clients(d: dict[str, Any]) -> list[tuple[str, str, str]]:
+    sizes = f"median; {_plain(d['size_min'])} to {_plain(d['size_max'])}"
+    held = f"mean; {_plain(d['labels_min'])} to {_plain(d['labels_max'])}, of those with rows"
+    return [
+        ("clients", f"{d['clients']:,}", f"{d['empty_clients']} without rows"),
+        ("rows of a client", _plain(d["size_median"]), sizes),
+        ("classes of a client", f"{d['labels_mean']:.1f}", held),
+        ("effective clients", f"{d['effective_clients']:.1f}", f"1 / sum (n_k / n)²; {d['clients']} if all equal"),
+        (
+            "effective classes of a client",
+            f"{d['effective_classes_mean']:.1f}",
+            "mean; exp of its labels' entropy",
+        ),
+        ("Gini coefficient of the sizes", f"{d['quantity_gini']:.3f}", "0: equal sizes, 1: one has all"),
+    ]
+
+
+def _skew(d: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [
+        ("imbalance, all rows", f"{d['imbalance_global']:,.1f}", "largest / smallest class"),
+        ("imbalance at a client", f"{d['imbalance_local_median']:,.1f}", "median; over the classes it holds"),
+        ("missing-class rate", f"{d['missing_rate']:.3f}", "(client, class) pairs without rows"),
+        ("entropy of a client's labels", f"{d['entropy_mean']:.3f}", "nats; 0: one class"),
+        ("Jensen-Shannon to all rows", f"{d['js_mean']:.3f}", "0: same labels; at most 0.693"),
+        ("Kullback-Leibler to all rows", f"{d['kl_mean']:.3f}", "nats; 0: same labels"),
+        ("total variation to all rows", f"{d['tv_mean']:.3f}", "0: same labels; at most 1"),
+        ("Hellinger to all rows", f"{d['hellinger_to_global_mean']:.3f}", "0: same labels; at most 1"),
+        ("Jensen-Shannon of two clients", f"{d['js_pairs_mean']:.3f}", _pairs(d)),
+        ("Hellinger of two clients' shapes", f"{d['hellinger_mean']:.3f}", "FedLA; 0: same shape; at most 1"),
+        ("earth mover's of two shapes", f"{d['emd_mean']:.3f}", "FedLA; 0: same shape"),
+        ("rows two clients share by label", f"{d['overlap_mean']:,.1f}", "FedLA; mean over pairs"),
+        ("rows whose label others hold too", f"{d['shared_rate']:.1%}", "FedLA; of all rows"),
+    ]
+
+
+def _pairs(d: dict[str, Any]) -> str:
+    compared = d["pair_clients"]
+    return "mean over pairs" if compared == d["clients"] - d["empty_clients"] else f"pairs of {compared} drawn clients"
+
+
+def _classes(d: dict[str, Any]) -> Table:
+    """Rows and owners of each class, with a bar; the largest and smallest ten where there are many."""
+    rows = d["class_rows"]
+    order = list(range(len(rows)))
+    if len(order) > SHOWN:
+        ranked = sorted(order, key=lambda c: (-rows[c], c))
+        order = [*ranked[: SHOWN // 2], -1, *ranked[-(SHOWN // 2) :]]
+    view = Table(title="\nclasses", title_justify="left", box=None, pad_edge=False, header_style="dim")
+    view.add_column("class", no_wrap=True, overflow="ellipsis", width=24)
+    view.add_column("held by", justify="right", width=8)
+    view.add_column("rows", justify="right", width=9)
+    view.add_column("", width=BAR, no_wrap=True)
+    for c in order:
+        view.add_row(*(_class(d, c) if c >= 0 else (f"… {len(rows) - SHOWN} more", "", "", "")))
+    return view
+
+
+def _class(d: dict[str, Any], c: int) -> tuple[str, str, str, str]:
+    names, rows = d["label_names"], d["class_rows"]
+    name = str(names[c]) if names and str(names[c]) != str(c) else ""
+    bar = "█" * max(round(BAR * rows[c] / max(rows)), 1 if rows[c] else 0)
+    return f"{c} {name}".rstrip(), f"{d['class_owners'][c]:,.0f}", f"{rows[c]:,.0f}", bar
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.1f}".removesuffix(".0")
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, dict):
+        return named(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,71 @@
+"""Partitioners that split labelled rows over clients, each a frozen value with a name.
+
+n rows, N clients, C classes that occur in the labels, N_c rows of class c. "Dir(0.1)" means at least seven different
+splits in the literature, so every partitioner states its own formula and who uses it. All of them give disjoint rows,
+depend on nothing but their fields, the labels and the seed, and check that the request can be met before they draw:
+only dirichlet with `least` draws again, a bounded number of times, and clients that end up without rows are kept.
+Memory is at most about 10 numbers of 8 bytes a row and a cell of [N, C].
+"""
+
+from __future__ import annotations
+
+from fedskew.data.partitioners.base import Partition, Partitioner, Table, deal, largest_remainder, log_dirichlet
+from fedskew.data.partitioners.dirichlet import DirBernoulli, DirClientEqual, DirClientNorm, Dirichlet, DirPrior
+from fedskew.data.partitioners.file import File
+from fedskew.data.partitioners.given import Counts, Feature, Natural
+from fedskew.data.partitioners.labels import DirExtended, Double, ExclusiveIid, LabelsK, Mix, Shards
+from fedskew.data.partitioners.quantity import Iid, QuantityDir, QuantityLognormal, QuantityPower
+from fedskew.data.partitioners.tail import LongTail
+
+__all__ = [
+    "PARTITIONERS",
+    "Counts",
+    "DirBernoulli",
+    "DirClientEqual",
+    "DirClientNorm",
+    "DirExtended",
+    "DirPrior",
+    "Dirichlet",
+    "Double",
+    "ExclusiveIid",
+    "Feature",
+    "File",
+    "Iid",
+    "LabelsK",
+    "LongTail",
+    "Mix",
+    "Natural",
+    "Partition",
+    "Partitioner",
+    "QuantityDir",
+    "QuantityLognormal",
+    "QuantityPower",
+    "Shards",
+    "Table",
+    "deal",
+    "largest_remainder",
+    "log_dirichlet",
+]  # fmt: skip
+
+PARTITIONERS: dict[str, type[Partitioner]] = {
+    "iid": Iid,
+    "dirichlet": Dirichlet,
+    "dir_client_equal": DirClientEqual,
+    "dir_client_norm": DirClientNorm,
+    "dir_prior": DirPrior,
+    "dir_extended": DirExtended,
+    "dir_bernoulli": DirBernoulli,
+    "labels_k": LabelsK,
+    "double": Double,
+    "shards": Shards,
+    "mix": Mix,
+    "exclusive_iid": ExclusiveIid,
+    "longtail": LongTail,
+    "quantity_power": QuantityPower,
+    "quantity_lognormal": QuantityLognormal,
+    "quantity_dir": QuantityDir,
+    "feature": Feature,
+    "natural": Natural,
+    "counts": Counts,
+    "file": File,
+}

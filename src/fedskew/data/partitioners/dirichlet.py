@@ -1,0 +1,311 @@
+"""Dirichlet partitioners: what "Dir(alpha)" means, class by class and client by client."""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from fedskew.data.partitioners.base import (
+    Floats,
+    Ints,
+    Partition,
+    Partitioner,
+    Table,
+    check_choice,
+    check_level,
+    check_positive,
+    check_size,
+    check_whole,
+    deal,
+    enough_rows,
+    largest_remainder,
+    log_dirichlet,
+    normalised,
+)
+from fedskew.errors import ConfigError, require
+
+__all__ = ["DirBernoulli", "DirClientEqual", "DirClientNorm", "DirPrior", "Dirichlet", "rounded"]
+
+TRIES = 100  # draws at most for `least`: more would be a loop that might not end
+CELLS = 10**8  # clients x classes that all these draws together may have
+BLOCK = 4096  # clients that dir_prior serves at a time
+ALPHA_HINT = "use 0.001 for extreme skew, or dir_prior, which takes 0"
+ROUNDING = ("cut", "largest_remainder")
+
+
+@dataclass(frozen=True)
+class Dirichlet(Partitioner):
+    """Class by class: p_c ~ Dir(alpha 1_N) over clients, the shuffled class cut at the cumulative shares.
+
+    Client k gets floor(N_c P_ck) - floor(N_c P_c,k-1) rows, P the cumulative p_c. Every row is used, sizes differ and
+    some clients may own nothing. FedBal; also FL-bench. With `balance_guard` 1 and `least` 10 it is NIID-Bench's:
+    classes are split in the order of their labels, a client that has n/N rows or more gets a share of 0 of the next.
+    """
+
+    name: ClassVar[str] = "dirichlet"
+    stream: ClassVar[str] = "dir_class"
+    formula: ClassVar[str] = "p_c ~ Dir(α·1_N);  n_kc = ⌊N_c·P_ck⌋ − ⌊N_c·P_c,k−1⌋,  P_ck = Σ_{j≤k} p_cj"
+    users: ClassVar[str] = "FedBal, FL-bench, flwr-datasets; guarded: NIID-Bench, PFLlib, MarsFL"
+    limits: ClassVar[str] = "α→∞: IID histograms; α→0: one client a class. Every row is used."
+    alpha: float = 0.1
+    """Concentration: small gives each class to few clients, large gives IID histograms."""
+    balance_guard: float | None = None
+    """Clients with this many times n/N rows get no more of later classes (NIID-Bench: 1); unset: no guard."""
+    least: int | None = None
+    """Rows that every client must have (NIID-Bench: 10), by at most 100 draws, then refused; unset: 0, one draw."""
+    rounding: str | None = None
+    """Shares to rows: "cut" the class at the cumulative shares, or "largest_remainder"; unset: cut."""
+
+    def __post_init__(self) -> None:
+        check_positive("partition.alpha", self.alpha, ALPHA_HINT)
+        if self.balance_guard is not None:
+            holds = self.balance_guard >= 1  # below 1 all clients could be full before all rows are given
+            require(holds, "partition.balance_guard", "be at least 1, of the mean size", self.balance_guard, "use 1")
+        if self.least is not None:
+            check_whole("partition.least", self.least, 0)
+        if self.rounding is not None:
+            check_choice("partition.rounding", self.rounding, ROUNDING)
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """Shares [C, N], cut, dealt; the shares are drawn again while a client has fewer than `least` rows."""
+        enough_rows(clients, len(table.codes), self.least or 0)
+        tries = max(1, min(TRIES, CELLS // (clients * len(table.totals)))) if self.least else 1
+        best = -1
+        for _ in range(tries):
+            counts = self._counts(table.totals, clients, gen)
+            best = max(best, int(counts.sum(axis=1).min()))
+            if best >= (self.least or 0):
+                return deal(table.codes, counts, gen)
+        rule = f"be met by one of {tries} draws at alpha {self.alpha:g}"
+        raise ConfigError(f"partition.least must {rule}; got {self.least}; use {best}, a larger alpha or fewer clients")
+
+    def _counts(self, totals: Ints, clients: int, gen: np.random.Generator) -> Ints:
+        """Rows of each class, [N, C]."""
+        logs = log_dirichlet(np.full((len(totals), clients), self.alpha), gen)
+        if self.balance_guard is None:
+            return rounded(np.exp(logs), totals, self.rounding).T
+        counts = np.zeros((clients, len(totals)), dtype=np.int64)
+        full = self.balance_guard * totals.sum() / clients
+        sizes = np.zeros(clients, dtype=np.int64)
+        for c, total in enumerate(totals):
+            open_ = np.where(sizes < full, logs[c], -np.inf)
+            shares = np.exp(normalised(open_))[None]
+            counts[:, c] = rounded(shares, np.array([total]), self.rounding, open_ > -np.inf)[0]
+            sizes += counts[:, c]
+        return counts
+
+
+def rounded(shares: Floats, totals: Ints, rounding: str | None, takes: np.ndarray | None = None) -> Ints:
+    """Rows [C, N] of shares [C, N] that sum to 1; what rounding leaves goes to the last client (that ``takes``)."""
+    if rounding == "largest_remainder":
+        return largest_remainder(shares, totals)
+    cuts = np.floor(np.minimum(np.cumsum(shares, axis=1), 1.0) * totals[:, None]).astype(np.int64)
+    last = -1 if takes is None else int(np.flatnonzero(takes)[-1])
+    cuts[:, last:] = totals[:, None]
+    return np.diff(cuts, axis=1, prepend=0)
+
+
+@dataclass(frozen=True)
+class DirClientEqual(Partitioner):
+    """Client by client, near-equal sizes: r_k ~ Dir(alpha 1_C), n_kc = round(s r_kc), s = min_c N_c / sum_k r_kc.
+
+    The scarcest class is used up, rows of the others are left over. Where rounding would ask for more rows than a
+    class has, that class is rounded by largest remainders to N_c. FedGA.
+    """
+
+    name: ClassVar[str] = "dir_client_equal"
+    formula: ClassVar[str] = "r_k ~ Dir(α·1_C);  n_kc = round(s·r_kc),  s = min_c N_c / Σ_k r_kc"
+    users: ClassVar[str] = "FedGA"
+    limits: ClassVar[str] = "α→∞: IID histograms; α→0: one class a client. Sizes differ by at most C rows."
+    alpha: float = 0.1
+    """Concentration of each client's class proportions."""
+
+    def __post_init__(self) -> None:
+        check_positive("partition.alpha", self.alpha, ALPHA_HINT)
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """Proportions [N, C], scaled to the scarcest class, rounded, dealt."""
+        least = int(table.totals.min())  # with more clients s can fall below one row, and rounding leaves nothing
+        rule = f"be at most the {least} rows of the scarcest class, to which this partition scales the others"
+        require(clients <= least, "clients", rule, clients, f"use {least}, or dir_class, which uses every row")
+        shares = np.exp(log_dirichlet(np.full((clients, len(table.totals)), self.alpha), gen))  # r, [N, C]
+        scale = 1.0 / (shares.sum(axis=0) / table.totals).max()  # s; written so that an empty column cannot divide
+        counts = np.rint(scale * shares).astype(np.int64)
+        over = counts.sum(axis=0) > table.totals
+        counts[:, over] = largest_remainder(shares[:, over].T, table.totals[over]).T
+        return deal(table.codes, counts, gen)
+
+
+@dataclass(frozen=True)
+class DirClientNorm(Partitioner):
+    """Client by client, normalised by class: r_k ~ Dir(alpha 1_C), each class is split in proportion to r_kc.
+
+    n_kc = round(N_c r_kc / sum_j r_jc); where rounding would ask for more rows than a class has, that class is rounded
+    by largest remainders to N_c. Sizes differ; a few rows a class may be left over. FedRepo.
+    """
+
+    name: ClassVar[str] = "dir_client_norm"
+    formula: ClassVar[str] = "r_k ~ Dir(α·1_C);  n_kc = round(N_c·r_kc / Σ_j r_jc)"
+    users: ClassVar[str] = "FedRepo"
+    limits: ClassVar[str] = "α→∞: IID histograms; α→0: one class a client, but a class that none drew goes to one whole"
+    alpha: float = 0.1
+    """Concentration of each client's class proportions."""
+    rounding: Literal["round", "largest_remainder"] = "round"
+    """Shares to rows: to the nearest whole number, or by largest remainders, which uses every row."""
+
+    def __post_init__(self) -> None:
+        check_positive("partition.alpha", self.alpha, ALPHA_HINT)
+        check_choice("partition.rounding", self.rounding, ("round", "largest_remainder"))
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """Proportions [N, C], normalised over clients in logarithms, rounded, dealt."""
+        logs = log_dirichlet(np.full((clients, len(table.totals)), self.alpha), gen).T  # [C, N]
+        shares = np.exp(normalised(logs))
+        counts = np.rint(shares * table.totals[:, None]).astype(np.int64)
+        over = counts.sum(axis=1) > table.totals
+        if self.rounding == "largest_remainder":
+            over[:] = True
+        counts[over] = largest_remainder(shares[over], table.totals[over])
+        return deal(table.codes, counts.T, gen)
+
+
+@dataclass(frozen=True)
+class DirBernoulli(Partitioner):
+    """Each client owns each class with probability p; a class is split among its owners by shares ~ Dir(alpha).
+
+    A client that drew no class gets one at random, a class that nobody drew gets one owner; shares are rounded by
+    largest remainders (the authors draw each row's owner instead). Every row is used. Fed-GraB and FedLoGe.
+    """
+
+    name: ClassVar[str] = "dir_bernoulli"
+    formula: ClassVar[str] = "b_kc ~ Bernoulli(p);  p_c ~ Dir(α·1) over {k: b_kc = 1};  n_kc = N_c·p_ck"
+    users: ClassVar[str] = "Fed-GraB, FedLoGe"
+    limits: ClassVar[str] = "p = 1: dir_class; α→∞: equal shares of the owners. Every row is used."
+    alpha: float = 0.1
+    """Concentration of a class over its owners."""
+    p: float = 0.5
+    """Probability that a client owns a class."""
+
+    def __post_init__(self) -> None:
+        check_positive("partition.alpha", self.alpha, ALPHA_HINT)
+        holds = isinstance(self.p, int | float) and 0 < self.p <= 1
+        require(holds, "partition.p", "be in (0, 1]", self.p, "use 0.5")
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """Owners, then shares, then rows."""
+        classes = len(table.totals)
+        owns = gen.random((clients, classes)) < self.p
+        one = gen.integers(0, classes, clients)
+        none = ~owns.any(axis=1)
+        owns[none, one[none]] = True
+        someone = gen.integers(0, clients, classes)
+        lost = ~owns.any(axis=0)
+        owns[someone[lost], lost] = True
+        logs = log_dirichlet(np.full((classes, clients), self.alpha), gen)  # a Dirichlet of the owners alone, once
+        logs[~owns.T] = -np.inf  # it is restricted to them and normalised
+        return deal(table.codes, largest_remainder(np.exp(normalised(logs)), table.totals).T, gen)
+
+
+@dataclass(frozen=True)
+class DirPrior(Partitioner):
+    """Fixed client size: q_k ~ Dir(alpha p) over classes with sum(p) = 1; alpha = 0 gives each client one class.
+
+    Counts are size * q_k by largest remainders; clients are served in random order, those of one class first, and a
+    class that has run out is replaced by the others in the proportions of q_k. Seol and Kim (Sensors 2023); case 2 is
+    ``DirPrior(alpha=0, rest=20, alpha_rest=0.2)``.
+    """
+
+    name: ClassVar[str] = "dir_prior"
+    formula: ClassVar[str] = "q_k ~ Dir(α·p), Σ_c p_c = 1;  n_kc = size·q_kc;  α = 0: q_k is one class"
+    users: ClassVar[str] = "Seol and Kim; as sampling until exhausted: FedLab, flwr-datasets (inner), pfl-research"
+    limits: ClassVar[str] = "α→∞: histograms in the proportions p; α→0: one class a client. Sizes are equal."
+    alpha: float = 0.0
+    """Concentration of most clients; 0: one class per client."""
+    rest: int = 0
+    """How many clients, the last ones, have alpha_rest instead of alpha."""
+    alpha_rest: float = 0.2
+    """Concentration of the last `rest` clients."""
+    samples: int = 0
+    """Rows per client; 0: the largest feasible, at most n/N."""
+    prior: Literal["uniform", "data"] = "uniform"
+    """p: equal for all classes, or the class shares of the rows."""
+
+    def __post_init__(self) -> None:
+        check_level("partition.alpha", self.alpha)
+        check_level("partition.alpha_rest", self.alpha_rest)
+        check_whole("partition.rest", self.rest, 0)
+        check_whole("partition.samples", self.samples, 0)
+        check_choice("partition.prior", self.prior, ("uniform", "data"))
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """One class each where alpha is 0, the other clients from what remains."""
+        require(
+            self.rest <= clients, "partition.rest", f"be at most the {clients} clients", self.rest, f"use {clients}"
+        )
+        alphas = np.repeat([float(self.alpha), float(self.alpha_rest)], [clients - self.rest, self.rest])  # [N]
+        single = np.flatnonzero(alphas == 0)
+        largest = self._largest(table.totals, clients, len(single))
+        size = check_size(self.samples, largest, clients, len(table.codes))
+        counts = np.zeros((clients, len(table.totals)), dtype=np.int64)
+        seats = np.repeat(np.arange(len(table.totals)), table.totals // size)  # a class seats N_c // size clients
+        counts[single, gen.permutation(seats)[: len(single)]] = size
+        p = table.totals / table.totals.sum() if self.prior == "data" else np.full(counts.shape[1], 1 / counts.shape[1])
+        order = gen.permutation(np.flatnonzero(alphas > 0))
+        _serve_all(counts, order, alphas, p, size, table.totals - counts.sum(axis=0), gen)
+        return deal(table.codes, counts, gen)
+
+    @staticmethod
+    def _largest(totals: Ints, clients: int, single: int) -> int:
+        """Largest size <= n/N at which sum_c floor(N_c / size) one-class clients find a class; 0 if none."""
+        sizes = range(1, int(totals.sum()) // clients + 1)
+        return bisect.bisect_left(sizes, True, key=lambda size: int((totals // size).sum()) < single)
+
+
+def _serve_all(
+    counts: Ints, order: Ints, alphas: Floats, p: Floats, size: int, left: Ints, gen: np.random.Generator
+) -> None:
+    """Fill ``counts[k]`` for the clients k in this ``order``: blocks at once as long as no class runs out.
+
+    A stretch ends with the client that empties a class, so there are at most C stretches beside the blocks.
+    """
+    if not len(order):
+        return  # and nothing is drawn
+    # a stream each for the two kinds of draws, so that a client's numbers do not depend on the block
+    apart = np.random.Generator(np.random.PCG64(int(gen.integers(2**63))))
+    for at in range(0, len(order), BLOCK):
+        ids = order[at : at + BLOCK]
+        a = np.maximum(alphas[ids, None] * p, 1e-300)
+        logs = normalised(np.log(gen.standard_gamma(a + 1.0)) - apart.standard_exponential(a.shape) / a)
+        done = 0
+        while done < len(ids):
+            want = _wish(logs[done:], left, size)
+            used = np.cumsum(want, axis=0)
+            empties = ((used >= left) & (left > 0)).any(axis=1)  # monotone; the next clients' shares change with it
+            first = int(np.searchsorted(empties, True))
+            good = first + int(first < len(want) and (used[first] <= left).all())
+            counts[ids[done : done + good]] = want[:good]
+            left -= used[good - 1] if good else 0
+            done += good
+            if good == first and done < len(ids):
+                counts[ids[done]] = _serve(left, logs[done], size)
+                left -= counts[ids[done]]
+                done += 1
+
+
+def _wish(logs: Floats, left: Ints, size: int) -> Ints:
+    """``size`` rows by each client's shares over the classes that are left, [B, C]."""
+    logs = np.where(left > 0, logs, -np.inf)
+    return largest_remainder(np.exp(logs - logs.max(axis=1, keepdims=True)), np.full(len(logs), size))
+
+
+def _serve(left: Ints, log_share: Floats, size: int) -> Ints:
+    """Take ``size`` rows by a client's shares from what is ``left`` [C]; each pass empties a class or is the last."""
+    taken = np.zeros_like(left)
+    while (missing := size - int(taken.sum())) > 0:
+        logs = np.where(taken < left, log_share, -np.inf)
+        step = largest_remainder(np.exp(logs - logs.max())[None], np.array([missing]))[0]
+        taken += np.minimum(step, left - taken)
+    return taken

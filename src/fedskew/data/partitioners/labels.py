@@ -1,0 +1,306 @@
+"""Conventions by whole labels: how many a client holds, and how the rows of each are shared."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedskew.data.partitioners.base import (
+    Ints,
+    Partition,
+    Partitioner,
+    Table,
+    by_label,
+    check_level,
+    check_number,
+    check_positive,
+    check_size,
+    check_whole,
+    deal,
+    gather,
+    largest_remainder,
+    log_dirichlet,
+    normalised,
+)
+from fedskew.errors import require
+
+__all__ = ["DirExtended", "Double", "ExclusiveIid", "LabelsK", "Mix", "Shards"]
+
+
+@dataclass(frozen=True)
+class LabelsK(Partitioner):
+    """L labels per client, dealt from shuffled label lists in rotation; a label's rows are split equally by its owners.
+
+    All rows of a label that somebody owns are used (all rows, if N L >= C). A label with fewer rows than owners leaves
+    some owners without it. FedRepo (FedRS); `repeats` gives its literal deal.
+    """
+
+    name: ClassVar[str] = "labels_k"
+    formula: ClassVar[str] = "client k owns L labels;  n_kc = N_c / #owners of c"
+    users: ClassVar[str] = "FedRepo (FedRS); as pathological: flwr-datasets, NIID-Bench (#C = L), PFLlib"
+    limits: ClassVar[str] = "L = C: equal IID histograms"
+    labels: int = 2
+    """L, labels per client."""
+    repeats: bool = False
+    """Let a client draw a label twice where two lists meet: fewer than L labels, a double share of one."""
+
+    def __post_init__(self) -> None:
+        check_whole("partition.labels", self.labels, 1)
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """Tickets of equal weight."""
+        return _tickets(table, clients, self.labels, self.repeats, 0.0, gen)
+
+
+@dataclass(frozen=True)
+class Double(Partitioner):
+    """L labels per client as in labels_k, and a power law in quantity: a label's i-th owner gets a share ~ i^(-a).
+
+    Owners are ranked at random for each label. With L = C this is the quantity-only split. FedGR, where the exponent
+    is not stated.
+    """
+
+    name: ClassVar[str] = "double"
+    formula: ClassVar[str] = "client k owns L labels;  n_kc = N_c·rank_c(k)^(−a) / Σ_j rank_c(j)^(−a)"
+    users: ClassVar[str] = "FedGR"
+    limits: ClassVar[str] = "a = 0: labels_k; L = C: quantities alone are skewed, label by label"
+    labels: int = 2
+    """L, labels per client."""
+    exponent: float = 1.0
+    """a, the power law's exponent; 0: equal shares."""
+    repeats: bool = False
+    """Let a client draw a label twice where two lists meet: fewer than L labels, two shares of one."""
+
+    def __post_init__(self) -> None:
+        check_whole("partition.labels", self.labels, 1)
+        check_level("partition.exponent", self.exponent, "use 1")
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """Tickets of weight rank^(-a)."""
+        return _tickets(table, clients, self.labels, self.repeats, self.exponent, gen)
+
+
+@dataclass(frozen=True)
+class DirExtended(Partitioner):
+    """Extended Dirichlet: L labels per client as in labels_k, each label split among its owners by Dir(alpha).
+
+    Shares are rounded by largest remainders; all rows of a label that somebody owns are used. Li and Lyu (NeurIPS
+    2023), PFLlib's "exdir".
+    """
+
+    name: ClassVar[str] = "dir_extended"
+    formula: ClassVar[str] = "client k owns L labels;  p_c ~ Dir(α·1) over the owners of c;  n_kc = N_c·p_ck"
+    users: ClassVar[str] = "Li and Lyu 2023, PFLlib (exdir)"
+    limits: ClassVar[str] = "α→∞: labels_k; α→0: one client a class; L = C: dirichlet"
+    labels: int = 2
+    """L, labels per client."""
+    alpha: float = 0.5
+    """Concentration of a label over its owners."""
+
+    def __post_init__(self) -> None:
+        check_whole("partition.labels", self.labels, 1)
+        check_positive("partition.alpha", self.alpha, "use 0.001 for extreme skew")
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """Owners, then shares, then rows."""
+        classes = len(table.totals)
+        _enough_labels(self.labels, classes)
+        ticket = _label_lists(clients, self.labels, classes, False, gen)
+        owns = np.zeros((classes, clients), dtype=bool)
+        owns[ticket, np.repeat(np.arange(clients), self.labels)] = True
+        logs = np.where(owns, log_dirichlet(np.full((classes, clients), self.alpha), gen), -np.inf)
+        held = owns.any(axis=1)
+        counts = np.zeros((clients, classes), dtype=np.int64)
+        counts[:, held] = largest_remainder(np.exp(normalised(logs[held])), table.totals[held]).T
+        return deal(table.codes, counts, gen)
+
+
+def _enough_labels(labels: int, classes: int) -> None:
+    require(labels <= classes, "partition.labels", f"be at most the {classes} classes", labels, f"use {classes}")
+
+
+def _tickets(
+    table: Table, clients: int, labels: int, repeats: bool, exponent: float, gen: np.random.Generator
+) -> Partition:
+    """Deal each client ``labels`` tickets, one class each; split a class by its tickets' weights rank^(-exponent)."""
+    classes = len(table.totals)
+    _enough_labels(labels, classes)
+    ticket = _label_lists(clients, labels, classes, repeats, gen)  # [N L] class of each ticket
+    order = by_label(ticket, classes, gen)
+    owners = np.bincount(ticket, minlength=classes)  # [C]
+    rank = np.empty(len(ticket))
+    rank[order] = np.arange(1, len(ticket) + 1) - np.repeat(np.cumsum(owners) - owners, owners)
+    cell = np.repeat(np.arange(clients), labels) * classes + ticket
+    weight = np.bincount(cell, rank**-exponent, clients * classes).reshape(clients, classes).astype(np.float64)
+    shuffle = gen.permutation(clients)  # so that ties of the rounding favour no client
+    counts = np.empty((clients, classes), dtype=np.int64)
+    counts[shuffle] = largest_remainder(weight[shuffle].T, np.where(owners > 0, table.totals, 0)).T
+    return deal(table.codes, counts, gen)
+
+
+def _label_lists(clients: int, labels: int, classes: int, repeats: bool, gen: np.random.Generator) -> Ints:
+    """Shuffled lists of all classes end to end, cut to [N L]; client k reads places kL to (k+1)L."""
+    lists = -(-clients * labels // classes)
+    decks = gen.permuted(np.tile(np.arange(classes), (lists, 1)), axis=1)
+    seams = () if repeats else range(1, lists)
+    for i in (i for i in seams if (i * classes) % labels):
+        held = decks[i - 1, classes - (i * classes) % labels :]
+        clash = (decks[i][:, None] == held).any(axis=1)  # the client at the seam holds these: move them behind
+        decks[i] = np.concatenate([decks[i][~clash], decks[i][clash]])
+    return decks.ravel()[: clients * labels]
+
+
+@dataclass(frozen=True)
+class Shards(Partitioner):
+    """Rows sorted by label are cut into N s contiguous shards of equal size (within one row), s random ones per client.
+
+    Every row is used. The pathological split of the FedAvg paper; FedNTD.
+    """
+
+    name: ClassVar[str] = "shards"
+    formula: ClassVar[str] = "sort by label, cut into N·s pieces of n / (N·s) rows, s random pieces a client"
+    users: ClassVar[str] = "FedAvg's paper, FedNTD"
+    limits: ClassVar[str] = "sizes differ by at most s rows; every row is used"
+    shards: int = 2
+    """s, shards per client."""
+
+    def __post_init__(self) -> None:
+        check_whole("partition.shards", self.shards, 1)
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """Rows of a label stand in random order, shards go out in random order."""
+        n, pieces = len(table.codes), clients * self.shards
+        rule = f"give each of the {clients} x shards pieces at least one of the {n} rows"
+        hint = f"use {n // clients}" if clients <= n else f"use 1 and at most {n} clients"
+        require(pieces <= n, "partition.shards", rule, self.shards, hint)
+        order = by_label(table.codes, len(table.totals), gen)
+        owner = np.empty(n, dtype=np.int64)
+        owner[order] = (gen.permutation(pieces) // self.shards)[np.arange(n) * pieces // n]
+        return gather(owner, clients)
+
+
+@dataclass(frozen=True)
+class Mix(Partitioner):
+    """A fraction h of the rows is spread IID, the rest is sorted by label and cut into N contiguous pieces.
+
+    Before that the rows of the first `minority` labels may be reduced to a fraction, drawn at random. Each part is cut
+    into pieces that differ by at most one row; client k gets the k-th of each. CLIMB.
+    """
+
+    name: ClassVar[str] = "mix"
+    formula: ClassVar[str] = "h·n rows shuffled, (1−h)·n sorted by label;  client k gets the k-th of N pieces of each"
+    users: ClassVar[str] = "CLIMB"
+    limits: ClassVar[str] = "h = 1: iid; h = 0: sorted labels in N pieces. Sizes differ by at most 2 rows."
+    homo_ratio: float = 0.1
+    """h, the fraction of the rows that is spread IID."""
+    minority: int = 0
+    """How many labels, the first ones, are made rare."""
+    minority_share: float = 0.1
+    """Fraction of their rows that these labels keep, at least one row."""
+
+    def __post_init__(self) -> None:
+        check_number("partition.homo_ratio", self.homo_ratio, 0, 1)
+        check_whole("partition.minority", self.minority, 0)
+        check_number("partition.minority_share", self.minority_share, 0, 1)
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """Rows of a label stand in random order: the first of each are kept, a random part of these is spread."""
+        classes = len(table.totals)
+        hint = f"use {classes}"
+        require(self.minority <= classes, "partition.minority", f"be at most the {classes} labels", self.minority, hint)
+        order = by_label(table.codes, classes, gen)
+        keep = table.totals.copy()
+        keep[: self.minority] = np.maximum(1, np.floor(self.minority_share * keep[: self.minority] + 0.5))
+        starts = np.cumsum(table.totals) - table.totals
+        kept = order[np.arange(len(order)) - np.repeat(starts, table.totals) < np.repeat(keep, table.totals)]
+        spread = np.zeros(len(kept), dtype=bool)
+        spread[gen.permutation(len(kept))[: math.floor(self.homo_ratio * len(kept) + 0.5)]] = True
+        most = int(max(spread.sum(), (~spread).sum()))  # the larger part must give everybody a row
+        require(clients <= most, "clients", f"be at most the {most} rows of the larger part", clients, f"use {most}")
+        owner = np.full(len(table.codes), -1)
+        for part in (gen.permutation(kept[spread]), kept[~spread]):
+            owner[part] = np.arange(len(part)) * clients // max(len(part), 1)
+        return gather(owner, clients)
+
+
+@dataclass(frozen=True)
+class ExclusiveIid(Partitioner):
+    """Some clients own labels that nobody else has, the others are IID on the remaining labels; all have one size.
+
+    The first e = round(N noniid_s) clients draw unique_c labels each and take equal counts of them; the other N - e
+    share the remaining labels in proportion to their rows, equally. FedLA, from the paper's text.
+    """
+
+    name: ClassVar[str] = "exclusive_iid"
+    formula: ClassVar[str] = "e = round(N·s) clients own u labels each, alone;  the other N−e are IID on the C−e·u left"
+    users: ClassVar[str] = "FedLA"
+    limits: ClassVar[str] = "s = 0: equal IID histograms; s = 1: no label has two owners. Sizes are equal."
+    noniid_s: float | None = None
+    """s, fraction of clients with exclusive labels; unset: 0.5, or where labels are too few as use up half of them."""
+    unique_c: int = 1
+    """u, labels that each of them owns alone."""
+    samples: int = 0
+    """Rows per client; 0: the largest that is feasible whichever labels are drawn."""
+
+    def __post_init__(self) -> None:
+        if self.noniid_s is not None:
+            require(0 <= self.noniid_s <= 1, "partition.noniid_s", "be in [0, 1]", self.noniid_s)
+        check_whole("partition.unique_c", self.unique_c, 1)
+        check_whole("partition.samples", self.samples, 0)
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """Exclusive labels first, then the rest dealt round."""
+        classes = len(table.totals)
+        alone = self._alone(clients, classes)  # e
+        largest = self._largest(table.totals, clients, alone)
+        size = check_size(self.samples, largest, clients, self._most(table.totals, alone))
+        labels = gen.permutation(classes)
+        mine, others = labels[: alone * self.unique_c].reshape(alone, self.unique_c), labels[alone * self.unique_c :]
+        counts = np.zeros((clients, classes), dtype=np.int64)
+        extra = np.arange(self.unique_c) < size % self.unique_c
+        counts[np.arange(alone)[:, None], mine] = size // self.unique_c + extra
+        if alone < clients:
+            counts[alone:, others] = _share_out(table.totals[others], clients - alone, size)
+        return deal(table.codes, counts, gen)
+
+    def _alone(self, clients: int, classes: int) -> int:
+        """Number of clients with exclusive labels."""
+        half = math.floor(clients * 0.5 + 0.5)
+        if self.noniid_s is not None:
+            return math.floor(clients * self.noniid_s + 0.5)
+        fits = half * self.unique_c <= classes - (half < clients)
+        return half if fits else max(1, classes // 2 // self.unique_c)
+
+    def _largest(self, totals: Ints, clients: int, alone: int) -> int:
+        """Largest client size, whichever labels are drawn; raises ConfigError if there are too few labels."""
+        classes, shared = len(totals), clients - alone
+        spare = classes - (shared > 0)  # the IID clients need a label, too
+        rule = f"leave enough of the {classes} labels for {alone} exclusive and {shared} other clients"
+        fewer = f"use 1, and noniid_s at most {_down((classes - 1) / clients):g}"
+        hint = f"use {spare // max(alone, 1)}" if spare >= alone else fewer
+        require(alone * self.unique_c <= spare, "partition.unique_c", rule, self.unique_c, hint)
+        worst = np.sort(totals)
+        bounds = [self.unique_c * int(worst[0])] * (alone > 0)
+        bounds += [int(worst[: classes - alone * self.unique_c].sum()) // max(shared, 1)] * (shared > 0)
+        return min(bounds)
+
+    def _most(self, totals: Ints, alone: int) -> int:
+        """Largest number of clients that leaves everybody a row with this many exclusive ones."""
+        return alone + int(np.sort(totals)[: len(totals) - alone * self.unique_c].sum())
+
+
+def _down(value: float) -> float:
+    """Three digits of a positive number, rounded down."""
+    digits = 2 - math.floor(math.log10(value)) if value > 0 else 0
+    return math.floor(value * 10.0**digits + 1e-9) / 10.0**digits
+
+
+def _share_out(totals: Ints, clients: int, size: int) -> Ints:
+    """Counts [N, C] in proportion to ``totals`` [C]: rows sum to ``size``, a column's entries differ by at most one."""
+    used = largest_remainder(totals[None].astype(np.float64), np.array([clients * size]))[0]
+    label = np.repeat(np.arange(len(totals)), used)
+    cell = (np.arange(len(label)) % clients) * len(totals) + label  # dealing round keeps sizes and counts level
+    return np.bincount(cell, minlength=clients * len(totals)).reshape(clients, len(totals))

@@ -1,0 +1,133 @@
+"""Conventions by quantity alone: sizes differ, labels are as IID as a random sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedskew.data.partitioners.base import (
+    Floats,
+    Partition,
+    Partitioner,
+    Table,
+    check_level,
+    check_positive,
+    check_whole,
+    enough_rows,
+    gather,
+    largest_remainder,
+    log_dirichlet,
+)
+
+__all__ = ["Iid", "QuantityDir", "QuantityLognormal", "QuantityPower"]
+
+
+@dataclass(frozen=True)
+class Iid(Partitioner):
+    """Equal random parts: all rows shuffled, n_k = n/N (sizes differ by at most one row). The usual IID reference."""
+
+    name: ClassVar[str] = "iid"
+    formula: ClassVar[str] = "n_k = n / N rows of a shuffle"
+    users: ClassVar[str] = "the IID reference of all papers"
+    limits: ClassVar[str] = "sizes differ by at most one row; every row is used"
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """Row at place i of the shuffle goes to client floor(i N / n)."""
+        n = len(table.codes)
+        enough_rows(clients, n)
+        owner = np.empty(n, dtype=np.int64)
+        owner[gen.permutation(n)] = np.arange(n) * clients // n
+        return gather(owner, clients)
+
+
+def _by_size(table: Table, shares: Floats, least: int, gen: np.random.Generator) -> Partition:
+    """``least`` rows for each client, the others in proportion to ``shares`` [N], all random; every row is used."""
+    n, clients = len(table.codes), len(shares)
+    sizes = least + largest_remainder(shares[None], np.array([n - least * clients]))[0]
+    owner = np.empty(n, dtype=np.int64)
+    owner[gen.permutation(n)] = np.repeat(np.arange(clients), sizes)
+    return gather(owner, clients)
+
+
+@dataclass(frozen=True)
+class QuantityPower(Partitioner):
+    """Sizes follow a power law, labels are IID: the i-th client of a random ranking gets a share ~ i^(-a) of the rows.
+
+    Every client first gets `least` rows, the others are shared out by largest remainders. Fluke's and FLSim's sharder.
+    """
+
+    name: ClassVar[str] = "quantity_power"
+    formula: ClassVar[str] = "n_k = m + (n − N·m)·rank(k)^(−a) / Σ_j j^(−a)"
+    users: ClassVar[str] = "fluke, FLSim, LEAF-like benchmarks"
+    limits: ClassVar[str] = "a = 0: equal sizes; a→∞: one client has all but m rows each. Every row is used."
+    exponent: float = 1.0
+    """a, the power law's exponent; 0: equal sizes."""
+    least: int = 1
+    """m, rows that every client gets first."""
+
+    def __post_init__(self) -> None:
+        check_level("partition.exponent", self.exponent, "use 1")
+        check_whole("partition.least", self.least, 0)
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """Ranks, then sizes, then rows."""
+        enough_rows(clients, len(table.codes), self.least)
+        rank = gen.permutation(clients).astype(np.float64) + 1.0
+        return _by_size(table, np.power(rank, -self.exponent), self.least, gen)
+
+
+@dataclass(frozen=True)
+class QuantityLognormal(Partitioner):
+    """Sizes are lognormal, labels are IID: shares ~ exp(sigma z_k) with z_k normal.
+
+    Every client first gets `least` rows, the others are shared out by largest remainders. FedLab's, FedDyn's unbalanced
+    split.
+    """
+
+    name: ClassVar[str] = "quantity_lognormal"
+    formula: ClassVar[str] = "z_k ~ N(0, 1);  n_k = m + (n − N·m)·e^{σ·z_k} / Σ_j e^{σ·z_j}"
+    users: ClassVar[str] = "FedLab, FedDyn (unbalanced)"
+    limits: ClassVar[str] = "σ = 0: equal sizes; σ→∞: one client has all but m rows each. Every row is used."
+    sigma: float = 1.0
+    """Standard deviation of the logarithm of a client's size; 0: equal sizes."""
+    least: int = 1
+    """m, rows that every client gets first."""
+
+    def __post_init__(self) -> None:
+        check_level("partition.sigma", self.sigma, "use 1")
+        check_whole("partition.least", self.least, 0)
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """Shares, then sizes, then rows."""
+        enough_rows(clients, len(table.codes), self.least)
+        logs = self.sigma * gen.standard_normal(clients)
+        return _by_size(table, np.exp(logs - logs.max()), self.least, gen)
+
+
+@dataclass(frozen=True)
+class QuantityDir(Partitioner):
+    """Sizes are Dirichlet, labels are IID: one draw q ~ Dir(alpha 1_N) says each client's share of the rows.
+
+    Every client first gets `least` rows, the others are shared out by largest remainders. NIID-Bench's "iid-diff-
+    quantity", FedLab.
+    """
+
+    name: ClassVar[str] = "quantity_dir"
+    formula: ClassVar[str] = "q ~ Dir(α·1_N);  n_k = m + (n − N·m)·q_k"
+    users: ClassVar[str] = "NIID-Bench (iid-diff-quantity), FedLab"
+    limits: ClassVar[str] = "α→∞: equal sizes; α→0: one client has all but m rows each. Every row is used."
+    alpha: float = 0.5
+    """Concentration of the sizes."""
+    least: int = 1
+    """m, rows that every client gets first."""
+
+    def __post_init__(self) -> None:
+        check_positive("partition.alpha", self.alpha, "use 0.001 for extreme skew")
+        check_whole("partition.least", self.least, 0)
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """Shares, then sizes, then rows."""
+        enough_rows(clients, len(table.codes), self.least)
+        return _by_size(table, np.exp(log_dirichlet(np.full(clients, self.alpha), gen)), self.least, gen)

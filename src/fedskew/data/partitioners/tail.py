@@ -1,0 +1,119 @@
+"""The long tail: classes thinned to a profile before any partitioner divides them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedskew import rng
+from fedskew.data.arrays import draw as draw_rows
+from fedskew.data.partitioners.base import (
+    Columns,
+    Partition,
+    Partitioner,
+    Table,
+    check_choice,
+    check_clients,
+    table_of,
+)
+from fedskew.data.partitioners.dirichlet import Dirichlet
+from fedskew.errors import require
+
+__all__ = ["LongTail", "check_factor", "long_tail"]
+
+PROFILES = ("exp", "step")
+
+
+def long_tail(counts: np.ndarray, factor: float, profile: str = "exp", parameter: str = "longtail") -> np.ndarray:
+    """Rows that each class keeps, [C], with class 0 the head and IF = n_max / n_min >= 1.
+
+    Profile "exp": floor(n_max IF^(-c / (C-1))); "step": n_max for the first C - floor(C/2) classes, floor(n_max / IF)
+    for the others. ``counts`` [C] are the rows there are. n_max is the largest head for which no class has too few, so
+    the profile is exact where classes differ in size. Raises ConfigError when the last class would keep nothing.
+    Cao and others (2019), with the factor inverted as CReFF and Fed-GraB do in their options.
+    """
+    classes = len(counts)
+    require(classes > 1, parameter, "be used with two classes at least", factor, "leave it out")
+    exponent = np.arange(classes) / (classes - 1)
+    if profile == "step":
+        exponent = (np.arange(classes) >= classes - classes // 2).astype(np.float64)
+    decay = factor ** (-exponent)
+    head = math.floor((counts / decay).min() + 1e-9)
+    kept: np.ndarray = np.floor(head * decay + 1e-9).astype(np.int64)
+    least = int(kept.min())
+    hint = f"use at most {head}, the rows of the head" if head else "a class has no rows"
+    require(least > 0, parameter, "leave a row of each class", factor, hint)
+    return kept
+
+
+def check_factor(factor: float, parameter: str) -> None:
+    """ConfigError unless n_max / n_min >= 1; a factor below 1 is the inverse, as others write it."""
+    number = isinstance(factor, int | float | np.number) and not isinstance(factor, bool)
+    number = number and math.isfinite(float(factor))
+    hint = f"use {1 / factor:g}, the inverse" if number and 0 < factor < 1 else "for example 10"
+    require(number and factor >= 1, parameter, "be n_max / n_min of at least 1", factor, hint)
+
+
+@dataclass(frozen=True)
+class LongTail(Partitioner):
+    """Long tail, then any partitioner: class c is thinned to n_max IF^(-c / (C-1)) rows, the rest divided by the base.
+
+    The same rows as `federate(..., base, longtail=factor)`. Thinned rows belong to nobody. Classes are in the order of
+    their labels, IF = n_max / n_min. Natural clients that lose all their rows are kept, empty.
+    """
+
+    name: ClassVar[str] = "longtail"
+    formula: ClassVar[str] = "n_c = ⌊n_max·IF^(−c/(C−1))⌋ (exp), or n_max for one half, ⌊n_max/IF⌋ for the other (step)"
+    users: ClassVar[str] = "CReFF, Fed-GraB, FedLoGe, BalanceFL (with dirichlet)"
+    limits: ClassVar[str] = "IF = 1: every class as scarce as the scarcest, then the base"
+    base: Partitioner = field(default_factory=Dirichlet)
+    """Partitioner that divides the thinned rows."""
+    factor: float = 100.0
+    """IF = n_max / n_min >= 1, the first class over the last (authors' options are often the inverse)."""
+    profile: Literal["exp", "step"] = "exp"
+    """Exponential decay over the classes, or two steps."""
+
+    def __post_init__(self) -> None:
+        check_factor(self.factor, "partition.factor")
+        check_choice("partition.profile", self.profile, PROFILES)
+        holds = isinstance(self.base, Partitioner) and self.base.name not in ("counts", "file", self.name)
+        got = getattr(self.base, "name", self.base)
+        require(holds, "partition.base", "be a partitioner that draws", got, "for example dirichlet")
+
+    @property
+    def decides(self) -> bool:
+        """As the base."""
+        return self.base.decides
+
+    def count(self, columns: Columns) -> int:
+        """As the base."""
+        return self.base.count(columns)
+
+    def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
+        """As `Partitioner.split`; the thinning is keyed as `federate` keys it, the rest as the base alone."""
+        table = table_of(labels, columns)
+        check_clients(clients, len(table.totals))
+        kept = long_tail(table.totals, self.factor, self.profile, "partition.factor")
+        rows = draw_rows(table.codes, kept, rng.key(seed, "data", "longtail"))
+        if self.base.decides:
+            return _restrict(self.base.split(labels, clients, seed, columns), rows, len(table.codes))
+        left = {name: np.asarray(values)[rows] for name, values in table.columns.items()}
+        local = self.base.split(np.asarray(labels)[rows], clients, seed, left)
+        return Partition(rows[local.rows], local.offsets)
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """The base's draw; the rows of the table must be thinned."""
+        return self.base.draw(table, clients, gen)
+
+
+def _restrict(whole: Partition, rows: np.ndarray, n: int) -> Partition:
+    """The partition without rows other than ``rows``; clients stay, though they be empty."""
+    stays = np.zeros(n, dtype=bool)
+    stays[rows] = True
+    mask = stays[whole.rows]
+    ends = np.concatenate([[0], np.cumsum(mask)])
+    return Partition(whole.rows[mask], ends[whole.offsets])

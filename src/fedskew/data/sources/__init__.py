@@ -1,0 +1,1 @@
+"""Where datasets come from: embedded, official files, tables, the hub."""

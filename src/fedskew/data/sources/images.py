@@ -1,0 +1,397 @@
+"""The published image sets: digits, MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100, with every option of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from fedskew.data.arrays import Dataset, build, channel_statistics
+from fedskew.data.sources import cache, labels, parquet, readers
+from fedskew.data.sources.files import Known, absent, md5_of, places, together, verify
+from fedskew.errors import ConfigError, DataError, require, unknown
+
+__all__ = ["Cifar10", "Cifar100", "Digits", "FashionMnist", "ImageOptions", "Mnist", "Normalize", "Published"]
+
+Normalize = Literal["protocol", "channel", "half", "none"]
+NORMALIZE = ("protocol", "channel", "half", "none")
+Constants = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """What can be asked of any image set."""
+
+    name: ClassVar[str]
+    protocol: ClassVar[Constants] = ((), ())  # mean and std of the seed papers' code
+    augmentations: ClassVar[tuple[str, ...]] = ("crop", "flip")
+
+    augment: bool | None = None
+    """Random crop (4 pixels of padding) and, where a mirror image keeps its class, horizontal flip; unset means off."""
+    normalize: Normalize = "protocol"
+    """protocol: the seed papers' constants; channel: mean and deviation of the training pixels; half: 0.5; none."""
+    pad: int = 0
+    """Pixels of zero border on each side; 2 makes 28x28 images 32x32."""
+
+    def check(self) -> None:
+        """Raise ConfigError for a value that no dataset accepts."""
+        if self.normalize not in NORMALIZE:
+            raise unknown("data.normalize", str(self.normalize), NORMALIZE)
+        whole = isinstance(self.pad, int) and not isinstance(self.pad, bool)
+        require(whole and self.pad >= 0, "data.pad", "be a whole number of at least 0", self.pad, "use 0")
+        require(self.augment in (None, True, False), "data.augment", "be true, false or unset", self.augment)
+
+    def padded(self, x: Any) -> Any:
+        """Images [n, channels, H, W] uint8 with their border; ConfigError when a border is asked for features."""
+        if not self.pad or x is None:
+            return x
+        require(np.ndim(x) == 4, "data.pad", "be 0 for data that are no images", self.pad, "use 0")
+        return np.pad(np.asarray(x), [(0, 0), (0, 0), (self.pad, self.pad), (self.pad, self.pad)])
+
+    def finish(self, data: Dataset) -> Dataset:
+        """The dataset with its normalisation and augmentation."""
+        images = data.x.dim() == 4 and data.x.dtype == torch.uint8
+        if not images and (self.augment or self.normalize in ("channel", "half")):
+            option = "augment" if self.augment else "normalize"
+            raise ConfigError(
+                f"data.{option} is for uint8 images; dataset {data.name!r} has {data.x.dtype} {data.shape}"
+            )
+        channels = data.x.shape[1]
+        constants: Constants = self.protocol if self.normalize == "protocol" else ((), ())
+        if self.normalize == "half":
+            constants = ((0.5,) * channels, (0.5,) * channels)
+        elif self.normalize == "channel":
+            constants = channel_statistics(data.x)
+        mean, std = constants
+        return replace(data, mean=mean, std=std, augment=self.augmentations if self.augment else ())
+
+
+@dataclass(frozen=True)
+class Digits(ImageOptions):
+    """The 1 797 handwritten digits of 8x8 pixels that come with scikit-learn (UCI, test part): needs no file.
+
+    Values 0..16 are stored as 15 times themselves: exact in uint8, and after division by 255 the grey is value / 17.
+    The test set is a stratified 20 %, always the same.
+    """
+
+    name: ClassVar[str] = "digits"
+    augmentations: ClassVar[tuple[str, ...]] = ("crop",)
+
+    def load(self, path: str | None = None) -> Dataset:
+        """Images [n, 1, 8, 8] uint8. Raises ConfigError when a path is given: the data are embedded."""
+        self.check()
+        require(path is None, "data.path", "be unset for 'digits', which needs no file", path)
+        from sklearn.datasets import load_digits
+
+        found = load_digits()
+        x = (found.images * 15).astype(np.uint8)[:, None]
+        return self.finish(build(self.name, self.padded(x), found.target, classes=10, source="scikit-learn"))
+
+
+class Decoded(NamedTuple):
+    """A published set as it was read."""
+
+    x: np.ndarray  # [n, channels, H, W] uint8
+    y: list[np.ndarray]  # [n] for each label column
+    x_test: np.ndarray
+    y_test: list[np.ndarray]
+    files: tuple[Sequence[Path], Sequence[Path]]  # of the training and of the test rows
+    names: tuple[str, ...] = ()  # of the classes, where the files hold them
+
+
+@dataclass(frozen=True)
+class Published(ImageOptions):
+    """An image set with known content: local files first, then what was downloaded before, then the hub."""
+
+    repo: ClassVar[str] = ""  # on the hub; empty: nowhere there
+    config: ClassVar[str | None] = None  # of the repo, where it has several
+    test_split: ClassVar[str] = "test"  # in the repo and in parquet files
+    mode: ClassVar[parquet.ImageMode | None] = None  # of encoded images; None: as the first one is
+    folders: ClassVar[tuple[str, ...]]  # below the root
+    x_column: ClassVar[str]  # in parquet
+    y_columns: ClassVar[tuple[str, ...]]
+    known: ClassVar[tuple[Known, Known]]  # training, test
+    md5: ClassVar[Mapping[str, str]] = {}  # of published files
+    names: ClassVar[tuple[str, ...]]
+
+    verify: bool = True
+    """Check that local files hold the published rows; switch off for files of your own in the same format."""
+
+    def load(self, path: str | None = None) -> Dataset:
+        """The dataset from ``path``, else $FEDSKEW_DATA, else the cache, else the hub.
+
+        Raises DataError when it is nowhere, or when a file is truncated or altered.
+        """
+        self.check()
+        return self.finish(self._local(path) or self._hub(path))
+
+    def target(self) -> tuple[int, tuple[str, ...]]:
+        """Which of the label columns is predicted, and the names of its classes."""
+        return 0, self.names
+
+    def columns(self, y: list[np.ndarray]) -> dict[str, np.ndarray]:
+        """Natural client columns of the training rows, from their label columns."""
+        return {}
+
+    def formats(self, place: Path) -> list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]:
+        """Files of each known format at a place, with what reads them."""
+        return [(self._parquet_files(place), self._read_parquet)]
+
+    def _local(self, path: str | None) -> Dataset | None:
+        for place in places(path, self.folders):
+            for files, read in self.formats(place):
+                if files:
+                    return self._cached(files, lambda files=files, read=read: read(files))  # type: ignore[misc]
+        return None
+
+    def _hub(self, path: str | None) -> Dataset:
+        if path is not None:
+            raise absent(self.name, path)
+        key = self._key(())
+        if (stored := cache.fetch(key)) is not None:
+            return stored
+        if not self.repo:
+            raise absent(self.name, path)
+        if not parquet.hub_installed():
+            raise absent(self.name, path, ", or install 'fedskew[hub]' to download")
+        try:
+            columns = (self.x_column, *self.y_columns)
+            test = None if self.test_split == "test" else self.test_split
+            tables = parquet.hub_tables(self.repo, self.config, test=test, columns=columns)
+        except DataError as error:
+            raise absent(self.name, path, f"; {error}") from None
+        if tables.test is None:
+            raise DataError(f"the hub dataset {self.repo!r} must have a split 'test'; got none")
+        decoded = self._from_tables(tables.train, tables.test, ((), ()))
+        decoded = decoded._replace(names=tables.names.get(self.y_columns[self.target()[0]], ()))
+        data = self._build(decoded, f"hub {self.repo}", [])
+        cache.store(key, data)
+        return data
+
+    def _key(self, files: Sequence[Path]) -> str:
+        return cache.key_of(self.name, self._decoding(files), files)
+
+    def _decoding(self, files: Sequence[Path]) -> dict[str, Any]:
+        """What else than the files' sizes and times decides the decoded rows."""
+        return {"pad": self.pad, "verify": self.verify, "target": self.target()[0]}
+
+    def _cached(self, files: Sequence[Path], read: Callable[[], Decoded]) -> Dataset:
+        key = self._key(files)
+        if (stored := cache.fetch(key)) is not None:
+            return stored
+        decoded = read()
+        notes = self._verify(decoded) if self.verify else ["the content was not compared with the published data"]
+        data = self._build(decoded, f"files in {files[0].parent}", notes)
+        cache.store(key, data)
+        return data
+
+    def _verify(self, d: Decoded) -> list[str]:
+        train = verify("training", d.x, d.y[0], self.known[0], lambda: self._blame(d.files[0]))
+        return train + verify("test", d.x_test, d.y_test[0], self.known[1], lambda: self._blame(d.files[1]))
+
+    def _blame(self, files: Sequence[Path]) -> str:
+        """The files whose md5 is not the published one, with both; all files where none is published."""
+        pairs = [(f, self.md5[f.name], md5_of(f.read_bytes())) for f in files if f.name in self.md5]
+        wrong = [f"{f} (expected md5 {want}, got {got})" for f, want, got in pairs if want != got]
+        return ", ".join(wrong or map(str, files))
+
+    def _build(self, d: Decoded, source: str, notes: Sequence[str]) -> Dataset:
+        at, names = self.target()
+        return build(
+            self.name, self.padded(d.x), d.y[at], self.padded(d.x_test), d.y_test[at],
+            label_names=names or d.names, columns=self.columns(d.y), source=source, notes=notes,
+        )  # fmt: skip
+
+    def _parquet_files(self, place: Path) -> tuple[Path, ...]:
+        if not place.is_dir():
+            return ()
+        train, test = (parquet.parquet_files(place, split) for split in ("train", self.test_split))
+        if bool(train) != bool(test):
+            lacking = self.test_split if train else "train"
+            raise DataError(f"{place} has parquet files of {self.name!r} but lacks {lacking}-*.parquet")
+        return train + test
+
+    def _read_parquet(self, files: tuple[Path, ...]) -> Decoded:
+        splits = [[f for f in files if f.name.startswith(split)] for split in ("train", self.test_split)]
+        tables = [parquet.read_table(paths) for paths in splits]
+        return self._from_tables(tables[0], tables[1], (splits[0], splits[1]))
+
+    def _from_tables(self, train: Any, test: Any, files: tuple[Sequence[Path], Sequence[Path]]) -> Decoded:
+        for table in (train, test):
+            for column in (self.x_column, *self.y_columns):
+                if column not in table.column_names:
+                    raise DataError(f"dataset {self.name!r} must have the column {column!r}; got {table.column_names}")
+        x, x_test = (parquet.read_column(t, self.x_column, mode=self.mode) for t in (train, test))
+        y, y_test = ([parquet.read_column(t, c) for c in self.y_columns] for t in (train, test))
+        return Decoded(x, y, x_test, y_test, files, parquet.schema_names(train, self.y_columns[self.target()[0]]))
+
+
+IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+IDX_FILES = [(f"{n}.gz", n, f"{n.replace('-idx', '.idx')}.gz", n.replace("-idx", ".idx")) for n in IDX]
+
+
+@dataclass(frozen=True)
+class Mnist(Published):
+    """MNIST (LeCun and others, 1998): 60 000 and 10 000 handwritten digits of 28x28, 10 classes."""
+
+    name: ClassVar[str] = "mnist"
+    protocol: ClassVar[Constants] = ((0.1307,), (0.3081,))
+    augmentations: ClassVar[tuple[str, ...]] = ("crop",)
+    idx: ClassVar[Sequence[Sequence[str]]] = IDX_FILES  # names of each official file
+    repo: ClassVar[str] = "ylecun/mnist"
+    folders: ClassVar[tuple[str, ...]] = ("mnist", "MNIST/raw", "MNIST")
+    x_column: ClassVar[str] = "image"
+    y_columns: ClassVar[tuple[str, ...]] = ("label",)
+    names: ClassVar[tuple[str, ...]] = tuple(map(str, range(10)))
+    known: ClassVar[tuple[Known, Known]] = (
+        Known(60000, "f6df1131ebd1f670df947aa6d12ecd18", "e86ee40d66677c011a9abda399ec8c4d"),
+        Known(10000, "c96757a4180a626e1737cfdf4690742f", "073c3904dfbd3e141ff8aa01cfde6b15"),
+    )
+    md5: ClassVar[Mapping[str, str]] = {
+        f"{IDX[0]}.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        f"{IDX[1]}.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+        f"{IDX[2]}.gz": "9fb629c4189551a2d022fa330f9573f3",
+        f"{IDX[3]}.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+    }
+
+    def formats(self, place: Path) -> list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]:
+        """idx files, gzipped or not, before parquet."""
+        return [(together(place, self.idx), self._read_idx), *super().formats(place)]
+
+    def _read_idx(self, files: tuple[Path, ...]) -> Decoded:
+        arrays = [self._one(file) for file in files]
+        for i in (0, 2):
+            if arrays[i].ndim != 3 or arrays[i + 1].ndim != 1 or len(arrays[i]) != len(arrays[i + 1]):
+                shapes = f"{arrays[i].shape} and {arrays[i + 1].shape}"
+                raise DataError(f"{files[i]} and {files[i + 1].name} must hold images and their labels; got {shapes}")
+        x, y, x_test, y_test = arrays
+        return Decoded(x[:, None], [y], x_test[:, None], [y_test], (files[:2], files[2:]))
+
+    def _one(self, file: Path) -> np.ndarray:
+        try:
+            return readers.read_idx(file)
+        except DataError as error:
+            want = self.md5.get(file.name)
+            raise DataError(f"{error}; expected md5 {want}" if want and self.verify else str(error)) from None
+
+
+@dataclass(frozen=True)
+class FashionMnist(Mnist):
+    """Fashion-MNIST (Xiao and others, 2017; MIT licence): 60 000 and 10 000 clothes of 28x28, 10 classes."""
+
+    name: ClassVar[str] = "fashion_mnist"
+    protocol: ClassVar[Constants] = ((0.5,), (0.5,))
+    augmentations: ClassVar[tuple[str, ...]] = ("crop", "flip")
+    repo: ClassVar[str] = "zalando-datasets/fashion_mnist"
+    folders: ClassVar[tuple[str, ...]] = ("fashion-mnist", "fashion_mnist", "FashionMNIST/raw", "FashionMNIST")
+    names: ClassVar[tuple[str, ...]] = labels.FASHION_MNIST
+    known: ClassVar[tuple[Known, Known]] = (
+        Known(60000, "4115895a719d060966a54c7f2e69e159", "3236f6424fc25388b2834cb19942cf7e"),
+        Known(10000, "4e6f7641d5ba513061f4658044048c5c", "8dea97a4e78c1bd1b5a6e8efbb870b6e"),
+    )
+    md5: ClassVar[Mapping[str, str]] = {
+        f"{IDX[0]}.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        f"{IDX[1]}.gz": "25c81989df183df01b3e8a0aad5dffbe",
+        f"{IDX[2]}.gz": "bef4ecab320f06d8554ea6380940ec79",
+        f"{IDX[3]}.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+    }
+
+
+CIFAR_CONSTANTS = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # CIFAR-10's, used for both by the papers' code
+DECODED_JPEGS = (
+    1259, 1369, 1422, 2245, 2737, 2935, 3695, 3718, 4085, 4496,
+    5791, 5896, 6286, 7580, 7707, 7724, 7832, 8117, 8551, 9254,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cifar10(Published):
+    """CIFAR-10 (Krizhevsky, 2009): 50 000 and 10 000 colour images of 32x32, 10 classes."""
+
+    name: ClassVar[str] = "cifar10"
+    protocol: ClassVar[Constants] = CIFAR_CONSTANTS
+    repo: ClassVar[str] = "uoft-cs/cifar10"
+    folders: ClassVar[tuple[str, ...]] = ("cifar10", "cifar-10")
+    x_column: ClassVar[str] = "img"
+    y_columns: ClassVar[tuple[str, ...]] = ("label",)
+    names: ClassVar[tuple[str, ...]] = labels.CIFAR10
+    known: ClassVar[tuple[Known, Known]] = (
+        Known(50000, "608b58aed9d6cb6699103559008cda70", "69c5f3349be54915edfca558b72ad888"),
+        Known(10000, "87c9a27c33052a498ff7c4ff162a9c36", "251f18ce75337ae9ca5d0dbd7ea62cf4", DECODED_JPEGS),
+    )
+    decoded_jpegs: ClassVar[str] = "732c957094f5781f9b27bb8dce0f0458"  # md5 of the 20 images in the copy that has them
+    batches: ClassVar[tuple[str, str]] = ("cifar-10-batches-py", "cifar-10-python")  # folder, archive
+    members: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (
+        tuple(f"data_batch_{i}" for i in range(1, 6)),
+        ("test_batch",),
+    )
+    keys: ClassVar[tuple[str, ...]] = ("labels",)
+
+    def formats(self, place: Path) -> list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]:
+        """The official python batches in a folder, the official archive, then parquet."""
+        folder, archive = self.batches
+        members = [(member,) for split in self.members for member in split]
+        direct = all((place / name).is_file() for (name,) in members)  # "train" alone is too common a name to be a sign
+        batches = together(place if direct else place / folder, members)
+        tars = [place] if place.is_file() else [place / f"{archive}.tar.gz", place / f"{archive}.tar"]
+        tar = next(((t,) for t in tars if t.is_file() and ".tar" in t.name), ())
+        return [(batches, self._read_batches), (tar, self._read_tar), *super().formats(place)]
+
+    def _read_batches(self, files: tuple[Path, ...]) -> Decoded:
+        at = len(self.members[0])
+        return self._read({str(f): readers.read_bytes(f) for f in files}, (files[:at], files[at:]))
+
+    def _read_tar(self, files: tuple[Path, ...]) -> Decoded:
+        members = [f"{self.batches[0]}/{m}" for split in self.members for m in split]
+        return self._read(readers.read_members(files[0], members), (files, files))
+
+    def _read(self, contents: dict[str, bytes], files: tuple[Sequence[Path], Sequence[Path]]) -> Decoded:
+        batches, at = list(contents.items()), len(self.members[0])
+        (x, y), (x_test, y_test) = (readers.read_cifar(part, self.keys) for part in (batches[:at], batches[at:]))
+        return Decoded(x, y, x_test, y_test, files)
+
+    def _verify(self, d: Decoded) -> list[str]:
+        notes = super()._verify(d)
+        if self.decoded_jpegs and md5_of(np.ascontiguousarray(d.x_test[list(DECODED_JPEGS)])) == self.decoded_jpegs:
+            rows = " ".join(map(str, DECODED_JPEGS))
+            notes.append(f"20 test images are decoded JPEGs, not exact (at most 0.2 points of accuracy): {rows}")
+        return notes
+
+
+@dataclass(frozen=True)
+class Cifar100(Cifar10):
+    """CIFAR-100 (Krizhevsky, 2009): 50 000 and 10 000 colour images of 32x32, 100 classes in 20 superclasses.
+
+    The column ``coarse_label`` holds the superclasses, for the partition "natural".
+    """
+
+    name: ClassVar[str] = "cifar100"
+    repo: ClassVar[str] = "uoft-cs/cifar100"
+    folders: ClassVar[tuple[str, ...]] = ("cifar100", "cifar-100")
+    y_columns: ClassVar[tuple[str, ...]] = ("fine_label", "coarse_label")
+    names: ClassVar[tuple[str, ...]] = labels.CIFAR100
+    known: ClassVar[tuple[Known, Known]] = (
+        Known(50000, "f9c530e1a417feb91bd4e4edc8910a7a", "00c0899b82d482aefa46cdb301dbaf9c"),
+        Known(10000, "887656c7c745158fb8b3f227c1d6536d", "1ddeb59844e0066662ddddaec17677b9", proven=False),
+    )
+    decoded_jpegs: ClassVar[str] = ""
+    batches: ClassVar[tuple[str, str]] = ("cifar-100-python", "cifar-100-python")
+    members: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("train",), ("test",))
+    keys: ClassVar[tuple[str, ...]] = ("fine_labels", "coarse_labels")
+
+    coarse: bool = False
+    """Predict the 20 superclasses in place of the 100 classes."""
+
+    def target(self) -> tuple[int, tuple[str, ...]]:
+        """Fine labels, or coarse ones."""
+        return (1, labels.CIFAR100_COARSE) if self.coarse else (0, self.names)
+
+    def columns(self, y: list[np.ndarray]) -> dict[str, np.ndarray]:
+        """The superclass of each row, by name."""
+        if len(y[1]) and not 0 <= int(y[1].min()) <= int(y[1].max()) < len(labels.CIFAR100_COARSE):
+            raise DataError(f"coarse labels must be 0..19; got {y[1].min()}..{y[1].max()}")
+        return {"coarse_label": np.array(labels.CIFAR100_COARSE)[y[1]]}

@@ -1,0 +1,188 @@
+"""Further published image sets: SVHN, EMNIST-balanced and Tiny-ImageNet.
+
+No digest of their rows is known to this package: ``verify`` compares the number of rows of each class, and for SVHN's
+official files their md5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedskew.data.sources import parquet, readers
+from fedskew.data.sources.files import Known, md5_of, together
+from fedskew.data.sources.images import Decoded, Mnist, Published
+from fedskew.errors import DataError
+
+__all__ = ["Emnist", "EmnistBalanced", "Svhn", "TinyImageNet"]
+
+Formats = list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]
+
+
+@dataclass(frozen=True)
+class Svhn(Published):
+    """SVHN, cropped digits (Netzer and others, 2011): 73 257 and 26 032 colour images of 32x32, 10 classes.
+
+    The official MATLAB files give the digit 0 the label 10, which becomes 0. The 531 131 extra images are not used.
+    The protocol of FedGA has no normalisation.
+    """
+
+    name: ClassVar[str] = "svhn"
+    augmentations: ClassVar[tuple[str, ...]] = ("crop",)
+    repo: ClassVar[str] = "ufldl-stanford/svhn"
+    config: ClassVar[str | None] = "cropped_digits"
+    folders: ClassVar[tuple[str, ...]] = ("svhn", "svhn/cropped_digits", "SVHN", "cropped_digits")
+    x_column: ClassVar[str] = "image"
+    y_columns: ClassVar[tuple[str, ...]] = ("label",)
+    names: ClassVar[tuple[str, ...]] = tuple(map(str, range(10)))
+    known: ClassVar[tuple[Known, Known]] = (
+        Known(73257, counts=(4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)),
+        Known(26032, counts=(1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595)),
+    )
+    md5: ClassVar[Mapping[str, str]] = {
+        "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
+        "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
+    }
+
+    def formats(self, place: Path) -> Formats:
+        """MATLAB files before parquet."""
+        return [(together(place, [(name,) for name in self.md5]), self._read_mat), *super().formats(place)]
+
+    def _read_mat(self, files: tuple[Path, ...]) -> Decoded:
+        (x, y), (x_test, y_test) = (self._one(file) for file in files)
+        return Decoded(x, [y], x_test, [y_test], (files[:1], files[1:]))
+
+    def _one(self, file: Path) -> tuple[np.ndarray, np.ndarray]:
+        x, y = readers.read_mat(file, ("X", "y"))  # [32, 32, 3, n] and [n, 1]
+        if x.ndim != 4 or x.shape[:3] != (32, 32, 3) or y.size != x.shape[3]:
+            raise DataError(f"{file} must hold X [32, 32, 3, n] and y [n, 1]; got {x.shape} and {y.shape}")
+        y = y.reshape(-1)
+        return x.transpose(3, 2, 0, 1), np.where(y == 10, 0, y)
+
+    def _verify(self, d: Decoded) -> list[str]:
+        notes = super()._verify(d)
+        files = [file for split in d.files for file in split]
+        if not all(file.name in self.md5 for file in files):
+            return notes
+        if any(md5_of(file.read_bytes()) != self.md5[file.name] for file in files):
+            advice = "for files of your own in this format set verify to false"
+            raise DataError(f"{self._blame(files)}: not the published file; {advice}")
+        return []
+
+
+EMNIST = [f"emnist-balanced-{s}-{k}-ubyte" for s in ("train", "test") for k in ("images-idx3", "labels-idx1")]
+
+
+@dataclass(frozen=True)
+class Emnist(Mnist):
+    """EMNIST-balanced (Cohen and others, 2017): 112 800 and 18 800 digits and letters of 28x28, 47 classes.
+
+    Letters whose two cases look alike share a class. The official idx files hold every image transposed, which is
+    undone; parquet files (columns image and label) are taken as they are. No copy on the hub is known, so local
+    files are needed.
+    """
+
+    name: ClassVar[str] = "emnist"
+    idx: ClassVar[Sequence[Sequence[str]]] = [(f"{name}.gz", name) for name in EMNIST]
+    repo: ClassVar[str] = ""
+    folders: ClassVar[tuple[str, ...]] = ("emnist", "emnist/gzip", "EMNIST/raw", "EMNIST", "gzip")
+    names: ClassVar[tuple[str, ...]] = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabdefghnqrt")
+    known: ClassVar[tuple[Known, Known]] = (Known(112800, counts=(2400,) * 47), Known(18800, counts=(400,) * 47))
+    md5: ClassVar[Mapping[str, str]] = {}
+
+    def _read_idx(self, files: tuple[Path, ...]) -> Decoded:
+        stored = super()._read_idx(files)
+        return stored._replace(x=stored.x.swapaxes(2, 3), x_test=stored.x_test.swapaxes(2, 3))
+
+
+@dataclass(frozen=True)
+class EmnistBalanced(Emnist):
+    """Another name of `Emnist`."""
+
+    name: ClassVar[str] = "emnist_balanced"
+
+
+@dataclass(frozen=True)
+class TinyImageNet(Published):
+    """Tiny-ImageNet (Stanford CS231n): 100 000 and 10 000 colour images of 64x64, 200 classes.
+
+    The official validation set is the test set, since the test set has no public labels; grey images get three equal
+    channels, and nothing is normalised (FedGA's protocol). Classes are coded in the order of wnids.txt for the
+    official folder, and as on the hub, sorted, for parquet files; ``label_names`` tells which.
+    """
+
+    name: ClassVar[str] = "tiny_imagenet"
+    repo: ClassVar[str] = "zh-plus/tiny-imagenet"
+    test_split: ClassVar[str] = "valid"
+    mode: ClassVar[parquet.ImageMode | None] = "RGB"
+    folders: ClassVar[tuple[str, ...]] = ("tiny-imagenet-200", "tiny-imagenet", "tiny_imagenet")
+    x_column: ClassVar[str] = "image"
+    y_columns: ClassVar[tuple[str, ...]] = ("label",)
+    names: ClassVar[tuple[str, ...]] = ()  # those of the files
+    known: ClassVar[tuple[Known, Known]] = (Known(100000, counts=(500,) * 200), Known(10000, counts=(50,) * 200))
+
+    def formats(self, place: Path) -> Formats:
+        """The official folder before parquet."""
+        signs = together(place, (("wnids.txt",), ("val/val_annotations.txt",)))
+        return [(signs, self._read_folder), *super().formats(place)]
+
+    def _decoding(self, files: Sequence[Path]) -> dict[str, Any]:
+        """The images' names, sizes and times besides those of the two lists."""
+        folder = [files[0].parent] if files and files[0].name == "wnids.txt" else []
+        return super()._decoding(files) | {"images": [_stamp(root) for root in folder]}
+
+    def _read_folder(self, files: tuple[Path, ...]) -> Decoded:
+        root, names = files[0].parent, tuple(_lines(files[0]))
+        codes = {name: code for code, name in enumerate(names)}
+        train = [(image, codes[name]) for name in names for image in _jpegs(root / "train" / name / "images")]
+        x, y = self._decode(train)
+        x_test, y_test = self._decode(_annotated(files[1], codes))
+        return Decoded(x, [y], x_test, [y_test], (files[:1], files[1:]), names)
+
+    def _decode(self, rows: Sequence[tuple[Path, int]]) -> tuple[np.ndarray, np.ndarray]:
+        x = parquet.decode_images([image for image, _ in rows], f"dataset {self.name!r}", self.mode)
+        return x, np.array([code for _, code in rows])
+
+
+def _lines(file: Path) -> list[str]:
+    """The lines of a text file that are not blank."""
+    text = readers.read_bytes(file).decode("utf-8", errors="replace")
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _jpegs(folder: Path) -> list[Path]:
+    """The images of a class, numbered names in the order of their numbers."""
+    found = sorted(folder.glob("*.JPEG"), key=lambda image: (len(image.name), image.name))
+    if not found:
+        raise DataError(f"{folder} must hold the images *.JPEG of its class; got none")
+    return found
+
+
+def _annotated(file: Path, codes: Mapping[str, int]) -> list[tuple[Path, int]]:
+    """The validation images with their codes, in the order of val_annotations.txt: name, class, then a box."""
+    rows = []
+    for number, line in enumerate(_lines(file), start=1):
+        image, _, rest = line.partition("\t")
+        name = rest.partition("\t")[0].strip()
+        if name not in codes:
+            raise DataError(f"{file} must name an image and a class of wnids.txt in entry {number}; got {line[:60]!r}")
+        rows.append((file.parent / "images" / image, codes[name]))
+    return rows
+
+
+def _stamp(root: Path) -> str:
+    """Digest of every image's path, size and time below the official folder; a second for all of them."""
+    digest = hashlib.sha256()
+    for folder in sorted([*root.glob("train/*/images"), root / "val" / "images"]):
+        if folder.is_dir():
+            with os.scandir(folder) as entries:
+                stats = [(entry.name, entry.stat()) for entry in entries]
+            stamps = sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+            digest.update(repr((folder.relative_to(root).as_posix(), stamps)).encode())
+    return digest.hexdigest()

@@ -1,0 +1,190 @@
+"""The table of datasets, and the sources of the user's own: npz, csv and parquet files, any dataset of the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from fedskew.data.arrays import Dataset, build, from_arrays
+from fedskew.data.sources import cache, parquet, readers
+from fedskew.data.sources.files import absent, places
+from fedskew.data.sources.images import Cifar10, Cifar100, Digits, FashionMnist, ImageOptions, Mnist
+from fedskew.data.sources.more_images import Emnist, EmnistBalanced, Svhn, TinyImageNet
+from fedskew.data.sources.tabular import Adult, Csv, HeartDisease
+from fedskew.errors import ConfigError, DataError, closest, require, unknown
+
+__all__ = ["DATASETS", "Csv", "Dataset", "Hub", "Npz", "Parquet", "Source", "from_arrays", "load"]
+
+
+class Source(Protocol):
+    """Where a dataset comes from: a frozen dataclass whose fields are its options."""
+
+    name: ClassVar[str]
+
+    def load(self, path: str | None = None) -> Dataset:
+        """The dataset, from ``path`` where one is given. Raises ConfigError and DataError."""
+
+
+@dataclass(frozen=True)
+class Npz(ImageOptions):
+    """Arrays x_train, y_train, x_test, y_test of an npz file, or x and y, of which 20 % become the test set.
+
+    uint8 arrays of 3 or 4 axes are images, everything else is features; labels are numbers 0..C-1 or strings. Arrays of
+    objects are refused.
+    """
+
+    name: ClassVar[str] = "npz"
+
+    columns: str | None = None
+    """Arrays with one value a training row, comma-separated, for natural clients; unset: client, where there is one."""
+
+    def load(self, path: str | None = None) -> Dataset:
+        """The file at ``path``. Raises DataError when it is absent, damaged or lacks an array."""
+        self.check()
+        file = _given(self.name, path)
+        arrays = readers.read_npz(file)
+        names = ("x_train", "y_train", "x_test", "y_test") if "x_train" in arrays else ("x", "y")
+        for name in names:
+            if name not in arrays:
+                known = "x_train, y_train, x_test, y_test, or x and y"
+                raise DataError(f"{file} must hold {known}; {name!r} is not among {', '.join(arrays) or 'no arrays'}")
+        parts = [arrays[name] for name in names]
+        columns = {name: arrays[name] for name in _columns(self.columns, arrays)}
+        return _own(self, file.stem, parts, columns=columns, source=f"file {file}")
+
+
+@dataclass(frozen=True)
+class Parquet(ImageOptions):
+    """A parquet file, or a folder with train-*.parquet and, where there is one, test-*.parquet."""
+
+    name: ClassVar[str] = "parquet"
+
+    x_column: str | None = None
+    """Column of images or lists, or several number columns, comma-separated; unset: img, image, x, features, input."""
+    y_column: str | None = None
+    """Column of labels, numbers 0..C-1 or strings; unset: label, labels, fine_label, y, target or class."""
+    columns: str | None = None
+    """Columns that say whose a row is, comma-separated, for natural clients; unset: client, where there is one."""
+
+    def load(self, path: str | None = None) -> Dataset:
+        """The file or folder at ``path``. Raises DataError when it is absent or damaged."""
+        self.check()
+        place = _given(self.name, path)
+        train = (place,) if place.is_file() else parquet.parquet_files(place, "train")
+        test = () if place.is_file() else parquet.parquet_files(place, "test")
+        if not train:
+            raise DataError(f"data.path must name a parquet file or a folder with train-*.parquet; got '{place}'")
+        options = {n: getattr(self, n) for n in ("x_column", "y_column", "columns", "pad")}
+        key = cache.key_of(self.name, options, (*train, *test))
+        data = cache.fetch(key)
+        if data is None:
+            tables = parquet.read_table(train), parquet.read_table(test) if test else None
+            columns = {n: parquet.read_column(tables[0], n) for n in _columns(self.columns, tables[0].column_names)}
+            data = _of_tables(self, place.stem, *tables, self.x_column, self.y_column, {}, f"file {place}", columns)
+            cache.store(key, data)
+        return self.finish(data)
+
+
+@dataclass(frozen=True)
+class Hub(ImageOptions):
+    """Any dataset of the Hugging Face hub with a column of images or numbers and a column of labels."""
+
+    name: ClassVar[str] = "hub"
+
+    repo: str = ""
+    """Id on the hub, for example ylecun/mnist; data.path may name a local folder in the hub's layout instead."""
+    config: str | None = None
+    """Configuration of the dataset, where it has several."""
+    x_column: str | None = None
+    """Column of images or lists, or several number columns, comma-separated; unset: img, image, x, features, input."""
+    y_column: str | None = None
+    """Column of labels, numbers 0..C-1 or strings; unset: label, labels, fine_label, y, target or class."""
+    train_split: str = "train"
+    """Split to train on."""
+    test_split: str | None = None
+    """Split to test on; unset: the split test, or a stratified 20 % of the training split where there is none."""
+
+    def load(self, path: str | None = None) -> Dataset:
+        """The dataset, downloaded or taken from the cache. Raises DataError when the hub is out of reach."""
+        self.check()
+        repo = self.repo if path is None else str(_given(self.name, path))
+        require(bool(repo), "data.repo", "name a dataset of the hub", repo, "for example ylecun/mnist")
+        names = ("repo", "config", "x_column", "y_column", "train_split", "test_split", "pad")
+        files = () if path is None else tuple(sorted(f for f in Path(repo).rglob("*") if f.is_file()))
+        key = cache.key_of(self.name, {n: getattr(self, n) for n in names}, files)
+        data = cache.fetch(key)
+        if data is None:
+            t = parquet.hub_tables(repo, self.config, self.train_split, self.test_split)
+            data = _of_tables(self, repo, t.train, t.test, self.x_column, self.y_column, t.names, f"hub {repo}")
+            cache.store(key, data)
+        return self.finish(data)
+
+
+DATASETS: dict[str, type[Source]] = {
+    "digits": Digits,
+    "mnist": Mnist,
+    "fashion_mnist": FashionMnist,
+    "cifar10": Cifar10,
+    "cifar100": Cifar100,
+    "svhn": Svhn,
+    "emnist": Emnist,
+    "emnist_balanced": EmnistBalanced,
+    "tiny_imagenet": TinyImageNet,
+    "adult": Adult,
+    "heart_disease": HeartDisease,
+    "csv": Csv,
+    "hub": Hub,
+    "npz": Npz,
+    "parquet": Parquet,
+}
+
+
+def load(name: str, path: str | None = None, **options: Any) -> Dataset:
+    """The dataset ``name`` of the table `DATASETS`, with the options of its class.
+
+    Raises ConfigError for an unknown name or option, DataError when the data are absent, truncated or altered.
+    """
+    if name not in DATASETS:
+        raise unknown("dataset", name, DATASETS)
+    source: Any = DATASETS[name]
+    known = [field.name for field in fields(source)]
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"dataset {name!r} has no option {option!r}{closest(option, known)}")
+    made: Source = source(**options)
+    return made.load(None if path is None else str(path))
+
+
+def _given(name: str, path: str | None) -> Path:
+    """The path as it was given; these sources search nowhere else."""
+    require(bool(path), "data.path", f"name the file of dataset {name!r}", path or "")
+    found = places(path, ())
+    if not found:
+        raise absent(name, path)
+    return found[0]
+
+
+def _own(options: ImageOptions, name: str, parts: list[Any], **facts: Any) -> Dataset:
+    """A dataset of the user's from [x, y] or [x, y, x_test, y_test]."""
+    padded = [options.padded(part) if i % 2 == 0 and options.pad else part for i, part in enumerate(parts)]
+    return options.finish(build(name, *padded, **facts))
+
+
+def _of_tables(
+    options: ImageOptions, name: str, train: Any, test: Any, x_column: str | None, y_column: str | None,
+    label_names: dict[str, tuple[str, ...]], source: str, columns: dict[str, Any] | None = None,
+) -> Dataset:  # fmt: skip
+    c = parquet.arrays_of(train, test, x_column, y_column, label_names)
+    samples = options.padded(c.x), c.y, options.padded(c.x_test), c.y_test
+    return build(name, *samples, label_names=c.label_names, columns=columns, source=source)
+
+
+def _columns(asked: str | None, there: Iterable[str]) -> list[str]:
+    """The columns that were asked for, else "client" where there is one. Raises ConfigError for an unknown one."""
+    known = list(there)
+    if asked is None:
+        return [name for name in known if name == "client"]
+    names = [name.strip() for name in asked.split(",") if name.strip()]
+    return [parquet.choose(known, name, (), "data.columns") for name in names]

@@ -1,0 +1,348 @@
+"""The networks of the seed papers, as options that build them, and the table `MODELS`.
+
+A shape is channels first and without the batch: (C, H, W) for images, (F,) for tables. Every network returns logits
+[B, classes] and calls its classifier ``fc``. Layers and parameter counts: ``docs/protocols/protocols.yaml``.
+
+    logistic    784->10                          Seol-Kim, MNIST              7850
+    mlp         784->128->10                     FedGA, MNIST               101770
+    2nn         784->200->200->10                McMahan et al. 2017        199210
+    lenet       two 5x5 convolutions             FedGA, CIFAR-10, SVHN       62006
+    convnet     three 3x3 convolutions           FedBal                     482506 (C=10), 3811876 (C=100)
+    tfcnn       three 3x3 convolutions           FedGR                       66560 (code), 122570 (tutorial)
+    seolkim_cnn two wide 5x5 convolutions        Seol-Kim, CIFAR-10        1514826 (pools=2)
+    emnist_cnn  two 5x5 convolutions, dropout    FedLA, EMNIST               23727
+    resnet9     eleven 3x3 convolutions          FedLA, CIFAR-100         30441528
+    resnet18    He et al. 2016, option B         FedBal, CIFAR-10         11173962 (stem cifar), 11181642 (imagenet)
+    resnet20    He et al. 2016, option A         FedGA, CIFAR-100           275572 (C=100), 282072 (C=200)
+
+and of two libraries, for comparisons with them:
+
+    pfl_cnn     two 3x3 convolutions, dropout    pfl-research, CIFAR-10    1626442
+    pfllib_cnn  two 5x5 convolutions             PFLlib, MNIST              582026
+
+Initial weights are keyed by (seed, parameter name): no generator is touched, and two networks that differ only in the
+number of classes start from the same trunk.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+
+from fedskew import rng
+from fedskew.errors import ConfigError, require, unknown
+from fedskew.models.networks import (
+    Architecture,
+    GlobalAverage,
+    Init,
+    PflCNN,
+    PFLlibCNN,
+    ResNet9,
+    ResNet18,
+    Shape,
+    dense,
+    image_shape,
+    stack,
+    width_after,
+)  # fmt: skip
+
+__all__ = [
+    "MLP", "MODELS", "TFCNN", "Architecture", "ConvNet", "EmnistCNN", "LeNet", "Logistic", "PFLlibCNN", "PflCNN",
+    "ResNet9", "ResNet18", "ResNet20", "SeolKimCNN", "TwoNN", "build",
+]  # fmt: skip
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Dense networks: any shape, flattened
+
+
+@dataclass(frozen=True)
+class Logistic(Architecture):
+    """Multinomial logistic regression: 784->10, 7850 parameters on MNIST (Seol & Kim 2023)."""
+
+    name: ClassVar[str] = "logistic"
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Flatten -> linear."""
+        return dense(stack(flatten=nn.Flatten()), [math.prod(shape)], classes)
+
+
+@dataclass(frozen=True)
+class MLP(Architecture):
+    """One hidden layer: 784->128->10, 101770 parameters on MNIST (FedGA)."""
+
+    name: ClassVar[str] = "mlp"
+    hidden: int = 128
+    """Width of the hidden layer."""
+
+    def __post_init__(self) -> None:
+        require(self.hidden >= 1, "model.hidden", "be at least 1", self.hidden)
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Flatten -> hidden -> ReLU -> linear."""
+        return dense(stack(flatten=nn.Flatten()), [math.prod(shape), self.hidden], classes)
+
+
+@dataclass(frozen=True)
+class TwoNN(Architecture):
+    """Two hidden layers: 784->200->200->10, 199210 parameters on MNIST (McMahan et al. 2017, "2NN")."""
+
+    name: ClassVar[str] = "2nn"
+    hidden: int = 200
+    """Width of both hidden layers."""
+
+    def __post_init__(self) -> None:
+        require(self.hidden >= 1, "model.hidden", "be at least 1", self.hidden)
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Flatten -> hidden -> ReLU -> hidden -> ReLU -> linear."""
+        return dense(stack(flatten=nn.Flatten()), [math.prod(shape), self.hidden, self.hidden], classes)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Convolutional networks: (channels, height, width)
+
+
+@dataclass(frozen=True)
+class LeNet(Architecture):
+    """LeNet: 62006 parameters on CIFAR-10 (FedGA, the authors' code)."""
+
+    name: ClassVar[str] = "lenet"
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """(5x5 convolution -> ReLU -> pool) with 6 and 16 channels, then 120, 84 and the classifier."""
+        channels = image_shape(self.name, shape)[0]
+        trunk = stack(
+            conv1=nn.Conv2d(channels, 6, 5), relu1=nn.ReLU(), pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(6, 16, 5), relu2=nn.ReLU(), pool2=nn.MaxPool2d(2), flatten=nn.Flatten(),
+        )  # fmt: skip
+        return dense(trunk, [width_after(self.name, trunk, shape), 120, 84], classes)
+
+
+@dataclass(frozen=True)
+class ConvNet(Architecture):
+    """FedBal's ConvNet (appendix, table 7): 482506 parameters on CIFAR-10, 3811876 on CIFAR-100."""
+
+    name: ClassVar[str] = "convnet"
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Three 3x3 convolutions (64, 64, 128), one padded pool 32x32 -> 17x17, and the classifier."""
+        channels = image_shape(self.name, shape)[0]
+        trunk = stack(
+            conv1=nn.Conv2d(channels, 64, 3, padding=1), relu1=nn.ReLU(),
+            conv2=nn.Conv2d(64, 64, 3, padding=1), relu2=nn.ReLU(),
+            conv3=nn.Conv2d(64, 128, 3, padding=1), relu3=nn.ReLU(),
+            # note: kernel 2 with padding 1 is what yields the paper's 36992 features
+            pool=nn.MaxPool2d(2, 2, 1), flatten=nn.Flatten(),
+        )  # fmt: skip
+        return dense(trunk, [width_after(self.name, trunk, shape)], classes)
+
+
+@dataclass(frozen=True)
+class TFCNN(Architecture):
+    """FedGR's TFCNN: 66560 (code) or 122570 (tutorial) parameters for ten classes of 32x32 colour images.
+
+    28x28 images are padded to 32x32 inside the network, since neither form is defined for them.
+    """
+
+    name: ClassVar[str] = "tfcnn"
+    form: Literal["code", "tutorial"] = "code"
+    """code: padded convolutions and one bias-free linear layer, as the authors ran it; tutorial: the network that they
+    cite, with valid convolutions, a 64-unit dense layer and biases."""
+
+    def __post_init__(self) -> None:
+        require(self.form in ("code", "tutorial"), "model.form", "be 'code' or 'tutorial'", self.form)
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """(3x3 convolution -> ReLU -> pool) with 32, 64 and 64 channels; the tutorial drops the last pool."""
+        channels, height, width = image_shape(self.name, shape)
+        code = self.form == "code"
+        pad = int(code)
+        trunk = stack(pad=nn.ZeroPad2d(2)) if (height, width) == (28, 28) else stack()
+        trunk |= stack(
+            conv1=nn.Conv2d(channels, 32, 3, padding=pad), relu1=nn.ReLU(), pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(32, 64, 3, padding=pad), relu2=nn.ReLU(), pool2=nn.MaxPool2d(2),
+            conv3=nn.Conv2d(64, 64, 3, padding=pad), relu3=nn.ReLU(),
+        )  # fmt: skip
+        trunk |= stack(pool3=nn.MaxPool2d(2), flatten=nn.Flatten()) if code else stack(flatten=nn.Flatten())
+        features = width_after(self.name, trunk, shape)
+        return dense(trunk, [features] if code else [features, 64], classes, bias=not code)
+
+
+@dataclass(frozen=True)
+class SeolKimCNN(Architecture):
+    """Seol and Kim's CIFAR-10 network: 5x5 convolutions of 64 and 128 filters, then 384, 192 and the classifier.
+
+    Two readings: the text lists one max pool (``pools=1``); pooling after each convolution (``pools=2``, 1514826
+    parameters) is the smaller net. Padding, ReLU and the dense widths are not stated in the paper.
+    """
+
+    name: ClassVar[str] = "seolkim_cnn"
+    pools: Literal[1, 2] = 2
+    """Number of max pools: 1 as the text reads, 2 pools after each convolution."""
+
+    def __post_init__(self) -> None:
+        require(self.pools in (1, 2), "model.pools", "be 1 or 2", self.pools)
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Convolution -> ReLU (-> pool), convolution -> ReLU -> pool, then the dense layers."""
+        channels = image_shape(self.name, shape)[0]
+        trunk = stack(conv1=nn.Conv2d(channels, 64, 5), relu1=nn.ReLU())
+        trunk |= stack(pool1=nn.MaxPool2d(2)) if self.pools == 2 else stack()
+        trunk |= stack(conv2=nn.Conv2d(64, 128, 5), relu2=nn.ReLU(), pool2=nn.MaxPool2d(2), flatten=nn.Flatten())
+        return dense(trunk, [width_after(self.name, trunk, shape), 384, 192], classes)
+
+
+@dataclass(frozen=True)
+class EmnistCNN(Architecture):
+    """FedLA's EMNIST network: 23727 parameters for 47 classes (the authors' code).
+
+    Their log-softmax is left out: cross-entropy of log-softmax outputs equals cross-entropy of the logits.
+    """
+
+    name: ClassVar[str] = "emnist_cnn"
+    dropout: float = 0.5
+    """Probability of both dropouts: of whole channels after the second convolution, and of hidden units."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.dropout < 1, "model.dropout", "lie in [0, 1)", self.dropout)
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Convolution -> pool -> ReLU, convolution -> dropout2d -> pool -> ReLU, 50 -> ReLU -> dropout, classifier."""
+        channels = image_shape(self.name, shape)[0]
+        layers = stack(
+            conv1=nn.Conv2d(channels, 10, 5), pool1=nn.MaxPool2d(2), relu1=nn.ReLU(),
+            conv2=nn.Conv2d(10, 20, 5), drop2=nn.Dropout2d(self.dropout), pool2=nn.MaxPool2d(2), relu2=nn.ReLU(),
+            flatten=nn.Flatten(),
+        )  # fmt: skip
+        width = width_after(self.name, layers, shape)
+        layers |= stack(hidden1=nn.Linear(width, 50), hidden1_relu=nn.ReLU(), drop3=nn.Dropout(self.dropout))
+        return dense(layers, [50], classes)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# ResNet-20
+
+
+class _Block(nn.Module):
+    """Two 3x3 convolutions and an option-A shortcut: every second pixel, zeros for the new channels."""
+
+    def __init__(self, before: int, after: int, stride: int, options: ResNet20) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.norm1 = options.norm_of(after)
+        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.norm2 = options.norm_of(after)
+        self.stride, self.grow = stride, (after - before) // 2
+
+    def forward(self, x: Tensor) -> Tensor:  # [B, before, H, W] -> [B, after, H/stride, W/stride]
+        out = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        if self.grow:
+            s = self.stride
+            x = F.pad(x[:, :, ::s, ::s], (0, 0, 0, 0, self.grow, self.grow))
+        return F.relu(out + x)
+
+
+@dataclass(frozen=True)
+class ResNet20(Architecture):
+    """ResNet-20 for small images (He et al. 2016), as FedGA runs it: 275572 parameters for 100 classes, 282072 for 200.
+
+    Channels 16-32-64, three blocks each, option-A shortcuts, Kaiming-normal weights, global average pool.
+    """
+
+    name: ClassVar[str] = "resnet20"
+    init: ClassVar[Init] = "kaiming_normal"
+    norm: Literal["batch", "group"] = "batch"
+    """Normalisation: batch as in the paper, or group, which has no running statistics to average."""
+    groups: int = 8
+    """Groups of the group normalisation; divides 16."""
+
+    def __post_init__(self) -> None:
+        require(self.norm in ("batch", "group"), "model.norm", "be 'batch' or 'group'", self.norm)
+        require(self.groups >= 1 and 16 % self.groups == 0, "model.groups", "divide 16", self.groups)
+
+    def norm_of(self, channels: int) -> nn.Module:
+        """The normalisation layer of this many channels."""
+        return nn.BatchNorm2d(channels) if self.norm == "batch" else nn.GroupNorm(self.groups, channels)
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Convolution -> norm -> ReLU -> nine blocks -> average -> classifier."""
+        channels = image_shape(self.name, shape)[0]
+        layers = stack(conv1=nn.Conv2d(channels, 16, 3, 1, 1, bias=False), norm1=self.norm_of(16), relu1=nn.ReLU())
+        before = 16
+        for stage, after in enumerate((16, 32, 64), start=1):
+            for block in range(1, 4):
+                stride = 2 if stage > 1 and block == 1 else 1
+                layers[f"stage{stage}_block{block}"] = _Block(before, after, stride, self)
+                before = after
+        layers["pool"] = GlobalAverage()
+        return dense(layers, [64], classes)
+
+
+MODELS: dict[str, type[Architecture]] = {
+    kind.name: kind
+    for kind in (
+        Logistic, MLP, TwoNN, LeNet, ConvNet, TFCNN, SeolKimCNN, EmnistCNN, ResNet9, ResNet18, ResNet20, PflCNN,
+        PFLlibCNN,
+    )
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Building with keyed weights
+
+
+def build(model: str | Architecture, shape: Shape, classes: int, seed: int) -> nn.Module:
+    """The network with initial weights keyed by (seed, parameter name), on the CPU.
+
+    Weights and biases are uniform in +-1/sqrt(fan_in), torch's own rule for linear layers and convolutions, or, where
+    the architecture says so, weights are normal with variance 2/fan_in (He et al. 2015), or uniform in
+    +-sqrt(6/(fan_in + fan_out)) (Glorot & Bengio 2010). No generator is touched.
+
+    Raises ConfigError for an unknown name, a shape that the network cannot take, or fewer than two classes.
+    """
+    if isinstance(model, str):
+        if model not in MODELS:
+            raise unknown("model", model, MODELS)
+        model = MODELS[model]()
+    named = f"the class {model.__name__}; use {model.__name__}(...)" if isinstance(model, type) else repr(model)
+    if not isinstance(model, Architecture):
+        raise ConfigError(f"model must be a name, an Architecture or an nn.Module; got {named}")
+    shape = tuple(shape)
+    require(len(shape) >= 1 and min(shape) >= 1, "shape", "hold positive sizes", shape)
+    require(classes >= 2, "classes", "be at least 2", classes)
+    with torch.device("meta"):  # torch's own initialisation would draw from the global generator
+        module = model.build(shape, classes)
+    module = module.to_empty(device="cpu")
+    _initialise(module, model.init, seed)
+    return module
+
+
+@torch.no_grad()
+def _initialise(module: nn.Module, init: Init, seed: int) -> None:
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.Linear | _ConvNd):
+            _initialise_weights(layer, name, init, seed)
+        elif isinstance(layer, _BatchNorm | nn.GroupNorm | nn.LayerNorm):
+            layer.reset_parameters()  # constants
+        elif next(layer.parameters(recurse=False), None) is not None:
+            kind = type(layer).__name__
+            raise ConfigError(f"model layer {name!r} ({kind}) has no keyed initialisation; pass the nn.Module itself")
+
+
+def _initialise_weights(layer: nn.Linear | _ConvNd, name: str, init: Init, seed: int) -> None:
+    fan_in, fan_out = layer.weight[0].numel(), layer.weight[:, 0].numel()
+    for local, tensor in layer.named_parameters(recurse=False):
+        key = rng.key(seed, "model", f"{name}.{local}")
+        if init == "kaiming_normal" and local == "weight":
+            tensor.copy_(rng.normal(key, tuple(tensor.shape), tensor.dtype) * math.sqrt(2 / fan_in))
+            continue
+        glorot = init == "glorot_uniform" and local == "weight"
+        bound = math.sqrt(6 / (fan_in + fan_out)) if glorot else 1 / math.sqrt(fan_in)
+        tensor.copy_((2 * rng.uniform(key, tuple(tensor.shape), tensor.dtype) - 1) * bound)

@@ -1,0 +1,260 @@
+"""What every network is made of, and the deeper ones and those of other libraries; `architectures` has the table."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedskew.errors import ConfigError, require
+
+__all__ = [
+    "Architecture", "GlobalAverage", "Init", "PFLlibCNN", "PflCNN", "ResNet9", "ResNet18", "Shape", "dense",
+    "image_shape", "stack", "width_after",
+]  # fmt: skip
+
+Shape = tuple[int, ...]
+Init = Literal["uniform", "kaiming_normal", "glorot_uniform"]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Options of one network: a value that `fedskew.models.architectures.build` turns into an nn.Module."""
+
+    name: ClassVar[str]
+    head: ClassVar[str] = "fc"  # name of the classifier layer
+    init: ClassVar[Init] = "uniform"  # of convolution and linear weights
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """The network for rows of this shape, with torch's own initial weights; `fedskew.models.build` keys them."""
+        raise NotImplementedError
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checks and bricks
+
+
+def image_shape(name: str, shape: Shape) -> tuple[int, int, int]:
+    """The shape, checked to be (channels, height, width). Raises ConfigError for a table's."""
+    hint = f"model {name!r} needs images; for tables use 'logistic', 'mlp' or '2nn'"
+    require(len(shape) == 3, "shape", "be (channels, height, width)", shape, hint)
+    return shape[0], shape[1], shape[2]
+
+
+def width_after(name: str, layers: OrderedDict[str, nn.Module], shape: Shape) -> int:
+    """Width of what ``layers`` put out: asked of a copy on the meta device, where nothing is computed or drawn.
+
+    Raises ConfigError where the images are too small for the layers.
+    """
+    trunk = copy.deepcopy(nn.Sequential(layers)).to("meta").eval()
+    try:
+        return int(trunk(torch.empty(1, *shape, device="meta")).shape[1])
+    except RuntimeError:
+        hint = "try 'convnet', 'resnet20' or 'mlp'"
+        raise ConfigError(f"shape must be large enough for model {name!r}; got {shape!r}; {hint}") from None
+
+
+def stack(**layers: nn.Module) -> OrderedDict[str, nn.Module]:
+    """Named layers, in order."""
+    return OrderedDict(layers)
+
+
+def dense(layers: OrderedDict[str, nn.Module], widths: list[int], classes: int, bias: bool = True) -> nn.Sequential:
+    """``layers``, then linear + ReLU of the given widths (the first is what enters), then the classifier ``fc``."""
+    for i, (before, after) in enumerate(pairwise(widths), start=1):
+        layers[f"hidden{i}"] = nn.Linear(before, after)
+        layers[f"hidden{i}_relu"] = nn.ReLU()
+    layers["fc"] = nn.Linear(widths[-1], classes, bias=bias)
+    return nn.Sequential(layers)
+
+
+class GlobalAverage(nn.Module):
+    """[B, F, H, W] -> [B, F]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Mean over the pixels."""
+        return x.mean((2, 3))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# ResNet-18
+
+
+class _BasicBlock(nn.Module):
+    """Two 3x3 convolutions and an option-B shortcut: a 1x1 convolution where the shape changes, else the identity."""
+
+    def __init__(self, before: int, after: int, stride: int, options: ResNet18) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.norm1 = options.norm_of(after)
+        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.norm2 = options.norm_of(after)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or before != after:
+            projection = nn.Conv2d(before, after, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(stack(conv=projection, norm=options.norm_of(after)))
+
+    def forward(self, x: Tensor) -> Tensor:  # [B, before, H, W] -> [B, after, H/stride, W/stride]
+        out = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        return F.relu(out + self.shortcut(x))
+
+
+@dataclass(frozen=True)
+class ResNet18(Architecture):
+    """ResNet-18 (He et al. 2016): 11173962 parameters for ten classes of colour images, 11181642 with ImageNet's stem.
+
+    Channels 64-128-256-512, two blocks each, option-B shortcuts, Kaiming-normal weights, global average pool.
+    """
+
+    name: ClassVar[str] = "resnet18"
+    init: ClassVar[Init] = "kaiming_normal"
+    stem: Literal["cifar", "imagenet"] = "cifar"
+    """First layers: cifar is one 3x3 convolution, for images of 32x32 or 64x64; imagenet the paper's 7x7 convolution
+    of stride 2 and a max pool, which leave a quarter of each side."""
+    norm: Literal["batch", "group"] = "batch"
+    """Normalisation: batch as in the paper, or group, which has no running statistics to average."""
+    groups: int = 32
+    """Groups of the group normalisation; divides 64."""
+
+    def __post_init__(self) -> None:
+        require(self.stem in ("cifar", "imagenet"), "model.stem", "be 'cifar' or 'imagenet'", self.stem)
+        require(self.norm in ("batch", "group"), "model.norm", "be 'batch' or 'group'", self.norm)
+        require(self.groups >= 1 and 64 % self.groups == 0, "model.groups", "divide 64", self.groups)
+
+    def norm_of(self, channels: int) -> nn.Module:
+        """The normalisation layer of this many channels."""
+        return nn.BatchNorm2d(channels) if self.norm == "batch" else nn.GroupNorm(self.groups, channels)
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Stem -> eight blocks -> average -> classifier."""
+        layers = self._stem(image_shape(self.name, shape)[0])
+        before = 64
+        for stage, after in enumerate((64, 128, 256, 512), start=1):
+            for block in (1, 2):
+                stride = 2 if stage > 1 and block == 1 else 1
+                layers[f"stage{stage}_block{block}"] = _BasicBlock(before, after, stride, self)
+                before = after
+        layers["pool"] = GlobalAverage()
+        return dense(layers, [512], classes)
+
+    def _stem(self, channels: int) -> OrderedDict[str, nn.Module]:
+        if self.stem == "cifar":
+            return stack(conv1=nn.Conv2d(channels, 64, 3, 1, 1, bias=False), norm1=self.norm_of(64), relu1=nn.ReLU())
+        wide = stack(conv1=nn.Conv2d(channels, 64, 7, 2, 3, bias=False), norm1=self.norm_of(64), relu1=nn.ReLU())
+        return wide | stack(pool1=nn.MaxPool2d(3, 2, 1))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# ResNet-9
+
+
+def _unit(before: int, after: int, pool: bool = False) -> nn.Sequential:
+    """3x3 convolution -> BatchNorm -> ReLU (-> pool): [B, before, H, W] -> [B, after, H, W], halved by the pool."""
+    layers = stack(conv=nn.Conv2d(before, after, 3, padding=1), norm=nn.BatchNorm2d(after), relu=nn.ReLU())
+    return nn.Sequential(layers | stack(pool=nn.MaxPool2d(2)) if pool else layers)
+
+
+class _Residual(nn.Module):
+    """x + two units of x; no activation after the sum. [B, F, H, W] as it was."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.unit1, self.unit2 = _unit(channels, channels), _unit(channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = x + self.unit2(self.unit1(x))
+        return out
+
+
+@dataclass(frozen=True)
+class ResNet9(Architecture):
+    """FedLA's CIFAR-100 network, a longer ResNet-9: 30441528 parameters for a hundred classes (the authors' code).
+
+    Its eleven 3x3 convolutions have a bias besides BatchNorm. Images need 32 pixels a side: five pools halve them.
+    """
+
+    name: ClassVar[str] = "resnet9"
+    width: int = 1028
+    """Channels of the last three convolutions: 1028 as the authors coded it, where 1024 may have been meant."""
+
+    def __post_init__(self) -> None:
+        require(self.width >= 1, "model.width", "be at least 1", self.width)
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """64, 128 + pool, residual, 256 + pool, 512 + pool, residual, 1028 + pool, residual, pool, classifier."""
+        layers = stack(
+            unit1=_unit(image_shape(self.name, shape)[0], 64), unit2=_unit(64, 128, pool=True),
+            residual1=_Residual(128),
+            unit3=_unit(128, 256, pool=True), unit4=_unit(256, 512, pool=True),
+            residual2=_Residual(512),
+            unit5=_unit(512, self.width, pool=True),
+            residual3=_Residual(self.width),
+            pool=nn.MaxPool2d(2), flatten=nn.Flatten(),
+        )  # fmt: skip
+        return dense(layers, [width_after(self.name, layers, shape)], classes)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The networks of two libraries, for comparisons with them
+
+
+@dataclass(frozen=True)
+class PflCNN(Architecture):
+    """pfl-research's simple_cnn: 1626442 parameters for CIFAR-10, 1206590 for FEMNIST (28x28, 62 classes).
+
+    After the public definition in that library's benchmarks (benchmarks/model/pytorch/cnn.py): unpadded convolutions,
+    Glorot-uniform weights as in its TensorFlow twin, biases by torch's rule. Its input has the channels last; ours
+    first, as everywhere here, with the same result.
+    """
+
+    name: ClassVar[str] = "pfl_cnn"
+    init: ClassVar[Init] = "glorot_uniform"
+    dropout_conv: float = 0.25
+    """Probability of the dropout after the convolutions."""
+    dropout: float = 0.5
+    """Probability of the dropout of hidden units."""
+
+    def __post_init__(self) -> None:
+        for field in ("dropout_conv", "dropout"):
+            value = getattr(self, field)
+            require(0 <= value < 1, f"model.{field}", "lie in [0, 1)", value)
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """3x3 convolutions of 32 and 64 -> pool -> dropout -> 128 -> ReLU -> dropout -> classifier."""
+        layers = stack(
+            conv1=nn.Conv2d(image_shape(self.name, shape)[0], 32, 3), relu1=nn.ReLU(),
+            conv2=nn.Conv2d(32, 64, 3), relu2=nn.ReLU(),
+            pool=nn.MaxPool2d(2), drop1=nn.Dropout(self.dropout_conv), flatten=nn.Flatten(),
+        )  # fmt: skip
+        width = width_after(self.name, layers, shape)
+        layers |= stack(hidden1=nn.Linear(width, 128), hidden1_relu=nn.ReLU(), drop2=nn.Dropout(self.dropout))
+        return dense(layers, [128], classes)
+
+
+@dataclass(frozen=True)
+class PFLlibCNN(Architecture):
+    """PFLlib's FedAvgCNN, after McMahan et al. 2017 but unpadded: 582026 parameters for MNIST, 878538 for CIFAR-10.
+
+    Flattened widths are 1024 for 28x28 images and 1600 for 32x32.
+    """
+
+    name: ClassVar[str] = "pfllib_cnn"
+    hidden: int = 512
+    """Width of the hidden layer."""
+
+    def __post_init__(self) -> None:
+        require(self.hidden >= 1, "model.hidden", "be at least 1", self.hidden)
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """(5x5 convolution -> ReLU -> pool) with 32 and 64 channels, hidden -> ReLU, classifier."""
+        layers = stack(
+            conv1=nn.Conv2d(image_shape(self.name, shape)[0], 32, 5), relu1=nn.ReLU(), pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(32, 64, 5), relu2=nn.ReLU(), pool2=nn.MaxPool2d(2), flatten=nn.Flatten(),
+        )  # fmt: skip
+        return dense(layers, [width_after(self.name, layers, shape), self.hidden], classes)

@@ -1,0 +1,99 @@
+"""What all pictures share: a figure of its own canvas, colours, class axes, and the file that it becomes.
+
+Pictures need the extra ``plot`` (matplotlib), through its object API: no pyplot, no global state. Files end in .png
+(also without a suffix), .svg or .pdf; equal numbers give equal files.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedskew.errors import ConfigError, DataError, RecordError, require
+from fedskew.records import folder as records
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["COLOURS", "DASHES", "STYLE", "Counts", "Floats", "counted", "figure", "matplotlib", "name_classes", "save"]
+
+Floats = npt.NDArray[np.float64]
+Counts = torch.Tensor | npt.NDArray[Any]
+
+# Okabe and Ito's palette without its yellow (too light for a line on white): told apart with every colour blindness.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("-", "--", "-.", ":")  # the next seven groups are dashed, and so on
+STYLE = {
+    "font.size": 10, "axes.titlesize": 11, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+    "grid.color": "0.9", "axes.axisbelow": True, "legend.frameon": False, "svg.hashsalt": "fedskew",
+}  # fmt: skip
+UNDATED: dict[str, dict[str, Any]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}
+WIDTH, DPI = 12.8, 125  # inches, dots an inch: 1600 pixels
+
+
+def matplotlib() -> Any:
+    """The library, or one line that names the extra."""
+    try:
+        import matplotlib as found
+    except ImportError:
+        raise ConfigError("pictures need matplotlib, which is not installed; pip install 'fedskew[plot]'") from None
+    return found
+
+
+def target(out: str | Path) -> Path:
+    """The file to write, ".png" where it has no suffix. Raises ConfigError for another one."""
+    path = Path(out) if Path(out).suffix else Path(out).with_suffix(".png")
+    require(path.suffix.lower() in UNDATED, "--out", "end in .png, .svg or .pdf", str(out))
+    return path
+
+
+def figure(height: float, width: float = WIDTH, dpi: int = DPI) -> Figure:
+    """A figure of inches, unknown to pyplot."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    made = Figure(figsize=(width, height), dpi=dpi, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.07))
+    FigureCanvasAgg(made)
+    return made
+
+
+def save(drawn: Figure, out: str | Path) -> Path:
+    """Write the file. Raises RecordError where that cannot be done."""
+    path = target(out)
+    kind, content = path.suffix.lower(), io.BytesIO()
+    drawn.savefig(content, format=kind[1:], metadata=UNDATED[kind])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"cannot write {path}: {error.strerror}") from None
+    records.write_atomic(path, content.getvalue())
+    return path
+
+
+def name_classes(axis: Any, classes: int, names: Sequence[str]) -> None:
+    """Ticks of a class axis: names up to 40 classes, else every tenth number."""
+    step = 1 if classes <= 40 else 10
+    ticks = range(0, classes, step)
+    labels = [str(names[c]) if len(names) == classes and step == 1 else str(c) for c in ticks]
+    tilt = axis.axis_name == "x" and sum(map(len, labels)) > 110
+    axis.set_ticks(ticks, labels, **({"rotation": 30, "ha": "right"} if tilt else {}))
+
+
+def counted(counts: Counts) -> Floats:
+    """Label histograms [N, C] as numbers. Raises DataError unless they hold a row."""
+    raw = counts.detach().cpu().numpy() if isinstance(counts, torch.Tensor) else counts
+    n = np.asarray(raw, dtype=np.float64)
+    if n.ndim != 2 or not n.size or not (np.isfinite(n) & (n >= 0)).all() or not n.any():
+        raise DataError(f"counts must be a matrix [clients, classes] of numbers >= 0, not all 0; got {n.shape}")
+    return n

@@ -1,0 +1,290 @@
+"""Pictures of label skew: clients x classes as circles or colours, histograms of sizes and labels, pairs of clients.
+
+They take label histograms [N, C]. Beyond 1200 clients a column of a heat map is the mean of a block of neighbours;
+beyond 500 clients the matrix of pairs shows every so many-th of them. Files as in `fedskew.plots.canvas`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedskew.data import skew
+from fedskew.errors import require, unknown
+from fedskew.plots import canvas
+from fedskew.plots.canvas import COLOURS, STYLE, Counts, Floats, counted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["example", "heatmap", "histograms", "pairs", "report", "scaling"]
+
+BLUE, ORANGE = COLOURS[:2]
+COLUMNS, COMPARED = 1200, 500
+MEASURES = {
+    "js": "Jensen-Shannon divergence (nats)", "tv": "total variation", "emd": "sum of absolute differences",
+    "hellinger": "Hellinger distance", "overlap": "overlap of label distributions",
+}  # fmt: skip
+
+
+def heatmap(
+    counts: Counts,
+    out: str | Path,
+    *,
+    style: Literal["auto", "circles", "colours"] = "auto",
+    title: str = "",
+    class_names: Sequence[str] = (),
+) -> Path:
+    """Rows of each class at each client: circles whose area is the number of rows, or a logarithmic colour scale.
+
+    The clients' sizes stand above, the classes' beside. "auto" takes circles up to 30 clients and 26 classes. Returns
+    the file. Raises DataError unless the counts hold a row, ConfigError for another suffix, a wrong number of names, or
+    without matplotlib.
+    """
+    n = counted(counts)
+    require(style in ("auto", "circles", "colours"), "style", "be auto, circles or colours", style)
+    named = f"name each of the {n.shape[1]} classes"
+    require(len(class_names) in (0, n.shape[1]), "class_names", named, len(class_names))
+    circles = style == "circles" or (style == "auto" and n.shape[0] <= 30 and n.shape[1] <= 26)
+    with canvas.matplotlib().rc_context(STYLE):
+        return canvas.save(_federation(n, circles, title, class_names), out)
+
+
+def histograms(counts: Counts, out: str | Path, *, title: str = "") -> Path:
+    """How many clients have how many rows, and how many labels. Returns the file; errors as `heatmap`."""
+    n = counted(counts)
+    sizes, held = n.sum(axis=1), skew.diversity(n)
+    with canvas.matplotlib().rc_context(STYLE):
+        figure = canvas.figure(4.6)
+        left, right = figure.subplots(1, 2)
+        _sizes(left, sizes)
+        labels, clients = np.unique(held, return_counts=True)
+        right.bar(labels, clients, width=0.8, color=BLUE)
+        right.axvline(float(held.mean()), color=ORANGE, lw=1.5)
+        right.set(xlabel=f"labels held (mean {held.mean():.1f} of {n.shape[1]})", ylabel="clients")
+        right.set_xlim(-0.6, held.max() + 0.6)
+        right.locator_params(axis="x", integer=True)
+        for axes in (left, right):
+            axes.grid(True, axis="y")
+            axes.yaxis.get_major_locator().set_params(integer=True)
+        figure.suptitle(title or f"{len(n):,} clients, {int(n.sum()):,} rows", fontsize=12)
+        return canvas.save(figure, out)
+
+
+def pairs(counts: Counts, out: str | Path, *, measure: str = "overlap", title: str = "") -> Path:
+    """Pairs of clients, sorted by their most frequent label: their overlap sum_c min(q_ic, q_jc), or a distance.
+
+    ``measure`` is overlap, js, tv, emd or hellinger (`skew.pairwise`). Clients without rows are left out. Returns the
+    file; errors as `heatmap`.
+    """
+    if measure not in MEASURES:
+        raise unknown("measure", measure, MEASURES)
+    n = counted(counts)
+    full = np.flatnonzero(n.sum(axis=1))
+    ids = full[np.linspace(0, len(full) - 1, min(len(full), COMPARED)).astype(np.intp)]
+    q = n[ids] / n[ids].sum(axis=1, keepdims=True)
+    order = np.lexsort((ids, -q.max(axis=1), q.argmax(axis=1)))
+    ids, q = ids[order], q[order]
+    values = skew.overlap(q) if measure == "overlap" else skew.pairwise(q, measure)
+    with canvas.matplotlib().rc_context(STYLE):
+        figure = canvas.figure(11.2)
+        axes = figure.add_subplot()
+        colours = "viridis" if measure == "overlap" else "viridis_r"
+        top = {"js": float(np.log(2)), "emd": 2.0}.get(measure, 1.0)
+        shown = axes.imshow(values, vmin=0, vmax=top, cmap=colours, interpolation="nearest")
+        figure.colorbar(shown, ax=axes, label=MEASURES[measure], fraction=0.05, pad=0.02)
+        axes.grid(False)
+        _name_clients(axes, ids, q.argmax(axis=1))
+        compared = f", {len(ids):,} of {len(n):,} clients compared" * (len(ids) < len(n))
+        figure.suptitle((title or f"{MEASURES[measure]}, {len(n):,} clients") + compared, fontsize=12)
+        return canvas.save(figure, out)
+
+
+def report(
+    counts: Counts,
+    files: tuple[str | Path, str | Path, str | Path],
+    *,
+    title: str = "",
+    class_names: Sequence[str] = (),
+    style: Literal["auto", "circles", "colours"] = "auto",
+    measure: str = "overlap",
+) -> tuple[Path, Path, Path]:
+    """The heat map, the histograms and the pairs of one federation, into three files; errors as theirs."""
+    heat, sizes, compared = files
+    return (
+        heatmap(counts, heat, style=style, title=title, class_names=class_names),
+        histograms(counts, sizes, title=title),
+        pairs(counts, compared, measure=measure, title=title),
+    )
+
+
+def example(counts: Counts, out: str | Path) -> Path:
+    """A small heat map for a page: classes down, clients across, the darker the more rows, sizes above; about 10 kB."""
+    n = counted(counts)
+    with canvas.matplotlib().rc_context({**STYLE, "font.size": 7, "axes.grid": False}):
+        figure = canvas.figure(2.6, 4.4, dpi=100)
+        above, main = figure.subplots(2, 1, sharex=True, height_ratios=[1, 3])
+        above.bar(range(len(n)), n.sum(axis=1), color=BLUE, width=0.8)
+        above.set_ylabel("rows")
+        main.imshow(np.sqrt(n.T), cmap="Blues", aspect="auto", vmin=0, interpolation="nearest")
+        main.set(xlabel="client", ylabel="class", yticks=range(0, n.shape[1], 3))
+        main.locator_params(axis="x", integer=True)
+        return canvas.save(figure, out)
+
+
+def scaling(series: Mapping[str, Sequence[dict[str, Any]]], out: str | Path) -> Path:
+    """Processor seconds of each stage and peak memory of measured series, each over the field that is its key.
+
+    A row has ``<stage>_cpu_s`` and ``peak_mb``; see benchmarks.
+    """
+    with canvas.matplotlib().rc_context(STYLE):
+        figure = canvas.figure(4.2 * len(series))
+        panels = figure.subplots(len(series), 2, squeeze=False)
+        for (over, rows), (left, right) in zip(series.items(), panels, strict=True):
+            at = [row[over] for row in rows]
+            for stage, mark in zip([n for n in rows[0] if n.endswith("_cpu_s")], "osv^D", strict=False):
+                left.plot(at, [max(row[stage], 1e-3) for row in rows], marker=mark, label=stage.removesuffix("_cpu_s"))
+            right.plot(at, [row["peak_mb"] for row in rows], marker="o", color=BLUE)
+            left.set(ylabel="processor seconds")
+            right.set(ylabel="peak memory of the process (MB)", ylim=(0, None))
+            left.set_yscale("log")
+            for axes in (left, right):
+                axes.set(xlabel=over, xscale="log")
+                axes.grid(True)
+            left.legend()
+        return canvas.save(figure, out)
+
+
+# what pictures are made of
+
+
+def _federation(n: Floats, circles: bool, title: str, class_names: Sequence[str]) -> Figure:
+    blocks = _blocks(n)
+    clients, classes = blocks.shape
+    figure = canvas.figure(min(max(4.0 + 0.3 * classes, 5.5), 9.0))
+    grid = figure.add_gridspec(2, 2, width_ratios=[6, 1], height_ratios=[1, 3.5])
+    main = figure.add_subplot(grid[1, 0])
+    above = figure.add_subplot(grid[0, 0], sharex=main)
+    beside = figure.add_subplot(grid[1, 1], sharey=main)
+    corner = figure.add_subplot(grid[0, 1], xlim=(0, 1), ylim=(0, 1))
+    corner.set_axis_off()
+    (_circles if circles else _colours)(figure, main, corner, blocks)
+    above.bar(range(clients), blocks.sum(axis=1), width=0.8 if circles else 1.0, color=BLUE, lw=0)
+    beside.barh(range(classes), n.sum(axis=0), height=0.8 if classes <= 40 else 1.0, color=BLUE, lw=0)
+    _mark_empty(above, n)
+    edge, block = 0.7 if circles else 0.5, len(n) / clients
+    main.set(ylabel="class", xlim=(-edge, clients - 1 + edge), ylim=(classes - 1 + edge, -edge))
+    main.set_xlabel("client" if block == 1 else f"client (means over {clients:,} blocks of {block:,.1f})")
+    if clients <= 30:
+        main.set_xticks(range(clients))
+    else:
+        main.locator_params(axis="x", integer=True, nbins=10)
+    if block != 1:
+        main.xaxis.set_major_formatter(lambda place, _: f"{place * block:,.0f}")
+    canvas.name_classes(main.yaxis, classes, class_names)
+    above.set(ylabel="rows")
+    beside.set(xlabel="rows")
+    above.tick_params(labelbottom=False)
+    beside.tick_params(labelleft=False)
+    beside.locator_params(axis="x", nbins=3)
+    figure.suptitle(title or f"{len(n):,} clients, {classes} classes", fontsize=12)
+    return figure
+
+
+def _blocks(n: Floats) -> Floats:
+    """Means over blocks of neighbouring clients, at most COLUMNS of them."""
+    count = min(len(n), COLUMNS)
+    starts = np.arange(count) * len(n) // count
+    sizes = np.diff(np.append(starts, len(n)))
+    return np.asarray(np.add.reduceat(n, starts, axis=0) / sizes[:, None])
+
+
+def _circles(figure: Figure, main: Axes, corner: Axes, n: Floats) -> None:
+    """Area in proportion to the rows, yet large enough to be seen; the largest fills most of a cell."""
+    width, height = figure.get_size_inches() * 72  # points
+    largest = min(0.70 * width / n.shape[0], 0.58 * height / n.shape[1], 0.075 * height)
+
+    def areas(rows: Any) -> Floats:
+        return np.asarray(np.maximum(np.asarray(rows) * (largest**2 / n.max()), 6.0))
+
+    k, c = np.nonzero(n)
+    main.scatter(k, c, s=areas(n[k, c]), color=BLUE, lw=0)
+    corner.text(0.5, 0.92, "rows", ha="center", va="center")
+    for y, rows in zip((0.22, 0.56, 0.76), sorted({_round(n.max() * p) for p in (0.05, 0.2, 1.0)})[::-1], strict=False):
+        corner.scatter([0.35], [y], s=areas([rows]), color=BLUE, lw=0, clip_on=False)
+        corner.text(0.58, y, f"{rows:,.0f}", va="center")
+
+
+def _round(value: float) -> float:
+    """Down to one digit, and at least 1."""
+    digit = 10.0 ** np.floor(np.log10(max(value, 1.0)))
+    return float(max(1.0, np.floor(value / digit) * digit))
+
+
+def _colours(figure: Figure, main: Axes, corner: Axes, n: Floats) -> None:
+    """A cell is white without rows and, on a logarithmic scale, the darker the more rows."""
+    from matplotlib.colors import ListedColormap, LogNorm
+
+    blues = ListedColormap(canvas.matplotlib().colormaps["Blues"](np.linspace(0.2, 1, 256))).with_extremes(bad="white")
+    low = min(1.0, float(n[n > 0].min()))
+    top = max(2.0 * low, float(n.max()))
+    cells, scale = np.where(n > 0, n, np.nan).T, LogNorm(low, top)
+    shown = main.imshow(cells, norm=scale, cmap=blues, aspect="auto", interpolation="nearest")
+    main.grid(False)
+    figure.colorbar(
+        shown, cax=corner.inset_axes((0.02, 0.35, 0.9, 0.16)), orientation="horizontal", format="{x:g}",
+        ticks=[10.0**d for d in range(int(np.ceil(np.log10(low))), int(np.log10(top)) + 1)],
+    )  # fmt: skip
+    corner.text(0.47, 0.62, "rows (white: none)", ha="center")
+
+
+def _mark_empty(above: Axes, n: Floats) -> None:
+    """Crosses where single clients are drawn, else how many they are."""
+    empty = np.flatnonzero(n.sum(axis=1) == 0)
+    if not len(empty):
+        return
+    told = f"{len(empty):,} without rows"
+    if len(n) > COLUMNS:
+        above.set_title(told, loc="right", color=ORANGE, fontsize=9)
+        return
+    above.plot(empty, np.zeros(len(empty)), "x", color=ORANGE, clip_on=False, label=told)
+    above.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderpad=0.0)
+
+
+def _name_clients(axes: Axes, ids: npt.NDArray[np.intp], main_class: npt.NDArray[np.intp]) -> None:
+    """Ids up to 60 clients; else the class that is most frequent at each block of clients, with borders between."""
+    if len(ids) <= 60:
+        axes.set_xticks(range(len(ids)), [str(k) for k in ids], fontsize=8, rotation=90 if len(ids) > 40 else 0)
+        axes.set_yticks(range(len(ids)), [str(k) for k in ids], fontsize=8)
+        axes.set(xlabel="client, by most frequent class", ylabel="client, by most frequent class")
+        return
+    found, starts, sizes = np.unique(main_class, return_index=True, return_counts=True)
+    told = sizes >= len(ids) / 45  # narrower blocks have no room for a label
+    ticks, labels = (starts + sizes / 2 - 0.5)[told], [str(c) for c in found[told]]
+    axes.set_xticks(ticks, labels)
+    axes.set_yticks(ticks, labels)
+    axes.set(xlabel="clients, by most frequent class", ylabel="clients, by most frequent class")
+    for border in {*starts[told], *(starts + sizes)[told]} - {0, len(ids)}:
+        axes.axvline(border - 0.5, color="white", lw=0.7)
+        axes.axhline(border - 0.5, color="white", lw=0.7)
+
+
+def _sizes(axes: Axes, sizes: Floats) -> None:
+    """A histogram of the sizes; logarithmic where they span more than a factor of 50."""
+    full = sizes[sizes > 0]
+    spread = full.max() > 50 * full.min()
+    low, high = float(sizes.min()), float(sizes.max())
+    low, high = (low, high) if high > low else (0.8 * low, 1.2 * high)
+    bins = np.geomspace(full.min(), full.max(), 31) if spread else np.linspace(low, high, 31)
+    axes.hist(full if spread else sizes, bins=bins.tolist(), color=BLUE)
+    axes.axvline(float(np.median(sizes)), color=ORANGE, lw=1.5)
+    if spread:
+        axes.set_xscale("log")
+    empty = int((sizes == 0).sum())
+    told = f", {empty:,} without rows{' not shown' if spread else ''}" if empty else ""
+    axes.set(xlabel=f"rows of a client (median {np.median(sizes):,.0f}{told})", ylabel="clients")

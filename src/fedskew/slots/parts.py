@@ -1,0 +1,80 @@
+"""Parts: what a client optimises and remembers, with the server half of the same ingredient."""
+
+from __future__ import annotations
+
+from fedskew.component import Component
+from fedskew.methods.balancefl import KnowledgeInheritance
+from fedskew.methods.centralised import LDAM, ClassBalancedLoss
+from fedskew.methods.creff import FederatedFeatures
+from fedskew.methods.fedbal import LocalBalancer
+from fedskew.methods.feddyn import DynamicRegulariser
+from fedskew.methods.fedfocal import Focal
+from fedskew.methods.fedga import CalibratedTargets
+from fedskew.methods.fedgc import PrivateHead
+from fedskew.methods.fedgr import Gravitation, UnbalancedSoftmax
+from fedskew.methods.fedgrab import GradientBalancer
+from fedskew.methods.fedir import ImportanceReweighting
+from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration, PooledLogitCalibration
+from fedskew.methods.fedntd import NotTrueDistillation
+from fedskew.methods.fedprox import Proximal
+from fedskew.methods.fedrl import RatioLoss
+from fedskew.methods.fedrs import RestrictedSoftmax
+from fedskew.methods.moon import ModelContrastive
+from fedskew.methods.scaffold import ControlVariate
+from fedskew.shared.parts import CrossEntropy
+from fedskew.shared.pulls import ProximalVariant
+
+__all__ = [
+    "LDAM",
+    "PARTS",
+    "CalibratedTargets",
+    "ClassBalancedLoss",
+    "ControlVariate",
+    "CrossEntropy",
+    "DynamicRegulariser",
+    "FederatedFeatures",
+    "Focal",
+    "GradientBalancer",
+    "Gravitation",
+    "ImportanceReweighting",
+    "KnowledgeInheritance",
+    "LocalBalancer",
+    "LogitAdjustment",
+    "LogitCalibration",
+    "ModelContrastive",
+    "NotTrueDistillation",
+    "PooledLogitCalibration",
+    "PrivateHead",
+    "Proximal",
+    "ProximalVariant",
+    "RatioLoss",
+    "RestrictedSoftmax",
+    "UnbalancedSoftmax",
+]
+
+PARTS: dict[str, type[Component]] = {
+    "calibrated_targets": CalibratedTargets,
+    "class_balanced_loss": ClassBalancedLoss,
+    "control_variate": ControlVariate,
+    "cross_entropy": CrossEntropy,
+    "dynamic_regulariser": DynamicRegulariser,
+    "federated_features": FederatedFeatures,
+    "focal": Focal,
+    "gradient_balancer": GradientBalancer,
+    "gravitation": Gravitation,
+    "importance_reweighting": ImportanceReweighting,
+    "knowledge_inheritance": KnowledgeInheritance,
+    "ldam": LDAM,
+    "local_balancer": LocalBalancer,
+    "logit_adjustment": LogitAdjustment,
+    "logit_calibration": LogitCalibration,
+    "model_contrastive": ModelContrastive,
+    "not_true_distillation": NotTrueDistillation,
+    "pooled_logit_calibration": PooledLogitCalibration,
+    "private_head": PrivateHead,
+    "proximal": Proximal,
+    "proximal_variant": ProximalVariant,
+    "ratio_loss": RatioLoss,
+    "restricted_softmax": RestrictedSoftmax,
+    "unbalanced_softmax": UnbalancedSoftmax,
+}
