@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 
 import pytest
 
@@ -17,7 +18,8 @@ FUTURE = {"annotations"}  # what `from __future__ import annotations` leaves beh
 
 def _isort(name: str) -> tuple[int, str]:
     """Constants, classes, the rest: the order that ruff asks of `__all__`."""
-    return (0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2), name
+    natural = re.sub(r"\d+", lambda digits: digits[0].zfill(9), name)
+    return (0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2), natural
 
 
 @pytest.mark.parametrize("package", PACKAGES)

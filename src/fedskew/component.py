@@ -6,13 +6,13 @@ import difflib
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from fedskew.errors import ConfigError, require
-from fedskew.fields import hints_of
+from fedskew.errors import ConfigError
+from fedskew.fields import Above, AtLeast, check, hints_of
 from fedskew.tree import Tree
 from fedskew.types import (
     Answers,
@@ -69,6 +69,10 @@ class Component:
     compute: ClassVar[str] = ""  # extra work
     reference: ClassVar[str] = ""
     auxiliary: ClassVar[int] = 0  # rows a class that it wants the server to hold, where the user names no number
+
+    def __post_init__(self) -> None:
+        """Raise FieldError for a field of another type, or beyond its limits."""
+        check(self)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Raise ConfigError for a method of the class whose name is nearly that of a hook: it would never be called."""
@@ -212,17 +216,12 @@ class Selector(Component):
 class Pace(Component):
     """Batch size, number of steps and learning rate of each client this round."""
 
-    epochs: int = 2
+    epochs: Annotated[int, AtLeast(1)] = 2
     """local epochs E"""
-    lr: float = 0.1
+    lr: Annotated[float, Above(0)] = 0.1
     """learning rate of the clients"""
-    decay: float = 1.0
+    decay: Annotated[float, Above(0)] = 1.0
     """factor on the rate after every round: lr * decay^(round - 1)"""
-
-    def __post_init__(self) -> None:
-        require(self.epochs >= 1, "--epochs", "be at least 1", self.epochs)
-        require(0 < self.lr < float("inf"), "--lr", "be positive", self.lr)
-        require(0 < self.decay < float("inf"), "--lr.decay", "be positive", self.decay)
 
     def of(self, used: Tensor, round: int, rounds: int) -> PacePlan:
         """The pace of clients that train on ``used`` rows [K] an epoch; rounds count from 1."""
@@ -247,11 +246,8 @@ class Weighting(Component):
 class ServerOptimizer(Component):
     """What is done with the aggregated update."""
 
-    lr: float = 1.0
+    lr: Annotated[float, Above(0)] = 1.0
     """server learning rate"""
-
-    def __post_init__(self) -> None:
-        require(0 < self.lr < float("inf"), "--server-lr", "be positive", self.lr)
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
         """(new parameters, new state of this component) from the aggregated delta."""

@@ -2,6 +2,7 @@
 
 FedskewError
 ├── ConfigError      a parameter is wrong: the parameter, the rule, the value got, a suggestion
+│   └── FieldError   the same of one field of an option class, which the command names by its flag
 ├── DataError        a dataset, partition or file is missing, truncated or impossible
 ├── TrainingError    the mathematics left the finite numbers: client, round and step
 └── RecordError      a run folder cannot be written, read or resumed
@@ -12,7 +13,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["ConfigError", "DataError", "FedskewError", "RecordError", "TrainingError", "closest", "require", "unknown"]
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "FedskewError",
+    "FieldError",
+    "RecordError",
+    "TrainingError",
+    "closest",
+    "require",
+    "unknown",
+]
 
 
 class FedskewError(Exception):
@@ -21,6 +32,24 @@ class FedskewError(Exception):
 
 class ConfigError(FedskewError):
     """A parameter breaks a rule."""
+
+
+class FieldError(ConfigError):
+    """A field of an option class breaks a rule: ``Momentum.lr must be positive; got -1``.
+
+    The core knows classes and fields, not how a user spells them; `named` gives the same sentence with a flag.
+    """
+
+    def __init__(self, owner: str, field: str, rule: str, got: object, hint: str = "") -> None:
+        super().__init__(owner, field, rule, got, hint)
+        self.owner, self.field, self.rule, self.got, self.hint = owner, field, rule, got, hint
+
+    def __str__(self) -> str:
+        return self.named(f"{self.owner}.{self.field}")
+
+    def named(self, parameter: str) -> str:
+        """The sentence about the parameter as the user wrote it, for example ``--server.lr``."""
+        return f"{parameter} must {self.rule}; got {self.got!r}" + (f"; {self.hint}" if self.hint else "")
 
 
 class DataError(FedskewError):

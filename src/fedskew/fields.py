@@ -1,68 +1,195 @@
-"""Fields of frozen dataclasses as options: their types, how a value is checked, what they mean in words."""
+"""Fields of frozen dataclasses as options: types and limits stand on the field, and are checked in one place.
+
+    lr: Annotated[float, Above(0)] = 1.0  # and its docstring below: the help of --server.lr
+
+`check` holds a value to both; the command makes flags, help and parsing from the same declarations.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import numbers
 import types
 import typing
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
-from fedskew.errors import ConfigError
+from fedskew.errors import FieldError
 
-__all__ = ["check_fields", "choices", "documented", "fits", "hints_of", "kind_of"]
+__all__ = [
+    "Above", "AtLeast", "Limit", "Within", "check", "choices", "demand", "documented", "fits", "hints_of", "kind_of",
+    "limits_of",
+]  # fmt: skip
 
 LARGEST, INFINITY = 3.4e38, float("inf")  # of float32
 
 
-def check_fields(kind: type, values: Mapping[str, Any], place: str) -> None:
-    """Raise ConfigError for a value that is not of its field's type, or a number that float32 cannot hold."""
-    hints: dict[str, Any] = hints_of(kind)
-    for name, hint in hints.items():
-        if name in values and not fits(values[name], hint):
-            raise ConfigError(f"--{place}.{name} must be {kind_of(hint)}; got {values[name]!r}")
-        if is_dataclass(value := values.get(name)) and not isinstance(value, type):
-            check_fields(type(value), vars(value), f"{place}.{name}")
+@dataclass(frozen=True)
+class Limit:
+    """What the numbers of a field must keep: ``Annotated[float, AtLeast(0)]``."""
+
+    @property
+    def rule(self) -> str:
+        """The limit in words, after "must"."""
+        raise NotImplementedError
+
+    def holds(self, value: float) -> bool:
+        """Whether a number keeps it."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class AtLeast(Limit):
+    """least <= value, and finite unless infinity is allowed."""
+
+    least: float
+    infinite: bool = False
+
+    @property
+    def rule(self) -> str:
+        """As in "be at least 1"."""
+        return f"be at least {self.least}"
+
+    def holds(self, value: float) -> bool:
+        """Whether a number keeps it."""
+        return self.least <= value and (self.infinite or value < math.inf)
+
+
+@dataclass(frozen=True)
+class Above(Limit):
+    """bound < value, and finite unless infinity is allowed."""
+
+    bound: float
+    infinite: bool = False
+
+    @property
+    def rule(self) -> str:
+        """As in "be positive"."""
+        return f"be above {self.bound}" if self.bound else "be positive"
+
+    def holds(self, value: float) -> bool:
+        """Whether a number keeps it."""
+        return self.bound < value and (self.infinite or value < math.inf)
+
+
+@dataclass(frozen=True)
+class Within(Limit):
+    """low and high, with the brackets of an interval: "[)" holds low and leaves high out."""
+
+    low: float
+    high: float
+    ends: str = "[]"
+
+    @property
+    def rule(self) -> str:
+        """As in "be in [0, 1)"."""
+        return f"be in {self.ends[0]}{self.low}, {self.high}{self.ends[1]}"
+
+    def holds(self, value: float) -> bool:
+        """Whether a number keeps it."""
+        above = self.low <= value if self.ends[0] == "[" else self.low < value
+        return above and (value <= self.high if self.ends[1] == "]" else value < self.high)
+
+
+def check(value: Any) -> None:
+    """Raise FieldError where a field of a dataclass is of another type, or breaks a limit of its annotation.
+
+    A component calls it when it is made (``__post_init__``), so that no value exists that breaks a rule. Limits of
+    ``tuple[Annotated[int, AtLeast(0)], ...]`` hold for every element; None is no number and keeps every limit.
+    """
+    kind: Any = type(value)
+    for name, hint in hints_of(kind).items():
+        if not hasattr(value, name):  # a subclass of the user's that forgot its own __init__
+            continue
+        got = getattr(value, name)
+        if not fits(got, hint):
+            raise FieldError(kind.__name__, name, f"be {kind_of(hint)}", got)
+        for limit, number in _bounded(hint, got):
+            if not limit.holds(number):
+                raise FieldError(kind.__name__, name, limit.rule, got)
+
+
+def demand(value: Any, field: str, holds: bool, rule: str, hint: str = "") -> None:
+    """Raise FieldError unless a rule holds that no annotation can say: one between fields, or with the federation."""
+    if not holds:
+        raise FieldError(type(value).__name__, field, rule, getattr(value, field), hint)
+
+
+def _bounded(hint: Any, value: Any) -> Iterator[tuple[Limit, Any]]:
+    """(limit, number that must keep it) of a field."""
+    if value is None:
+        return
+    if typing.get_origin(hint) is Annotated:
+        yield from ((limit, value) for limit in hint.__metadata__ if isinstance(limit, Limit))
+        yield from _bounded(hint.__origin__, value)
+    elif typing.get_origin(hint) in (typing.Union, types.UnionType):
+        for one in typing.get_args(hint):
+            if fits(value, one):
+                yield from _bounded(one, value)
+    elif typing.get_origin(hint) is tuple:
+        for one in value:
+            yield from _bounded(typing.get_args(hint)[0], one)
 
 
 @cache
 def hints_of(kind: type) -> dict[str, Any]:
-    """The types of a dataclass's fields; Any where a user's own annotations cannot be resolved."""
+    """The annotations of a dataclass's fields, limits included; Any where a user's own cannot be resolved."""
     try:
-        found = typing.get_type_hints(kind)
+        found = typing.get_type_hints(kind, include_extras=True)
     except (NameError, TypeError):
         found = {}
     return {f.name: found.get(f.name, Any) for f in fields(kind)}
+
+
+def limits_of(hint: Any) -> tuple[Limit, ...]:
+    """Every limit in an annotation, those of a tuple's elements among them."""
+    own = [m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Limit)]
+    inner = (hint.__origin__,) if own or typing.get_origin(hint) is Annotated else typing.get_args(hint)
+    return (*own, *(limit for one in inner for limit in limits_of(one)))
 
 
 def fits(value: object, hint: Any) -> bool:
     """Whether a value is of a field's type; NaN is no number, nor is what float32 cannot hold."""
     if hint is Any:
         return True
-    if (inner := typing.get_args(hint)) and typing.get_origin(hint) in (typing.Union, types.UnionType):
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return fits(value, hint.__origin__)
+    if origin in (typing.Union, types.UnionType):
         return any(fits(value, one) for one in inner)
-    if typing.get_origin(hint) is typing.Literal:
+    if origin is typing.Literal:
         return any(type(value) is type(one) and value == one for one in inner)
+    if origin is tuple:
+        return isinstance(value, tuple) and (len(inner) != 2 or inner[1] is not ... or _all_fit(value, inner[0]))
     if hint in (int, float):
         if isinstance(value, bool) or not isinstance(value, numbers.Integral if hint is int else numbers.Real):
             return False
         most = 2**63 - 1 if hint is int else LARGEST
         number: Any = value
         return bool(-most <= number <= most) or number in (INFINITY, -INFINITY)
-    kind = type(None) if hint is None else typing.get_origin(hint) or hint
+    kind = type(None) if hint is None else origin or hint
     return not isinstance(kind, type) or isinstance(value, kind)
+
+
+def _all_fit(values: tuple[object, ...], hint: Any) -> bool:
+    return all(fits(value, hint) for value in values)
 
 
 def kind_of(hint: Any) -> str:
     """What a value of this type is called in an error: "a whole number", "one of a, b"."""
+    if typing.get_origin(hint) is Annotated:
+        return kind_of(hint.__origin__)
     if typing.get_origin(hint) is typing.Literal:
         return "one of " + ", ".join(map(str, typing.get_args(hint)))
-    kinds = [k for k in (typing.get_args(hint) or (hint,)) if k is not type(None)]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(kind_of(one) for one in typing.get_args(hint) if one is not type(None))
+    if typing.get_origin(hint) is tuple:
+        return f"a tuple, each {kind_of(typing.get_args(hint)[0])}"
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
-    return " or ".join(words.get(k, getattr(k, "__name__", str(k))) for k in kinds)
+    return words.get(hint, getattr(hint, "__name__", str(hint)))
 
 
 def documented(kind: type) -> dict[str, str]:

@@ -21,7 +21,7 @@ from fedskew.component import (
     spec,
 )
 from fedskew.errors import ConfigError, require
-from fedskew.fields import check_fields
+from fedskew.fields import check
 from fedskew.shared import SGD, Fixed, Plain, Random, Shuffle, Size
 from fedskew.shared.parts import CrossEntropy
 from fedskew.tree import Tree
@@ -84,10 +84,10 @@ class Method:
         object.__setattr__(self, "parts", tuple(self.parts))
         for place, component in [*(("parts", p) for p in self.parts), *self.slots.items()]:
             check_kind(place, component)
-            inner = f"parts.{component.name}" if place == "parts" else place
-            check_fields(type(component), vars(component), inner)
+            check(component)  # again: a user's own class may have a __post_init__ that does not
             rule = "be at least 0: it pulls towards the broadcast model"
-            require(component.proximal >= 0, f"the proximal coefficient of --{inner}", rule, component.proximal)
+            owner = type(component).__name__
+            require(component.proximal >= 0, f"{owner}.proximal", rule, component.proximal)
 
     @property
     def slots(self) -> dict[str, Component]:
