@@ -11,9 +11,9 @@ import torch
 import fedskew as fs
 import tiny
 from fedskew import tree
-from fedskew._run import Session
 from fedskew.engines.memory import HOMES, Held, Mapped, home
 from fedskew.errors import ConfigError, FedskewError, RecordError
+from fedskew.session import Session
 from test_resume import Died, equal, stop_after
 from tiny import go, rows_of, same, skewed
 

@@ -22,13 +22,14 @@ from fedskew.catalogue import listing as catalogue
 from fedskew.cli import command as cli
 from fedskew.cli import interrupt as _interrupt
 from fedskew.config import experiment as config
-from fedskew.config.experiment import TABLES
 from fedskew.config.flags import experiment_from
+from fedskew.config.tables import TABLES, make
 from fedskew.data.arrays import from_arrays
 from fedskew.data.sources.table import load
 from fedskew.method import check_method
 from fedskew.methods import METHODS
 from fedskew.records.folder import read
+from fedskew.settings import check_device
 
 SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "2", "--partition.alpha", "0.5", "--model", "logistic"]
 
@@ -106,9 +107,9 @@ def test_a_gpu_is_one_of_those_there_are(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     for name in ("cpu", "cuda", "cuda:0", "cuda:1"):
-        config.check_device(name)
-    refused(lambda: config.check_device("cuda:2"), "--device must be one of the GPUs, at most cuda:1; got 'cuda:2'")
-    refused(lambda: config.check_device("cuda:"), "--device must be cpu, cuda or cuda:NUMBER")
+        check_device(name)
+    refused(lambda: check_device("cuda:2"), "Settings.device must be one of the GPUs, at most cuda:1; got 'cuda:2'")
+    refused(lambda: check_device("cuda:"), "Settings.device must be cpu, cuda or cuda:NUMBER")
 
 
 # Ctrl-C
@@ -373,7 +374,7 @@ def test_every_name_has_a_line_and_its_options(
     for name in TABLES[slot]:
         assert fedskew(command, name) == 0
         page = capsys.readouterr().out
-        for option in [f.name for f in fields(config.make(slot, name))]:
+        for option in [f.name for f in fields(make(slot, name))]:
             (line,) = [s for s in page.splitlines() if s.startswith(f"--{slot}.{option} = ")]
             assert len(line.partition(": ")[2]) > 5, line
     assert "did you mean" in mistake(capsys, command, f"{name}x")

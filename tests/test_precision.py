@@ -12,8 +12,9 @@ import fedskew as fs
 import tiny
 from fedskew.engines.programs import Stepper
 from fedskew.errors import ConfigError
-from fedskew.models.precision import arithmetic, check_precision
+from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import prepare
+from fedskew.settings import Settings
 from tiny import CONVOLUTIONAL, NAMES, gap, go, rows_of, same, skewed
 
 SMALL = nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10))
@@ -81,17 +82,17 @@ def test_the_settings_of_the_process_come_back() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("bf16", "float32", "cpu"), "unknown precision 'bf16'"),
-        (("tf32", "float32", "cpu"), "--precision must be float32 or bfloat16 without a GPU"),
-        (("tf32", "float64", "cuda"), "--precision must be float32 beside --dtype float64"),
-        (("bfloat16", "bfloat16", "cpu"), "--precision must be float32 beside --dtype bfloat16"),
+        (("bf16", "float32", "cpu"), "Settings.precision must be one of float32, tf32, bfloat16; got 'bf16'"),
+        (("tf32", "float32", "cpu"), "Settings.precision must be float32 or bfloat16 without a GPU"),
+        (("tf32", "float64", "cuda"), "Settings.precision must be float32 beside dtype float64"),
+        (("bfloat16", "bfloat16", "cpu"), "Settings.precision must be float32 beside dtype bfloat16"),
     ],
 )
 def test_mistakes(given: tuple[str, str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_precision(*given)
+        Settings(**dict(zip(("precision", "dtype", "device"), given, strict=True)))  # type: ignore[arg-type]
 
 
 def test_tf32_is_for_gpus_and_float32_parameters() -> None:
-    check_precision("tf32", "float32", "cuda:1")
-    check_precision("float32", "float64", "cpu")
+    assert Settings(precision="tf32", device="cuda:1").dtype == "float32"
+    assert Settings(precision="float32", dtype="float64").device == "cpu"
