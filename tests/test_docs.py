@@ -26,7 +26,7 @@ def test_the_readme_runs() -> None:
 def test_fedprox_is_shown_as_it_is_and_short() -> None:
     source = (ROOT / "src/fedskew/methods/fedprox.py").read_text(encoding="utf-8")
     shown = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs/a-method-in-20-lines.md").read_text(encoding="utf-8"), re.S
+        r"```python\n(.*?)```", (ROOT / "docs/guide/compose.md").read_text(encoding="utf-8"), re.S
     )
     assert shown[0] == source
     assert len(source.splitlines()) <= 25

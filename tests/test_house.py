@@ -128,7 +128,7 @@ def _is_none(node: ast.AST) -> bool:
 METHOD_LINES = 60
 
 
-MORE_LINES = {  # see docs/decisions.md
+MORE_LINES = {  # see docs/project/decisions.md
     "creff.py": 70,  # asks, receives, re-trains and serves: four doors
     "seolkim.py": 75,  # a sampler, a selector and a pace
 }

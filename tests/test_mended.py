@@ -516,7 +516,7 @@ def test_what_is_known_of_the_data_is_told_by_describe(
 
 
 def test_every_recorded_field_is_explained(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[1] / "docs/records.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs/reference/records.md").read_text(encoding="utf-8")
     words = [*SMALL, "--validation", "0.1", "--eval.personal", "1"]
     for name in ("perfedavg", "climb"):
         assert fedskew("run", name, *words, "--out", tmp_path / name) == 0

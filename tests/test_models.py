@@ -45,7 +45,7 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def protocols():
-    text = (Path(__file__).parents[1] / "docs/protocols/protocols.yaml").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[1] / "docs/project/protocols/protocols.yaml").read_text(encoding="utf-8")
     return yaml.safe_load(text)
 
 

@@ -55,7 +55,7 @@ def test_parameter_counts(options, shape, classes, count):
 
 
 def test_resnet9_is_the_network_of_the_protocols():
-    text = (Path(__file__).parents[1] / "docs/protocols/protocols.yaml").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[1] / "docs/project/protocols/protocols.yaml").read_text(encoding="utf-8")
     stated = yaml.safe_load(text)["fedla"]["tasks"]["CIFAR-100"]["model"]
     assert re.search(r"\((\d+) params", stated)[1] == "30441528"
     with torch.device("meta"):

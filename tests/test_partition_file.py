@@ -1,4 +1,4 @@
-"""docs/partition-file.md says what a partition file holds, and its reader reads one without fedskew."""
+"""docs/reference/partition-file.md says what a partition file holds, and its reader reads one without fedskew."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedskew.cli.command import main
 from fedskew.config import experiment as config
 from fedskew.data import save_partition
 
-PAGE = (Path(__file__).parents[1] / "docs/partition-file.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs/reference/partition-file.md").read_text(encoding="utf-8")
 
 
 def _written(folder: Path) -> fs.data.Federation:

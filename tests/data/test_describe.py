@@ -173,11 +173,11 @@ def test_the_scaling_of_a_benchmark(tmp_path: Path) -> None:
 
 def test_the_page_of_partitions_is_the_code() -> None:
     """Made by `python -c "from fedskew.catalogue.partition_page import write_page; write_page('docs')"`."""
-    assert (ROOT / "docs/partitions.md").read_text(encoding="utf-8") == partitions_markdown()
+    assert (ROOT / "docs/reference/partitions.md").read_text(encoding="utf-8") == partitions_markdown()
 
 
 def test_every_convention_stands_on_the_page_with_a_small_picture() -> None:
-    page = (ROOT / "docs/partitions.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/partitions.md").read_text(encoding="utf-8")
     names = {kind.name for kind in PARTITIONERS.values()}
     assert set(re.findall(r"^## (\w+)$", page, re.M)) == names
     shown = re.findall(r"\(pictures/(partition-\w+\.png)\)", page)

@@ -39,7 +39,7 @@ ELSEWHERE = {
     "--from": "a run folder or its config.json",
     "--resume": "a run folder",
     "--out": "a folder, or a picture's file",
-    "--figure": "a figure of docs/figures.md",
+    "--figure": "a figure of docs/guide/figures.md",
 }
 
 
