@@ -1,7 +1,7 @@
 """Pictures of what runs recorded: the counterparts of the papers' figures. They read run folders and train nothing.
 
 Each takes run folders, and draws a panel or a line for each configuration (of several seeds the first). They need the
-extra ``plot``; files end in .png, .svg or .pdf, and equal records give equal files. docs/guide/figures.md has the commands.
+extra ``plot``; files end in .png, .svg or .pdf, and equal records give equal files. Commands: docs/guide/figures.md.
 """
 
 from __future__ import annotations
