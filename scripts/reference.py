@@ -1,4 +1,4 @@
-"""Write the pages of docs/reference that are made from the code, or check that they still say what the code says.
+"""Write the pages that are made from the code, or check that they still say what the code says.
 
 python scripts/reference.py           writes them, with the pictures of the partitioners
 python scripts/reference.py --check   writes nothing; names each page that differs, and exits with 1 where one does
@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import inspect
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,7 @@ from fedskew.records.diagnostics import Diagnostics
 from fedskew.settings import Settings
 
 ROOT = Path(__file__).parents[1]
+SHOWN = re.compile(r"(<!-- the file (\S+) -->\n)```python\n.*?```", re.S)
 MADE = "Made by `python scripts/reference.py`; a test compares."
 NAMED = ("method", "data", "partition", "model", "fingerprint")  # fields of Experiment that take a name, or no flag
 COMMANDS = (
@@ -170,11 +172,18 @@ def command_page() -> str:
     return "\n".join(lines)
 
 
+def compose_page() -> str:
+    """The guide's page with the files that it shows, as they are."""
+    text = (ROOT / "docs/guide/compose.md").read_text(encoding="utf-8")
+    return SHOWN.sub(lambda m: f"{m[1]}```python\n{(ROOT / m[2]).read_text(encoding='utf-8')}```", text)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/methods.md": listing.page,
     "docs/reference/partitions.md": partitions_markdown,
     "docs/reference/options.md": options_page,
     "docs/reference/functional.md": functional_page,
+    "docs/guide/compose.md": compose_page,
     # "docs/reference/command.md": command_page,  # as soon as every command prints a help of its own
 }
 
