@@ -25,9 +25,7 @@ def test_the_readme_runs() -> None:
 
 def test_fedprox_is_shown_as_it_is_and_short() -> None:
     source = (ROOT / "src/fedskew/methods/fedprox.py").read_text(encoding="utf-8")
-    shown = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs/guide/compose.md").read_text(encoding="utf-8"), re.S
-    )
+    shown = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guide/compose.md").read_text(encoding="utf-8"), re.S)
     assert source in shown
     assert len(source.splitlines()) <= 25
     table = (ROOT / "src/fedskew/methods/__init__.py").read_text(encoding="utf-8")
