@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 import fedskew as fs
-import tiny
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.engines import LocalEngine
@@ -24,9 +23,10 @@ from fedskew.methods.seolkim import DecayingOversampling
 from fedskew.records import folder as records
 from fedskew.shared import SGD, Fixed
 from fedskew.types import Answers, Carry, Cohort, Context, LocalRun, Params, Query, View, Weights
-from tiny import WHOLE, blobs, changed, each, gap, go, rows_of, same, skewed, spied
+from support.federations import RAGGED, blobs, skewed
+from support.methods import WHOLE, changed, each, spied, tiny
+from support.runs import gap, go, rows_of, same
 
-RAGGED = [[9, 3, 1], [2, 5, 0], [1, 1, 6], [8, 8, 8]]
 ENGINES = pytest.mark.parametrize("engine", ["sequential", "batched"])
 
 
@@ -351,7 +351,7 @@ def test_ask_of_all_in_some_rounds(asked: Asked) -> None:
 
 def test_ask_of_the_cohort(asked: Asked) -> None:
     fed = skewed()
-    result = go(fed, tiny.tiny("creff"))
+    result = go(fed, tiny("creff"))
     assert [a.ids.tolist() for _, _, a in asked] == [row["clients"] for row in result.rounds]
     values = asked[0][2].values
     assert values["gradients"].shape == (3, 10, 10, 64)
@@ -448,7 +448,7 @@ def test_without_rows_at_the_server() -> None:
 
 def test_the_evaluated_model_is_not_the_broadcast_one() -> None:
     fed = skewed()
-    result, plain = (go(fed, tiny.tiny(name)) for name in ("creff", "fedavg"))
+    result, plain = (go(fed, tiny(name)) for name in ("creff", "fedavg"))
     assert same(result.state.params, plain.params)
     assert gap(result.params, result.state.params) > 1e-3
     head = result.state.parts["federated_features"]["head"]

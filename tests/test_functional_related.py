@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +9,7 @@ import pytest
 import torch
 
 from fedskew import functional as F
-
-VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "golden/test_vectors.json").read_text())
+from support.paths import GOLDEN as VECTORS
 
 
 def t(values: Any) -> torch.Tensor:

@@ -17,7 +17,6 @@ import pytest
 import torch
 
 import fedskew as fs
-import tiny
 from fedskew.catalogue import listing as catalogue
 from fedskew.cli import command as cli
 from fedskew.cli import interrupt as _interrupt
@@ -29,6 +28,9 @@ from fedskew.data.sources.table import load
 from fedskew.method import check_method
 from fedskew.methods import METHODS
 from fedskew.records.folder import read
+from support.federations import skewed
+from support.paths import ROOT
+from support.runs import go, rows_of
 
 SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "2", "--partition.alpha", "0.5", "--model", "logistic"]
 
@@ -202,7 +204,7 @@ def test_a_whole_number_stands_for_a_rate(tmp_path: Path) -> None:
 
 def test_from_takes_the_folder(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fedskew("run", "--from", run, "--out", tmp_path / "b") == 0
-    assert tiny.rows_of(read(run)[1]) == tiny.rows_of(read(tmp_path / "b")[1])
+    assert rows_of(read(run)[1]) == rows_of(read(tmp_path / "b")[1])
     capsys.readouterr()
     assert "cannot read" in mistake(capsys, "run", "--from", tmp_path)
 
@@ -236,11 +238,11 @@ class Entropy(fs.Component):
 
 def test_a_run_from_python_is_resumed_from_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine = fs.Method("mine", parts=(Entropy(),))
-    tiny.go(tiny.skewed(), mine, out=tmp_path / "a")
+    go(skewed(), mine, out=tmp_path / "a")
     for flag in ("--resume", "--from"):
         said = mistake(capsys, "run", flag, tmp_path / "a")
         assert "started from Python" in said and "resume=True" in said
-    assert len(tiny.go(tiny.skewed(), mine, rounds=3, out=tmp_path / "a", resume=True).rounds) == 3
+    assert len(go(skewed(), mine, rounds=3, out=tmp_path / "a", resume=True).rounds) == 3
 
 
 # What a record says
@@ -339,10 +341,10 @@ def test_a_misspelt_hook_is_told_where_the_class_is_defined(base: type, name: st
 
 
 def test_a_model_is_an_instance() -> None:
-    fed = tiny.skewed()
-    refused(lambda: tiny.go(fed, METHODS["fedavg"](), model=fs.models.MLP), "got the class MLP; use MLP(...)")
-    refused(lambda: tiny.go(fed, METHODS["fedavg"](), model=torch.nn.Linear), "got the class Linear")
-    refused(lambda: tiny.go(fed, METHODS["fedavg"](), model=3), "got 3")
+    fed = skewed()
+    refused(lambda: go(fed, METHODS["fedavg"](), model=fs.models.MLP), "got the class MLP; use MLP(...)")
+    refused(lambda: go(fed, METHODS["fedavg"](), model=torch.nn.Linear), "got the class Linear")
+    refused(lambda: go(fed, METHODS["fedavg"](), model=3), "got 3")
 
 
 def test_a_reference_in_words_of_one_s_own_breaks_no_page(
@@ -515,7 +517,7 @@ def test_what_is_known_of_the_data_is_told_by_describe(
 
 
 def test_every_recorded_field_is_explained(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[1] / "docs/records.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/records.md").read_text(encoding="utf-8")
     words = [*SMALL, "--validation", "0.1", "--eval.personal", "1"]
     for name in ("perfedavg", "climb"):
         assert fedskew("run", name, *words, "--out", tmp_path / name) == 0

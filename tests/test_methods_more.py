@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import tiny
 from fedskew import functional as F
 from fedskew import methods as m
 from fedskew import rng
@@ -50,6 +49,9 @@ from fedskew.shared.samplers import ClassBalanced, batched, realise
 from fedskew.shared.selectors import draw_clients
 from fedskew.shared.servers import Adam, Momentum
 from fedskew.types import Answers, Batch, Context, Output, Task, View
+from support.federations import blobs
+from support.methods import spied
+from support.runs import gap, go, same
 
 TINY, BELOW_ONE, ABOVE_ONE = math.ulp(0.0), math.nextafter(1, 0), math.nextafter(1, 2)
 
@@ -520,17 +522,17 @@ def test_the_monitor_is_given_the_update_of_the_round() -> None:
 
 
 def test_the_monitor_counts_the_rows_that_the_server_holds_of_a_class() -> None:
-    state = RatioLoss().init_server(view([0]).params, tiny.blobs([[2, 3, 4]], auxiliary=5), TASK)  # type: ignore[arg-type]
+    state = RatioLoss().init_server(view([0]).params, blobs([[2, 3, 4]], auxiliary=5), TASK)  # type: ignore[arg-type]
     assert float(state["rows"]) == 5 and state["weights"].tolist() == [1, 1, 1]
     assert state["weights"].dtype == torch.float64
 
 
 def test_the_round_is_absorbed_with_the_new_parameters() -> None:
-    method, seen = tiny.spied(METHODS["fedavgm"]())
-    result = tiny.go(tiny.blobs([[4, 2, 3], [1, 5, 2]]), method, cohort=2, rounds=1)
+    method, seen = spied(METHODS["fedavgm"]())
+    result = go(blobs([[4, 2, 3], [1, 5, 2]]), method, cohort=2, rounds=1)
     (cohort,) = seen
-    assert cohort.after is not None and tiny.same(cohort.after, result.params)
-    assert tiny.gap(cohort.after, cohort.before) > 0 and cohort.weights is not None and cohort.trained is not None
+    assert cohort.after is not None and same(cohort.after, result.params)
+    assert gap(cohort.after, cohort.before) > 0 and cohort.weights is not None and cohort.trained is not None
 
 
 def test_balancefl_adds_noise_to_rows_of_rare_classes() -> None:
@@ -562,7 +564,7 @@ def test_the_controller_starts_at_zero_in_the_parameters_precision() -> None:
 
 
 def test_candidates_are_asked_by_size_and_chosen_by_loss() -> None:
-    part, fed = PowerOfChoice(1), tiny.blobs([[1, 0], [0, 0], [3, 3], [2, 1]])
+    part, fed = PowerOfChoice(1), blobs([[1, 0], [0, 0], [3, 3], [2, 1]])
     state = part.init_server({}, fed, TASK)
     asked = [part.ask(state, 1, rng.key(seed, "candidates")) for seed in range(1000)]
     drawn = torch.bincount(
@@ -605,7 +607,7 @@ def test_fedga_counts_in_the_batch_or_at_the_client() -> None:
 
 def test_a_client_without_rows_has_no_loss() -> None:
     """What it would report, 0, is neither its loss nor part of the mean."""
-    part, fed = Dual(), tiny.blobs([[2, 1], [0, 0], [3, 3]])
+    part, fed = Dual(), blobs([[2, 1], [0, 0], [3, 3]])
     state = part.init_server({}, fed, TASK._replace(clients=3))
     told = part.receive(state, Answers(torch.arange(3), torch.tensor([1.0, 0.0, 4.0])), rng.key(0))
     assert told["losses"].tolist() == [1.0, 2.5, 4.0] and told["known"].tolist() == [1, 0, 1]
@@ -645,14 +647,14 @@ def test_a_meta_step_reads_three_batches_or_two() -> None:
 
 
 def test_a_client_with_one_row_counts() -> None:
-    fed = tiny.blobs([[1, 0], [0, 0], [3, 3]])
+    fed = blobs([[1, 0], [0, 0], [3, 3]])
     assert Random().init_server({}, fed, TASK)["sizes"].tolist() == [1, 0, 1]
     assert Dual().init_server({}, fed, TASK)["real"].tolist() == [1, 0, 1]
 
 
 def test_candidates_need_not_outnumber_the_clients_that_have_rows() -> None:
     part = PowerOfChoice(2)
-    state = part.init_server({}, tiny.blobs([[1, 0], [0, 0], [3, 3]]), TASK)
+    state = part.init_server({}, blobs([[1, 0], [0, 0], [3, 3]]), TASK)
     told = part.receive(state, Answers(torch.tensor([0, 2]), torch.tensor([1.0, 2.0])), rng.key(0))
     assert part.select(told, 3, rng.key(0)).chains.tolist() == [[0], [2]]
 

@@ -3,7 +3,6 @@
 import dataclasses
 import pickle
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from torch import nn
 from fedskew.errors import ConfigError
 from fedskew.models.architectures import MODELS, PflCNN, PFLlibCNN, ResNet9, ResNet18, build
 from fedskew.models.prepare import prepare
+from support.paths import ROOT
 
 CIFAR, MNIST, TINY = (3, 32, 32), (1, 28, 28), (3, 64, 64)
 COUNTS = [
@@ -55,7 +55,7 @@ def test_parameter_counts(options, shape, classes, count):
 
 
 def test_resnet9_is_the_network_of_the_protocols():
-    text = (Path(__file__).parents[1] / "docs/protocols/protocols.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "docs/protocols/protocols.yaml").read_text(encoding="utf-8")
     stated = yaml.safe_load(text)["fedla"]["tasks"]["CIFAR-100"]["model"]
     assert re.search(r"\((\d+) params", stated)[1] == "30441528"
     with torch.device("meta"):

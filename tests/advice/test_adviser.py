@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
@@ -20,8 +19,9 @@ from fedskew.advice.evidence import Run, Setting, descriptors, packaged
 from fedskew.advice.table import needs
 from fedskew.cli import command as cli
 from fedskew.methods import METHODS
+from support.paths import ROOT
+from support.scripts import script
 
-ROOT = Path(__file__).parents[1]
 SKEWED = np.array([[90, 5, 0], [0, 80, 10], [4, 0, 99], [60, 40, 0]])
 EVEN = np.full((40, 3), 30)
 FED = dict.fromkeys(("fedavg", "fedavg, weighting uniform"), (0.70, 0.71, 0.72))
@@ -190,14 +190,6 @@ def test_counts_on_record_are_taken_and_runs_that_cannot_be_used_are_told(tmp_pa
     assert len(left) == 1 and "did not end" in left[0]
 
 
-def _maker() -> Any:
-    spec = importlib.util.spec_from_file_location("make_evidence", ROOT / "scripts/make_evidence.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_packaged_evidence_is_what_the_results_make() -> None:
     """All but the descriptors, which need the data: see the next test. Mend by `python scripts/make_evidence.py`."""
     known = {json.dumps(s.facts, sort_keys=True): s.descriptors for s in packaged()}
@@ -206,13 +198,13 @@ def test_the_packaged_evidence_is_what_the_results_make() -> None:
         facts = evidence.facts_of(config)
         return known[json.dumps(facts, sort_keys=True)]
 
-    made = _maker().made(describe=told)
+    made = script("scripts/make_evidence.py").made(describe=told)
     assert made == (ROOT / "src/fedskew/advice/evidence.json").read_text(encoding="utf-8")
 
 
 def test_the_page_says_what_the_advice_was_worth() -> None:
     """`python scripts/make_evidence.py --held-out`."""
-    assert _maker().held_out_table() in (ROOT / "docs/advise.md").read_text(encoding="utf-8")
+    assert script("scripts/make_evidence.py").held_out_table() in (ROOT / "docs/advise.md").read_text(encoding="utf-8")
 
 
 def test_the_packaged_descriptors_are_those_of_the_splits() -> None:

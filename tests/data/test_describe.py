@@ -17,8 +17,8 @@ from fedskew.data.partitioners import PARTITIONERS, Counts, Dirichlet, LongTail
 from fedskew.errors import ConfigError, DataError
 from fedskew.plots import skew as skewplots
 from fedskew.plots.skew import heatmap, histograms, pairs, scaling
+from support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 MATRIX = np.array([[5, 0, 1], [0, 3, 3], [2, 2, 2], [0, 0, 0]])
 
 

@@ -12,10 +12,12 @@ import pytest
 import torch
 
 import fedskew as fs
-import tiny
-from far import NAME, Device, far_device
 from fedskew.records.diagnostics import DIAGNOSTICS
-from tiny import CONVOLUTIONAL, NAMES, gap, go, rows_of, same, skewed
+from support.far import NAME, Device, far_device
+from support.federations import skewed
+from support.methods import NAMES, tiny
+from support.nets import CONVOLUTIONAL, dropout_net, norm_net
+from support.runs import gap, go, rows_of, same
 
 
 @pytest.fixture
@@ -36,8 +38,8 @@ def runs(name: str, **options: Any) -> tuple[fs.Result, fs.Result]:
     """The same run there and here."""
     # of six clients four a round: newcomers and those who were there before meet in a stack
     options = {"engine": "batched", "threads": 1, "cohort": 4, "rounds": 3} | options
-    far = go(skewed(), tiny.tiny(name), device=NAME, **options)
-    return brought(far), go(skewed(), tiny.tiny(name), **options)
+    far = go(skewed(), tiny(name), device=NAME, **options)
+    return brought(far), go(skewed(), tiny(name), **options)
 
 
 def test_the_device_refuses_what_a_gpu_refuses(device: Device) -> None:
@@ -57,7 +59,7 @@ def test_every_method_gives_the_same_there(name: str, device: Device) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_read_and_sent_does_not_grow_with_the_steps(name: str, device: Device) -> None:
-    method, traffic, steps = tiny.tiny(name), [], []
+    method, traffic, steps = tiny(name), [], []
     for epochs in (1, 3):
         device.traffic.clear()
         paced = replace(method, pace=replace(method.pace, epochs=epochs))
@@ -70,7 +72,7 @@ def test_a_round_is_read_a_few_times(device: Device) -> None:
     reads = []
     for rounds in (1, 4):
         device.traffic.clear()
-        go(skewed(), tiny.tiny("fedavg"), engine="batched", device=NAME, rounds=rounds, model="mlp")
+        go(skewed(), tiny("fedavg"), engine="batched", device=NAME, rounds=rounds, model="mlp")
         reads.append(device.traffic["read"])
     assert (
         reads[1] - reads[0]
@@ -78,7 +80,7 @@ def test_a_round_is_read_a_few_times(device: Device) -> None:
 
 
 # torch's own group normalisation takes the process down on a device of Python's
-NETWORKS = {"convolutions": CONVOLUTIONAL["convolutions"], "batch_norm": tiny.norm_net(), "dropout": tiny.dropout_net()}
+NETWORKS = {"convolutions": CONVOLUTIONAL["convolutions"], "batch_norm": norm_net(), "dropout": dropout_net()}
 
 
 @pytest.mark.parametrize("net", NETWORKS)
@@ -93,15 +95,13 @@ def test_networks_give_the_same_there(net: str, engine: str, device: Device) -> 
 def test_memories_and_checkpoints_there(memory: str, name: str, device: Device, tmp_path: Path) -> None:
     options: dict[str, Any] = {"memory": memory, "engine": "batched", "device": NAME, "model": "mlp", "cohort": 4}
     options["rounds"] = 4
-    whole = brought(go(skewed(), tiny.tiny(name), **options))
-    go(skewed(), tiny.tiny(name), **(options | {"rounds": 2}), out=tmp_path / "run")
-    rest = brought(go(skewed(), tiny.tiny(name), **options, out=tmp_path / "run", resume=True))
+    whole = brought(go(skewed(), tiny(name), **options))
+    go(skewed(), tiny(name), **(options | {"rounds": 2}), out=tmp_path / "run")
+    rest = brought(go(skewed(), tiny(name), **options, out=tmp_path / "run", resume=True))
     assert same(whole.params, rest.params) and rows_of(whole)[-1] == rows_of(rest)[-1]
 
 
 def test_diagnostics_there(device: Device, tmp_path: Path) -> None:
     options: Any = {"diagnose": tuple(DIAGNOSTICS), "engine": "batched", "model": "mlp"}
-    far, near = (
-        go(skewed(), tiny.tiny("fedavg"), out=tmp_path / where, device=where, **options) for where in (NAME, "cpu")
-    )
+    far, near = (go(skewed(), tiny("fedavg"), out=tmp_path / where, device=where, **options) for where in (NAME, "cpu"))
     assert len(far.rounds[0]["diagnostics"]) > 3 and rows_of(far) == rows_of(near)

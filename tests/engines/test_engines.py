@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 import fedskew as fs
-import tiny
 from fedskew import engines, rng, tree
 from fedskew.data import from_arrays
 from fedskew.method import Component, Method
@@ -23,10 +22,12 @@ from fedskew.models.architectures import MODELS
 from fedskew.records import folder as records
 from fedskew.shared import Fixed
 from fedskew.types import Context, LocalRun, Params, View
-from tiny import NAMES, blobs, each, gap, go, rows_of, same, skewed
+from support.federations import RAGGED, Owners, blobs, skewed, small_digits
+from support.methods import NAMES, WHOLE, each, tiny
+from support.nets import dropout_net, norm_net, plain_module
+from support.runs import gap, go, rows_of, same
 
 ENGINES = pytest.mark.parametrize("engine", ["sequential", "batched"])
-RAGGED = [[9, 3, 1], [2, 5, 0], [1, 1, 6], [8, 8, 8]]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -134,7 +135,7 @@ def imported() -> None:
 @ENGINES
 @pytest.mark.parametrize("name", NAMES)
 def test_no_global_generator_moves(name: str, engine: str, no_global_rng: None) -> None:
-    go(skewed(), tiny.tiny(name), rounds=1, engine=engine, model=tiny.dropout_net())
+    go(skewed(), tiny(name), rounds=1, engine=engine, model=dropout_net())
 
 
 @pytest.mark.parametrize("engine", ["sequential", "batched", "debug"])
@@ -145,7 +146,7 @@ def test_a_seeded_generator_changes_nothing(engine: str) -> None:
         np.random.seed(seed)  # noqa: NPY002
         random.seed(seed)
         try:
-            return go(skewed(), tiny.tiny("creff"), engine=engine, model=tiny.dropout_net())
+            return go(skewed(), tiny("creff"), engine=engine, model=dropout_net())
         finally:
             torch.set_rng_state(saved[0])
             np.random.set_state(saved[1])  # noqa: NPY002
@@ -164,7 +165,7 @@ def test_torch_is_left_as_it_was(engine: str) -> None:
     assert not any(leaf.requires_grad or leaf.is_inference() for leaf in leaves)
 
 
-@pytest.mark.parametrize("build", [tiny.norm_net, tiny.dropout_net])
+@pytest.mark.parametrize("build", [norm_net, dropout_net])
 @ENGINES
 def test_a_users_module_is_left_alone(build: Callable[[], nn.Module], engine: str) -> None:
     module = build().eval()
@@ -185,7 +186,7 @@ def test_a_users_module_is_left_alone(build: Callable[[], nn.Module], engine: st
 
 
 def group_net() -> nn.Module:
-    return tiny.plain_module(
+    return plain_module(
         lambda: nn.Sequential(
             nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(144, 10)
         )
@@ -193,7 +194,7 @@ def group_net() -> nn.Module:
 
 
 def conv_norm_net() -> nn.Module:
-    return tiny.plain_module(
+    return plain_module(
         lambda: nn.Sequential(
             nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout2d(0.2), nn.Flatten(), nn.Linear(144, 10)
         )
@@ -203,7 +204,7 @@ def conv_norm_net() -> nn.Module:
 @pytest.mark.parametrize("build", [group_net, conv_norm_net])
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon"])
 def test_modules_of_a_users_own(build: Callable[[], nn.Module], name: str) -> None:
-    runs = [go(skewed(), tiny.tiny(name), model=build(), engine=e) for e in ("sequential", "batched", "debug")]
+    runs = [go(skewed(), tiny(name), model=build(), engine=e) for e in ("sequential", "batched", "debug")]
     assert gap(runs[0].params, runs[1].params) <= 1e-8 and gap(runs[0].buffers, runs[1].buffers) <= 1e-8
     assert same(runs[0].params, runs[2].params) and same(runs[0].buffers, runs[2].buffers)
     assert rows_of(runs[0]) == rows_of(runs[2])
@@ -232,13 +233,13 @@ def images(shape: tuple[int, ...]) -> Any:
     draw = rng.generator(0, "images")
     x = draw.integers(0, 256, (9, *shape), dtype=np.uint8)
     data = from_arrays(x, np.arange(9) % 3, x[:3], np.arange(3), mean=(0.5,) * shape[0], std=(0.25,) * shape[0])
-    return fs.federate(data, tiny.Owners((0,) * 6 + (1,) * 3), clients=2)
+    return fs.federate(data, Owners((0,) * 6 + (1,) * 3), clients=2)
 
 
 @ENGINES
 @pytest.mark.parametrize("name", NAMES)
 def test_bfloat16_stays_finite(name: str, engine: str) -> None:
-    result = go(skewed(), tiny.tiny(name), dtype="bfloat16", engine=engine, model=tiny.norm_net())
+    result = go(skewed(), tiny(name), dtype="bfloat16", engine=engine, model=norm_net())
     assert all(p.dtype == torch.bfloat16 for p in result.params.values())
     assert all(bool(torch.isfinite(leaf).all()) for leaf in tree.leaves({"p": result.params, "b": result.buffers}))
     assert all(np.isfinite(row["loss"]) and np.isfinite(row["train_loss"]) for row in result.rounds)
@@ -254,8 +255,8 @@ ODD = [[1, 0, 0, 0], [0, 5, 0, 0], [0, 0, 0, 0], [3, 2, 1, 0], [0, 1, 1, 0]]
 @pytest.mark.parametrize("name", NAMES)
 def test_odd_clients(name: str) -> None:
     fed = blobs(ODD, auxiliary=2)
-    options = {"rounds": 3, "cohort": 4, "model": tiny.dropout_net(4, 5)}
-    a, b = (go(fed, tiny.tiny(name), engine=e, **options) for e in ("sequential", "batched"))
+    options = {"rounds": 3, "cohort": 4, "model": dropout_net(4, 5)}
+    a, b = (go(fed, tiny(name), engine=e, **options) for e in ("sequential", "batched"))
     assert gap(a.params, b.params) <= 1e-8
     for row in a.rounds:
         assert 2 not in {k for c in row["clients"] for k in np.ravel(c).tolist()}
@@ -266,14 +267,14 @@ def test_odd_clients(name: str) -> None:
 
 def test_a_client_of_one_row_under_batch_statistics() -> None:
     fed, method = blobs(ODD), replace(fs.methods.fedavg(), selector=each(0, 1, 3))
-    a, b = (go(fed, method, model=tiny.norm_net(4, 5), engine=e) for e in ("sequential", "batched"))
+    a, b = (go(fed, method, model=norm_net(4, 5), engine=e) for e in ("sequential", "batched"))
     assert gap(a.params, b.params) <= 1e-8 and gap(a.buffers, b.buffers) <= 1e-8
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_cohort_of_one(name: str) -> None:
     fed = blobs(RAGGED, auxiliary=2)
-    a, b = (go(fed, tiny.tiny(name), cohort=1, engine=e) for e in ("sequential", "batched"))
+    a, b = (go(fed, tiny(name), cohort=1, engine=e) for e in ("sequential", "batched"))
     assert gap(a.params, b.params) <= 1e-8
     assert all(len(row["clients"]) == len(row["weights"]) == 1 for row in a.rounds)
 
@@ -281,8 +282,8 @@ def test_a_cohort_of_one(name: str) -> None:
 def test_a_federation_of_one_is_training() -> None:
     """One client, all rows at once: ten rounds of one step are ten steps of gradient descent."""
     fed = blobs([[5, 4, 3]])
-    federated = go(fed, replace(fs.methods.fedavg(), pace=tiny.WHOLE), rounds=10, cohort=1)
-    once = go(fed, replace(fs.methods.fedavg(), pace=replace(tiny.WHOLE, epochs=10)), rounds=1, cohort=1)
+    federated = go(fed, replace(fs.methods.fedavg(), pace=WHOLE), rounds=10, cohort=1)
+    once = go(fed, replace(fs.methods.fedavg(), pace=replace(WHOLE, epochs=10)), rounds=1, cohort=1)
     assert gap(federated.params, once.params) <= 1e-12
 
 
@@ -301,7 +302,7 @@ def test_evaluation_on_schedule() -> None:
 
 
 def test_validation_rows_are_evaluated_apart() -> None:
-    fed = fs.federate(tiny.small_digits(), "iid", clients=4, validation=0.1)
+    fed = fs.federate(small_digits(), "iid", clients=4, validation=0.1)
     row = go(fed, fs.methods.fedavg()).rounds[-1]
     assert {"val_accuracy", "val_loss", "val_macro_f1"} <= row.keys()
     owned = np.concatenate([fed.rows(k) for k in range(4)])

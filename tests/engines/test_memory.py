@@ -9,13 +9,14 @@ import pytest
 import torch
 
 import fedskew as fs
-import tiny
 from fedskew import tree
 from fedskew._run import Session
 from fedskew.engines.memory import HOMES, Held, Mapped, home
 from fedskew.errors import ConfigError, FedskewError, RecordError
-from test_resume import Died, equal, stop_after
-from tiny import go, rows_of, same, skewed
+from support.federations import skewed
+from support.methods import tiny
+from support.resuming import Died, equal, stop_after
+from support.runs import go, rows_of, same
 
 TEMPLATE = {
     "a": {"w": torch.zeros(3, 2), "flag": torch.tensor(False)},
@@ -155,7 +156,7 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["scaffold", "moon", "pfedme"])
 def test_every_home_gives_the_same_run(name: str, engine: str, tmp_path: Path) -> None:
     options = {"rounds": 3, "cohort": 4, "engine": engine, "dtype": "float32"}
-    runs = [go(skewed(), tiny.tiny(name), memory=where, out=tmp_path / where, **options) for where in HOMES]
+    runs = [go(skewed(), tiny(name), memory=where, out=tmp_path / where, **options) for where in HOMES]
     assert all(same(r.params, runs[0].params) and rows_of(r) == rows_of(runs[0]) for r in runs)
     assert (tmp_path / "disk" / "memory.bin").exists() and not (tmp_path / "ram" / "memory.bin").exists()
 

@@ -12,16 +12,16 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedskew as fs
-import tiny
 from fedskew import engines
 from fedskew.engines.programs import Stepper
 from fedskew.engines.workers import Workers
 from fedskew.method import Component, Method
 from fedskew.models.prepare import prepare
 from fedskew.types import View
-from tiny import CONVOLUTIONAL, NAMES, blobs, go, rows_of, same, skewed
-
-RAGGED = [[9, 3, 1], [2, 5, 0], [1, 1, 6], [8, 8, 8]]
+from support.federations import RAGGED, blobs, skewed
+from support.methods import NAMES, PACE, tiny
+from support.nets import CONVOLUTIONAL
+from support.runs import gap, go, rows_of, same
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def traced(made: list[Stepper]) -> int:
 
 
 def run(name: str, engine: str, **options: Any) -> fs.Result:
-    return go(skewed(), tiny.tiny(name), engine=engine, **options)
+    return go(skewed(), tiny(name), engine=engine, **options)
 
 
 def same_runs(a: fs.Result, b: fs.Result) -> bool:
@@ -93,7 +93,7 @@ class Peeks(Component):
 
 
 def test_what_cannot_be_traced_runs_untraced(tracing: list[Stepper]) -> None:
-    method = Method("p", parts=(Peeks(),), pace=tiny.PACE)
+    method = Method("p", parts=(Peeks(),), pace=PACE)
     plain = go(skewed(), method, engine="sequential")
     assert same_runs(plain, go(skewed(), method, engine="threaded")) and traced(tracing) == 0
     assert any(None in stepper.programs.values() for stepper in tracing)
@@ -213,7 +213,7 @@ def test_threads_share_no_model_and_keep_the_order() -> None:
 
 
 def test_an_error_in_a_thread_comes_through_and_the_threads_end() -> None:
-    method = replace(fs.methods.fedavg(), pace=replace(tiny.PACE, lr=1e38, epochs=3))
+    method = replace(fs.methods.fedavg(), pace=replace(PACE, lr=1e38, epochs=3))
     with pytest.raises(fs.TrainingError, match="loss became"):
         go(blobs(RAGGED), method, engine="threaded", threads=2, dtype="float32")
     assert not [t for t in threading.enumerate() if t.name.startswith("fedskew")]
@@ -221,7 +221,7 @@ def test_an_error_in_a_thread_comes_through_and_the_threads_end() -> None:
 
 @pytest.mark.parametrize("engine", ["sequential", "threaded"])
 def test_the_number_of_threads_changes_no_bit(engine: str) -> None:
-    one, three = (go(skewed(), tiny.tiny("fedla"), engine=engine, threads=n, dtype="float32") for n in (1, 3))
+    one, three = (go(skewed(), tiny("fedla"), engine=engine, threads=n, dtype="float32") for n in (1, 3))
     assert same_runs(one, three)
 
 
@@ -242,7 +242,7 @@ def test_auto_looks_at_device_model_and_method() -> None:
 
 
 def test_a_stack_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = go(skewed(), tiny.tiny("scaffold"), engine="batched", cohort=5, threads=1)
+    whole = go(skewed(), tiny("scaffold"), engine="batched", cohort=5, threads=1)
     run, sizes = engines.Batched.run_stack, list[int]()
 
     def small(self: Any, method: Method, places: list[Any]) -> Any:
@@ -252,8 +252,8 @@ def test_a_stack_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) ->
         return run(self, method, places)
 
     monkeypatch.setattr(engines.Batched, "run_stack", small)
-    halved = go(skewed(), tiny.tiny("scaffold"), engine="batched", cohort=5, threads=1)
-    assert sizes[:4] == [5, 2, 3, 1] and tiny.gap(whole.params, halved.params) < 1e-12
+    halved = go(skewed(), tiny("scaffold"), engine="batched", cohort=5, threads=1)
+    assert sizes[:4] == [5, 2, 3, 1] and gap(whole.params, halved.params) < 1e-12
     assert max(sizes[-3:]) <= 2, "smaller stacks from then on"
 
 
@@ -263,7 +263,7 @@ def test_another_error_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(engines.Batched, "run_stack", broken)
     with pytest.raises(RuntimeError, match="shapes differ"):
-        go(skewed(), tiny.tiny("fedavg"), engine="batched")
+        go(skewed(), tiny("fedavg"), engine="batched")
 
 
 def test_the_chunk_keeps_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +279,7 @@ def test_the_chunk_keeps_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(engines.Batched, "run_stack", noted)
     monkeypatch.setattr(batched, "BUDGET", 250_000)
-    go(skewed(), tiny.tiny("fedavg"), engine="batched", cohort=6, threads=1, rounds=1)
+    go(skewed(), tiny("fedavg"), engine="batched", cohort=6, threads=1, rounds=1)
     assert len(sizes) > 1 and max(sizes) < 6
 
 
@@ -301,5 +301,5 @@ def test_nothing_is_read_back_while_a_stack_trains(name: str, monkeypatch: pytes
         return looked[-1]
 
     monkeypatch.setattr(engines.Batched, "run_stack", blind)
-    go(skewed(), tiny.tiny(name), engine="batched", threads=1, rounds=1)
+    go(skewed(), tiny(name), engine="batched", threads=1, rounds=1)
     assert looked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +12,9 @@ import torch
 from torch import Tensor
 
 import fedskew.functional as fn
+from support.paths import GOLDEN
 
 torch.set_num_threads(1)
-GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "test_vectors.json").read_text())
 
 # Vectors of ingredients that live in other rooms (metrics, method files).
 ELSEWHERE = {"error_asymmetry", "fedir", "balancefl"}

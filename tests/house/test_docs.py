@@ -14,8 +14,7 @@ from fedskew.catalogue.papers import PAPERS
 from fedskew.config.experiment import TABLES
 from fedskew.method import SLOTS
 from fedskew.methods import METHODS
-
-ROOT = Path(__file__).parents[1]
+from support.paths import ROOT
 
 
 def test_the_readme_runs() -> None:

@@ -10,7 +10,8 @@ import zipfile
 from functools import partial
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from support.paths import ROOT
+
 DATA_SUFFIXES = {".gz", ".npz", ".npy", ".parquet", ".pkl", ".pt", ".safetensors", ".zip"}
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pytest
 
 from fedskew import methods as m
@@ -44,10 +43,9 @@ from fedskew.shared.parts import ProximalVariant
 from fedskew.shared.samplers import ClassBalanced
 from fedskew.shared.servers import Adagrad, Adam, Momentum, Plain, Yogi
 from oracle.model import Tree
-from replay import MODELS, PACE, ROUNDS, Replay, federation, numpy, record
+from support.replay import MODELS, PACE, ROUNDS, Replay, agree, federation, numpy, record
 
 ENGINES = ("sequential", "batched")
-TOLERANCE = 1e-10
 
 
 @dataclass(frozen=True)
@@ -379,16 +377,6 @@ CLIENT_STATE = {
         "u": ("pid", "u"),
     },
 }
-
-
-def agree(actual: Any, expected: Any, what: str) -> None:
-    """Trees of the two implementations, within rounding."""
-    if isinstance(expected, dict):
-        assert actual.keys() == expected.keys(), what
-        for name, value in expected.items():
-            agree(actual[name], value, f"{what} {name}")
-        return
-    np.testing.assert_allclose(np.asarray(actual), expected, rtol=TOLERANCE, atol=TOLERANCE, err_msg=what)
 
 
 def agree_on_state(replay: Replay, state: Tree) -> None:

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 import fedskew as fs
-import tiny
 from fedskew import rng, tree
 from fedskew.engines import batched
 from fedskew.errors import ConfigError
@@ -41,14 +40,17 @@ from fedskew.shared.parts import ProximalVariant
 from fedskew.shared.selectors import draw_clients
 from fedskew.shared.servers import Adam, Yogi
 from fedskew.types import Assignment, Task, View
-from tiny import NAMES, WHOLE, blobs, changed, gap, go, rows_of, same, skewed
+from support.federations import RAGGED, blobs, skewed
+from support.methods import NAMES, WHOLE, changed, spied, tiny
+from support.nets import dropout_net, norm_net
+from support.runs import gap, go, rows_of, same
 
 every_method = pytest.mark.parametrize("name", NAMES)
 
 MODELS: dict[str, Any] = {
     "mlp": lambda: fs.models.MLP(hidden=16),
-    "batchnorm": tiny.norm_net,
-    "dropout": tiny.dropout_net,
+    "batchnorm": norm_net,
+    "dropout": dropout_net,
 }
 
 
@@ -85,23 +87,23 @@ def close(a: fs.Result, b: fs.Result, tolerance: float) -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_engines_agree(name: str, model: str) -> None:
     """Clients are ragged: their sizes, steps and classes differ."""
-    fed, method = skewed(), tiny.tiny(name)
+    fed, method = skewed(), tiny(name)
     runs = [go(fed, method, model=MODELS[model](), engine=e) for e in ("sequential", "batched")]
     close(*runs, 1e-8)
 
 
 @every_method
 def test_debug_is_sequential(name: str) -> None:
-    fed, method = skewed(), tiny.tiny(name)
+    fed, method = skewed(), tiny(name)
     close(go(fed, method, rounds=1), go(fed, method, rounds=1, engine="debug"), 0.0)
 
 
 @every_method
 def test_padding_is_invisible(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fed, method = skewed(), tiny.tiny(name)
+    fed, method = skewed(), tiny(name)
 
     def run() -> fs.Result:
-        return go(fed, method, model=tiny.norm_net(), engine="batched")
+        return go(fed, method, model=norm_net(), engine="batched")
 
     before = run()
     padded, more = batched._padded, ((0, 0), (0, 2), (0, 0), (0, 3))
@@ -136,7 +138,7 @@ def test_the_same_configuration_gives_the_same_bytes(name: str) -> None:
     fed = skewed()
 
     def written(seed: int) -> str:
-        return json.dumps(rows_of(go(fed, tiny.tiny(name), model=MODELS["dropout"](), dtype="float32", seed=seed)))
+        return json.dumps(rows_of(go(fed, tiny(name), model=MODELS["dropout"](), dtype="float32", seed=seed)))
 
     assert written(0) == written(0)
     assert written(0) != written(1)
@@ -164,7 +166,7 @@ def all_components() -> dict[str, type[Component]]:
 def test_a_method_is_a_value(name: str) -> None:
     method = METHODS[name]()
     assert method == METHODS[name]() and hash(method) == hash(METHODS[name]())
-    go(skewed(), tiny.tiny(name), rounds=1)  # nothing that a run does may stick to the value
+    go(skewed(), tiny(name), rounds=1)  # nothing that a run does may stick to the value
     for twin in (pickle.loads(pickle.dumps(method)), copy.deepcopy(method)):
         assert twin == method and hash(twin) == hash(method) and repr(twin) == repr(method)
     assert eval(repr(method), {**all_components(), "Method": Method}) == method
@@ -179,7 +181,7 @@ def test_a_method_is_a_value(name: str) -> None:
 
 @every_method
 def test_a_run_does_not_change_the_method(name: str) -> None:
-    method = tiny.tiny(name)
+    method = tiny(name)
     before = pickle.dumps(replace(method))
     go(skewed(), method, rounds=1)
     assert pickle.dumps(replace(method)) == before
@@ -188,7 +190,7 @@ def test_a_run_does_not_change_the_method(name: str) -> None:
 def test_methods_differ() -> None:
     """Each pair of methods, the same seed: some parameter of the evaluated model differs."""
     fed = skewed()
-    found = {name: go(fed, tiny.tiny(name), rounds=3, model=MODELS["mlp"]()).params for name in NAMES}
+    found = {name: go(fed, tiny(name), rounds=3, model=MODELS["mlp"]()).params for name in NAMES}
     equal = {(a, b) for a, b in itertools.combinations(NAMES, 2) if same(found[a], found[b])}
     assert equal == set()
 
@@ -262,7 +264,7 @@ FOOTPRINTS: dict[Method, bytes] = {}
 
 @pytest.mark.parametrize(("name", "component", "field"), EVERY_FIELD)
 def test_every_field_changes_something(name: str, component: str, field: str) -> None:
-    base = LOOSE[name] if name in LOOSE else tiny.tiny(name)
+    base = LOOSE[name] if name in LOOSE else tiny(name)
     base = replace(base, pace=replace(base.pace, epochs=1))
     owner = next(c for c in base.components if c.name == component)
     needs = NEEDS.get((type(owner).__name__, field), {})
@@ -293,7 +295,6 @@ def test_every_field_changes_something(name: str, component: str, field: str) ->
 UNIFORM = replace(fs.methods.fedavg(), weighting=Uniform())
 ALL_ROWS = Fixed(batch_size=0)
 BALANCED = [[4, 4, 4]] * 4  # counts of four clients that own every class equally
-RAGGED = [[9, 3, 1], [2, 5, 0], [1, 1, 6], [8, 8, 8]]
 PROPORTIONAL = [[2, 4, 6], [1, 2, 3], [4, 8, 12], [3, 6, 9]]
 
 
@@ -414,7 +415,7 @@ NEUTRAL: dict[str, Neutral] = {
     "fedvc, clients of that size": (
         replace(fs.methods.fedvc(12), pace=ALL_ROWS), replace(UNIFORM, pace=ALL_ROWS), 1e-12, BALANCED, {"cohort": 4},
     ),
-    "creff broadcasts": (tiny.tiny("creff"), tiny.tiny("fedavg"), 0.0, RAGGED, {}),
+    "creff broadcasts": (tiny("creff"), tiny("fedavg"), 0.0, RAGGED, {}),
 }  # fmt: skip
 
 
@@ -465,7 +466,7 @@ def test_pfedme_with_eta_lambda_1_moves_to_theta() -> None:
 
 
 def test_scaffold_keeps_c_the_mean_of_the_clients() -> None:
-    method, seen = tiny.spied(fs.methods.scaffold())
+    method, seen = spied(fs.methods.scaffold())
     result = go(blobs(RAGGED), method, rounds=4, cohort=2)
     total = tree.zeros_like(result.params)
     for cohort in seen:
@@ -483,7 +484,7 @@ def test_feddyn_keeps_h_the_mean_of_the_clients(tmp_path: Path) -> None:
 
 
 def test_a_balanced_first_client_stays_alone() -> None:
-    method, seen = tiny.spied(fs.methods.seolkim(False, True, False))
+    method, seen = spied(fs.methods.seolkim(False, True, False))
     result = go(blobs([[8, 8, 8], [3, 2, 1], [1, 1, 4]]), method, rounds=2, cohort=3)
     assert [row["clients"] for row in result.rounds] == [[0], [0]]
     assert torch.equal(seen[0].used, torch.tensor([[8, 8, 8]]))

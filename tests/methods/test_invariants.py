@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 import fedskew as fs
-import tiny
 from fedskew import functional as F
 from fedskew import methods as m
 from fedskew import rng, tree
@@ -40,9 +39,11 @@ from fedskew.shared.paces import Staged
 from fedskew.shared.parts import ProximalVariant
 from fedskew.shared.servers import Adagrad, Adam, Momentum, Yogi
 from fedskew.types import Assignment, Carry, Context, Differentiate, Params
-from tiny import WHOLE, blobs, gap, go, same, skewed, spied
+from support.federations import RAGGED, blobs, skewed
+from support.methods import NAMES, WHOLE, spied, tiny
+from support.nets import norm_net
+from support.runs import gap, go, same
 
-RAGGED = [[9, 3, 1], [2, 5, 0], [1, 1, 6], [8, 8, 8]]
 BALANCED = [[4, 4, 4]] * 4
 PAIRS = [[4, 4], [6, 6], [2, 2]]  # two classes
 HEAVY = SGD(momentum=0.9)
@@ -177,10 +178,10 @@ def test_fedavg_of_all_rows_at_once_is_centralised_gradient_descent() -> None:
     assert gap(result.params, {"fc.weight": weight, "fc.bias": bias}) <= 1e-12
 
 
-@pytest.mark.parametrize("name", [n for n in tiny.NAMES if n not in ("fednova", "climb")])
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("fednova", "climb")])
 def test_weights_are_convex(name: str) -> None:
     """FedNova's and CLIMB's need not be; every other method's add up to one and none is negative."""
-    for row in go(skewed(), tiny.tiny(name), rounds=2, cohort=4).rounds:
+    for row in go(skewed(), tiny(name), rounds=2, cohort=4).rounds:
         assert min(row["weights"]) >= 0 and sum(row["weights"]) == pytest.approx(1, abs=1e-12)
 
 
@@ -192,7 +193,7 @@ def test_buffers_are_averaged_by_convex_weights(weighting: Any) -> None:
     fed, runs = blobs(RAGGED), []
     for choice in (weighting, m.fedavg().weighting):
         method = avg(weighting=choice, pace=Fixed(lr=1e-30, batch_size=4))  # parameters stand still: same batches
-        runs.append(go(fed, method, model=tiny.norm_net(3, 5), cohort=4, rounds=3))
+        runs.append(go(fed, method, model=norm_net(3, 5), cohort=4, rounds=3))
     assert gap(runs[0].state.buffers, runs[1].state.buffers) <= 1e-12
     assert runs[0].rounds[-1]["weights"] != pytest.approx(runs[1].rounds[-1]["weights"], abs=1e-3)
 
@@ -357,7 +358,7 @@ def test_who_is_not_selected_keeps_its_memory(name: str, tmp_path: Path) -> None
     """Client 3 takes part in round 1 only."""
     fed, kept, (component, field) = blobs(RAGGED), [], KEPT[name]
     for rounds in (1, 3):
-        method = replace(tiny.tiny(name), selector=Then())
+        method = replace(tiny(name), selector=Then())
         go(fed, method, rounds=rounds, cohort=2, out=tmp_path / f"{rounds}")
         content, _ = load_tree(tmp_path / f"{rounds}" / "checkpoint" / "state.safetensors")
         kept.append(content["memory"])

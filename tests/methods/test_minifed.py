@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,19 +10,10 @@ import torch
 from fedskew import methods as m
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.shared import Uniform
-from replay import MODELS, PACE, plan, record
+from support.replay import MODELS, PACE, plan, record
+from support.scripts import script
 
-
-def load_minifed() -> Any:
-    path = Path(__file__).resolve().parents[1] / "examples" / "minifed.py"
-    spec = importlib.util.spec_from_file_location("minifed", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-mini = load_minifed()
+mini = script("examples/minifed.py")
 METHODS = {
     "fedavg": m.fedavg(),
     "fedprox": m.fedprox(0.4),

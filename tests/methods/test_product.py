@@ -13,33 +13,34 @@ import pytest
 import torch
 
 import fedskew as fs
-import tiny
 from fedskew.data.federation import Federation
 from fedskew.method import Method
 from fedskew.models.architectures import MODELS
 from fedskew.shared import Fixed
+from support.federations import blobs
+from support.methods import NAMES, changed, tiny
 
 ENGINES = ("sequential", "batched")
 SHAPES = {"emnist_cnn": (1, 28, 28), "pfllib_cnn": (1, 28, 28), "logistic": (9,), "mlp": (9,), "2nn": (9,)}
 COUNTS = ((3, 2, 0), (0, 1, 4), (2, 2, 2))  # rows of each class at three clients: 16 with the test set's
-PRODUCT = list(itertools.product(tiny.NAMES, MODELS, ENGINES))
+PRODUCT = list(itertools.product(NAMES, MODELS, ENGINES))
 
 
 @cache
 def federation(model: str) -> Federation:
     """Made-up images or rows of the shape that the network is for; two rows of each class are the server's."""
-    return tiny.blobs([list(c) for c in COUNTS], shape=SHAPES.get(model, (3, 32, 32)), auxiliary=2)
+    return blobs([list(c) for c in COUNTS], shape=SHAPES.get(model, (3, 32, 32)), auxiliary=2)
 
 
 def small(name: str) -> Method:
     """One epoch of at most two steps, and features enough for BalanceFL's covariance only where they are few."""
-    method = tiny.tiny(name)
+    method = tiny(name)
     if name == "balancefl":
-        method = tiny.changed(method, "knowledge_inheritance", augment_features=False)
+        method = changed(method, "knowledge_inheritance", augment_features=False)
     if name == "fedvc":
-        method = tiny.changed(method, "virtual_client", size=6)
+        method = changed(method, "virtual_client", size=6)
     if name == "powerofchoice":
-        method = tiny.changed(method, "power_of_choice", candidates=3)
+        method = changed(method, "power_of_choice", candidates=3)
     pace = {"epochs": 1, "lr": 0.01} | ({"batch_size": 4} if type(method.pace) is Fixed else {})
     return replace(method, pace=replace(method.pace, **pace))
 

@@ -23,8 +23,7 @@ from oracle.checks import near, numeric
 from oracle.model import forward, head
 from oracle.rounds import own_losses
 from oracle.servers import creff_match, head_gradient
-from replay import COHORT, LEVEL, PACE, SEED, Replay, federation, record
-from test_against_oracle import agree
+from support.replay import COHORT, LEVEL, PACE, SEED, Replay, agree, federation, record
 
 ENGINES = ("sequential", "batched")
 

@@ -4,7 +4,6 @@ import dataclasses
 import pickle
 import random
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +26,7 @@ from fedskew.models.architectures import (
     build,
 )
 from fedskew.models.prepare import prepare
+from support.paths import ROOT
 
 CIFAR, MNIST, TINY, DIGITS = (3, 32, 32), (1, 28, 28), (3, 64, 64), (1, 8, 8)
 SMALL = {
@@ -45,7 +45,7 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def protocols():
-    text = (Path(__file__).parents[1] / "docs/protocols/protocols.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "docs/protocols/protocols.yaml").read_text(encoding="utf-8")
     return yaml.safe_load(text)
 
 

@@ -9,19 +9,21 @@ import torch
 from torch import nn
 
 import fedskew as fs
-import tiny
 from fedskew.engines.programs import Stepper
 from fedskew.errors import ConfigError
 from fedskew.models.precision import arithmetic, check_precision
 from fedskew.models.prepare import prepare
-from tiny import CONVOLUTIONAL, NAMES, gap, go, rows_of, same, skewed
+from support.federations import skewed
+from support.methods import NAMES, tiny
+from support.nets import CONVOLUTIONAL
+from support.runs import gap, go, rows_of, same
 
 SMALL = nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10))
 
 
 def run(name: str, **options: Any) -> fs.Result:
     settings: dict[str, Any] = {"dtype": "float32", "model": SMALL, "threads": 1}
-    return go(skewed(), tiny.tiny(name), **(settings | options))
+    return go(skewed(), tiny(name), **(settings | options))
 
 
 @pytest.mark.parametrize("engine", ["sequential", "batched"])

@@ -21,7 +21,11 @@ from fedskew.records import folder as records
 from fedskew.records.diagnostics import DIAGNOSTICS, Diagnostics, Moment
 from fedskew.shared import Fixed
 from fedskew.types import Cohort, Params, Report, Task, Weights
-from tiny import FixedCohort, blobs, each, go, norm_net, rows_of, same, skewed, spied, tiny
+from support.federations import blobs, skewed
+from support.methods import FixedCohort, each, spied, tiny
+from support.nets import norm_net
+from support.paths import ROOT
+from support.runs import go, rows_of, same
 
 ALL = tuple(DIAGNOSTICS)
 UNWRITTEN = tuple(name for name in ALL if name != "features")  # these need no run folder
@@ -363,7 +367,7 @@ def test_a_figure_of_what_was_not_recorded_says_how_to(tmp_path: Path, capsys: p
 def test_the_page_of_figures_names_what_there_is() -> None:
     from fedskew.plots.rounds import FIGURES
 
-    page = (Path(__file__).parents[1] / "docs/figures.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/figures.md").read_text(encoding="utf-8")
     for name in FIGURES:
         assert f"--figure {name}" in page
     for name in DIAGNOSTICS:

@@ -3,7 +3,6 @@
 import json
 import math
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,8 +12,7 @@ from sklearn import metrics as sk
 
 from fedskew.errors import ConfigError, DataError
 from fedskew.records.metrics import confusion, error_asymmetry, from_confusion, groups_by_counts, mean_probabilities
-
-GOLDEN = json.loads((Path(__file__).parent / "golden" / "test_vectors.json").read_text())
+from support.paths import GOLDEN
 
 
 @st.composite

@@ -22,37 +22,21 @@ import torch
 from torch import Tensor
 
 import fedskew as fs
-import tiny
 from fedskew._run import Session
 from fedskew.engines import LocalEngine
 from fedskew.method import Component, Method
 from fedskew.records import folder as records
 from fedskew.records.folder import Record
 from fedskew.types import View
-from tiny import NAMES, blobs, go, rows_of, same, skewed
+from support.federations import blobs, skewed
+from support.methods import NAMES, tiny
+from support.nets import norm_net
+from support.paths import TESTS
+from support.resuming import Died, equal, recorded, stop_after
+from support.runs import go, rows_of, same
 
-RAGGED = [[9, 3, 1], [2, 5, 0], [1, 1, 6], [8, 8, 8]]
 KILLED = {"scaffold": 4, "moon": 3, "pfedme": 3, "fedgc": 3, "creff": 2, "seolkim": 2, "fedadam": 3}  # name -> kills
 ROUNDS = 5
-
-
-def recorded(folder: Path) -> list[dict[str, Any]]:
-    """The rounds on disk, without times."""
-    return rows_of([json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()])
-
-
-def equal(a: Path, b: Path) -> None:
-    """The same model byte for byte, and the same rows."""
-    assert (a / "final.safetensors").read_bytes() == (b / "final.safetensors").read_bytes()
-    assert recorded(a) == recorded(b)
-
-
-def stop_after(number: int) -> Callable[[dict[str, Any]], None]:
-    def stop(row: dict[str, Any]) -> None:
-        if row["round"] == number:
-            raise KeyboardInterrupt
-
-    return stop
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -70,7 +54,7 @@ def test_memory_is_resumed_by_the_batched_engine(name: str, tmp_path: Path) -> N
 
 
 def stop_and_resume(name: str, engine: str, tmp_path: Path) -> None:
-    fed, method, options = skewed(), tiny.tiny(name), {"rounds": 4, "cohort": 4, "engine": engine, "dtype": "float32"}
+    fed, method, options = skewed(), tiny(name), {"rounds": 4, "cohort": 4, "engine": engine, "dtype": "float32"}
     whole = go(fed, method, out=tmp_path / "whole", **options)
     half = go(fed, method, out=tmp_path / "half", on_round=stop_after(2), **options)
     assert half.stopped == "interrupted" and len(half.rounds) == 2
@@ -82,10 +66,10 @@ def stop_and_resume(name: str, engine: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["fedavg", "moon", "scaffold"])
 def test_batch_statistics_are_resumed(name: str, tmp_path: Path) -> None:
-    fed, method = skewed(), tiny.tiny(name)
-    go(fed, method, rounds=3, model=tiny.norm_net(), out=tmp_path / "whole")
-    go(fed, method, rounds=3, model=tiny.norm_net(), out=tmp_path / "half", on_round=stop_after(1))
-    go(fed, method, rounds=3, model=tiny.norm_net(), out=tmp_path / "half", resume=True)
+    fed, method = skewed(), tiny(name)
+    go(fed, method, rounds=3, model=norm_net(), out=tmp_path / "whole")
+    go(fed, method, rounds=3, model=norm_net(), out=tmp_path / "half", on_round=stop_after(1))
+    go(fed, method, rounds=3, model=norm_net(), out=tmp_path / "half", resume=True)
     equal(tmp_path / "whole", tmp_path / "half")
 
 
@@ -109,10 +93,6 @@ def test_rounds_after_the_checkpoint_are_run_again(tmp_path: Path) -> None:
     again = go(fed, method, out=tmp_path / "dead", resume=True, on_round=lambda r: seen.append(r["round"]), **options)
     assert seen == [3, 4, 5] and [row["round"] for row in again.rounds] == [1, 2, 3, 4, 5]
     equal(tmp_path / "whole", tmp_path / "dead")
-
-
-class Died(BaseException):
-    """Stands for the end of a process."""
 
 
 def test_a_finished_run_resumes_to_itself(tmp_path: Path) -> None:
@@ -154,7 +134,7 @@ class Interrupt(Component):
 @pytest.mark.parametrize("name", ["scaffold", "moon", "fedgc"])
 def test_an_interrupt_amid_training_keeps_whole_rounds(name: str, tmp_path: Path) -> None:
     fed = skewed()
-    method = tiny.tiny(name)
+    method = tiny(name)
     method = Method(**{**{f: getattr(method, f) for f in SLOTS}, "name": name, "parts": (*method.parts, Interrupt())})
     Interrupt.armed = False
     go(fed, method, rounds=3, cohort=4, out=tmp_path / "whole")
@@ -298,7 +278,7 @@ def attempt(name: str, folder: Path, prepare: Callable[[], None] | None = None) 
             prepare()
         resume = (folder / "config.json").exists()
         options = {"rounds": ROUNDS, "checkpoint_every": 2 if name in ("scaffold", "moon") else 1, "resume": resume}
-        go(skewed(), tiny.tiny(name), out=folder, model=fs.models.MLP(hidden=16), dtype="float32", **options)
+        go(skewed(), tiny(name), out=folder, model=fs.models.MLP(hidden=16), dtype="float32", **options)
     except BaseException as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         os._exit(1)
@@ -474,7 +454,7 @@ def main(what: str, base: Path) -> None:
 
 def script(what: str, base: Path) -> Any:
     """What this file, as a script, found."""
-    path = os.pathsep.join([str(Path(fs.__file__).parents[1]), str(Path(__file__).parent)])
+    path = os.pathsep.join([str(Path(fs.__file__).parents[1]), str(TESTS)])
     env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, __file__, what, str(base)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)

@@ -15,8 +15,8 @@ import fedskew as fs
 from fedskew import rng
 from fedskew.config.experiment import TABLES, make
 from fedskew.method import Method
-
-from tiny import rows_of, skewed  # isort: skip
+from support.federations import skewed
+from support.runs import rows_of
 
 SMALL: dict[str, dict[str, Any]] = {  # fields that make an ingredient quick, or fit the tiny federation
     "federated_features": {"features_per_class": 3, "match_steps": 2, "head_epochs": 3, "draws": 2, "rows": 4},

@@ -194,3 +194,16 @@ def check_plans(replay: Replay, whole: bool) -> None:
                     held = np.bincount(labels[rows[rows >= 0]], minlength=len(p.used))
                     assert not whole or (held <= p.used.numpy()).all()
                     assert held.sum() == min(p.samples, rows.size)  # fewer only where a pace caps the mini-batches
+
+
+TOLERANCE = 1e-10
+
+
+def agree(actual: Any, expected: Any, what: str) -> None:
+    """Trees of the two implementations, within rounding."""
+    if isinstance(expected, dict):
+        assert actual.keys() == expected.keys(), what
+        for name, value in expected.items():
+            agree(actual[name], value, f"{what} {name}")
+        return
+    np.testing.assert_allclose(np.asarray(actual), expected, rtol=TOLERANCE, atol=TOLERANCE, err_msg=what)

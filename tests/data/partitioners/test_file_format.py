@@ -13,8 +13,9 @@ import fedskew as fs
 from fedskew.cli.command import main
 from fedskew.config import experiment as config
 from fedskew.data import save_partition
+from support.paths import ROOT
 
-PAGE = (Path(__file__).parents[1] / "docs/partition-file.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/partition-file.md").read_text(encoding="utf-8")
 
 
 def _written(folder: Path) -> fs.data.Federation:
