@@ -13,6 +13,7 @@ from torch import Tensor
 
 import fedskew.functional as fn
 from support.paths import GOLDEN
+from support.tensors import f64
 
 torch.set_num_threads(1)
 
@@ -22,10 +23,6 @@ ELSEWHERE = {"error_asymmetry", "fedir", "balancefl"}
 
 def vector(name: str) -> dict[str, Any]:
     return GOLDEN[name]
-
-
-def f64(x: object) -> Tensor:
-    return torch.tensor(x, dtype=torch.float64)
 
 
 def i64(x: object) -> Tensor:
