@@ -17,8 +17,8 @@ from fedskew.advice import evidence
 from fedskew.advice.adviser import BASELINES, NEAR, UNITS, Advice, Recommendation, advice_table, advise, distance
 from fedskew.advice.evidence import Run, Setting, descriptors, packaged
 from fedskew.advice.table import needs
-from fedskew.cli import command as cli
 from fedskew.methods import METHODS
+from support.command import fedskew
 from support.paths import ROOT
 from support.scripts import script
 
@@ -32,12 +32,6 @@ def setting(counts: np.ndarray, name: str = "made up", data: str = "toy", **scor
     runs = [Run(m, seed, v, v - 0.1) for m, values in {**FED, **scores}.items() for seed, v in enumerate(values)]
     facts = {"data": {"name": data}, "model": {"name": "mlp"}, "partition": {"name": "iid"}}
     return Setting(name, "made up", facts, descriptors(counts), tuple(runs), {})
-
-
-def fedskew(*words: object) -> int:
-    with pytest.raises(SystemExit) as stop:
-        cli.main([str(w) for w in words])
-    return int(stop.value.code or 0)
 
 
 def test_the_distance_is_what_it_says() -> None:

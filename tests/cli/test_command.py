@@ -13,15 +13,7 @@ from fedskew.config import experiment as config
 from fedskew.config.flags import experiment_from, options_of
 from fedskew.methods import METHODS
 from fedskew.records.folder import TIMES, read
-
-SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "2", "--partition.alpha", "0.5", "--model", "logistic"]
-
-
-def fedskew(*words: object) -> int:
-    """The command in this process: its exit code."""
-    with pytest.raises(SystemExit) as stop:
-        cli.main([str(w) for w in words])
-    return int(stop.value.code or 0)
+from support.command import SMALL, fedskew
 
 
 def rows_without_times(folder: Path) -> list[dict]:
@@ -269,3 +261,14 @@ def test_help_cuts_no_name(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     assert fedskew("run", "fedga", "--help") == 0
     said = capsys.readouterr().out
     assert "…" not in said and "softce" in said and "exact" in said
+
+
+def test_options_that_a_method_does_not_read_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unused = ["--auxiliary", "2", "--eval.personal", "1"]
+    assert fedskew("run", "fedavg", *SMALL, *unused, "--out", tmp_path / "a") == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if "note" in line]
+    assert len(notes) == 2 and "--auxiliary 2: fedavg does not read them" in notes[0]
+    assert "--eval.personal 1: fedavg has no models of the clients' own" in notes[1]
+    assert fedskew("run", "fedrl", *SMALL, "--auxiliary", 2, "--out", tmp_path / "b") == 0
+    assert fedskew("run", "perfedavg", *SMALL, "--eval.personal", 1, "--out", tmp_path / "c") == 0
+    assert "note" not in capsys.readouterr().err

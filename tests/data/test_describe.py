@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,13 @@ import torch
 from rich.console import Console
 
 from fedskew.catalogue.partition_page import examples, partitions_markdown, write_page
+from fedskew.config.experiment import TABLES
 from fedskew.data import describe, federate, save_partition, skew
 from fedskew.data.partitioners import PARTITIONERS, Counts, Dirichlet, LongTail
 from fedskew.errors import ConfigError, DataError
 from fedskew.plots import skew as skewplots
 from fedskew.plots.skew import heatmap, histograms, pairs, scaling
+from support.command import fedskew
 from support.paths import ROOT
 
 MATRIX = np.array([[5, 0, 1], [0, 3, 3], [2, 2, 2], [0, 0, 0]])
@@ -195,3 +198,16 @@ def test_the_pictures_show_the_examples(tmp_path: Path) -> None:
     assert made[0].read_text(encoding="utf-8") == partitions_markdown() and len(made) == len(examples()) + 1
     for picture in made[1:]:
         assert size_of(picture) == size_of(ROOT / "docs/pictures" / picture.name)
+
+
+def test_what_is_known_of_the_data_is_told_by_describe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    plain = TABLES["data"]["digits"].load
+    noted = lambda self, path=None: replace(plain(self, path), notes=("rows are not in the official order",))
+    monkeypatch.setattr(TABLES["data"]["digits"], "load", noted)
+    assert fedskew("describe", "--out", tmp_path / "f.png") == 0
+    assert "note: rows are not in the official order" in capsys.readouterr().out
+    assert fedskew("describe", "--json", "--out", tmp_path / "f.png") == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == ["rows are not in the official order"]

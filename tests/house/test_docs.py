@@ -14,6 +14,8 @@ from fedskew.catalogue.papers import PAPERS
 from fedskew.config.experiment import TABLES
 from fedskew.method import SLOTS
 from fedskew.methods import METHODS
+from fedskew.records.folder import read
+from support.command import SMALL, fedskew
 from support.paths import ROOT
 
 
@@ -85,3 +87,17 @@ def test_every_paper_is_cited_and_every_citation_is_a_paper() -> None:
     for name in METHODS:
         assert citations([name])[0].startswith("@")
     assert len(citations(["fedadam", "fedyogi"])) == 1, "one paper for two methods is cited once"
+
+
+def test_every_recorded_field_is_explained(tmp_path: Path) -> None:
+    page = (ROOT / "docs/records.md").read_text(encoding="utf-8")
+    words = [*SMALL, "--validation", "0.1", "--eval.personal", "1"]
+    for name in ("perfedavg", "climb"):
+        assert fedskew("run", name, *words, "--out", tmp_path / name) == 0
+        _, rows, summary = read(tmp_path / name)
+        for field in rows[-1]:
+            assert f"`{field}`" in page or f"`{field.removeprefix('val_')}`" in page, field
+        for field in summary:
+            assert f"`{field}`" in page or f"`{field.partition('_')[0]}_...`" in page, field
+        for file in (tmp_path / name).iterdir():
+            assert f"`{file.name}" in page, file.name

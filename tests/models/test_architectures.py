@@ -12,7 +12,9 @@ import torch.nn.functional as F
 import yaml
 from torch import nn
 
+import fedskew as fs
 from fedskew.errors import ConfigError
+from fedskew.methods import METHODS
 from fedskew.models.architectures import (
     MLP,
     MODELS,
@@ -26,7 +28,10 @@ from fedskew.models.architectures import (
     build,
 )
 from fedskew.models.prepare import prepare
+from support.command import refused
+from support.federations import skewed
 from support.paths import ROOT
+from support.runs import go
 
 CIFAR, MNIST, TINY, DIGITS = (3, 32, 32), (1, 28, 28), (3, 64, 64), (1, 8, 8)
 SMALL = {
@@ -260,3 +265,10 @@ def test_options_of_ones_own_must_be_initialisable():
 
     with pytest.raises(ConfigError, match=r"layer '1' \(PReLU\) has no keyed initialisation"):
         build(Odd(), (4,), 3, 0)
+
+
+def test_a_model_is_an_instance() -> None:
+    fed = skewed()
+    refused(lambda: go(fed, METHODS["fedavg"](), model=fs.models.MLP), "got the class MLP; use MLP(...)")
+    refused(lambda: go(fed, METHODS["fedavg"](), model=torch.nn.Linear), "got the class Linear")
+    refused(lambda: go(fed, METHODS["fedavg"](), model=3), "got 3")

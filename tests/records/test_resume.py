@@ -28,6 +28,7 @@ from fedskew.method import Component, Method
 from fedskew.records import folder as records
 from fedskew.records.folder import Record
 from fedskew.types import View
+from support.command import mistake
 from support.federations import blobs, skewed
 from support.methods import NAMES, tiny
 from support.nets import norm_net
@@ -512,3 +513,39 @@ def test_flipped_bytes_of_a_checkpoint_are_noticed(tmp_path: Path) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1], Path(sys.argv[2]))
+
+
+# Records of the command and of Python
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_rounds_that_are_missing_before_the_checkpoint_are_noticed(
+    lost: int, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = run / "rounds.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    del lines[lost]
+    file.write_text("".join(lines))
+    said = mistake(capsys, "run", "--resume", run)
+    assert f"must hold rounds 1 to 2, those before the checkpoint; round {lost + 1} is missing" in said
+    assert file.read_text() == "".join(lines), "nothing was overwritten"
+
+
+@dataclass(frozen=True)
+class Entropy(fs.Component):
+    """A part of the user's own."""
+
+    name = "entropy_of_mine"
+    reference = "Smith 2024, in words of my own"
+
+    def loss(self, view: Any) -> torch.Tensor:
+        return -0.01 * view.batch.mean(torch.special.entr(view.out.logits.softmax(1)).sum(1))
+
+
+def test_a_run_from_python_is_resumed_from_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = fs.Method("mine", parts=(Entropy(),))
+    go(skewed(), mine, out=tmp_path / "a")
+    for flag in ("--resume", "--from"):
+        said = mistake(capsys, "run", flag, tmp_path / "a")
+        assert "started from Python" in said and "resume=True" in said
+    assert len(go(skewed(), mine, rounds=3, out=tmp_path / "a", resume=True).rounds) == 3
