@@ -1,15 +1,11 @@
-"""The networks: parameter counts of the papers' protocols, shapes, and weights that depend on the seed alone."""
+"""The table of architectures: options are values, every entry builds and is prepared, and mistakes are one line."""
 
 import dataclasses
 import pickle
-import random
-import re
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-import yaml
 from torch import nn
 
 import fedskew as fs
@@ -21,7 +17,10 @@ from fedskew.models.architectures import (
     TFCNN,
     ConvNet,
     EmnistCNN,
+    PflCNN,
+    PFLlibCNN,
     ResNet9,
+    ResNet18,
     ResNet20,
     SeolKimCNN,
     TwoNN,
@@ -30,81 +29,8 @@ from fedskew.models.architectures import (
 from fedskew.models.prepare import prepare
 from support.command import refused
 from support.federations import skewed
-from support.paths import ROOT
+from support.networks import CIFAR, DIGITS, MNIST, NARROW, SHAPES
 from support.runs import go
-
-CIFAR, MNIST, TINY, DIGITS = (3, 32, 32), (1, 28, 28), (3, 64, 64), (1, 8, 8)
-SMALL = {
-    "tfcnn": CIFAR, "lenet": CIFAR, "seolkim_cnn": CIFAR, "emnist_cnn": MNIST, "pfllib_cnn": MNIST, "resnet9": CIFAR,
-}  # fmt: skip
-NARROW = {"resnet9": ResNet9(width=8)}  # thirty million weights take seconds to draw
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def protocols():
-    text = (ROOT / "docs/protocols/protocols.yaml").read_text(encoding="utf-8")
-    return yaml.safe_load(text)
-
-
-def size(model, shape, classes):
-    return sum(p.numel() for p in build(model, shape, classes, 0).parameters())
-
-
-def stated(text):
-    """The numbers written as "<n> params" in a line of the protocols."""
-    return [int(n) for n in re.findall(r"(\d+) params", text)]
-
-
-def test_parameter_counts_fedbal(protocols):
-    params = protocols["fedbal"]["model_main"]["params"]
-    assert size("convnet", CIFAR, 10) == params["C10"] == 482506
-    assert size("convnet", CIFAR, 100) == params["C100"] == 3811876
-    fc = build("convnet", CIFAR, 10, 0).fc
-    assert fc.weight.numel() + fc.bias.numel() == params["classifier_C10"]
-    assert fc.in_features == 36992
-
-
-def test_parameter_counts_fedga(protocols):
-    models = protocols["fedga"]["models"]
-    assert [size("mlp", MNIST, 10)] == stated(models["MNIST"]) == [101770]
-    assert [size("lenet", CIFAR, 10)] == stated(models["CIFAR-10"]) == [62006]
-    assert f"{size('resnet20', CIFAR, 100)} params" in models["CIFAR-100"]
-    assert [size("resnet20", TINY, 200)] == stated(models["Tiny-ImageNet"]) == [282072]
-    assert size(ResNet20(norm="group"), CIFAR, 100) == 275572  # as many as with batch normalisation
-
-
-def test_parameter_counts_seol_kim(protocols):
-    models = protocols["seol_kim"]["models"]
-    assert [size(SeolKimCNN(pools=2), CIFAR, 10)] == stated(models["CIFAR-10"]) == [1514826]
-    assert [size("logistic", MNIST, 10)] == stated(models["MNIST"]) == [7850]
-    one = build(SeolKimCNN(pools=1), CIFAR, 10, 0)
-    assert one.hidden1.in_features == 128 * 12 * 12
-    assert sum(isinstance(layer, nn.MaxPool2d) for layer in one) == 1
-
-
-def test_parameter_counts_fedgr(protocols):
-    text = protocols["fedgr"]["model"]
-    assert f"{size('tfcnn', CIFAR, 10)} params" in text
-    assert f"{size(TFCNN(form='tutorial'), CIFAR, 10)} params" in text
-    assert (size("tfcnn", CIFAR, 10), size(TFCNN(form="tutorial"), CIFAR, 10)) == (66560, 122570)
-    assert build("tfcnn", CIFAR, 10, 0).fc.bias is None
-
-
-def test_parameter_counts_fedla(protocols):
-    assert stated(protocols["fedla"]["tasks"]["EMNIST-balanced"]["model"]) == [23727]
-    assert size("emnist_cnn", MNIST, 47) == 23727
-
-
-def test_2nn_is_the_network_of_mcmahan_et_al():
-    assert size("2nn", MNIST, 10) == 199210
 
 
 def test_table_names_its_entries():
@@ -115,7 +41,7 @@ def test_table_names_its_entries():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_builds_prepares_and_gives_logits(name):
-    shape = SMALL.get(name, DIGITS)
+    shape = SHAPES.get(name, DIGITS)
     module = build(NARROW.get(name, name), shape, 7, seed=3)
     model = prepare(module, MODELS[name].head, shape, 7)
     x, mask = torch.rand(3, *shape), torch.ones(3)
@@ -149,89 +75,6 @@ def test_conv_models_take_the_8x8_digits(name):
     assert build(name, DIGITS, 10, 0).eval()(torch.zeros(2, *DIGITS)).shape == (2, 10)
 
 
-@pytest.mark.parametrize("form", ["code", "tutorial"])
-def test_tfcnn_pads_28_to_32(form):
-    small, large = build(TFCNN(form=form), MNIST, 10, 0), build(TFCNN(form=form), (1, 32, 32), 10, 0)
-    x = torch.rand(2, *MNIST)
-    assert torch.allclose(small(x), large(F.pad(x, (2, 2, 2, 2))))
-    assert size(TFCNN(form=form), MNIST, 10) == size(TFCNN(form=form), CIFAR, 10) - 2 * 9 * 32
-
-
-def test_resnet_shortcut_is_option_a():
-    block = build("resnet20", CIFAR, 10, 0).stage2_block1
-    for conv in (block.conv1, block.conv2):
-        nn.init.zeros_(conv.weight)
-    x = torch.rand(2, 16, 8, 8)
-    out = block(x)
-    assert out.shape == (2, 32, 4, 4)
-    assert torch.equal(out[:, 8:24], x[:, :, ::2, ::2])
-    assert not out[:, :8].any() and not out[:, 24:].any()
-
-
-def test_emnist_cnn_has_both_dropouts_and_no_log_softmax():
-    net = build(EmnistCNN(dropout=0.25), MNIST, 47, 0)
-    assert [type(layer) for layer in net if hasattr(layer, "p")] == [nn.Dropout2d, nn.Dropout]
-    assert all(layer.p == 0.25 for layer in net if hasattr(layer, "p"))
-    assert not torch.allclose(net(torch.rand(2, *MNIST)).exp().sum(1), torch.ones(2))
-
-
-def states():
-    numpy = np.random.get_state()  # noqa: NPY002
-    return torch.get_rng_state().tolist(), numpy[1].tolist(), numpy[2], random.getstate()
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_building_leaves_every_global_generator_alone(name):
-    before = states()
-    build(NARROW.get(name, name), SMALL.get(name, DIGITS), 10, seed=5)
-    assert states() == before
-
-
-def test_weights_depend_on_the_seed_alone():
-    torch.manual_seed(1)
-    one = build("lenet", CIFAR, 10, seed=4)
-    torch.manual_seed(2)
-    two = build("lenet", CIFAR, 10, seed=4)
-    other = build("lenet", CIFAR, 10, seed=5)
-    for (name, a), b, c in zip(one.named_parameters(), two.parameters(), other.parameters(), strict=True):
-        assert torch.equal(a, b), name
-        assert not torch.equal(a, c), name
-
-
-def test_trunk_does_not_depend_on_the_classes():
-    ten, hundred = build("convnet", DIGITS, 10, 0), build("convnet", DIGITS, 100, 0)
-    assert torch.equal(ten.conv3.weight, hundred.conv3.weight)
-
-
-def test_uniform_weights_follow_torch():
-    """torch's rule for linear and convolution layers: uniform in +-1/sqrt(fan_in), weight and bias."""
-    ours = build("lenet", CIFAR, 10, seed=0)
-    for layer in (ours.conv2, ours.hidden1):
-        bound = layer.weight[0].numel() ** -0.5
-        values = layer.weight.detach().flatten()
-        assert values.abs().max() <= bound
-        assert values.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
-        assert abs(values.mean().item()) < 0.1 * bound
-        assert layer.bias.abs().max() <= bound
-
-
-def test_resnet_weights_are_kaiming_normal():
-    net = build("resnet20", CIFAR, 100, seed=0)
-    for weight in (net.stage3_block2.conv1.weight, net.fc.weight):
-        assert weight.std().item() == pytest.approx((2 / weight[0].numel()) ** 0.5, rel=0.05)
-    assert torch.equal(net.norm1.weight, torch.ones(16)) and not net.norm1.bias.any()
-    assert net.norm1.num_batches_tracked == 0 and torch.equal(net.norm1.running_var, torch.ones(16))
-
-
-def test_group_norm_has_no_buffers():
-    assert not list(build(ResNet20(norm="group"), CIFAR, 10, 0).buffers())
-
-
-def test_parameters_are_real_and_trainable():
-    net = build("resnet20", DIGITS, 10, 0)
-    assert all(p.device.type == "cpu" and p.requires_grad and p.isfinite().all() for p in net.parameters())
-
-
 BAD = {
     "unknown model 'lenett'; did you mean 'lenet'?": lambda: build("lenett", CIFAR, 10, 0),
     "large enough for model 'lenet'; got (1, 8, 8); try": lambda: build("lenet", DIGITS, 10, 0),
@@ -247,6 +90,21 @@ BAD = {
     "model.dropout must lie in [0, 1)": lambda: EmnistCNN(dropout=1.0),
     "model.norm must be": lambda: ResNet20(norm="layer"),
     "model.groups must divide 16; got 3": lambda: ResNet20(norm="group", groups=3),
+    "shape must be large enough for model 'resnet9'; got (1, 28, 28); try": lambda: build(ResNet9(), MNIST, 10, 0),
+    "large enough for model 'pfl_cnn'; got (1, 4, 4)": lambda: build("pfl_cnn", (1, 4, 4), 10, 0),
+    "large enough for model 'pfllib_cnn'; got (1, 8, 8)": lambda: build("pfllib_cnn", (1, 8, 8), 10, 0),
+    "be (channels, height, width); got (13,); model 'resnet18'": lambda: build("resnet18", (13,), 10, 0),
+    "be (channels, height, width); got (13,); model 'resnet9'": lambda: build("resnet9", (13,), 10, 0),
+    "be (channels, height, width); got (13,); model 'pfl_cnn'": lambda: build("pfl_cnn", (13,), 10, 0),
+    "be (channels, height, width); got (28, 28); model 'pfllib": lambda: build("pfllib_cnn", (28, 28), 10, 0),
+    "unknown model 'resnet-18'; did you mean 'resnet18'?": lambda: build("resnet-18", CIFAR, 10, 0),
+    "model.stem must be 'cifar' or 'imagenet'; got 'tiny'": lambda: ResNet18(stem="tiny"),
+    "model.norm must be 'batch' or 'group'; got 'layer'": lambda: ResNet18(norm="layer"),
+    "model.groups must divide 64; got 48": lambda: ResNet18(norm="group", groups=48),
+    "model.width must be at least 1; got 0": lambda: ResNet9(width=0),
+    "model.dropout must lie in [0, 1); got 1": lambda: PflCNN(dropout=1),
+    "model.dropout_conv must lie in [0, 1); got -0.1": lambda: PflCNN(dropout_conv=-0.1),
+    "model.hidden must be at least 1; got 0": lambda: PFLlibCNN(hidden=0),
 }
 
 
@@ -272,3 +130,60 @@ def test_a_model_is_an_instance() -> None:
     refused(lambda: go(fed, METHODS["fedavg"](), model=fs.models.MLP), "got the class MLP; use MLP(...)")
     refused(lambda: go(fed, METHODS["fedavg"](), model=torch.nn.Linear), "got the class Linear")
     refused(lambda: go(fed, METHODS["fedavg"](), model=3), "got 3")
+
+
+# one of each kind, small enough for a test
+VARIANTS = {
+    "resnet18": (ResNet18(), (3, 8, 8)),
+    "resnet18_group": (ResNet18(norm="group"), (3, 8, 8)),
+    "resnet18_imagenet": (ResNet18(stem="imagenet", norm="group", groups=4), (3, 16, 16)),
+    "resnet9": (ResNet9(width=12), CIFAR),
+    "pfl_cnn": (PflCNN(), (3, 12, 12)),
+    "pfllib_cnn": (PFLlibCNN(hidden=9), MNIST),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_prepared_networks_give_the_module_s_logits(name):
+    options, shape = VARIANTS[name]
+    module = build(options, shape, 7, seed=3)
+    model = prepare(module, options.head, shape, 7)
+    x, mask = torch.rand(3, *shape), torch.ones(3)
+    out, _ = model.forward(model.params, model.buffers, x, mask, train=False, key=torch.tensor(1))
+    assert out.logits.shape == (3, 7) and out.features.shape == (3, model.features)
+    assert torch.allclose(out.logits, module.eval()(x), atol=1e-5)
+    assert torch.allclose(module.fc(out.features), out.logits, atol=1e-5)
+    assert prepare(module, None, shape, 7).head == "fc"
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "resnet18_group"])
+def test_vmap_of_grad_equals_a_loop(name):
+    """Two clients with weights, rows and keys of their own, one batch each, one padded row."""
+    options, shape = VARIANTS[name]
+    model = prepare(build(options, shape, 5, seed=0), "fc", shape, 5).to(torch.float64)
+    stacked = {k: torch.stack([v, v * 1.01]) for k, v in model.params.items()}
+    buffers = {k: torch.stack([v] * 2) for k, v in model.buffers.items()}
+    x = torch.rand(2, 3, *shape, dtype=torch.float64)
+    hot = torch.eye(5, dtype=torch.float64)[torch.arange(6).reshape(2, 3) % 5]
+    mask, keys = torch.tensor([1.0, 1, 0], dtype=torch.float64).expand(2, 3), torch.tensor([1, 2])
+
+    def loss(params, buffers, x, hot, mask, key):
+        out, after = model.forward(params, buffers, x, mask, train=True, key=key)
+        rows = -(hot * F.log_softmax(out.logits, 1)).sum(1)
+        return (rows * mask).sum() / mask.sum(), after
+
+    grad = torch.func.grad(loss, has_aux=True)
+    together = torch.func.vmap(grad)(stacked, buffers, x, hot, mask, keys)
+    for i in range(2):
+        alone = grad(*({k: v[i] for k, v in d.items()} for d in (stacked, buffers)), x[i], hot[i], mask[i], keys[i])
+        for mine, theirs in zip(together, alone, strict=True):
+            for key, value in theirs.items():
+                assert torch.allclose(mine[key][i], value, rtol=1e-8, atol=1e-9), key
+
+
+def test_the_options_are_values_of_the_table():
+    for options in (ResNet18(stem="imagenet"), ResNet9(width=8), PflCNN(dropout=0), PFLlibCNN(hidden=3)):
+        assert MODELS[options.name] is type(options)
+        assert pickle.loads(pickle.dumps(options)) == options and type(options).__name__ in repr(options)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            options.name = "other"

@@ -21,14 +21,6 @@ KEY = rng.key(0, "test")
 D = torch.float64
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def rand(*shape, seed=0, dtype=D):
     return rng.normal(rng.key(seed, "data"), shape, dtype)
 
