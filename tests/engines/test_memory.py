@@ -23,8 +23,6 @@ TEMPLATE = {
     "bare": {},
     "b": {"n": torch.zeros((), dtype=torch.int64), "half": torch.zeros(5, dtype=torch.bfloat16)},
 }
-
-
 COHORT = 3
 
 

@@ -16,8 +16,6 @@ from support.batches import COUNTS, DUALS, FEATURES, LABELS, LOGITS, MASK, PRIOR
 from support.tensors import close, draws
 
 Stacked = tuple[Callable[..., Tensor], tuple[Tensor, ...]]
-
-
 STACKS: dict[str, Stacked] = {
     "imbalance gap": (fn.imbalance_gap, (COUNTS,)),
     "gamma": (fn.fedgr_gamma, (COUNTS,)),
@@ -86,8 +84,6 @@ EXTREME_LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = 
     "ratio": lambda z, f, y, n: fn.ratio_loss(z, y, fn.ratio_weights(n)),
     "ratio_broken": lambda z, f, y, n: fn.ratio_loss(z, y, fn.ratio_weights(n), True),
 }
-
-
 EXTREME_COUNTS = {
     "none": [0.0, 0.0, 0.0, 0.0],
     "single": [0.0, 0.0, 500.0, 0.0],  # rows with label 0 stand for padding

@@ -96,8 +96,6 @@ def ce_row(case: Case, z: Array, b: int) -> float:
 
 
 Loss = Callable[[Case, Tensor], Tensor]
-
-
 ORACLES: dict[str, tuple[Loss, Callable[[Case, Array, int], float]]] = {
     "ce": (lambda c, z: fn.cross_entropy(z, c.labels), ce_row),
     "lb": (lambda c, z: fn.local_balancer_loss(z, f64(c.features), c.labels, f64(c.counts), 7.5), lb_row),

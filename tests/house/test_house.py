@@ -127,8 +127,6 @@ def _is_none(node: ast.AST) -> bool:
 # A method is a value.
 
 METHOD_LINES = 60
-
-
 MORE_LINES = {  # see docs/decisions.md
     "creff.py": 70,  # asks, receives, re-trains and serves: four doors
     "seolkim.py": 75,  # a sampler, a selector and a pace

@@ -44,11 +44,7 @@ COMPOSITIONS: dict[str, set[str]] = {
     "scaffold": {"control_variate", "uniform"},
     "seolkim": {"decaying_oversampling", "kld", "dynamic"},
 }
-
-
 PLAIN = {"cross_entropy", "shuffle", "random", "fixed", "size", "plain", "sgd"}
-
-
 LEARNING_RATES = {"fedadagrad": 0.1, "fedadam": 0.01, "fedyogi": 0.01, "fedavgm": 1.0}
 
 

@@ -153,11 +153,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "fixed": {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64},
     "plain": {"lr": 1.0},
 }  # fmt: skip
-
-
 OF_METHODS = {("pfedme", "fixed"): {"lr": 0.005}}  # where a method sets another default
-
-
 LOOSE: list[tuple[type[Component], dict[str, Any]]] = [
     (LDAM, {"margin": 0.5, "scale": 30.0}),
     (ClassBalancedLoss, {"beta": 0.9999}),

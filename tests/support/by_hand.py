@@ -15,8 +15,6 @@ from fedskew.records import folder as records
 from fedskew.types import Answers, Params, Query
 
 ENGINES = pytest.mark.parametrize("engine", ["sequential", "batched"])
-
-
 Asked = list[tuple[int, Query, Answers]]
 
 

@@ -15,11 +15,7 @@ from fedskew.shared import Fixed
 from fedskew.types import Assignment, Cohort, Params
 
 NAMES = list(METHODS)
-
-
 PACE = Fixed(epochs=2, lr=0.1, batch_size=16)
-
-
 WHOLE = Fixed(epochs=1, lr=0.1, batch_size=0)  # one step on all rows: gradient descent
 
 

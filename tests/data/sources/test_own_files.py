@@ -13,11 +13,7 @@ import fedskew as fs
 from fedskew.data.sources.table import load
 
 SITES = np.array(["north", "south", "west"])[np.arange(90) % 3]
-
-
 NAMES = np.array(["cat", "dog"])[np.arange(90) // 3 % 2]
-
-
 TABLE = (np.arange(90) // 3 % 2)[:, None] + np.linspace(0, 1, 180).reshape(90, 2)
 
 
