@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 import torch
 
 import fedskew as fs
-from fedskew.data.sources.table import load
+from fedskew.data import load
+from fedskew.errors import ConfigError, DataError
+from support.data_files import GEN, Runs
 
 SITES = np.array(["north", "south", "west"])[np.arange(90) % 3]
 NAMES = np.array(["cat", "dog"])[np.arange(90) // 3 % 2]
@@ -86,3 +89,23 @@ def test_a_csv_file_that_cannot_be_read_is_one_line(
     with pytest.raises(fs.FedskewError) as error:
         load("csv", str(tmp_path / "t.csv"), **options)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_npz_files(tmp_path: Path) -> None:
+    x, y = GEN.normal(size=(20, 4)).astype(np.float32), np.arange(20) % 2
+    np.savez(tmp_path / "a.npz", x=x, y=y)
+    np.savez(tmp_path / "b.npz", x_train=x, y_train=y, x_test=x[:4], y_test=y[:4])
+    one, two = load("npz", str(tmp_path / "a.npz")), load("npz", str(tmp_path / "b.npz"))
+    assert len(one.y) == 16 and one.name == "a" and not one.test_is_official
+    assert len(two.y) == 20 and len(two.y_test) == 4 and two.test_is_official
+    np.savez(tmp_path / "c.npz", x=x)
+    with pytest.raises(DataError, match="'y' is not among x"):
+        load("npz", str(tmp_path / "c.npz"))
+    np.savez(tmp_path / "d.npz", x=np.array([Runs(os.system, ("true",))] * 4, dtype=object), y=np.arange(4) % 2)
+    with pytest.raises(DataError, match="not a readable npz file of plain arrays"):
+        load("npz", str(tmp_path / "d.npz"))
+    (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:100])
+    with pytest.raises(DataError, match="not a readable npz file"):
+        load("npz", str(tmp_path / "a.npz"))
+    with pytest.raises(ConfigError, match=r"data\.path must name the file of dataset 'npz'; got ''"):
+        load("npz")
