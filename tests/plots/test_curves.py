@@ -1,4 +1,4 @@
-"""Views of records and of federations: what is found, how runs are named and averaged, that pictures are whole."""
+"""Curves and tables of records: what is found, how runs are named and averaged, that pictures are whole."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
-import fedskew as fs
 from fedskew.config import experiment as config
-from fedskew.data import describe, skew
 from fedskew.errors import ConfigError, RecordError
 from fedskew.plots import curves as plots
 from fedskew.records import folder as records
+from support.pictures import printed
 
 pytest.importorskip("matplotlib")
 
@@ -51,13 +49,6 @@ def method(name: str, **weighting: Any) -> dict[str, Any]:
 def cells(folders: list[Path]) -> dict[str, list[str]]:
     """The table, by column."""
     return {str(c.header).replace("\n", " "): list(map(str, c.cells)) for c in plots.table(folders).columns}
-
-
-def printed(view: Any, width: int = 80) -> str:
-    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    with console.file:
-        console.print(view)
-        return console.export_text()
 
 
 def size(picture: Path) -> tuple[int, int]:
@@ -269,7 +260,7 @@ assert settings() == before and "matplotlib.pyplot" not in sys.modules
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
 
 
-# Real runs and federations
+# Real runs
 
 
 def test_real_records_are_read(tmp_path: Path, no_global_rng: None) -> None:
@@ -283,38 +274,3 @@ def test_real_records_are_read(tmp_path: Path, no_global_rng: None) -> None:
     line = found["method"].index("scaffold")
     assert found["final acc."][line] == f"{summary['final_accuracy']:.4f}"
     assert plots.comparison(folders, tmp_path / "x.png").stat().st_size > 10_000
-
-
-@pytest.fixture(scope="module")
-def fed() -> Any:
-    return fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.05), clients=30, longtail=10, validation=0.1)
-
-
-def test_describe_joins_the_report_and_the_descriptors(fed: Any) -> None:
-    found = describe.describe(fed)
-    json.dumps(found, allow_nan=False)
-    report, summary = fed.report(), skew.summary(fed.counts)
-    assert {k: found[k] for k in report} == report
-    assert {k: found[k] for k in summary} == summary  # what both hold is equal
-    assert found["partition_options"] == {"alpha": 0.05} and found["label_names"] == [str(c) for c in range(10)]
-
-
-def test_the_skew_report_fits_80_columns_and_holds_the_numbers(fed: Any) -> None:
-    text, d = printed(describe.describe_table(fed)), describe.describe(fed)
-    assert max(map(len, text.splitlines())) <= 80 and "…" not in text
-    for key in ("js_mean", "kl_mean", "tv_mean", "missing_rate", "hellinger_mean", "emd_mean", "quantity_gini"):
-        assert f"{d[key]:.3f}" in text, key
-    assert f"{d['empty_clients']} without rows" in text and "alpha 0.05" in text and "long tail" in text
-
-
-def test_many_classes_are_cut_to_the_largest_and_the_smallest(fed: Any) -> None:
-    facts = describe.describe(fed)
-    facts |= {"class_rows": list(range(100, 0, -1)), "class_owners": [1.0] * 100, "label_names": []}
-    lines = printed(describe._classes(facts)).splitlines()
-    assert any("80 more" in line for line in lines) and sum("█" in line for line in lines) == 20
-
-
-def test_the_title_names_data_convention_and_clients(fed: Any) -> None:
-    assert (
-        describe.counted(fed).title == f"digits, long tail 10, {fed.partitioner.name} (alpha 0.05), 30 clients, seed 0"
-    )
