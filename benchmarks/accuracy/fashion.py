@@ -1,8 +1,8 @@
 """Methods on Fashion-MNIST under label skew: one line of JSON a run, resumable.
 
-python benchmarks/fashion.py --setting dirichlet-0.1 --methods fedavg,fedla --seeds 0,1,2
-python benchmarks/fashion.py --setting labels-2 --methods all --seeds 0 --auxiliary 8
-python benchmarks/fashion.py --table results/fashion-dirichlet-0.1.jsonl
+python benchmarks/accuracy/fashion.py --setting dirichlet-0.1 --methods fedavg,fedla --seeds 0,1,2
+python benchmarks/accuracy/fashion.py --setting labels-2 --methods all --seeds 0 --auxiliary 8
+python benchmarks/accuracy/fashion.py --table results/accuracy/fashion-dirichlet-0.1.jsonl
 
 100 clients, 10 a round, 100 rounds, MLP, 2 epochs, batch 64, lr 0.1 unless the method's own pace differs. "control" is
 plain cross-entropy under uniform weights.
@@ -106,7 +106,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.table:
         return table(args.table)
-    out = args.out or Path(f"results/fashion-{args.setting}.jsonl")
+    out = args.out or Path(f"results/accuracy/fashion-{args.setting}.jsonl")
     methods = [*VARIANTS, *METHODS] if args.methods == "all" else args.methods.split(",")
     done = {(r["method"], r["seed"]) for r in map(json.loads, out.read_text().splitlines())} if out.exists() else set()
     for seed in map(int, args.seeds.split(",")):

@@ -1,8 +1,8 @@
 """How fedskew's cost grows, and what each method costs beside FedAvg. One thread, one process and one line a point.
 
-python benchmarks/curves.py                                    # everything, appended to results/curves.jsonl
-python benchmarks/curves.py --curves cohort,methods --engine batched
-python benchmarks/curves.py --table results/curves.jsonl
+python benchmarks/scaling/curves.py  # everything, appended to results/scaling/curves.jsonl
+python benchmarks/scaling/curves.py --curves cohort,methods --engine batched
+python benchmarks/scaling/curves.py --table results/scaling/curves.jsonl
 
 clients: 100 to 100 000, ten a round. cohort: 10 to 1000 of 1000 clients. model: one hidden layer of 32 to 8192 units.
 methods: each method for some rounds between two lots of FedAvg in the same process, so that what slows the machine
@@ -22,20 +22,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import work as bench
-from bench import HERE, ROOT, setting
-from peer_fedskew import federation, measure, paced
-from processes import run_process
-from work import MNIST, Work
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
 
 import fedskew as fs
+from common import work as bench
+from common.library import AUXILIARY, WARM_STEPS, federation, measure, paced
+from common.processes import run_process
+from common.session import BENCHMARKS, ROOT, setting
+from common.work import MNIST, Work
 from fedskew.errors import FedskewError
 from fedskew.methods import METHODS
 
 SMALL = Work("growth", "mlp-32", (1, 8, 8), 1000, 20, 10, 1, 10, 0.05, rounds=2, test=1000)
 MIDDLE = Work("methods", "mlp-128", MNIST, 100, 300, 10, 2, 32, 0.05, rounds=2, test=1000)
-WARM_STEPS = 1200  # engines may trace a step once they have made it a thousand times
-AUXILIARY = 8  # rows of each class at the server, for the methods that train on them
 
 GROWTH: dict[str, tuple[tuple[int, ...], Callable[[int], Work]]] = {
     "clients": ((100, 1_000, 10_000, 100_000), lambda n: replace(SMALL, clients=n)),
@@ -111,7 +111,7 @@ def point(curve: str, value: str, rounds: int, engine: str) -> None:
 def run(curve: str, value: str, args: argparse.Namespace) -> dict[str, Any]:
     """One point in a process of its own."""
     words = [sys.executable, __file__, "--point", curve, value, "--rounds", str(args.rounds), "--engine", args.engine]
-    path = os.pathsep.join([str(HERE), str(ROOT / "src")])
+    path = os.pathsep.join([str(BENCHMARKS), str(ROOT / "src")])
     done = run_process(words, {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}, args.timeout)
     facts = {"curve": curve, "value": value, "engine_asked": args.engine}
     lines = [line for line in done.output.splitlines() if line.startswith("RESULT ")]
@@ -165,7 +165,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--engine", default="sequential")
     parser.add_argument("--rounds", type=int, default=6, help="a point, or more for 2400 steps; half are counted")
     parser.add_argument("--timeout", type=float, default=900, help="seconds a point")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "curves.jsonl")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "scaling" / "curves.jsonl")
     parser.add_argument("--table", type=Path, metavar="FILE", help="print the last session of this file")
     parser.add_argument("--point", nargs=2, metavar=("CURVE", "VALUE"), help="one point in this process")
     args = parser.parse_args()

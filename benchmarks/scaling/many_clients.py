@@ -1,7 +1,7 @@
 """SCAFFOLD with many clients, few of whom take part: seconds a round and peak memory must not follow N.
 
-python benchmarks/many_clients.py --clients 1000,10000,100000
-python benchmarks/many_clients.py --clients 100000 --methods scaffold --cohort 500 --rounds 20 --memory device,disk
+python benchmarks/scaling/many_clients.py --clients 1000,10000,100000
+python benchmarks/scaling/many_clients.py --clients 100000 --methods scaffold --cohort 500 --memory device,disk
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--cohort", type=int, default=10)
     parser.add_argument("--memory", default="device", help="homes of what clients keep, with commas between")
-    parser.add_argument("--out", type=Path, default=Path("results/many-clients.jsonl"))
+    parser.add_argument("--out", type=Path, default=Path("results/scaling/many-clients.jsonl"))
     parser.add_argument("--one", nargs=3, metavar=("CLIENTS", "METHOD", "MEMORY"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:

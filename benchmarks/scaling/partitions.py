@@ -1,9 +1,9 @@
 """Partitions at scale: split, count, describe, save and read back; seconds and peak memory, a JSON line each.
 
-python benchmarks/partitions.py                                   # 1e3 to 1e6 clients, ten rows each, dirichlet 0.1
-python benchmarks/partitions.py --clients 10000 --rows 20000,1000000,10000000
-python benchmarks/partitions.py --partitioners all --clients 1000000     # every partitioner once, at the largest scale
-python benchmarks/partitions.py --plot results/partitions-scale.jsonl
+python benchmarks/scaling/partitions.py  # 1e3 to 1e6 clients, ten rows each, dirichlet 0.1
+python benchmarks/scaling/partitions.py --clients 10000 --rows 20000,1000000,10000000
+python benchmarks/scaling/partitions.py --partitioners all --clients 1000000  # every partitioner once
+python benchmarks/scaling/partitions.py --plot results/scaling/partitions-scale.jsonl
 
 Each run is a process of its own, so that its peak is its own: ru_maxrss, less what the imports and the labels take
 (base_mb). Wall and processor seconds differ on a shared machine. "describe" is the skew report, in which whatever is
@@ -30,7 +30,7 @@ from fedskew.data.partitioners import PARTITIONERS, LongTail, Natural, Partition
 
 CLASSES, SEED = 10, 0
 FIXED = 10_000  # clients of the series over the rows
-SCALE = Path("results/partitions-scale.jsonl")
+SCALE = Path("results/scaling/partitions-scale.jsonl")
 PICTURE = Path("docs/pictures/partitions-scale.png")
 LEFT_OUT = {"dirichlet", "counts", "file"}  # an alias, and two that read files
 

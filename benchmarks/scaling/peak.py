@@ -1,7 +1,7 @@
 """Peak memory of a run beside the bound that was set for it.
 
-python benchmarks/peak.py                                  # needs FEDSKEW_DATA with Fashion-MNIST and CIFAR-10
-python benchmarks/peak.py --cases fedbal/mlp/fashion_mnist/50
+python benchmarks/scaling/peak.py                                  # needs FEDSKEW_DATA with Fashion-MNIST and CIFAR-10
+python benchmarks/scaling/peak.py --cases fedbal/mlp/fashion_mnist/50
 
 The bound in MB: the dataset as it is stored, two stacks of one client with six copies of the model each, the cohort's
 models (a weighting may read all deltas), 500 for everything else. Each case runs twice: as it is, and with glibc told
@@ -19,9 +19,10 @@ import sys
 import time
 from pathlib import Path
 
-from bench import ROOT, setting
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
 
 import fedskew as fs
+from common.session import ROOT, setting
 from fedskew import tree
 from fedskew.engines.batched import COPIES
 
@@ -50,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default=CASES, help="METHOD/MODEL/DATA/COHORT, with commas between")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "peak.jsonl")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "scaling" / "peak.jsonl")
     parser.add_argument("--one", metavar="CASE", help="one case in this process")
     args = parser.parse_args()
     if args.one:

@@ -1,12 +1,12 @@
 """fedskew beside other frameworks and the bare-torch floors: the same work, run in turns, in one table.
 
-python benchmarks/bench.py --install                                  # the peers' environments, in benchmarks/.envs
-python benchmarks/bench.py --workloads mnist-lr,cifar-tfcnn --peers pfl,fluke --repeats 3 --engine auto,batched
-python benchmarks/bench.py --table results/bench-mnist-lr.jsonl
+python benchmarks/speed/bench.py --install  # the peers' environments, in benchmarks/.envs
+python benchmarks/speed/bench.py --workloads mnist-lr,cifar-tfcnn --peers pfl,fluke --repeats 3 --engine auto,batched
+python benchmarks/speed/bench.py --table results/speed/bench-mnist-lr.jsonl
 
 Every run of a peer is followed by one of fedskew, and ratios are taken within such a pair: on a shared machine, what
 slows one slows the other. The order of the peers is shuffled anew in each repeat under a fixed seed. Every run is a
-process of its own and one line of results/bench-WORKLOAD.jsonl.
+process of its own and one line of results/speed/bench-WORKLOAD.jsonl.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
-import subprocess
 import sys
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
+
 from environments import ENVIRONMENTS, UNAVAILABLE, install, python_of
-from processes import run_process
 from tables import table
-from work import WORKLOADS, Work
+
+from common.processes import run_process
+from common.session import BENCHMARKS, ROOT, setting
+from common.work import WORKLOADS, Work
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONPATH")  # peers set their own
 
 
@@ -88,7 +88,9 @@ def run(peer: Peer, work: Work, args: argparse.Namespace) -> dict[str, Any]:
     words = [str(peer.python), str(HERE / peer.script), work.name, *peer.options]
     words += ["--rounds", str(args.rounds)] if args.rounds else []
     surroundings = {k: v for k, v in os.environ.items() if k not in THREAD_VARIABLES}
-    surroundings["PYTHONPATH"] = os.pathsep.join([str(HERE)] if peer.environment else [str(HERE), str(ROOT / "src")])
+    surroundings["PYTHONPATH"] = os.pathsep.join(
+        [str(BENCHMARKS)] if peer.environment else [str(BENCHMARKS), str(ROOT / "src")]
+    )
     load = os.getloadavg()[0]
     done = run_process(words, surroundings, args.timeout)
     facts = {"peer": peer.name, "workload": work.name, "floor": peer.floor, "load_before": round(load, 2)}
@@ -96,26 +98,6 @@ def run(peer: Peer, work: Work, args: argparse.Namespace) -> dict[str, Any]:
     if done.failure or not lines:
         return {**facts, "failed": done.failure or "no RESULT line"}
     return {**json.loads(lines[-1][len("RESULT ") :]), **facts, "peak_mb": round(done.peak_mb)}
-
-
-def setting() -> dict[str, Any]:
-    """What the numbers depend on beside the work."""
-
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-
-    models = [line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")]
-    return {
-        "session": time.strftime("%Y-%m-%dT%H:%M:%S"),
-        "commit": git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "src") else ""),
-        "machine": models[0] if models else platform.machine(),
-        "cores": os.cpu_count(),
-    }
-
-
-def _cpuinfo() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def compare(work: Work, args: argparse.Namespace, facts: dict[str, Any]) -> list[dict[str, Any]]:
@@ -139,7 +121,9 @@ def compare(work: Work, args: argparse.Namespace, facts: dict[str, Any]) -> list
 
 def absent(peers: list[Peer]) -> list[str]:
     """One line for each peer that cannot be run here, and why."""
-    lines = [f"{p.name}: not installed; run benchmarks/bench.py --install {p.name}" for p in peers if not p.python]
+    lines = [
+        f"{p.name}: not installed; run benchmarks/speed/bench.py --install {p.name}" for p in peers if not p.python
+    ]
     return lines + [f"{name}: {why}" for name, why in UNAVAILABLE.items()]
 
 
@@ -182,7 +166,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=counts, help="of the peers, with commas between, instead of the workload's")
     parser.add_argument("--seed", type=int, default=0, help="of the order of the peers")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds a run")
-    parser.add_argument("--out", type=Path, default=ROOT / "results")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed")
     parser.add_argument("--install", nargs="*", metavar="PEER", help="make the environments of these peers, or of all")
     parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="print the last session of each file")
     args = parser.parse_args()

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+BENCHMARKS = HERE.parent
 ENVIRONMENTS = tuple(sorted(path.stem for path in (HERE / "requirements").glob("*.txt")))
 UNAVAILABLE = {
     "pfllib": "no package on PyPI, only a repository; its quick start is the workload pfllib-mnist",
@@ -22,9 +23,9 @@ def requirements(name: str) -> Path:
 
 def python_of(name: str) -> Path | None:
     """The interpreter of a finished environment; None where it is missing, or older than its requirements."""
-    stamp, wanted = HERE / ".envs" / name / "installed.txt", requirements(name)
+    stamp, wanted = BENCHMARKS / ".envs" / name / "installed.txt", requirements(name)
     ready = stamp.exists() and stamp.read_text() == wanted.read_text()
-    return HERE / ".envs" / name / "bin" / "python" if ready else None
+    return BENCHMARKS / ".envs" / name / "bin" / "python" if ready else None
 
 
 def install(names: list[str]) -> int:
@@ -42,7 +43,7 @@ def install(names: list[str]) -> int:
 
 def _make(name: str) -> str:
     """Why an environment could not be made, "" if it could."""
-    folder = HERE / ".envs" / name
+    folder = BENCHMARKS / ".envs" / name
     python = folder / "bin" / "python"
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(requirements(name))]
     for words in ([sys.executable, "-m", "venv", str(folder)], pip):

@@ -13,14 +13,19 @@ from __future__ import annotations
 import argparse
 import copy
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import torch
-import work as bench
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from work import Work
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
+
+from common import work as bench
+from common.work import Work
 
 State = list[Tensor]  # parameters, then the running statistics
 Data = tuple[Tensor, Tensor]

@@ -1,8 +1,8 @@
 """fedskew on a GPU beside bare torch on the same GPU, with the arithmetic and the memory traffic that the work takes.
 
-python benchmarks/gpu.py                                           # every workload; results/gpu.jsonl and a table
-python benchmarks/gpu.py --workloads mnist-lr,resnet20 --repeats 5
-python benchmarks/gpu.py --table results/gpu.jsonl
+python benchmarks/speed/gpu.py  # every workload; results/speed/gpu.jsonl and a table
+python benchmarks/speed/gpu.py --workloads mnist-lr,resnet20 --repeats 5
+python benchmarks/speed/gpu.py --table results/speed/gpu.jsonl
 
 FLOPs are counted by torch: a mini-batch forward and backward, the test set forward. Bytes are a model of the least
 traffic without a cache: see `traffic`. The roofs are measured on the device: a float32 matrix product and a copy. They
@@ -22,12 +22,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import work as bench
-from bench import ROOT, Peer, names, run, setting
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
-from work import WORKLOADS, Work
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
+
+from bench import Peer, names, run
+
+from common import work as bench
+from common.session import ROOT, setting
+from common.work import WORKLOADS, Work
 
 CUDA = ("--device", "cuda")
 PEERS = (
@@ -154,7 +159,7 @@ def arguments() -> Namespace:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rounds", type=int, help="instead of each workload's own number")
     parser.add_argument("--timeout", type=float, default=600, help="seconds a run")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "gpu.jsonl")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed" / "gpu.jsonl")
     parser.add_argument("--table", type=Path, metavar="FILE", help="print the last session of this file")
     return parser.parse_args()
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import work as bench
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
+
+from common import work as bench
 
 bench.declare_vision_operators()
 
-import torch  # noqa: E402
-from fedlab.contrib.algorithm.fedavg import FedAvgSerialClientTrainer, FedAvgServerHandler  # noqa: E402
-from fedlab.core.standalone import StandalonePipeline  # noqa: E402
-from fedlab.utils.functional import evaluate  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+import torch
+from fedlab.contrib.algorithm.fedavg import FedAvgSerialClientTrainer, FedAvgServerHandler
+from fedlab.core.standalone import StandalonePipeline
+from fedlab.utils.functional import evaluate
+from torch.utils.data import DataLoader, TensorDataset
 
 
 class Rows:

@@ -6,15 +6,20 @@ Every actor makes the data set once and keeps it; a client's data loader is made
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", RAY_USAGE_STATS_ENABLED="0", RAY_DISABLE_IMPORT_WARNING="1")
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")])
+)
 
 import torch
-import work as bench
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
+
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
@@ -22,6 +27,8 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
+
+from common import work as bench
 
 
 def client_app(work: bench.Work) -> ClientApp:

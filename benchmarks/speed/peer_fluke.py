@@ -5,18 +5,22 @@ Rows are dealt to clients by fluke's own IID splitter: as many a client as every
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
-import work as bench
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
+
+from common import work as bench
 
 bench.declare_vision_operators()
 
-from fluke import DDict, FlukeENV  # noqa: E402
-from fluke.algorithms.fedavg import FedAVG  # noqa: E402
-from fluke.data import DataSplitter  # noqa: E402
-from fluke.data.datasets import DataContainer  # noqa: E402
-from fluke.evaluation import ClassificationEval  # noqa: E402
-from fluke.utils import FederationObserver  # noqa: E402
+from fluke import DDict, FlukeENV
+from fluke.algorithms.fedavg import FedAVG
+from fluke.data import DataSplitter
+from fluke.data.datasets import DataContainer
+from fluke.evaluation import ClassificationEval
+from fluke.utils import FederationObserver
 
 
 class Watch(FederationObserver):

@@ -6,11 +6,15 @@ A user's rows are shuffled when its data set is made, once a round: pfl does not
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 os.environ["PFL_PYTORCH_DEVICE"] = "cpu"
 
 import torch
-import work as bench
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
+
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm import FederatedAveraging, NNAlgorithmParams
 from pfl.callback.base import TrainingProcessCallback
@@ -23,6 +27,8 @@ from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+
+from common import work as bench
 
 
 class Network(nn.Module):

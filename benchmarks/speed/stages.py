@@ -1,12 +1,13 @@
 """Where a round's time goes: stages and processor seconds of each engine, beside the work there is to do.
 
-python benchmarks/stages.py --workloads mnist-lr,mnist-2nn --engines sequential,threaded,batched
+python benchmarks/speed/stages.py --workloads mnist-lr,mnist-2nn --engines sequential,threaded,batched
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,14 @@ from statistics import median
 from typing import Any
 
 import torch
-import work as bench
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
+
 from gpu import demand
-from peer_fedskew import federation, paced
 
 import fedskew as fs
+from common import work as bench
+from common.library import federation, paced
 
 STAGES = ("select_s", "train_s", "aggregate_s", "evaluate_s", "record_s")
 
@@ -55,7 +59,7 @@ def main() -> None:
     parser.add_argument("--engines", default="sequential,threaded,batched")
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="0: one a core")
-    parser.add_argument("--out", type=Path, default=Path("results/stages.jsonl"))
+    parser.add_argument("--out", type=Path, default=Path("results/speed/stages.jsonl"))
     args = parser.parse_args()
     print("| workload | engine | wall s a round | processor s | train | aggregate | evaluate | GFLOP a round |")
     print("|---|---|---:|---:|---:|---:|---:|---:|")

@@ -1,7 +1,7 @@
 """What a client's local steps cost under each method, over FedAvg's: one thread, one process, in turns.
 
-python benchmarks/steps.py --methods fedlc,fedbal --models lr,mlp-128
-python benchmarks/steps.py --table results/steps.jsonl
+python benchmarks/speed/steps.py --methods fedlc,fedbal --models lr,mlp-128
+python benchmarks/speed/steps.py --table results/speed/steps.jsonl
 
 The last local run of a short training is kept for each method, traced steps where the engine traces them, and run
 again and again, each time after FedAvg's: turns of some milliseconds, so that what else the machine does falls on both
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,13 +22,14 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-import work as bench
-from bench import ROOT, setting
-from curves import AUXILIARY, WARM_STEPS
-from peer_fedskew import federation, paced
-from work import CIFAR, MNIST, Work
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
 
 import fedskew as fs
+from common import work as bench
+from common.library import AUXILIARY, WARM_STEPS, federation, paced
+from common.session import ROOT, setting
+from common.work import CIFAR, MNIST, Work
 from fedskew.engines.programs import Stepper
 from fedskew.methods import METHODS
 
@@ -104,7 +106,7 @@ def main() -> None:
     parser.add_argument("--methods", default=LOSS_ONLY)
     parser.add_argument("--models", default="lr,mlp-128,2nn,tfcnn")
     parser.add_argument("--turns", type=int, default=100)
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "steps.jsonl")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed" / "steps.jsonl")
     parser.add_argument("--table", type=Path, metavar="FILE", help="print the last session of this file")
     args = parser.parse_args()
     if args.table:
