@@ -129,16 +129,13 @@ class Session:
         )
 
     def _train(self, opened: Opened) -> Results:
-        watched = self.diagnose.deltas and self.diagnose.due(opened.broadcast.round, self.task.rounds)
-        self.engine.deltas = {} if watched else None
-        if self.method.stacks:
-            return self.engine.train(self.method, opened.assignment, opened.broadcast)
         weighting = self.method.weighting
         return self.engine.train(
             self.method,
             opened.assignment,
             opened.broadcast,
-            lambda c: self.method.weigh(opened.state.parts[weighting.name], c),
+            None if self.method.stacks else lambda c: self.method.weigh(opened.state.parts[weighting.name], c),
+            keep_deltas=self.diagnose.deltas and self.diagnose.due(opened.broadcast.round, self.task.rounds),
         )
 
     def _close(self, opened: Opened, results: Results) -> Weights:
@@ -190,14 +187,11 @@ class Session:
 
     def _diagnose(self, opened: Opened, results: Results, weights: Weights) -> Row:
         """What the diagnostics say of the round that was just closed; nothing of it is read by training."""
-        kept, self.engine.deltas = self.engine.deltas, None
-        summed = [change for _, change in sorted((kept or {}).items())]
-        deltas = tree.concatenate(summed) if summed else results.cohort.deltas
         given, after = opened.broadcast, self.state
         moment = Moment(
             round=after.round, cohort=results.cohort, weights=weights, before=given.params, after=after.params,
             served=self._served(), buffers=given.buffers, buffers_after=after.buffers, local_buffers=results.buffers,
-            train_counts=self.fed.counts.sum(0), deltas=deltas, labels=self.fed.dataset.y_test.cpu(),
+            train_counts=self.fed.counts.sum(0), deltas=results.kept, labels=self.fed.dataset.y_test.cpu(),
             confusion=lambda params, buffers: self.engine.evaluate(params, buffers)[0],
             outputs=self.engine.outputs, write=self.record.tensors if self.record else _nowhere,
         )  # fmt: skip
@@ -309,10 +303,9 @@ def run(
     check_precision(precision, dtype, device)
     shape = tuple(fed.dataset.x.shape[1:])
     network = model if isinstance(model, nn.Module) else models.build(model, shape, fed.dataset.classes, seed)
-    prepared = prepare(network, head or getattr(network, "head_name", None), shape, fed.dataset.classes).to(
-        DTYPES[dtype], device
-    )
-    prepared.narrow = torch.bfloat16 if precision == "bfloat16" else None
+    narrow = torch.bfloat16 if precision == "bfloat16" else None
+    named = head or getattr(network, "head_name", None)
+    prepared = prepare(network, named, shape, fed.dataset.classes, narrow=narrow).to(DTYPES[dtype], device)
     task = prepared.task(fed.clients, rounds)
     method.check(fed, task)
     kind, reason = engines.choose(engine, device, prepared, method)
