@@ -28,7 +28,7 @@ from peer_fedskew import federation, paced
 from work import CIFAR, MNIST, Work
 
 import fedskew as fs
-from fedskew.engines.programs import Stepper
+from fedskew.engines.stepper import Stepper
 from fedskew.methods import METHODS
 
 LOSS_ONLY = "fedavg,fedlc,fedrs,fedfocal,fedir,fedga,fedgr,fedbal"

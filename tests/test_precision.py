@@ -10,7 +10,7 @@ from torch import nn
 
 import fedskew as fs
 import tiny
-from fedskew.engines.programs import Stepper
+from fedskew.engines.stepper import Stepper
 from fedskew.errors import ConfigError
 from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import prepare
@@ -60,11 +60,11 @@ def test_traces_and_threads_are_as_narrow(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_outputs_are_wide_and_inputs_of_products_are_not() -> None:
-    model = prepare(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), None, (1, 8, 8), 10)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    model, other = (prepare(net, None, (1, 8, 8), 10, narrow=dtype) for dtype in (None, torch.bfloat16))
     x, mask, key = torch.rand(4, 1, 8, 8), torch.ones(4), torch.zeros((), dtype=torch.int64)
     wide, _ = model.forward(model.params, {}, x, mask, train=True, key=key)
-    model.narrow = torch.bfloat16
-    narrow, _ = model.clone().forward(model.params, {}, x, mask, train=True, key=key)
+    narrow, _ = other.clone().forward(model.params, {}, x, mask, train=True, key=key)
     expected = x.flatten(1).bfloat16() @ model.params["1.weight"].bfloat16().T + model.params["1.bias"].bfloat16()
     assert narrow.logits.dtype == narrow.features.dtype == torch.float32
     assert torch.allclose(narrow.logits, expected.float(), atol=1e-2) and not torch.equal(narrow.logits, wide.logits)
