@@ -30,7 +30,7 @@ from common import work as bench
 from common.library import AUXILIARY, WARM_STEPS, federation, paced
 from common.session import ROOT, setting
 from common.work import CIFAR, MNIST, Work
-from fedskew.engines.programs import Stepper
+from fedskew.engines.stepper import Stepper
 from fedskew.methods import METHODS
 
 LOSS_ONLY = "fedavg,fedlc,fedrs,fedfocal,fedir,fedga,fedgr,fedbal"

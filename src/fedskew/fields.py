@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 import numbers
 import types
@@ -106,7 +107,7 @@ def check(value: Any) -> None:
             continue
         got = getattr(value, name)
         if not fits(got, hint):
-            raise FieldError(kind.__name__, name, f"be {kind_of(hint)}", got)
+            raise FieldError(kind.__name__, name, f"be {kind_of(hint)}", got, _meant(got, hint))
         for limit, number in _bounded(hint, got):
             if not limit.holds(number):
                 raise FieldError(kind.__name__, name, limit.rule, got)
@@ -116,6 +117,13 @@ def demand(value: Any, field: str, holds: bool, rule: str, hint: str = "") -> No
     """Raise FieldError unless a rule holds that no annotation can say: one between fields, or with the federation."""
     if not holds:
         raise FieldError(type(value).__name__, field, rule, getattr(value, field), hint)
+
+
+def _meant(got: object, hint: Any) -> str:
+    """As in "did you mean 'batched'?" where a word is nearly one of the choices."""
+    words = [w for w in typing.get_args(hint) if isinstance(w, str)] if isinstance(got, str) else []
+    near = difflib.get_close_matches(str(got), words, n=1)
+    return f"did you mean {near[0]!r}?" if near else ""
 
 
 def _bounded(hint: Any, value: Any) -> Iterator[tuple[Limit, Any]]:

@@ -270,3 +270,4 @@ class Results(NamedTuple):
     cohort: Cohort
     delta: Params | None  # the weighted sum, when reduced
     buffers: Params  # [K, ...]
+    kept: Params | None = None  # [K, ...] every delta, on the host, where ``keep_deltas`` asked for them

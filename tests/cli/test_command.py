@@ -81,7 +81,7 @@ MISTAKES = {
     "partition": (["fedavg", "--partition", "dirichlt"], "unknown partition 'dirichlt'; did you mean 'dirichlet'?"),
     "option": (["fedavg", "--roundz", "3"], "unknown option '--roundz'; did you mean '--rounds'?"),
     "field": (["fedbal", "--parts.local_balancer.strenght", "3"], "did you mean '--parts.local_balancer.strength'?"),
-    "engine": (["fedavg", "--engine", "batch"], "unknown engine 'batch'; did you mean 'batched'?"),
+    "engine": (["fedavg", "--engine", "batch"], "batched, debug; got 'batch'; did you mean 'batched'?"),
     "model": (["fedavg", "--model", "lenett"], "unknown model 'lenett'; did you mean 'lenet'?"),
     "part": (["fedavg", "--parts", "proximl"], "unknown part 'proximl'; did you mean 'proximal'?"),
     "type": (["fedavg", "--rounds", "ten"], "--rounds must be a whole number; got 'ten'"),
@@ -104,16 +104,16 @@ MISTAKES = {
     "from nothing": (["--from", "no/such.json"], "cannot read"),
     "longtail": (["fedavg", "--longtail", "0.01"], "longtail"),
     "device": (["fedavg", "--device", "cuda"], "--device"),
-    "dtype": (["fedavg", "--dtype", "float16"], "unknown dtype"),
+    "dtype": (["fedavg", "--dtype", "float16"], "--dtype must be one of"),
     "option of another": (
         ["fedavg", "--weighting.beta", "3"], "did you mean --weighting.beta with --weighting aggregation_balancer",
     ),
     "option near": (["fedbal", "--weighting.bta", "3"], "did you mean '--weighting.beta'"),
     "csv without a file": (["fedavg", "--data", "csv"], "data.path must name the file of dataset 'csv'; got ''"),
-    "precision": (["fedavg", "--precision", "bfloat"], "unknown precision 'bfloat'; did you mean 'bfloat16'"),
+    "precision": (["fedavg", "--precision", "bfloat"], "got 'bfloat'; did you mean 'bfloat16'"),
     "tf32": (["fedavg", "--precision", "tf32"], "--precision must be float32 or bfloat16 without a GPU"),
     "narrow": (["fedavg", "--precision", "bfloat16", "--dtype", "float64"], "--precision must be float32 beside"),
-    "memory": (["fedavg", "--memory", "dsik"], "unknown memory 'dsik'; did you mean 'disk'"),
+    "memory": (["fedavg", "--memory", "dsik"], "got 'dsik'; did you mean 'disk'"),
 }  # fmt: skip
 
 

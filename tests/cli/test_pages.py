@@ -8,8 +8,7 @@ from dataclasses import fields, replace
 import pytest
 
 from fedskew.catalogue import listing as catalogue
-from fedskew.config import experiment as config
-from fedskew.config.experiment import TABLES
+from fedskew.config.tables import TABLES, make
 from fedskew.methods import METHODS
 from support.command import fedskew, mistake
 
@@ -39,7 +38,7 @@ def test_every_name_has_a_line_and_its_options(
     for name in TABLES[slot]:
         assert fedskew(command, name) == 0
         page = capsys.readouterr().out
-        for option in [f.name for f in fields(config.make(slot, name))]:
+        for option in [f.name for f in fields(make(slot, name))]:
             (line,) = [s for s in page.splitlines() if s.startswith(f"--{slot}.{option} = ")]
             assert len(line.partition(": ")[2]) > 5, line
     assert "did you mean" in mistake(capsys, command, f"{name}x")

@@ -13,6 +13,7 @@ from fedskew.config import experiment as config
 from fedskew.config.flags import experiment_from
 from fedskew.methods import METHODS
 from fedskew.records.folder import read
+from fedskew.settings import check_device
 from support.command import SMALL, fedskew, mistake, refused
 from support.runs import rows_of
 
@@ -77,9 +78,9 @@ def test_a_gpu_is_one_of_those_there_are(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     for name in ("cpu", "cuda", "cuda:0", "cuda:1"):
-        config.check_device(name)
-    refused(lambda: config.check_device("cuda:2"), "--device must be one of the GPUs, at most cuda:1; got 'cuda:2'")
-    refused(lambda: config.check_device("cuda:"), "--device must be cpu, cuda or cuda:NUMBER")
+        check_device(name)
+    refused(lambda: check_device("cuda:2"), "Settings.device must be one of the GPUs, at most cuda:1; got 'cuda:2'")
+    refused(lambda: check_device("cuda:"), "Settings.device must be cpu, cuda or cuda:NUMBER")
 
 
 def test_other_parts_are_another_name_in_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fedskew as fs
-from fedskew.config.experiment import TABLES
+from fedskew.config.tables import TABLES
 from fedskew.data import describe, federate, save_partition, skew
 from fedskew.data.partitioners import Counts, Dirichlet, LongTail
 from fedskew.errors import DataError

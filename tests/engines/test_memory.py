@@ -10,9 +10,9 @@ import torch
 
 import fedskew as fs
 from fedskew import tree
-from fedskew._run import Session
 from fedskew.engines.memory import HOMES, Held, Mapped, home
 from fedskew.errors import ConfigError, FedskewError, RecordError
+from fedskew.session import Session
 from support.federations import skewed
 from support.methods import tiny
 from support.resuming import Died, equal, stop_after

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedskew as fs
 from fedskew import engines
-from fedskew.engines.programs import Stepper
+from fedskew.engines.stepper import Stepper
 from fedskew.engines.workers import Workers
 from fedskew.method import Component, Method
 from fedskew.models.prepare import prepare
@@ -112,17 +112,15 @@ def test_a_program_of_other_bits_is_not_used() -> None:
 
 
 class Fixed(NamedTuple):
-    """As much of a job as a program looks at."""
+    """What stays the same over a local run: shared by all clients, and a client's own."""
 
-    params: dict[str, Tensor]
-    counts: Tensor
-    each: dict[str, Tensor]
-    memory: dict[str, Tensor]
+    shared: dict[str, Tensor]
+    own: dict[str, Tensor]
 
 
 def programmed(step: Any, steps: list[float], now: float = 1.0) -> tuple[Any, Any, Stepper]:
     """The carry after steps of a function with and without a program made at ``now``, and its stepper."""
-    rows, fixed = (torch.arange(4.0),), Fixed({}, torch.tensor([3.0, 0.0, 5.0]), {}, {})
+    rows, fixed = (torch.arange(4.0),), Fixed({}, {"counts": torch.tensor([3.0, 0.0, 5.0])})
     carry, schedule = {"w": torch.tensor([0.5, 1.0, -2.0])}, [(torch.tensor(t),) for t in steps]
     stepper = Stepper(step, 1)
     plain, _ = stepper.run(rows, fixed, carry, schedule)
@@ -133,7 +131,7 @@ def programmed(step: Any, steps: list[float], now: float = 1.0) -> tuple[Any, An
 
 def test_what_lasts_is_computed_once_and_equal_things_once() -> None:
     def step(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
-        share = (fixed.counts + 1).log() * torch.ones_like(carry["w"])
+        share = (fixed.own["counts"] + 1).log() * torch.ones_like(carry["w"])
         w = carry["w"] * now[0].exp() + share + now[0].exp() + rows[0].sum()
         return {"w": w}, w.sum()
 
@@ -148,7 +146,7 @@ def test_what_lasts_is_computed_once_and_equal_things_once() -> None:
 
 def test_memory_that_a_step_writes_into_is_made_in_every_step() -> None:
     def step(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
-        total = fixed.counts * 2
+        total = fixed.own["counts"] * 2
         total.view(3, 1).add_(now[0])  # under another name
         w = carry["w"] + total
         return {"w": w}, w.sum()
@@ -159,7 +157,7 @@ def test_memory_that_a_step_writes_into_is_made_in_every_step() -> None:
 
 def listed(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
     """Writes into a list of tensors that label counts alone have made."""
-    sums = [fixed.counts * 0.5, fixed.counts + 1]
+    sums = [fixed.own["counts"] * 0.5, fixed.own["counts"] + 1]
     torch._foreach_add_(sums, [carry["w"], carry["w"]])
     w = 0.1 * sums[0] + 0.2 * sums[1] + now[0]
     return {"w": w}, w.sum()
@@ -183,7 +181,7 @@ def test_what_is_drawn_is_drawn_in_every_step() -> None:
     def step(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
         return {"w": torch.rand(3) * now[0] + rows[0].sum()}, torch.rand(3).sum() * now[0]
 
-    rows, fixed = (torch.ones(2),), Fixed({}, torch.ones(3), {}, {})
+    rows, fixed = (torch.ones(2),), Fixed({}, {"counts": torch.ones(3)})
     stepper = Stepper(step, 1)
     stepper.make(rows, fixed, {"w": torch.ones(3)}, (torch.tensor(0.0),))  # where its draws change no bit
     assert stepper.traced == 1

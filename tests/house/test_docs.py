@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedskew.catalogue.listing import citations, page
 from fedskew.catalogue.papers import PAPERS
-from fedskew.config.experiment import TABLES
+from fedskew.config.tables import TABLES
 from fedskew.method import SLOTS
 from fedskew.methods import METHODS
 from fedskew.records.folder import read

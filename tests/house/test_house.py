@@ -158,7 +158,7 @@ MAY_IMPORT = {  # each room besides itself
     "__main__": {"cli"},
 }
 ANNOTATIONS = {"fedskew.data.federation.Federation", "fedskew.method.Method"}  # named by the hooks; TYPE_CHECKING only
-IMPORT_ENGINES = {"engines", "_run", "cli", ""}
+IMPORT_ENGINES = {"engines", "session", "_run", "cli", ""}
 ABOVE_TRAINING = {"_run", "config", "catalogue", "advice", "plots", "cli"}
 TRAINING = {"client", "server", "engines", "data", "models", "metrics", "records"}
 

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 import fedskew as fs
-from fedskew.engines.programs import Stepper
+from fedskew.engines.stepper import Stepper
 from fedskew.errors import ConfigError
-from fedskew.models.precision import arithmetic, check_precision
+from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import prepare
+from fedskew.settings import Settings
 from support.federations import skewed
 from support.methods import NAMES, tiny
 from support.nets import CONVOLUTIONAL
@@ -61,11 +62,11 @@ def test_traces_and_threads_are_as_narrow(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_outputs_are_wide_and_inputs_of_products_are_not() -> None:
-    model = prepare(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), None, (1, 8, 8), 10)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    model, other = (prepare(net, None, (1, 8, 8), 10, narrow=dtype) for dtype in (None, torch.bfloat16))
     x, mask, key = torch.rand(4, 1, 8, 8), torch.ones(4), torch.zeros((), dtype=torch.int64)
     wide, _ = model.forward(model.params, {}, x, mask, train=True, key=key)
-    model.narrow = torch.bfloat16
-    narrow, _ = model.clone().forward(model.params, {}, x, mask, train=True, key=key)
+    narrow, _ = other.clone().forward(model.params, {}, x, mask, train=True, key=key)
     expected = x.flatten(1).bfloat16() @ model.params["1.weight"].bfloat16().T + model.params["1.bias"].bfloat16()
     assert narrow.logits.dtype == narrow.features.dtype == torch.float32
     assert torch.allclose(narrow.logits, expected.float(), atol=1e-2) and not torch.equal(narrow.logits, wide.logits)
@@ -83,17 +84,17 @@ def test_the_settings_of_the_process_come_back() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("bf16", "float32", "cpu"), "unknown precision 'bf16'"),
-        (("tf32", "float32", "cpu"), "--precision must be float32 or bfloat16 without a GPU"),
-        (("tf32", "float64", "cuda"), "--precision must be float32 beside --dtype float64"),
-        (("bfloat16", "bfloat16", "cpu"), "--precision must be float32 beside --dtype bfloat16"),
+        (("bf16", "float32", "cpu"), "Settings.precision must be one of float32, tf32, bfloat16; got 'bf16'"),
+        (("tf32", "float32", "cpu"), "Settings.precision must be float32 or bfloat16 without a GPU"),
+        (("tf32", "float64", "cuda"), "Settings.precision must be float32 beside dtype float64"),
+        (("bfloat16", "bfloat16", "cpu"), "Settings.precision must be float32 beside dtype bfloat16"),
     ],
 )
 def test_mistakes(given: tuple[str, str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_precision(*given)
+        Settings(**dict(zip(("precision", "dtype", "device"), given, strict=True)))  # type: ignore[arg-type]
 
 
 def test_tf32_is_for_gpus_and_float32_parameters() -> None:
-    check_precision("tf32", "float32", "cuda:1")
-    check_precision("float32", "float64", "cpu")
+    assert Settings(precision="tf32", device="cuda:1").dtype == "float32"
+    assert Settings(precision="float32", dtype="float64").device == "cpu"

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fedskew.config import experiment as config
+from fedskew.config.tables import make, method_named
 from fedskew.errors import ConfigError, RecordError
 from fedskew.plots import curves as plots
 from fedskew.records import folder as records
@@ -264,9 +265,9 @@ assert settings() == before and "matplotlib.pyplot" not in sys.modules
 
 
 def test_real_records_are_read(tmp_path: Path, no_global_rng: None) -> None:
-    made = {"data": config.make("data", "digits"), "clients": 6, "cohort": 3, "rounds": 2}
+    made = {"data": make("data", "digits"), "clients": 6, "cohort": 3, "rounds": 2}
     for name, seed in (("fedavg", 0), ("fedavg", 1), ("scaffold", 0)):
-        config.Experiment(config.method_named(name), seed=seed, **made).run(tmp_path / f"{name}{seed}")
+        config.Experiment(method_named(name), seed=seed, **made).run(tmp_path / f"{name}{seed}")
     folders = plots.find_runs([tmp_path])
     assert sorted(labels(*folders)) == ["fedavg, 2 seeds", "scaffold"]
     summary = records.read(tmp_path / "scaffold0")[2]

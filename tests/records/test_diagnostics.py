@@ -125,7 +125,9 @@ def test_local_models_are_those_that_were_trained() -> None:
     """One client a round under uniform weights: its model after training *is* the next global model."""
     fed = blobs([[8, 0, 2], [3, 3, 3]])
     method = replace(fedavg(), selector=each(0))
-    result = go(fed, method, cohort=1, diagnose=("per_class", "asymmetry", "drift", "cosine"), diagnose_clients=(0, 1))
+    result = go(
+        fed, method, cohort=1, diagnose=Diagnostics(("per_class", "asymmetry", "drift", "cosine"), clients=(0, 1))
+    )
     row = result.rounds[-1]
     found = row["diagnostics"]["per_class"]
     assert list(found["clients"]) == ["0"]  # client 1 did not take part
@@ -166,7 +168,7 @@ def test_asymmetry_of_a_binary_classifier_is_that_of_its_sigmoid() -> None:
 
 def test_oversampling_shows_rows_before_and_after() -> None:
     fed = blobs([[20, 2, 0], [2, 20, 0], [5, 5, 12]])
-    result = go(fed, tiny("seolkim"), diagnose=("oversampling",), diagnose_clients=(0, 1, 2))
+    result = go(fed, tiny("seolkim"), diagnose=Diagnostics(("oversampling",), clients=(0, 1, 2)))
     rows = [row["diagnostics"]["oversampling"] for row in result.rounds]
     first = next(iter(rows[0].values()))
     k = int(next(iter(rows[0])))
@@ -220,7 +222,7 @@ def test_batch_norm_statistics_of_local_models_are_their_own() -> None:
 
 def test_a_chain_counts_as_one_client() -> None:
     method = replace(tiny("astraea"), selector=FixedCohort(((0, 1), (2, 3))))
-    result = go(skewed(), method, cohort=4, diagnose=("drift", "per_class", "coverage"), diagnose_clients=(1, 2))
+    result = go(skewed(), method, cohort=4, diagnose=Diagnostics(("drift", "per_class", "coverage"), clients=(1, 2)))
     assert len(told(result, "drift")["norms"]) == 2
     assert list(told(result, "per_class")["clients"]) == ["1", "2"]
 
@@ -233,7 +235,7 @@ def test_off_is_off() -> None:
 
 
 def test_rounds_between_diagnoses() -> None:
-    result = go(skewed(), tiny("fedavg"), rounds=5, diagnose=("coverage",), diagnose_every=2)
+    result = go(skewed(), tiny("fedavg"), rounds=5, diagnose=Diagnostics(("coverage",), every=2))
     assert [row["round"] for row in result.rounds if "diagnostics" in row] == [2, 4, 5]
 
 
@@ -250,7 +252,7 @@ def test_a_record_holds_no_nan(tmp_path: Path) -> None:
 
 
 def test_resuming_keeps_the_diagnostics(tmp_path: Path) -> None:
-    options = {"rounds": 4, "checkpoint_every": 2, "diagnose": ALL, "diagnose_clients": (0, 1, 2), "diagnose_every": 1}
+    options = {"rounds": 4, "checkpoint_every": 2, "diagnose": Diagnostics(ALL, clients=(0, 1, 2))}
     whole = go(skewed(), tiny("scaffold"), out=tmp_path / "whole", **options)
 
     def stop(row: dict[str, Any]) -> None:
@@ -303,7 +305,7 @@ def test_mistakes_are_one_line(words: list[str], message: str, capsys: pytest.Ca
 
 def test_a_run_from_python_tells_mistakes_before_it_trains(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--diagnose.clients must be below the number of clients, 6; got 9"):
-        go(skewed(), tiny("fedavg"), diagnose=("per_class",), diagnose_clients=(9,))
+        go(skewed(), tiny("fedavg"), diagnose=Diagnostics(("per_class",), clients=(9,)))
     with pytest.raises(ConfigError, match="--diagnose features must go with a run folder"):
         go(skewed(), tiny("fedavg"), diagnose="features")
     with pytest.raises(ConfigError, match="unknown entry of diagnose 'nmes'; did you mean 'names'"):

@@ -13,7 +13,7 @@ import torch
 
 import fedskew as fs
 from fedskew import rng
-from fedskew.config.experiment import TABLES, make
+from fedskew.config.tables import TABLES, make
 from fedskew.method import Method
 from support.federations import skewed
 from support.runs import rows_of

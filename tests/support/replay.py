@@ -17,7 +17,8 @@ import pytest
 import fedskew as fs
 from fedskew import engines, server
 from fedskew.data.federation import Federation
-from fedskew.engines.base import LocalEngine, Place
+from fedskew.engines.base import LocalEngine
+from fedskew.engines.jobs import Place
 from fedskew.models.architectures import MLP
 from fedskew.shared import Fixed, Shuffle
 from fedskew.types import Assignment
@@ -141,13 +142,13 @@ def recorder(kind: type[LocalEngine], log: list[Round], made: list[LocalEngine])
             self.asked[1].append(answers)
             return answers
 
-        def train(self, method: Any, assignment: Any, broadcast: Any, *rest: Any) -> Any:
+        def train(self, method: Any, assignment: Any, broadcast: Any, *rest: Any, **options: Any) -> Any:
             probes, answers = self.asked
             log.append(
                 Round(numpy(broadcast.params), assignment, broadcast.common, probes=[*probes], answers=[*answers])
             )
             self.asked = ([], [])
-            return super().train(method, assignment, broadcast, *rest)
+            return super().train(method, assignment, broadcast, *rest, **options)
 
         def run_places(self, method: Any, places: list[Place], *settle: Any) -> Iterator[Any]:
             (self.asked[0] if self.asking else log[-1].places).extend(places)

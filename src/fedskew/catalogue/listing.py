@@ -10,7 +10,7 @@ from typing import Any
 
 from fedskew import methods
 from fedskew.catalogue.papers import bibtex, short
-from fedskew.config.experiment import TABLES, method_named
+from fedskew.config.tables import TABLES, method_named
 from fedskew.errors import ConfigError, unknown
 from fedskew.fields import choices, documented
 from fedskew.method import Component, Method, method_spec

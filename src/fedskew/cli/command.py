@@ -123,6 +123,7 @@ def _run(words: list[str]) -> int:
     from fedskew.config import experiment as config
     from fedskew.config.flags import experiment_from
     from fedskew.engines import choose
+    from fedskew.settings import check_device
 
     if "--help" in words or "-h" in words:
         return _help([w for w in words if w not in ("--help", "-h")])
@@ -139,7 +140,7 @@ def _run(words: list[str]) -> int:
         experiment = experiment_from(words)
         folder = Path(out) if out else config.folder_of(experiment)
     choose(experiment.engine, experiment.device)  # a misspelt engine is told before data are read
-    config.check_device(experiment.device)
+    check_device(experiment.device)
     for note in _unused(experiment):
         print(f"fedskew: note: {note}", file=sys.stderr)
     with _Progress(experiment.method.name, experiment.rounds) as progress:

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedskew.config.experiment import TABLES, Experiment, load, make, method_named
+from fedskew.config.experiment import Experiment, load
+from fedskew.config.tables import TABLES, make, method_named
 from fedskew.errors import ConfigError
 from fedskew.fields import documented, kind_of
 from fedskew.method import SLOTS, Method
@@ -32,25 +33,7 @@ ALIASES = {
     "--data.path": "--path",
     "--diagnose": "--diagnose.names",
 }
-RUN = {
-    "clients": "number of clients (default 100, or what a natural partition holds)",
-    "cohort": "clients of a round (default 10)",
-    "rounds": "rounds (default 100)",
-    "longtail": "imbalance factor n_max / n_min >= 1 of the global training set",
-    "validation": "fraction of the training set held out before the partition, for val_* metrics",
-    "auxiliary": "rows of each class that the server holds, taken before the partition",
-    "seed": "seed of data, weights and every draw",
-    "engine": "sequential, threaded, batched, debug or auto",
-    "threads": "threads that train and evaluate; 0: one a core",
-    "device": "cpu, cuda or cuda:NUMBER",
-    "dtype": "float32, float64 or bfloat16, of parameters and everything else",
-    "precision": "of products inside the network: float32, tf32 (on a GPU) or bfloat16 (autocast)",
-    "memory": "what clients keep between rounds: on the device, in ram, or on disk (a file of the run folder)",
-    "eval_every": "rounds between evaluations",
-    "personal_every": "rounds between evaluations of the clients' own models; 0: after the last round",
-    "checkpoint_every": "rounds between checkpoints; 0: none but the last",
-    "path": "file or folder of the dataset (else FEDSKEW_DATA, else the cache)",
-}
+HIDDEN = ("method", "data", "partition", "model", "diagnose", "fingerprint")  # fields that are no flag of their own
 SLOTTED = ("data", "partition", "model", *SLOTS)
 ELSEWHERE = {
     "--from": "a run folder or its config.json",
@@ -177,9 +160,10 @@ def _renamed(before: Method, after: Method) -> Method:
 
 def options_of(experiment: Experiment) -> Iterator[Option]:
     """Every flag that this composition understands."""
-    hints = typing.get_type_hints(Experiment)
-    for name, text in RUN.items():
-        yield Option(f"--{name.replace('_', '-')}", (name,), hints[name], getattr(experiment, name), text)
+    hints, texts = typing.get_type_hints(type(experiment)), documented(type(experiment))
+    for name in [f.name for f in dataclasses.fields(experiment) if f.name not in HIDDEN]:
+        flag = f"--{name.replace('_', '-')}"
+        yield Option(flag, (name,), hints[name], getattr(experiment, name), texts.get(name, ""))
     for slot in ("data", "partition", "model"):
         yield from _fields(getattr(experiment, slot), (slot,))
     yield from _fields(experiment.diagnose, ("diagnose",))

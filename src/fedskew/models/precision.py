@@ -7,19 +7,10 @@ from contextlib import contextmanager
 
 import torch
 
-from fedskew.errors import require, unknown
+__all__ = ["DTYPES", "NARROW", "arithmetic"]
 
-__all__ = ["PRECISIONS", "arithmetic", "check_precision"]
-
-PRECISIONS = ("float32", "tf32", "bfloat16")
-
-
-def check_precision(name: str, dtype: str, device: str) -> None:
-    """Raise ConfigError for an unknown name, for TF32 without a GPU, and for parameters that are not float32."""
-    if name not in PRECISIONS:
-        raise unknown("precision", name, PRECISIONS)
-    require(name != "tf32" or device.startswith("cuda"), "--precision", "be float32 or bfloat16 without a GPU", name)
-    require(name == "float32" or dtype == "float32", "--precision", f"be float32 beside --dtype {dtype}", name)
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+NARROW = {"float32": None, "tf32": None, "bfloat16": torch.bfloat16}  # autocast's type by name of the precision
 
 
 @contextmanager

@@ -25,9 +25,10 @@ from fedskew import tree
 from fedskew.errors import RecordError
 from fedskew.tree import Tree
 
-__all__ = ["TIMES", "Record", "load_tree", "read", "save_tree", "summarise"]
+__all__ = ["FORMAT", "TIMES", "Record", "check_format", "load_tree", "read", "save_tree", "summarise"]
 
 Row = dict[str, Any]
+FORMAT = 1  # of a run folder; a reader refuses another
 TIMES = ("wall_s", "select_s", "train_s", "aggregate_s", "evaluate_s", "record_s")  # what two equal runs may differ in
 METRICS = ("accuracy", "macro_f1", "balanced_accuracy", "loss")
 
@@ -113,14 +114,14 @@ class Record:
         path = Path(folder)
         if (path / "rounds.jsonl").exists():
             raise RecordError(
-                f"--out must be a folder without a run; got {str(path)!r}; continue it with --resume {path}"
+                f"out must be a folder without a run; got {str(path)!r}; resume that run, or name another folder"
             )
         try:
             (path / "checkpoint").mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RecordError(f"--out must be a writable folder; got {str(path)!r}: {error.strerror}") from None
+            raise RecordError(f"out must be a writable folder; got {str(path)!r}: {error.strerror}") from None
         record = cls(path)
-        record.write_json("config.json", config)
+        record.write_json("config.json", {"format": FORMAT, **config})
         record.write_json("env.json", environment())
         record.write_rows([])  # last: from here on the folder holds a run, and whoever is killed later can resume it
         return record
@@ -130,7 +131,7 @@ class Record:
         """An existing run folder, for resuming."""
         path = Path(folder)
         if not (path / "config.json").exists():
-            raise RecordError(f"--resume must be a run folder; got {str(path)!r}, which has no config.json")
+            raise RecordError(f"resume must be a run folder; got {str(path)!r}, which has no config.json")
         for left in (*path.glob(".*.tmp"), *path.glob("checkpoint/.*.tmp")):
             left.unlink(missing_ok=True)  # half-written by a process that was killed
         return cls(path)
@@ -141,6 +142,7 @@ class Record:
             found: dict[str, Any] = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise RecordError(f"{self.folder / 'config.json'} is damaged: {error}") from None
+        check_format(found, self.folder / "config.json")
         return found
 
     def write_json(self, name: str, content: Any) -> None:
@@ -198,6 +200,13 @@ class Record:
         """summary.json and final.safetensors, the latter under the model's own names."""
         write_tensors(self.folder / "final.safetensors", {**params, **buffers})
         self.write_json("summary.json", summary)
+
+
+def check_format(config: Mapping[str, Any], file: Path) -> None:
+    """Raise RecordError for a configuration that another version of the format wrote."""
+    found = config.get("format", FORMAT)
+    if found != FORMAT:
+        raise RecordError(f"{file} has format {found!r}; this fedskew reads format {FORMAT}")
 
 
 def _rows(folder: Path) -> list[Row]:
