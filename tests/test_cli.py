@@ -240,10 +240,10 @@ def test_describe_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_no_traceback_reaches_a_user(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def fault(words: list[str]) -> int:
+    def fault() -> None:
         raise ValueError("inside")
 
-    monkeypatch.setattr(cli, "_methods", fault)
+    monkeypatch.setattr("fedskew.catalogue.listing.catalogue", fault)
     monkeypatch.delenv("FEDSKEW_DEBUG", raising=False)
     assert fedskew("methods") == 1
     said = capsys.readouterr().err

@@ -72,7 +72,7 @@ LINES = {
     "flag twice": (["fedavg", "--lr", "0.1", "--lr", "0.2"], "--lr must be given once; got '--lr 0.1' and '--lr 0.2'"),
     "alias twice": (["fedavg", "--lr=0.1", "--pace.lr", "0.2"], "--pace.lr must be given once"),
     "parts twice": (["fedavg", "--parts", "proximal", "--parts", "ldam"], "--parts must be given once"),
-    "out twice": (["fedavg", "--out", "a", "--out=b"], "--out must be given once; got 'a' and 'b'"),
+    "out twice": (["fedavg", "--out", "a", "--out=b"], "--out must be given once; got '--out a' and '--out b'"),
     "alpha": (["fedavg", "--alpha", "0.1"], "unknown option '--alpha'; did you mean '--partition.alpha'?"),
     "mu": (["fedprox", "--mu", "1"], "unknown option '--mu'; did you mean '--parts.proximal.mu'?"),
     "mu elsewhere": (["fedavg", "--mu", "1"], "--parts.proximal.mu with --parts proximal"),
@@ -132,7 +132,7 @@ def test_an_interruption_while_importing_is_one_word(tmp_path: Path) -> None:
 
 
 def test_a_program_of_the_user_s_keeps_python_s_own_behaviour(tmp_path: Path) -> None:
-    done = interrupted(tmp_path, "-c", "import fedskew")
+    done = interrupted(tmp_path, "-c", "import fedskew; fedskew.run")
     assert done.returncode != 130 and "KeyboardInterrupt" in done.stderr
     assert not _interrupt.is_command(["prog.py"], ["python", "prog.py"])
     assert not _interrupt.is_command(["-m"], ["python", "-m", "pytest", "fedskew"])
@@ -142,10 +142,10 @@ def test_a_program_of_the_user_s_keeps_python_s_own_behaviour(tmp_path: Path) ->
 def test_an_interruption_of_a_command_is_one_word(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def pressed(words: list[str]) -> int:
+    def pressed() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_methods", pressed)
+    monkeypatch.setattr(catalogue, "catalogue", pressed)
     assert fedskew("methods") == 130 and capsys.readouterr().err == "interrupted\n"
 
 
