@@ -168,13 +168,14 @@ class Composed(Command):
         own = [p for p in self.params if isinstance(p, click.Option)]
         if own:
             yield "Options of the command", [record for p in own if (record := p.get_help_record(ctx))]
-        yield "Composition", [_names_of(slot, base) for slot in self.slots]
+        method = f" of {base.method.name}" if self.fields is None else ""
+        yield f"Composition{method}", [row for slot in self.slots for row in _names_of(slot, base)]
         rows: dict[str, list[tuple[str, str]]] = {}
         for field in self._fields(ctx):
             if self._shows(field.option):
                 rows.setdefault(field.option.section, []).append(field.get_help_record(ctx))
         for section, listed in rows.items():
-            yield _title(section, base), listed
+            yield "Federation" if section == "run" and self.fields else _title(section, base), listed
 
     def _shows(self, option: Option) -> bool:
         if option.section in ("run", "diagnose"):
@@ -208,20 +209,21 @@ class FileOrOptions(Composed):
         return {*self.own()} - {"--from"}
 
 
-def _of(section: str, base: Experiment) -> str:
-    """The name of what stands in a slot."""
-    if section == "parts":
-        return ",".join(part.name for part in base.method.parts)
-    holder: Any = base if section in ("data", "partition", "model") else base.method
-    return str(getattr(holder, section).name)
+def _in(slot: str, base: Experiment) -> Any:
+    """The ingredient that stands in a slot."""
+    holder: Any = base if slot in ("data", "partition", "model") else base.method
+    return getattr(holder, slot)
 
 
-def _names_of(slot: str, base: Experiment) -> tuple[str, str]:
-    """What a slot takes, and what stands in it."""
-    return (
-        f"--{slot} {'NAME,...' if slot == 'parts' else 'NAME'}",
-        f"{', '.join(names(slot))}  [now: {_of(slot, base)}]",
-    )
+def _names_of(slot: str, base: Experiment) -> Iterator[tuple[str, str]]:
+    """What a slot takes, and what stands in it; the same for what an ingredient wraps."""
+    found = _in(slot, base)
+    if slot == "parts":
+        yield "--parts NAME,...", f"{', '.join(names(slot))}, none  [now: {','.join(part.name for part in found)}]"
+        return
+    yield f"--{slot} NAME", f"{', '.join(names(slot))}  [now: {found.name}]"
+    if hasattr(found, "base"):
+        yield f"--{slot}.base NAME", f"what {found.name} wraps, any of --{slot}  [now: {found.base.name}]"
 
 
 def _title(section: str, base: Experiment) -> str:
@@ -229,7 +231,7 @@ def _title(section: str, base: Experiment) -> str:
     slot, _, part = section.partition(".")
     if slot not in CHOSEN:
         return {"run": "Run", "diagnose": "Diagnostics"}.get(section, section)
-    return f"--{slot} {part or _of(slot, base)}"
+    return f"--{slot} {part or _in(slot, base).name}"
 
 
 def _metavar(option: Option) -> str:
