@@ -6,8 +6,20 @@ return tensors or dicts of tensors. Nothing here draws random numbers or keeps s
 
 from __future__ import annotations
 
+from fedskew.functional.alignment import (
+    fedga_binary_loss,
+    fedga_binary_targets,
+    fedga_loss,
+    fedga_targets,
+)
+from fedskew.functional.calibration import (
+    fedgr_gamma,
+    fedlc_loss,
+    fedrs_scale,
+    logit_adjusted_loss,
+    unbalanced_softmax_loss,
+)
 from fedskew.functional.classifier import (
-    creff_match,
     fedgc_gradient,
     fedgc_spread,
     fedgc_step,
@@ -24,33 +36,25 @@ from fedskew.functional.control import (
 from fedskew.functional.creff import (
     creff_head,
     creff_head_gradients,
+    creff_match,
     creff_synthesize,
     rows_per_class,
 )
-from fedskew.functional.losses import (
-    balance_schedule,
-    balanced_logits,
-    class_counts,
-    cross_entropy,
-    fedga_binary_loss,
-    fedga_binary_targets,
-    fedga_loss,
-    fedga_targets,
-    fedgr_gamma,
+from fedskew.functional.gradient_balancer import (
     fedgrab_map,
     fedgrab_pid,
-    fedlc_loss,
-    fedntd_loss,
-    fedrs_scale,
-    focal_loss,
+    weighted_bce,
+)
+from fedskew.functional.local_balancer import (
+    balance_schedule,
+    balanced_logits,
     imbalance_gap,
     local_balancer_loss,
-    logit_adjusted_loss,
-    moon_contrastive,
-    proximal,
-    proximal_pull,
-    unbalanced_softmax_loss,
-    weighted_bce,
+)
+from fedskew.functional.losses import (
+    class_counts,
+    cross_entropy,
+    focal_loss,
 )
 from fedskew.functional.meta import (
     hessian_free_gradient,
@@ -66,6 +70,12 @@ from fedskew.functional.ratio import (
     ratio_of_changes,
     ratio_of_rows,
     ratio_weights,
+)
+from fedskew.functional.regularisers import (
+    fedntd_loss,
+    moon_contrastive,
+    proximal,
+    proximal_pull,
 )
 from fedskew.functional.reweighting import (
     balancefl_terms,

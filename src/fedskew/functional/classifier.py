@@ -12,12 +12,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedskew.functional._numeric import choose, nonzero, unit
+from fedskew.functional._numeric import choose, nonzero
 
 Anchors = Literal["own", "class_mean"]
 
 __all__ = [
-    "creff_match", "fedgc_gradient", "fedgc_spread", "fedgc_step", "gravitation", "gravitation_gradient",
+    "fedgc_gradient", "fedgc_spread", "fedgc_step", "gravitation", "gravitation_gradient",
     "gravitation_step", "mean_rows",
 ]  # fmt: skip
 
@@ -175,19 +175,6 @@ def fedgc_gradient(rows: Tensor, owned: Tensor, anchors: Anchors = "own") -> Ten
 def fedgc_step(rows: Tensor, owned: Tensor, step: Tensor | float, anchors: Anchors = "own") -> Tensor:
     """U - step * d `fedgc_spread` / dU, [K, C, F]; rows that are not owned stay. Source: FedGC, server step."""
     return rows - step * fedgc_gradient(rows, owned, anchors)
-
-
-def creff_match(synthetic: Tensor, real: Tensor, present: Tensor, eps: float = 0.0) -> Tensor:
-    """Sum over present classes and over rows of 1 - cos(synthetic, real), (); cosines along the last axis.
-
-    synthetic, real [C, F] or [C, R, F] (the gradient of a head with R rows), present [C] mask. ``eps`` is added to the
-    product of the norms: the code has 1e-6. A zero row has cosine 0. Source: CReFF, gradient matching.
-    """
-    norms = torch.linalg.vector_norm(synthetic, dim=-1) * torch.linalg.vector_norm(real, dim=-1)
-    shrink = norms / nonzero(norms + eps) if eps else 1.0
-    distance = 1 - (unit(synthetic) * unit(real)).sum(-1) * shrink
-    weight = present.to(distance.dtype).reshape(-1, *[1] * (distance.dim() - 1))
-    return (distance * weight).sum()
 
 
 def mean_rows(rows: Tensor, owned: Tensor, weights: Tensor, over: Literal["all", "owners"] = "all") -> Tensor:

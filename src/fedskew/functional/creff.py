@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedskew.functional._numeric import is_label, nonzero
-from fedskew.functional.classifier import creff_match
+from fedskew.functional._numeric import is_label, nonzero, unit
 from fedskew.functional.losses import cross_entropy
 
-__all__ = ["creff_head", "creff_head_gradients", "creff_synthesize", "rows_per_class"]
+__all__ = ["creff_head", "creff_head_gradients", "creff_match", "creff_synthesize", "rows_per_class"]
 
 
 def rows_per_class(labels: Tensor, draws: Tensor, most: int, classes: int) -> Tensor:
@@ -33,6 +32,19 @@ def creff_head_gradients(features: Tensor, weight: Tensor, bias: Tensor | None, 
     share = truth * mask.unsqueeze(1)
     share = share / nonzero(share.sum(0))
     return torch.einsum("bc,bd,bf->cdf", share, error, features)
+
+
+def creff_match(synthetic: Tensor, real: Tensor, present: Tensor, eps: float = 0.0) -> Tensor:
+    """Sum over present classes and over rows of 1 - cos(synthetic, real), (); cosines along the last axis.
+
+    synthetic, real [C, F] or [C, R, F] (the gradient of a head with R rows), present [C] mask. ``eps`` is added to the
+    product of the norms: the code has 1e-6. A zero row has cosine 0. Source: CReFF, gradient matching.
+    """
+    norms = torch.linalg.vector_norm(synthetic, dim=-1) * torch.linalg.vector_norm(real, dim=-1)
+    shrink = norms / nonzero(norms + eps) if eps else 1.0
+    distance = 1 - (unit(synthetic) * unit(real)).sum(-1) * shrink
+    weight = present.to(distance.dtype).reshape(-1, *[1] * (distance.dim() - 1))
+    return (distance * weight).sum()
 
 
 def _gradients_of(synthetic: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
