@@ -1,7 +1,19 @@
-"""The mathematics of the methods: public, batch-first, pure tensor functions for any PyTorch loop.
+"""The mathematics of the methods, as pure tensor functions for any PyTorch loop.
 
-Losses return one value a row and work under ``torch.vmap`` and ``torch.func.grad``; server-side functions take and
-return tensors or dicts of tensors. Nothing here draws random numbers or keeps state.
+Losses take batches and return one value for each row, [B], so that you average them with your own mask. They work under
+``torch.vmap`` and ``torch.func.grad``. Server-side functions take and return tensors or dicts of tensors. No function
+draws random numbers or keeps state.
+
+Shapes: B rows of a batch, C classes, F features, K participants of a round, N clients. ``()`` is a scalar tensor.
+
+Example:
+    >>> import torch
+    >>> from fedskew.functional import fedlc_loss, label_aware_weights
+    >>> counts = torch.tensor([16.0, 81.0, 1.0])  # training rows of each class at one client
+    >>> fedlc_loss(torch.ones(2, 3), torch.tensor([0, 2]), counts)
+    tensor([1.0253, 1.5253])
+    >>> label_aware_weights(torch.tensor([[700, 0, 0], [200, 100, 25], [100, 0, 25]]))
+    tensor([0.2333, 0.5667, 0.2000])
 """
 
 from __future__ import annotations
