@@ -1,0 +1,123 @@
+"""Measures of each client's and each class's label histogram."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedskew.errors import DataError
+
+__all__ = [
+    "Counts",
+    "Floats",
+    "distributions",
+    "diversity",
+    "effective_classes",
+    "effective_clients",
+    "entropy",
+    "imbalance",
+    "local_imbalance",
+    "matrix",
+    "missing_rate",
+    "over",
+    "owners",
+    "quantity_gini",
+    "shapes",
+    "shared",
+    "summed",
+]
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[Any] | torch.Tensor
+
+
+def matrix(counts: Counts) -> Floats:
+    """The counts as float64 [N, C]. Raises DataError unless they form a non-empty matrix of numbers >= 0."""
+    raw = counts.detach().cpu().numpy() if isinstance(counts, torch.Tensor) else counts
+    matrix = np.asarray(raw, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.size == 0 or not (np.isfinite(matrix) & (matrix >= 0)).all():
+        raise DataError(f"counts must be a non-empty matrix [clients, classes] of numbers >= 0; got {matrix.shape}")
+    return matrix
+
+
+def over(top: Floats, bottom: Floats) -> Floats:
+    """top / bottom, NaN where the bottom is 0."""
+    out: Floats = np.full(np.broadcast(top, bottom).shape, np.nan)
+    return np.divide(top, bottom, out=out, where=bottom > 0)
+
+
+def summed(terms: npt.NDArray[Any], axis: int = 1) -> Floats:
+    return np.asarray(terms.sum(axis=axis), dtype=np.float64)
+
+
+def distributions(n: Floats) -> Floats:
+    """Label distributions q_k, [N, C]."""
+    return over(n, n.sum(axis=1, keepdims=True))
+
+
+def shapes(counts: Counts) -> Floats:
+    """Label distributions sorted in decreasing order, label identity removed, [N, C] (FedLA)."""
+    return -np.sort(-distributions(matrix(counts)), axis=1)
+
+
+def shared(counts: Counts) -> Floats:
+    """Rows of each client whose label another client holds too, [N] (FedLA's inter-client distribution)."""
+    n = matrix(counts)
+    return summed(n * (summed(n > 0, axis=0) > 1))
+
+
+def diversity(counts: Counts) -> Floats:
+    """Number of labels that each client holds, [N]."""
+    return summed(matrix(counts) > 0)
+
+
+def entropy(counts: Counts) -> Floats:
+    """Entropy of each client's labels, -sum_c q_c log q_c in nats, [N]; NaN without rows."""
+    q = distributions(matrix(counts))
+    return -summed(q * np.log(np.where(q > 0, q, 1.0)))
+
+
+def effective_classes(counts: Counts) -> Floats:
+    """Effective number of labels of each client, exp(entropy) in [1, C], [N]; NaN without rows."""
+    return np.asarray(np.exp(entropy(counts)))
+
+
+def imbalance(counts: Counts) -> float:
+    """Global imbalance ratio max_c N_c / min_c N_c over the classes that occur; NaN without rows."""
+    return float(local_imbalance(matrix(counts).sum(axis=0, keepdims=True))[0])
+
+
+def local_imbalance(counts: Counts) -> Floats:
+    """Imbalance ratio of each client, max_c n_kc / min_c n_kc over the classes it holds, [N]; NaN without rows."""
+    n = matrix(counts)
+    least = np.where(n > 0, n, np.inf).min(axis=1)
+    return over(n.max(axis=1), np.where(np.isfinite(least), least, 0.0))
+
+
+def missing_rate(counts: Counts) -> float:
+    """Share of (client, class) pairs without rows, among the classes that occur somewhere; NaN without rows."""
+    n = matrix(counts)
+    present = n[:, n.sum(axis=0) > 0]
+    return float((present == 0).mean()) if present.size else float("nan")
+
+
+def owners(counts: Counts) -> Floats:
+    """Number of clients that hold each class, [C]."""
+    return summed(matrix(counts) > 0, axis=0)
+
+
+def quantity_gini(counts: Counts) -> float:
+    """Gini coefficient of client sizes, sum_ij |n_i - n_j| / (2 N n), 0 for equal sizes; NaN without rows."""
+    sizes = np.sort(matrix(counts).sum(axis=1))
+    count, total = len(sizes), sizes.sum()
+    rank = 2 * np.arange(1, count + 1) - count - 1
+    return float((rank * sizes).sum() / (count * total)) if total > 0 else float("nan")
+
+
+def effective_clients(counts: Counts) -> float:
+    """Effective number of clients 1 / sum_k (n_k / n)^2, N for equal sizes; NaN without rows."""
+    sizes = matrix(counts).sum(axis=1)
+    return float(sizes.sum() ** 2 / (sizes**2).sum()) if sizes.any() else float("nan")
