@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import typing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedskew.catalogue.docstrings import prose
 from fedskew.data.partitioners import PARTITIONERS, Counts, Natural
 from fedskew.data.partitioners.base import Ints, Partitioner
 from fedskew.fields import documented
@@ -88,7 +88,7 @@ def partitions_markdown() -> str:
 
 
 def _section(name: str, kind: type[Partitioner], aliases: list[str], shown: Example | None) -> list[str]:
-    first, _, rest = inspect.cleandoc(kind.__doc__ or "").partition("\n")
+    first, _, rest = prose(kind).partition("\n")
     also = f" (also {', '.join(f'`{a}`' for a in aliases)})" if aliases else ""
     lines = [f"## {name}", "", f"**{first}** `fs.partitioners.{kind.__name__}`{also}", ""]
     lines += [" ".join(rest.split()), ""] if rest.strip() else []
