@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Protocol
 
 from fedskew.data.arrays import Dataset, build, from_arrays
 from fedskew.data.sources import cache, parquet, readers
+from fedskew.data.sources.cifar import Cifar10, Cifar100
 from fedskew.data.sources.files import absent, places
-from fedskew.data.sources.images import Cifar10, Cifar100, Digits, FashionMnist, ImageOptions, Mnist
+from fedskew.data.sources.images import Digits, FashionMnist, ImageOptions, Mnist
 from fedskew.data.sources.more_images import Emnist, EmnistBalanced, Svhn, TinyImageNet
 from fedskew.data.sources.tabular import Adult, Csv, HeartDisease
 from fedskew.errors import ConfigError, DataError, closest, require, unknown
