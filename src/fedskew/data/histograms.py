@@ -1,4 +1,4 @@
-"""Measures of each client's and each class's label histogram."""
+"""Measures of label histograms, one client or one class at a time; `fedskew.data.skew` exports them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Counts = npt.NDArray[Any] | torch.Tensor
 
 
 def matrix(counts: Counts) -> Floats:
-    """The counts as float64 [N, C]. Raises DataError unless they form a non-empty matrix of numbers >= 0."""
+    """The counts as float64 [N, C]. Raises DataError unless they are a non-empty matrix of numbers of at least 0."""
     raw = counts.detach().cpu().numpy() if isinstance(counts, torch.Tensor) else counts
     matrix = np.asarray(raw, dtype=np.float64)
     if matrix.ndim != 2 or matrix.size == 0 or not (np.isfinite(matrix) & (matrix >= 0)).all():
@@ -44,12 +44,13 @@ def matrix(counts: Counts) -> Floats:
 
 
 def over(top: Floats, bottom: Floats) -> Floats:
-    """top / bottom, NaN where the bottom is 0."""
+    """top / bottom; NaN where the bottom is 0."""
     out: Floats = np.full(np.broadcast(top, bottom).shape, np.nan)
     return np.divide(top, bottom, out=out, where=bottom > 0)
 
 
 def summed(terms: npt.NDArray[Any], axis: int = 1) -> Floats:
+    """Sum along an axis, in float64."""
     return np.asarray(terms.sum(axis=axis), dtype=np.float64)
 
 
@@ -59,12 +60,46 @@ def distributions(n: Floats) -> Floats:
 
 
 def shapes(counts: Counts) -> Floats:
-    """Label distributions sorted in decreasing order, label identity removed, [N, C] (FedLA)."""
+    """Label distributions sorted in decreasing order, without the identity of the labels.
+
+    Args:
+        counts: Label histograms, [N, C].
+
+    Returns:
+        Sorted q_k, [N, C]; NaN without rows.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import skew
+        >>> skew.shapes(np.array([[1, 3, 0]])).tolist()
+        [[0.75, 0.25, 0.0]]
+
+    References:
+        Khalil et al. 2023, Label-Aware Aggregation for Improved Federated Learning (FMEC), distribution consistency.
+        https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
+    """
     return -np.sort(-distributions(matrix(counts)), axis=1)
 
 
 def shared(counts: Counts) -> Floats:
-    """Rows of each client whose label another client holds too, [N] (FedLA's inter-client distribution)."""
+    """Rows of each client whose label another client holds too.
+
+    Args:
+        counts: Label histograms, [N, C].
+
+    Returns:
+        Rows, [N].
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import skew
+        >>> skew.shared(np.array([[4, 2, 0], [0, 2, 4]])).tolist()
+        [2.0, 2.0]
+
+    References:
+        Khalil et al. 2023, Label-Aware Aggregation for Improved Federated Learning (FMEC), inter-client distribution.
+        https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
+    """
     n = matrix(counts)
     return summed(n * (summed(n > 0, axis=0) > 1))
 
@@ -75,7 +110,22 @@ def diversity(counts: Counts) -> Floats:
 
 
 def entropy(counts: Counts) -> Floats:
-    """Entropy of each client's labels, -sum_c q_c log q_c in nats, [N]; NaN without rows."""
+    """Entropy of each client's label distribution.
+
+        -sum_c q_c log q_c
+
+    Args:
+        counts: Label histograms, [N, C].
+
+    Returns:
+        Nats in [0, log C], [N]; NaN without rows.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import skew
+        >>> skew.entropy(np.array([[5, 5], [9, 1]])).round(4).tolist()
+        [0.6931, 0.3251]
+    """
     q = distributions(matrix(counts))
     return -summed(q * np.log(np.where(q > 0, q, 1.0)))
 
@@ -91,14 +141,14 @@ def imbalance(counts: Counts) -> float:
 
 
 def local_imbalance(counts: Counts) -> Floats:
-    """Imbalance ratio of each client, max_c n_kc / min_c n_kc over the classes it holds, [N]; NaN without rows."""
+    """Imbalance ratio max_c n_kc / min_c n_kc of each client over the classes it holds, [N]; NaN without rows."""
     n = matrix(counts)
     least = np.where(n > 0, n, np.inf).min(axis=1)
     return over(n.max(axis=1), np.where(np.isfinite(least), least, 0.0))
 
 
 def missing_rate(counts: Counts) -> float:
-    """Share of (client, class) pairs without rows, among the classes that occur somewhere; NaN without rows."""
+    """Share of (client, class) pairs without rows, over the classes that occur; NaN without rows."""
     n = matrix(counts)
     present = n[:, n.sum(axis=0) > 0]
     return float((present == 0).mean()) if present.size else float("nan")
@@ -110,7 +160,22 @@ def owners(counts: Counts) -> Floats:
 
 
 def quantity_gini(counts: Counts) -> float:
-    """Gini coefficient of client sizes, sum_ij |n_i - n_j| / (2 N n), 0 for equal sizes; NaN without rows."""
+    """Gini coefficient of the client sizes.
+
+        sum_ij |n_i - n_j| / (2 N n)
+
+    Args:
+        counts: Label histograms, [N, C].
+
+    Returns:
+        A number in [0, 1); 0 for equal sizes, NaN without rows.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import skew
+        >>> skew.quantity_gini(np.array([[5, 5], [0, 10]])), skew.quantity_gini(np.array([[20, 0], [0, 0]]))
+        (0.0, 0.5)
+    """
     sizes = np.sort(matrix(counts).sum(axis=1))
     count, total = len(sizes), sizes.sum()
     rank = 2 * np.arange(1, count + 1) - count - 1
@@ -118,6 +183,6 @@ def quantity_gini(counts: Counts) -> float:
 
 
 def effective_clients(counts: Counts) -> float:
-    """Effective number of clients 1 / sum_k (n_k / n)^2, N for equal sizes; NaN without rows."""
+    """Effective number of clients 1 / sum_k (n_k / n)^2: N for equal sizes; NaN without rows."""
     sizes = matrix(counts).sum(axis=1)
     return float(sizes.sum() ** 2 / (sizes**2).sum()) if sizes.any() else float("nan")

@@ -1,8 +1,19 @@
-"""How skewed a federation is: pure functions of the label histograms of its clients.
+"""Measures of label skew: pure functions of the clients' label histograms.
 
-Every function takes ``counts`` [N, C] (numpy or torch; n_kc rows of class c at client k) and returns float64 numpy.
-n_k = sum_c n_kc, q_k = n_k. / n_k, p = sum_k n_k. / n. Logarithms are natural. Where a client without rows has no value
-(its shape, its distance to the global distribution) there is NaN; `summary` leaves such clients out and counts them.
+Every function takes ``counts`` [N, C], numpy or torch, with n_kc rows of class c at client k, and returns float64.
+n_k = sum_c n_kc, q_k = n_k. / n_k is the client's label distribution, p = sum_k n_k. / n the global one. Logarithms are
+natural, so divergences are in nats. A client without rows has NaN where its distribution is needed; `summary` leaves
+such clients out and counts them. Every function raises DataError unless the counts are a non-empty matrix of finite
+numbers of at least 0.
+
+Example:
+    >>> import numpy as np
+    >>> from fedskew.data import skew
+    >>> counts = np.array([[8, 2, 0], [0, 5, 5]])
+    >>> skew.js_to_global(counts).round(4).tolist()
+    [0.131, 0.1665]
+    >>> skew.diversity(counts).tolist()
+    [2.0, 2.0]
 """
 
 from __future__ import annotations
@@ -53,7 +64,15 @@ _PAIRS = 500  # clients that are compared pairwise, N^2 numbers: of more, a draw
 
 
 def sample(counts: Counts, most: int = _PAIRS) -> Floats:
-    """At most so many of the clients that have rows, [M, C], drawn under a key of its own: always the same ones."""
+    """At most ``most`` of the clients that have rows, drawn at random but always the same ones.
+
+    Args:
+        counts: Label histograms, [N, C].
+        most: Most clients.
+
+    Returns:
+        Their histograms, [M, C].
+    """
     n = matrix(counts)
     full = n[n.sum(axis=1) > 0]
     # drawn, not evenly spaced: a spacing can fall in step with the order of the clients and see one kind only
@@ -61,12 +80,24 @@ def sample(counts: Counts, most: int = _PAIRS) -> Floats:
 
 
 def pair_mean(counts: Counts, distance: str = "js", most: int = _PAIRS) -> float:
-    """Mean of `pairwise` over pairs of different clients with rows; of more than ``most`` clients, of a `sample`."""
+    """Mean of `pairwise` over pairs of different clients with rows.
+
+    Args:
+        counts: Label histograms, [N, C].
+        distance: As for `pairwise`.
+        most: Of more clients than this, a `sample` is compared.
+
+    Returns:
+        The mean; 0 for a single client.
+
+    Raises:
+        ConfigError: ``distance`` is unknown.
+    """
     return _pair_mean(pairwise(sample(counts, most), distance))
 
 
 class FedLA(NamedTuple):
-    """The three properties by which FedLA describes label skew; means are over pairs of a `sample` of the clients."""
+    """FedLA's three descriptors of label skew. Means are over pairs of a `sample` of the clients."""
 
     labels: Floats  # label distribution per client: [N] labels held
     entropy: Floats  # [N] nats, NaN without rows
@@ -77,7 +108,26 @@ class FedLA(NamedTuple):
 
 
 def fedla(counts: Counts, most: int = _PAIRS) -> FedLA:
-    """FedLA's label distribution per client, distribution consistency and inter-client distribution."""
+    """FedLA's label distribution of each client, distribution consistency and inter-client distribution.
+
+    Args:
+        counts: Label histograms, [N, C].
+        most: Of more clients than this, a `sample` is compared pairwise.
+
+    Returns:
+        The descriptors.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import skew
+        >>> found = skew.fedla(np.array([[4, 2, 0], [0, 2, 4], [3, 3, 0]]))
+        >>> found.labels.tolist(), round(found.overlap, 4), found.shared.tolist()
+        ([2.0, 2.0, 2.0], 3.0, [6.0, 2.0, 6.0])
+
+    References:
+        Khalil et al. 2023, Label-Aware Aggregation for Improved Federated Learning (FMEC).
+        https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
+    """
     some = sample(counts, most)
     h, emd, common = (_pair_mean(of(some)) for of in (hellinger, earth_mover, overlap))
     return FedLA(diversity(counts), entropy(counts), h, emd, common, shared(counts))
@@ -90,11 +140,28 @@ def _pair_mean(distances: Floats) -> float:
 
 
 def summary(counts: Counts, most: int = _PAIRS) -> dict[str, float | list[float]]:
-    """The skew report of a federation: one number a descriptor, and a list where there is one per class.
+    """The skew report of a federation: one number for each measure, and lists with one number for each class.
 
-    Means are over the clients that have rows. Pairwise means (FedLA's Hellinger, earth mover's, overlap of sorted
-    shapes; ``*_pairs_mean`` of label distributions) are over all pairs of at most ``most`` such clients, always the
-    same ones (``pair_clients`` says how many). Raises DataError if there are no rows at all.
+    Means are over the clients with rows. Pairwise means are over all pairs of at most ``most`` such clients, always the
+    same ones; ``pair_clients`` is their number. ``hellinger_mean``, ``emd_mean`` and ``overlap_mean`` are FedLA's; the
+    ``*_pairs_mean`` compare label by label.
+
+    Args:
+        counts: Label histograms, [N, C].
+        most: Most clients that are compared pairwise.
+
+    Returns:
+        A dict that JSON can hold.
+
+    Raises:
+        DataError: There are no rows.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import skew
+        >>> found = skew.summary(np.array([[8, 2, 0], [0, 5, 5]]))
+        >>> found["clients"], found["size_median"], round(found["js_mean"], 4), found["class_rows"]
+        (2, 10.0, 0.1488, [8.0, 7.0, 5.0])
     """
     n = matrix(counts)
     sizes = n.sum(axis=1)

@@ -88,10 +88,13 @@ def fedga_loss(
 
     A batch with equally many rows of every class gives plain cross-entropy in both forms.
 
-    Args: logits: Logits z, [B, C]. labels: Class numbers in [0, C), int64 [B]. counts: Class counts, [C]; None counts
-        the labels of this batch. mask: Weight of each row when counting, [B]. form: "softce" is what the authors' code
-        runs. "exact" is what the paper's derivation needs: only then do classes that are absent from the batch get no
-        gradient.
+    Args:
+        logits: Logits z, [B, C].
+        labels: Class numbers in [0, C), int64 [B].
+        counts: Class counts, [C]; None counts the labels of this batch.
+        mask: Weight of each row when counting, [B].
+        form: "softce" is what the authors' code runs. "exact" is what the paper's derivation needs: only then do
+            classes that are absent from the batch get no gradient.
 
     Returns:
         Loss of each row, [B]. It may be negative.

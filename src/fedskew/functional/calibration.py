@@ -30,11 +30,15 @@ def fedlc_loss(
         "full":          L = -log( exp(z^c_y) / sum_i exp(z^c_i) )
         "exclude_true":  L = -log( exp(z^c_y) / sum_{i != y} exp(z^c_i) )
 
-    Args: logits: Logits z, [B, C]. labels: Class numbers y in [0, C), int64 [B]. counts: Rows n of each class at the
-        client, [C]. tau: Scale of the margins, at least 0. 0 gives cross-entropy. denominator: "exclude_true" is the
-        paper's form; its loss is unbounded below and training with it can collapse. A row without another class then
-        gives 0. "full" sums over all classes. missing: What a class without rows does. Its margin is infinite, so
-        "mask" takes it out of the softmax. "tiny", as in FL-bench, counts it as 1e-8 rows: a margin of 100 tau.
+    Args:
+        logits: Logits z, [B, C].
+        labels: Class numbers y in [0, C), int64 [B].
+        counts: Rows n of each class at the client, [C].
+        tau: Scale of the margins, at least 0. 0 gives cross-entropy.
+        denominator: "exclude_true" is the paper's form; its loss is unbounded below and training with it can collapse.
+            A row without another class then gives 0. "full" sums over all classes.
+        missing: What a class without rows does. Its margin is infinite, so "mask" takes it out of the softmax. "tiny",
+            as in FL-bench, counts it as 1e-8 rows: a margin of 100 tau.
 
     Returns:
         Loss of each row in nats, [B].
@@ -149,10 +153,12 @@ def fedgr_gamma(
         "raw":   gamma_c = N / n_c,   N = sum_c n_c
         "max1":  gamma_c = n_min / n_c, in (0, 1];   n_min over the owned classes
 
-    Args: counts: Rows n of each class at the client, [..., C]. gamma: "raw" is the paper's formula; it multiplies
-        logits by up to N. "max1" is the authors' code, the same up to a common factor. missing: Factor of a class
-        without rows. "mask" gives 1: `unbalanced_softmax_loss` leaves the class out, as the paper's sum does. "code"
-        counts the class as 4 n_max rows, as the authors' code does.
+    Args:
+        counts: Rows n of each class at the client, [..., C].
+        gamma: "raw" is the paper's formula; it multiplies logits by up to N. "max1" is the authors' code, the same up
+            to a common factor.
+        missing: Factor of a class without rows. "mask" gives 1: `unbalanced_softmax_loss` leaves the class out, as the
+            paper's sum does. "code" counts the class as 4 n_max rows, as the authors' code does.
 
     Returns:
         Factors gamma, [..., C].

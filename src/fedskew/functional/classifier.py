@@ -52,7 +52,7 @@ def _masked(scores: Tensor, keep: Tensor, alive: Tensor) -> Tensor:
 
 
 def _attraction(scores: Tensor, rivals: Tensor, same: Tensor, mine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores of the attraction's numerator and denominator, [K C, C] each, and the anchors [C] that have another owner."""
+    """Scores of the attraction's numerator and denominator, [K C, C] each; anchors [C] with another owner."""
     shared = (rivals & same).flatten(0, 1).any(0) & mine
     return _masked(scores, rivals & same, shared), _masked(scores, rivals, shared), shared
 
@@ -214,11 +214,13 @@ def fedgc_spread(rows: Tensor, owned: Tensor, anchors: Anchors = "own") -> Tenso
 
     A prime marks a detached row; the first factor of w . w' stays live. One participant gives 0.
 
-    Args: rows: Classifier rows of the participants, [K, C, F]. owned: True where participant k owns label c, bool [K,
-        C]. anchors: "own": every owned row is an anchor, and its rivals are the other participants' rows of other
-        labels. The paper has disjoint labels, where this is its formula. "class_mean", as in PFLlib: the anchor w = w'
-        of a class is the detached mean of its owners' rows, and its rivals are the rows of participants that lack the
-        class.
+    Args:
+        rows: Classifier rows of the participants, [K, C, F].
+        owned: True where participant k owns label c, bool [K, C].
+        anchors: "own": every owned row is an anchor, and its rivals are the other participants' rows of other labels.
+            The paper has disjoint labels, where this is its formula. "class_mean", as in PFLlib: the anchor w = w' of a
+            class is the detached mean of its owners' rows, and its rivals are the rows of participants that lack the
+            class.
 
     Returns:
         Reg, ().
@@ -336,9 +338,12 @@ def mean_rows(rows: Tensor, owned: Tensor, weights: Tensor, over: Literal["all",
         "all":     u_c = sum_k p_k u_c^k
         "owners":  u_c = sum_{k owns c} p_k u_c^k / sum_{k owns c} p_k
 
-    Args: rows: Classifier rows of the participants, [K, C, F]. owned: True where participant k owns label c, bool [K,
-        C]. weights: Aggregation weights p, [K]. over: "all" participants (FedGR), or the "owners" of the class (FedGC).
-        The papers do not say how the global row is formed.
+    Args:
+        rows: Classifier rows of the participants, [K, C, F].
+        owned: True where participant k owns label c, bool [K, C].
+        weights: Aggregation weights p, [K].
+        over: "all" participants (FedGR), or the "owners" of the class (FedGC). The papers do not say how the global row
+            is formed.
 
     Returns:
         Global rows, [C, F]. A row without owners, or whose owners have weight 0, is averaged over all.

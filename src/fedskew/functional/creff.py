@@ -1,4 +1,4 @@
-"""Classifier re-training on federated features (CReFF): head gradients at the clients, features and head at the server."""
+"""Classifier re-training on federated features (CReFF): gradients at clients, features and head at the server."""
 
 from __future__ import annotations
 

@@ -79,10 +79,14 @@ def balanced_logits(
 
     Gradients flow through the norm: rare classes learn larger features.
 
-    Args: logits: Logits z, [B, C]. features: Input f of the classifier, [B, F]. gap: lambda, [C], from `imbalance_gap`.
-        strength: alpha(k) * A, at least 0: `balance_schedule` times a scale A. The code of Feature-Balanced Loss has A
-        = 60 for CIFAR and 150 for ImageNet. eps: Added to the norm. A row with zero features is lowered by strength *
-        lambda_j / eps, so 1e-12, which the paper has, makes its loss very large.
+    Args:
+        logits: Logits z, [B, C].
+        features: Input f of the classifier, [B, F].
+        gap: lambda, [C], from `imbalance_gap`.
+        strength: alpha(k) * A, at least 0: `balance_schedule` times a scale A. The code of Feature-Balanced Loss has
+            A = 60 for CIFAR and 150 for ImageNet.
+        eps: Added to the norm. A row with zero features is lowered by strength * lambda_j / eps, so 1e-12, which the
+            paper has, makes its loss very large.
 
     Returns:
         Balanced logits, [B, C].
@@ -119,10 +123,15 @@ def local_balancer_loss(
 
     Equal counts or strength 0 give plain cross-entropy. Evaluate with the raw logits z.
 
-    Args: logits: Logits z, [B, C]. features: Input f of the classifier, [B, F]. labels: Class numbers in [0, C), int64
-        [B]. counts: Rows of each class at the client, [C]. strength: alpha(k) * A, at least 0. missing: What a class
-        without rows does. "clamp1" counts it as one row. "mask" also takes it out of the softmax. The paper does not
-        say; lambda is the same in both. eps: Added to the feature norm.
+    Args:
+        logits: Logits z, [B, C].
+        features: Input f of the classifier, [B, F].
+        labels: Class numbers in [0, C), int64 [B].
+        counts: Rows of each class at the client, [C].
+        strength: alpha(k) * A, at least 0.
+        missing: What a class without rows does. "clamp1" counts it as one row. "mask" also takes it out of the softmax.
+            The paper does not say; lambda is the same in both.
+        eps: Added to the feature norm.
 
     Returns:
         Loss of each row in nats, [B].

@@ -82,10 +82,14 @@ def per_fedavg_step(
         FO:  w <- w - beta g,   g = grad f(w~; D')
         HF:  w <- w - beta (g - alpha (grad f(w + delta g; D'') - grad f(w - delta g; D'')) / (2 delta))
 
-    Args: params: w, a dict of tensors. gradient: Function of (params, batch) that returns the gradient, shaped as
-        ``params``. batches: Mini-batches (D, D') or (D, D', D''), of any type that ``gradient`` takes. alpha: Inner
-        learning rate. 0 gives plain SGD on D'. beta: Outer learning rate. delta: Step of the Hessian-free difference
-        (HF), positive. None leaves the Hessian out (FO), as the authors' code does.
+    Args:
+        params: w, a dict of tensors.
+        gradient: Function of (params, batch) that returns the gradient, shaped as ``params``.
+        batches: Mini-batches (D, D') or (D, D', D''), of any type that ``gradient`` takes.
+        alpha: Inner learning rate. 0 gives plain SGD on D'.
+        beta: Outer learning rate.
+        delta: Step of the Hessian-free difference (HF), positive. None leaves the Hessian out (FO), as the authors'
+            code does.
 
     Returns:
         New parameters, a dict of tensors.

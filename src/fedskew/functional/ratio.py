@@ -33,9 +33,11 @@ def ratio_masks(delta_w: Tensor, threshold: float = 0.8, by: Literal["signed", "
 
         M_p = {weights where delta_w_p is the largest and |delta_w_q| <= threshold |delta_w_p| for all q != p}
 
-    Args: delta_w: Changes of the classifier's weight, [P, C, F]. threshold: Largest change of another class, as a
-        share, in [0, 1]. by: What "largest" compares. "signed" compares values, as the authors' code does, "magnitude"
-        absolute values. The threshold compares magnitudes in both.
+    Args:
+        delta_w: Changes of the classifier's weight, [P, C, F].
+        threshold: Largest change of another class, as a share, in [0, 1].
+        by: What "largest" compares. "signed" compares values, as the authors' code does, "magnitude" absolute values.
+            The threshold compares magnitudes in both.
 
     Returns:
         M, bool [P, C, F]. A tie belongs to no class.

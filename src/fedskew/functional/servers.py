@@ -133,12 +133,18 @@ def adam_update(
 
         m <- beta1 m + (1 - beta1) delta;   v <- beta2 v + (1 - beta2) delta^2;   x <- x + lr m / (sqrt(v) + tau)
 
-    Args: params: Global parameters x, a dict of tensors. delta: Aggregated delta, shaped as ``params``. first: m,
-        shaped as ``params``; zeros at first. second: v, shaped as ``params``; tau^2 at first in the paper's algorithm.
-        lr: Server learning rate. beta1: Decay of m, in [0, 1). The paper has 0.9. beta2: Decay of v, in [0, 1). The
-        paper has 0.99. tau: Degree of adaptivity, positive. The paper has 1e-3. step: One-based number of this step;
-        used by the bias correction. bias_correction: Divide m by 1 - beta1^step and v by 1 - beta2^step, as Keras and
-        torch do. The paper's algorithm does not; the authors' TensorFlow code does.
+    Args:
+        params: Global parameters x, a dict of tensors.
+        delta: Aggregated delta, shaped as ``params``.
+        first: m, shaped as ``params``; zeros at first.
+        second: v, shaped as ``params``; tau^2 at first in the paper's algorithm.
+        lr: Server learning rate.
+        beta1: Decay of m, in [0, 1). The paper has 0.9.
+        beta2: Decay of v, in [0, 1). The paper has 0.99.
+        tau: Degree of adaptivity, positive. The paper has 1e-3.
+        step: One-based number of this step; used by the bias correction.
+        bias_correction: Divide m by 1 - beta1^step and v by 1 - beta2^step, as Keras and torch do. The paper's
+            algorithm does not; the authors' TensorFlow code does.
 
     Returns:
         (new x, new m, new v).

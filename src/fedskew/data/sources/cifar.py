@@ -25,7 +25,12 @@ DECODED_JPEGS = (
 
 @dataclass(frozen=True)
 class Cifar10(Published):
-    """CIFAR-10 (Krizhevsky, 2009): 50 000 and 10 000 colour images of 32x32, 10 classes."""
+    """CIFAR-10: 50 000 training and 10 000 test colour images, 32x32, 10 classes.
+
+    References:
+        Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
+        https://www.cs.toronto.edu/~kriz/cifar.html
+    """
 
     name: ClassVar[str] = "cifar10"
     protocol: ClassVar[Constants] = CIFAR_CONSTANTS
@@ -47,7 +52,7 @@ class Cifar10(Published):
     keys: ClassVar[tuple[str, ...]] = ("labels",)
 
     def formats(self, place: Path) -> list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]:
-        """The official python batches in a folder, the official archive, then parquet."""
+        """The official Python batches in a folder, the official archive, then parquet files."""
         folder, archive = self.batches
         members = [(member,) for split in self.members for member in split]
         direct = all((place / name).is_file() for (name,) in members)  # "train" alone is too common a name to be a sign
@@ -79,9 +84,13 @@ class Cifar10(Published):
 
 @dataclass(frozen=True)
 class Cifar100(Cifar10):
-    """CIFAR-100 (Krizhevsky, 2009): 50 000 and 10 000 colour images of 32x32, 100 classes in 20 superclasses.
+    """CIFAR-100: 50 000 training and 10 000 test colour images, 32x32, 100 classes in 20 superclasses.
 
     The column ``coarse_label`` holds the superclasses, for the partition "natural".
+
+    References:
+        Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
+        https://www.cs.toronto.edu/~kriz/cifar.html
     """
 
     name: ClassVar[str] = "cifar100"
@@ -106,7 +115,7 @@ class Cifar100(Cifar10):
         return (1, labels.CIFAR100_COARSE) if self.coarse else (0, self.names)
 
     def columns(self, y: list[np.ndarray]) -> dict[str, np.ndarray]:
-        """The superclass of each row, by name."""
+        """The superclass of each row, by name. Raises DataError for labels beyond 0..19."""
         if len(y[1]) and not 0 <= int(y[1].min()) <= int(y[1].max()) < len(labels.CIFAR100_COARSE):
             raise DataError(f"coarse labels must be 0..19; got {y[1].min()}..{y[1].max()}")
         return {"coarse_label": np.array(labels.CIFAR100_COARSE)[y[1]]}
