@@ -71,7 +71,7 @@ class Dirichlet(Partitioner):
     balance_guard: float | None = None
     """Clients with this many times n/N rows get no more of later classes (NIID-Bench: 1); unset: no guard."""
     least: int | None = None
-    """Rows that every client must have (NIID-Bench: 10), within 100 draws, else an error is raised; unset: 0, one draw."""
+    """Rows that every client must have (NIID-Bench: 10), within 100 draws, else an error; unset: 0, one draw."""
     rounding: str | None = None
     """Shares to rows: "cut" the class at the cumulative shares, or "largest_remainder"; unset: cut."""
 
