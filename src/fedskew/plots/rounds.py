@@ -18,6 +18,7 @@ from fedskew.errors import RecordError, require, unknown
 from fedskew.plots import canvas
 from fedskew.plots import curves as plots
 from fedskew.plots.canvas import Floats
+from fedskew.plots.groups import groups_of, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +63,7 @@ def draw(name: str, folders: Iterable[str | Path], out: str | Path) -> Path:
     places = list(folders)
     if name in _WHOLE:
         return _WHOLE[name](places, out)
-    target, mpl, groups = canvas.target(out), canvas.matplotlib(), plots._groups(places)
+    target, mpl, groups = canvas.target(out), canvas.matplotlib(), groups_of(places)
     runs = [Shown(g.label, g.runs[0].folder, g.runs[0].config, g.runs[0].rows) for g in groups]
     figure, most = _DRAWN[name]
     require(len(runs) <= most, "fedskew plot", f"be given at most {most} configurations for {name}", len(runs))
@@ -71,7 +72,7 @@ def draw(name: str, folders: Iterable[str | Path], out: str | Path) -> Path:
         raise RecordError(f"{str(empty.folder)!r} holds no round yet")
     with mpl.rc_context(canvas.STYLE):
         drawn = figure(runs)
-        title = plots._title([group.runs[0] for group in groups])
+        title = title_of([group.runs[0] for group in groups])
         drawn.suptitle(f"{title}: {runs[0].label}" if len(runs) == 1 else title, fontsize=12)
         return canvas.save(drawn, target)
 
