@@ -29,6 +29,8 @@ def _imported(name: str) -> ModuleType:
 @pytest.mark.parametrize("name", ["fedskew", *MODULES])
 def test_examples_run(name: str, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)  # an example may write a file
+    if name.startswith("fedskew.plots"):
+        pytest.importorskip("matplotlib")
     module = _imported(name)
     runner, told = doctest.DocTestRunner(optionflags=OPTIONS), list[str]()
     for test in doctest.DocTestFinder(exclude_empty=True).find(module, name):

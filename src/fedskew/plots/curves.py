@@ -1,4 +1,4 @@
-"""Views of records: which runs there are, one table, and the picture that compares them. They train nothing.
+"""The table and the picture that compare runs. They read run folders and train nothing.
 
 G groups of runs (one configuration under several seeds), R rounds, C classes. A megabyte (MB) is 10^6 bytes.
 """
@@ -31,12 +31,29 @@ OWN = "final_personal_accuracy"
 
 
 def table(folders: Iterable[str | Path]) -> Table:
-    """One line a configuration, the best mean accuracy of the last 10 rounds first.
+    """Compare runs in a table, one line for each configuration.
 
-    Runs that differ by their seed only share a line: the mean, and below it the sample's standard deviation.
-    Worst recall is that of the last evaluation, over classes with test rows; "own models" the final accuracy of the
-    clients' own, where a run has them. A run that stopped early shows "rounds run/rounds asked for". Raises RecordError
-    for a folder that holds no run.
+    The best mean accuracy of the last 10 rounds comes first. Runs that differ only in their seed share a line: their
+    mean and, below it, the sample standard deviation. "Worst recall" is over the classes with test rows, at the last
+    evaluation. "Own models" is the final accuracy of the clients' own models. A run that stopped early shows "rounds
+    run/rounds asked for".
+
+    Args:
+        folders: Run folders.
+
+    Returns:
+        A table for `rich`.
+
+    Raises:
+        RecordError: A folder holds no run.
+
+    Example:
+        >>> import fedskew as fs
+        >>> from fedskew.plots.curves import table
+        >>> fed = fs.federate("digits", "iid", clients=4)
+        >>> _ = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=2, out="run")
+        >>> table(["run"]).title
+        'digits, iid, 4 clients, cohort 2, logistic'
     """
     groups = sorted(groups_of(folders), key=_rank)
     personal = any(OWN in run.summary for g in groups for run in g.runs)
@@ -52,12 +69,13 @@ def table(folders: Iterable[str | Path]) -> Table:
 
 
 def _rank(group: Group) -> float:
-    """What sorts the best mean accuracy of the last 10 rounds first, and runs without any last."""
+    """Sort key: the best mean accuracy of the last 10 rounds first, runs without any last."""
     found = [run.summary["mean10_accuracy"] for run in group.runs if run.summary.get("mean10_accuracy") is not None]
     return -float(np.mean(found)) if found else 1.0
 
 
 def _cells(group: Group, personal: bool) -> list[str]:
+    """The cells of a group's line."""
     summaries = [run.summary for run in group.runs]
     names = ["final_accuracy", "mean10_accuracy", "final_macro_f1"]
     scores = [[s.get(name) for s in summaries] for name in names] + [[_worst(run.last) for run in group.runs]]
@@ -69,7 +87,7 @@ def _cells(group: Group, personal: bool) -> list[str]:
 
 
 def _rounds(group: Group) -> list[str]:
-    """Rounds that were run, "of those asked for" where fewer; one for all seeds where they agree."""
+    """Rounds that were run, "of those asked for" where fewer; one entry where all seeds agree."""
     told = []
     for run in group.runs:
         done, asked = run.summary["rounds"], run.config.get("rounds")
@@ -78,7 +96,7 @@ def _rounds(group: Group) -> list[str]:
 
 
 def _spread_of(values: Sequence[float | None]) -> str:
-    """The mean, and the standard deviation of several seeds; a dash where nothing was measured."""
+    """The mean, and the standard deviation of several seeds; a dash without values."""
     seen = [v for v in values if v is not None]
     if not seen:
         return "–"
@@ -86,6 +104,7 @@ def _spread_of(values: Sequence[float | None]) -> str:
 
 
 def _worst(row: Row) -> float | None:
+    """Worst recall of a class with test rows."""
     recall = _recall(row)
     return None if np.isnan(recall).all() else float(np.nanmin(recall))
 
@@ -100,14 +119,32 @@ def _recall(row: Row) -> Floats:
 
 
 def comparison(folders: Iterable[str | Path], out: str | Path) -> Path:
-    """One picture of runs: accuracy and macro-F1 over rounds, accuracy over MB uploaded, final recall of each class.
+    """Compare runs in one picture.
 
-    Where a run evaluated the clients' own models, their accuracy over rounds is a fourth panel.
-    Seeds of one configuration are drawn as their mean with a band from the least to the greatest. From 20 evaluations
-    on, lines are trailing means (of 5 or more), and a single run's own evaluations are a thin line behind. The best
-    mean accuracy of the last 10 rounds comes first. Returns the
-    file; ``out`` ends in .png (also without a suffix), .svg or .pdf. Raises RecordError where no run was evaluated yet
-    or the file cannot be written, ConfigError for another suffix or without matplotlib.
+    Panels show accuracy and macro-F1 over rounds, accuracy over MB uploaded, the final recall of each class and, where
+    runs evaluated them, the accuracy of the clients' own models. Seeds of one configuration are drawn as their mean,
+    with a band from the least to the greatest. From 20 evaluations on, lines are trailing means of 5 or more; a single
+    run's own values are a thin line behind. The best mean accuracy of the last 10 rounds comes first.
+
+    Args:
+        folders: Run folders.
+        out: File ending in .png, .svg or .pdf; no suffix means .png.
+
+    Returns:
+        The file.
+
+    Raises:
+        RecordError: No run was evaluated yet, or the file cannot be written.
+        ConfigError: The suffix is wrong, or matplotlib is missing.
+
+    Example:
+        >>> import fedskew as fs
+        >>> from fedskew.plots.curves import comparison
+        >>> fed = fs.federate("digits", "iid", clients=4)
+        >>> for name, method in {"avg": fs.methods.fedavg(), "prox": fs.methods.fedprox(mu=0.1)}.items():
+        ...     _ = fs.run(fed, method, model="logistic", rounds=2, cohort=2, out=f"runs/{name}")
+        >>> comparison(["runs/avg", "runs/prox"], "runs.png").name
+        'runs.png'
     """
     target, mpl = canvas.target(out), matplotlib()
     places = list(folders)
@@ -119,6 +156,7 @@ def comparison(folders: Iterable[str | Path], out: str | Path) -> Path:
 
 
 def _compared(groups: list[Group]) -> Figure:
+    """The figure of `comparison`."""
     columns = max(1, min(len(groups), 150 // (max(len(g.label) for g in groups) + 8)))
     low = 0.9 + 0.3 * len(groups)
     figure = canvas.figure(5.0 + low + 0.22 * -(-len(groups) // columns))
@@ -144,7 +182,7 @@ def _window(groups: list[Group]) -> int:
 
 
 def _smooth(values: Floats, window: int) -> Floats:
-    """Trailing mean of the last ``window`` values, of all so far at the beginning, [R]."""
+    """Trailing mean of the last ``window`` values, [R]; at the beginning, of all values so far."""
     if window == 1:
         return values
     sums = np.concatenate([[0.0], np.cumsum(values)])
@@ -164,7 +202,7 @@ def _stacked(group: Group, metric: str, window: int) -> tuple[Floats, Floats, Fl
 
 
 def _curves(axes: Axes, groups: list[Group], metric: str, window: int, sent: bool) -> None:
-    """One line a group over rounds, or over the MB that the cohort uploaded until then."""
+    """Draw one line for each group, over rounds or over the MB uploaded until then."""
     for i, group in enumerate(groups):
         rounds, values, megabytes = _stacked(group, metric, window)
         if not len(rounds):
@@ -203,7 +241,7 @@ def _spread(sent: list[Floats]) -> float:
 
 
 def _recalls(figure: Figure, axes: Axes, groups: list[Group]) -> None:
-    """Final recall of each class, [G, C]: the mean over seeds; grey where a class has no test rows."""
+    """Draw the final recall of each class, [G, C]: means over seeds; grey where a class has no test rows."""
     found = [[_recall(run.last) for run in g.runs if run.last] for g in groups]
     matrix = np.full((len(groups), max(len(r) for rows in found for r in rows)), np.nan)
     for i, rows in enumerate(found):

@@ -1,4 +1,4 @@
-"""Runs."""
+"""Runs read from their folders, and grouped by configuration with labels that tell the groups apart."""
 
 from __future__ import annotations
 
@@ -30,9 +30,16 @@ LONGEST = 44  # characters of a label, beyond which the folder's name stands in
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:
-    """Run folders, given directly or found below folders; each once, in order.
+    """Find run folders.
 
-    Raises RecordError for a path that does not exist, and when no path leads to a run.
+    Args:
+        paths: Run folders, or folders that contain run folders at any depth.
+
+    Returns:
+        Run folders, each once, in order.
+
+    Raises:
+        RecordError: A path does not exist, or no path leads to a run.
     """
     given = [Path(p) for p in paths]
     for path in given:
@@ -49,16 +56,18 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def _is_run(path: Path) -> bool:
+    """Whether the folder holds a run."""
     return (path / "config.json").is_file() and (path / "rounds.jsonl").is_file()
 
 
 def _below(path: Path) -> list[Path]:
+    """Run folders below a folder, sorted."""
     return sorted(file.parent for file in path.rglob("rounds.jsonl") if _is_run(file.parent))
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One run folder, read."""
+    """A run read from its folder."""
 
     folder: Path
     config: Row
@@ -67,7 +76,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The method's name; the folder's where the configuration has none."""
+        """Name of the method; the folder's name where the configuration has none."""
         return _name(self.config.get("method")) or self.folder.name
 
     @property
@@ -77,12 +86,19 @@ class Run:
 
     @property
     def settings(self) -> Row:
-        """What makes it the experiment it is, by dotted path."""
+        """The configuration by dotted path, without what does not change the experiment."""
         kept = {key: value for key, value in self.config.items() if key not in NEUTRAL}
         return _flat(kept) if "method" in kept else {"folder": str(self.folder)}
 
     def series(self, name: str) -> tuple[list[int], Floats, Floats]:
-        """(rounds [R], values [R], MB uploaded until then [R]) of the rounds that hold the metric."""
+        """A metric over rounds.
+
+        Args:
+            name: Name of the metric in rounds.jsonl.
+
+        Returns:
+            (rounds [R], values [R], MB uploaded until then [R]) of the rounds that have it.
+        """
         sent = np.cumsum([row.get("upload_bytes", 0) for row in self.rows]) / 1e6
         seen = [i for i, row in enumerate(self.rows) if row.get(name) is not None]
         values = np.array([self.rows[i][name] for i in seen], dtype=np.float64)
@@ -98,7 +114,7 @@ class Group:
 
 
 def groups_of(folders: Iterable[str | Path]) -> list[Group]:
-    """Runs by configuration, labelled; a repetition under the same seed stands for itself."""
+    """Read run folders and group them by configuration. A second run with the same seed is a group of its own."""
     seen: Counter[str] = Counter()
     groups: dict[tuple[str, int], list[Run]] = {}
     for folder in folders:
@@ -111,7 +127,7 @@ def groups_of(folders: Iterable[str | Path]) -> list[Group]:
 
 
 def _labels(groups: list[list[Run]]) -> list[str]:
-    """The method's name, with what differs from other groups of that method, and from all groups in the scenario."""
+    """Label each group by its method and by the options in which it differs from other groups."""
     firsts = [runs[0] for runs in groups]
     common = [p for p in _differing([r.settings for r in firsts]) if p.split(".")[0] in SCENARIO]
     labels = []
@@ -129,7 +145,7 @@ def _labels(groups: list[list[Run]]) -> list[str]:
 
 
 def _flat(value: Any, path: str = "") -> Row:
-    """Leaves of a configuration by dotted path; an element of a list goes by its name."""
+    """Leaves of a configuration by dotted path. An element of a list is addressed by its name."""
     if isinstance(value, Mapping):
         items = [(str(key), v) for key, v in value.items()]
     elif isinstance(value, list):
@@ -140,7 +156,7 @@ def _flat(value: Any, path: str = "") -> Row:
 
 
 def _differing(settings: list[Row]) -> list[str]:
-    """Paths whose values differ; a path that some lack differs only where it names an ingredient."""
+    """Paths whose values differ. A path that some groups lack counts only where it names an ingredient."""
     paths = dict.fromkeys(path for s in settings for path in s)
     values = {path: [s[path] for s in settings if path in s] for path in paths}
     lacking = {path for path, v in values.items() if path.endswith(".name") and len(v) < len(settings)}
@@ -148,7 +164,7 @@ def _differing(settings: list[Row]) -> list[str]:
 
 
 def _told(settings: Row, paths: list[str]) -> str:
-    """As in `label_aware, alpha 0.1`: an ingredient by its name, a field by its own, or by its path."""
+    """Options as a phrase, such as `label_aware, alpha 0.1`: ingredients by name, fields by name or path."""
     ends = Counter(path.split(".")[-1] for path in paths)
     words = []
     for path in (p for p in paths if p in settings and p not in UNSAID and (settings[p] or p not in OPTIONAL)):
@@ -159,20 +175,20 @@ def _told(settings: Row, paths: list[str]) -> str:
 
 
 def _name(value: Any) -> str:
-    """The name of an ingredient in a configuration: a string, or {"name": ...}; "" for anything else."""
+    """Name of an ingredient in a configuration: a string, or {"name": ...}; "" for anything else."""
     found = value.get("name") if isinstance(value, Mapping) else value
     return found if isinstance(found, str) else ""
 
 
 def _with_fields(value: Any) -> str:
-    """As in `dirichlet (alpha 0.1)`, of {"name": "dirichlet", "alpha": 0.1}."""
+    """An ingredient with its options, such as `dirichlet (alpha 0.1)`."""
     fields = {k: v for k, v in value.items() if k != "name" and v is not None} if isinstance(value, Mapping) else {}
     told = _told(fields, list(fields))
     return f"{_name(value)} ({told})" if told else _name(value)
 
 
 def title_of(runs: list[Run]) -> str:
-    """Dataset, partition, clients, cohort, model: what all the runs share. What they do not is in their labels."""
+    """Dataset, partition, clients, cohort and model, as far as all runs share them. Labels show the rest."""
     facts = []
     for c in (run.config for run in runs):
         clients, cohort, tail = (c.get(key) for key in ("clients", "cohort", "longtail"))

@@ -1,4 +1,4 @@
-"""Panels."""
+"""What the figures of rounds share: a run to draw, panels, lines and legends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 class Shown(NamedTuple):
-    """One run: its label, configuration and rounds."""
+    """A run with its label, configuration and rounds."""
 
     label: str
     folder: Path
@@ -30,7 +30,7 @@ class Shown(NamedTuple):
     rows: list[Row]
 
     def diagnosed(self, name: str) -> list[tuple[int, Row]]:
-        """(round, row) of a diagnostic. Raises RecordError where the run has none."""
+        """(round, row) of every record of a diagnostic. Raises RecordError where the run has none."""
         found = [(row["round"], row["diagnostics"][name]) for row in self.rows if name in row.get("diagnostics", {})]
         if not found:
             raise RecordError(f"{str(self.folder)!r} holds no {name!r}; record it: fedskew run ... --diagnose {name}")
@@ -38,32 +38,35 @@ class Shown(NamedTuple):
 
     @property
     def class_names(self) -> list[str]:
-        """As recorded; [] where there are none."""
+        """The recorded class names, or none."""
         return [str(name) for name in self.config.get("label_names", [])]
 
 
 def panels_of(rows: int, columns: int, height: float = 4.2) -> tuple[Figure, Any]:
+    """A figure with rows and columns of panels."""
     figure = canvas.figure((height if rows == 1 else 3.3 * rows) + 0.6)
     return figure, figure.subplots(rows, columns)
 
 
 def floats(values: Iterable[Any]) -> Floats:
-    """NaN for null."""
+    """Numbers; null becomes NaN."""
     return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
 
 
 def colour(i: int) -> str:
+    """Colour of the i-th run."""
     return canvas.COLOURS[i % len(canvas.COLOURS)]
 
 
 def look_of(i: int, points: int) -> Row:
+    """Style of the i-th run's line."""
     dots: Row = {"marker": "o", "markersize": 4} if points <= 12 else {}
     dash = canvas.DASHES[i // len(canvas.COLOURS) % len(canvas.DASHES)]
     return {"color": colour(i), "linestyle": dash, "lw": 1.8, **dots}
 
 
 def lines(axes: Axes, runs: list[Shown], name: str, value: Callable[[Row], Any]) -> None:
-    """A number of a diagnostic over rounds, one line a run."""
+    """A number of a diagnostic over rounds, one line for each run."""
     for i, run in enumerate(runs):
         found = run.diagnosed(name)
         axes.plot(
@@ -74,7 +77,7 @@ def lines(axes: Axes, runs: list[Shown], name: str, value: Callable[[Row], Any])
 
 
 def logarithmic(axes: Axes) -> None:
-    """0.5, 2, 20 rather than powers of ten."""
+    """A logarithmic axis with ticks such as 0.5, 2 and 20."""
     from matplotlib.ticker import LogFormatter
 
     axes.set_yscale("log")
@@ -83,6 +86,7 @@ def logarithmic(axes: Axes) -> None:
 
 
 def legend(figure: Figure, axes: Axes, columns: int = 0, **more: Any) -> Figure:
+    """Add the legend below the panels."""
     handles, labels = axes.get_legend_handles_labels()
     if labels:
         width = columns or max(1, min(len(labels), 150 // (max(map(len, labels)) + 8)))

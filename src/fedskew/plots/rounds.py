@@ -1,7 +1,7 @@
-"""Pictures of what runs recorded: the counterparts of the papers' figures. They read run folders and train nothing.
+"""Pictures of what runs recorded, after the papers' figures. They read run folders and train nothing.
 
-Each takes run folders, and draws a panel or a line for each configuration (of several seeds the first). They need the
-extra ``plot``; files end in .png, .svg or .pdf, and equal records give equal files. docs/figures.md has the commands.
+Each figure has a panel or a line for each configuration; of several seeds it takes the first. docs/figures.md has the
+commands.
 """
 
 from __future__ import annotations
@@ -33,10 +33,27 @@ PANELS = 4  # columns of a figure
 
 
 def draw(name: str, folders: Iterable[str | Path], out: str | Path) -> Path:
-    """The figure ``name`` of run folders as a file; ``out`` ends in .png (also without a suffix), .svg or .pdf.
+    """Draw a figure of runs.
 
-    Raises ConfigError for an unknown figure, too many runs, or without matplotlib; RecordError where a run did not
-    record what the figure shows.
+    Args:
+        name: A name of `FIGURES`, such as "curves", "weights" or "drift".
+        folders: Run folders.
+        out: File ending in .png, .svg or .pdf; no suffix means .png.
+
+    Returns:
+        The file.
+
+    Raises:
+        ConfigError: The figure is unknown, there are too many runs, the suffix is wrong, or matplotlib is missing.
+        RecordError: A run did not record what the figure shows, or the file cannot be written.
+
+    Example:
+        >>> import fedskew as fs
+        >>> from fedskew.plots.rounds import draw
+        >>> fed = fs.federate("digits", "dirichlet", clients=4)
+        >>> _ = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=2, out="run")
+        >>> draw("weights", ["run"], "weights.png").name
+        'weights.png'
     """
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
@@ -61,7 +78,7 @@ def draw(name: str, folders: Iterable[str | Path], out: str | Path) -> Path:
 
 
 def asymmetry(runs: list[Shown]) -> Figure:
-    """Ratio max EA / min EA over rounds; beside it EA of each class, or with two classes EA of class 1 over rounds."""
+    """Ratio max EA / min EA over rounds, and EA of each class; with two classes EA of class 1 over rounds."""
     figure, (left, right) = panels_of(1, 2)
     lines(left, runs, "asymmetry", lambda row: row["ratio"])
     left.set(title="asymmetry of errors", ylabel="max EA / min EA")
@@ -75,7 +92,7 @@ def asymmetry(runs: list[Shown]) -> Figure:
 
 
 def _binary(axes: Axes, runs: list[Shown], last: Row) -> None:
-    """FedGA's study of one sigmoid: cross-entropy tends to N0/N1, aligned gradients to 1."""
+    """EA of class 1: cross-entropy tends to N0/N1, aligned gradients to 1."""
     lines(axes, runs, "asymmetry", lambda row: row["each"][1])
     negative, positive = last["train_counts"]
     axes.axhline(negative / max(positive, 1), color="0.3", ls=":", label="N0 / N1 of the training rows")
@@ -83,6 +100,7 @@ def _binary(axes: Axes, runs: list[Shown], last: Row) -> None:
 
 
 def _each_class(axes: Axes, runs: list[Shown], last: Row) -> None:
+    """EA of each class in the last round."""
     for i, run in enumerate(runs):
         number, row = run.diagnosed("asymmetry")[-1]
         axes.plot(floats(row["each"]), "o", color=colour(i))
@@ -92,7 +110,7 @@ def _each_class(axes: Axes, runs: list[Shown], last: Row) -> None:
 
 
 def drift(runs: list[Shown]) -> Figure:
-    """Norms of the clients' updates, of their weighted sum, and the share that cancels."""
+    """Norms of the clients' updates and of their weighted sum, and the share that cancels."""
     figure, (each, update, cancelled) = panels_of(1, 3)
     for i, run in enumerate(runs):
         found = run.diagnosed("drift")
@@ -128,9 +146,9 @@ def selection(runs: list[Shown]) -> Figure:
 
 
 def weights(runs: list[Shown]) -> Figure:
-    """Histograms of the aggregation weights of all rounds: of all runs, then of each on its own scale.
+    """Histograms of the aggregation weights of all rounds, of all runs together and of each run on its own scale.
 
-    On its own scale a weight is a multiple of the uniform share 1/K: many methods stay within a few per cent of it.
+    A run's own scale is the multiple of the uniform share 1/K: many methods stay within a few per cent of it.
     """
     figure, panels = panels_of(1, 1 + len(runs))
     for i, (run, axes) in enumerate(zip(runs, panels[1:], strict=True)):
@@ -145,7 +163,7 @@ def weights(runs: list[Shown]) -> Figure:
 
 
 def _histogram(axes: Axes, series: list[tuple[str, Floats]], first: int = 0) -> None:
-    """Outlines over common bins; each sums to 1."""
+    """Outlines over common bins, each with sum 1."""
     low, high = min(v.min() for _, v in series), max(v.max() for _, v in series)
     pad = max(0.02 * (high - low), 1e-3 * abs(high), 1e-9)
     bins = np.linspace(low - pad, high + pad, 41).tolist()
@@ -160,7 +178,7 @@ def _histogram(axes: Axes, series: list[tuple[str, Floats]], first: int = 0) -> 
 
 
 def cosine(runs: list[Shown]) -> Figure:
-    """Layer by layer: cosine of successive global models, and of local models with the one they started from."""
+    """Cosine of each layer between successive global models, and between local models and the one they started from."""
     figure, panels = panels_of(len(runs), 2)
     for run, (whole, local) in zip(runs, panels.reshape(-1, 2), strict=True):
         found = run.diagnosed("cosine")
@@ -180,7 +198,7 @@ def cosine(runs: list[Shown]) -> Figure:
 
 
 def coverage(runs: list[Shown]) -> Figure:
-    """Classes in each round's cohort, and the share of each class among the rows used, round by round."""
+    """Classes of each round's cohort, and each class's share of the rows used, round by round."""
     figure, panels = panels_of(1, 1 + len(runs))
     panels = np.atleast_1d(panels)
     lines(panels[0], runs, "coverage", lambda row: row["classes"])
@@ -219,11 +237,12 @@ def per_class(runs: list[Shown]) -> Figure:
 
 
 def _titled(runs: list[Shown], run: Shown, text: str) -> str:
+    """The text, with the run's label where there are several runs."""
     return f"{run.label}: {text}" if len(runs) > 1 else text
 
 
 def _pair(axes: Axes, before: Sequence[float], after: Sequence[float], owned: Sequence[int] | None) -> None:
-    """Two bars a class."""
+    """Two bars for each class: before and after."""
     at = np.arange(len(before))
     axes.bar(at - 0.2, before, 0.4, color=GREY, label="before")
     axes.bar(at + 0.2, after, 0.4, color=canvas.COLOURS[0], label="after")
@@ -235,9 +254,9 @@ def _pair(axes: Axes, before: Sequence[float], after: Sequence[float], owned: Se
 
 
 def oversampling(runs: list[Shown]) -> Figure:
-    """Rows of each class that clients own, are offered by their sampler, and train on.
+    """Rows of each class that clients own, that their sampler offers, and that they train on.
 
-    In the first round in which one of them took part: oversampling decays.
+    It shows the first round in which one of the clients took part, because oversampling decays.
     """
     found = [next((r for r in run.diagnosed("oversampling") if r[1]), (0, {})) for run in runs]
     columns = min(PANELS, max(len(row) for _, row in found))
@@ -259,7 +278,7 @@ def oversampling(runs: list[Shown]) -> Figure:
 
 
 def tsne(runs: list[Shown]) -> Figure:
-    """Features of test rows in two dimensions, coloured by class: scikit-learn's t-SNE, from a fixed start."""
+    """Features of test rows in two dimensions by scikit-learn's t-SNE from a fixed start, coloured by class."""
     from sklearn.manifold import TSNE
 
     figure, panels = panels_of(1, len(runs), 6.4 if len(runs) < 3 else 4.6)
@@ -281,6 +300,7 @@ def tsne(runs: list[Shown]) -> Figure:
 
 
 def _features(run: Shown, name: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Features and labels of a recorded file."""
     try:
         with safe_open(run.folder / name, framework="np") as file:
             return file.get_tensor("features"), file.get_tensor("labels")
