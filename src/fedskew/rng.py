@@ -104,7 +104,7 @@ def fold(key: Tensor, data: Tensor | int) -> Tensor:
         >>> rng.fold(rng.key(0), torch.arange(2)).shape
         torch.Size([2])
     """
-    # a number goes to the device with the operator, where a tensor of it would have to be copied
+    # a Python number needs no copy to the device, a tensor would
     step = data.long() * _GOLDEN if isinstance(data, Tensor) else _wrapped(int(data) * _GOLDEN)
     return _mix(_mix(key + _GOLDEN) + step)
 

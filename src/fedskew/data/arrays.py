@@ -17,7 +17,7 @@ from fedskew.errors import DataError
 __all__ = ["Dataset", "build", "channel_statistics", "codes_of", "draw", "fingerprint", "from_arrays", "share"]
 
 TEST_SHARE = 0.2
-SPLIT_SEED = 0  # of the test sets made here: one for all runs, so that results of different seeds can be compared
+SPLIT_SEED = 0  # one test set for all seeds, so that their results can be compared
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from fedskew.errors import DataError
 
 __all__ = ["Counted", "Source", "counted", "describe", "describe_table", "named"]
 
-SHOWN = 20  # classes that the table lists; of more, the largest and the smallest ten
+SHOWN = 20  # most classes to list; of more, the ten largest and the ten smallest
 BAR = 24  # characters of the largest class
 
 Source = Any  # Federation | str | Path | Tensor | ndarray [N, C]

@@ -33,7 +33,7 @@ def from_flower(partitioner: Any, row_column: str = "") -> Partition:
         if not hasattr(partitioner, attribute):
             raise ConfigError(f"partitioner must be one of flwr-datasets; got {type(partitioner).__name__}")
     given = getattr(partitioner, "dataset", None)
-    first = partitioner.load_partition(0)  # they divide, and some sort, when first asked
+    first = partitioner.load_partition(0)  # the first call divides, and in some sorts, the dataset
     count = int(partitioner.num_partitions)
     sorts = hasattr(partitioner, "_sort_dataset_if_needed") or getattr(partitioner, "dataset", None) is not given
     table = None if sorts else getattr(partitioner, "_partition_id_to_indices", None)

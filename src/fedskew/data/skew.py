@@ -60,7 +60,7 @@ __all__ = [
     "shapes", "shared", "summary", "tv_to_global",
 ]  # fmt: skip
 
-_PAIRS = 500  # clients that are compared pairwise, N^2 numbers: of more, a drawn subset, always the same
+_PAIRS = 500  # most clients to compare pairwise, which takes N^2 numbers; of more, a fixed sample
 
 
 def sample(counts: Counts, most: int = _PAIRS) -> Floats:
@@ -75,7 +75,7 @@ def sample(counts: Counts, most: int = _PAIRS) -> Floats:
     """
     n = matrix(counts)
     full = n[n.sum(axis=1) > 0]
-    # drawn, not evenly spaced: a spacing can fall in step with the order of the clients and see one kind only
+    # random, not evenly spaced: clients may be ordered in a pattern that a spacing would miss
     return np.asarray(full[rng.generator(rng.key(0, "skew", "pairs")).permutation(len(full))[:most]])
 
 

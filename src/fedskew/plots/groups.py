@@ -18,15 +18,15 @@ __all__ = ["Group", "Run", "find_runs", "groups_of", "title_of"]
 
 Row = dict[str, Any]
 
-# What does not make two runs different experiments: where, how often looked at, and the seed, over which we average.
+# Settings that do not make two runs different experiments: where they ran, how often they were evaluated, the seed.
 NEUTRAL = {
     "seed", "engine", "engine_used", "engine_reason", "device", "eval_every", "personal_every", "checkpoint_every",
     "path", "diagnose",
 }  # fmt: skip
-OPTIONAL = ("longtail", "validation", "auxiliary")  # said only where there is some
+OPTIONAL = ("longtail", "validation", "auxiliary")  # named only where they are set
 SCENARIO = ("data", "partition", "model", "clients", "cohort", *OPTIONAL)
 UNSAID = ("folder", "fingerprint")
-LONGEST = 44  # characters of a label, beyond which the folder's name stands in
+LONGEST = 44  # characters; a longer label is replaced by the folder's name
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:

@@ -24,8 +24,8 @@ __all__ = ["DIAGNOSTICS", "FEATURE_ROWS", "Diagnostics", "Moment", "layers", "me
 
 Row = dict[str, Any]
 FEATURE_ROWS = 1000  # test rows whose features are written: as many as a t-SNE picture can show
-SOME = 3  # clients that are looked at where none are named
-ALWAYS = ("clients", "curves", "heatmap", "samples", "selection", "weights")  # figures that need no diagnostic
+SOME = 3  # clients to look at where none are named
+ALWAYS = ("clients", "curves", "heatmap", "samples", "selection", "weights")  # figures that every run records
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Moment:
     before: Params  # what the clients were given
     after: Params  # after the server update
     served: Params  # the model that is evaluated
-    buffers: Params  # that the clients were given
+    buffers: Params  # BatchNorm statistics that the clients were given
     buffers_after: Params
     local_buffers: Params  # [K, ...]
     train_counts: Tensor  # [C] rows of all clients

@@ -39,8 +39,9 @@ from fedskew.tree import Tree
 __all__ = ["FORMAT", "TIMES", "Record", "check_format", "load_tree", "read", "save_tree", "summarise"]
 
 Row = dict[str, Any]
-FORMAT = 1  # of a run folder; a reader refuses another
-TIMES = ("wall_s", "select_s", "train_s", "aggregate_s", "evaluate_s", "record_s")  # what two equal runs may differ in
+FORMAT = 1  # of a run folder; reading another raises RecordError
+# what two equal runs may differ in
+TIMES = ("wall_s", "select_s", "train_s", "aggregate_s", "evaluate_s", "record_s")
 METRICS = ("accuracy", "macro_f1", "balanced_accuracy", "loss")
 
 
@@ -146,7 +147,7 @@ def load_tree(path: Path) -> tuple[Tree, dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             header = file.metadata()
             paths = [tuple(p) for p in json.loads(header["paths"])]
-            # clones: a tensor inside the file's mapping is aligned otherwise, and its products round differently
+            # clones: memory mapped from the file has another alignment, so products would round differently
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
             if _digest(tensors) != header["sum"]:
                 raise ValueError("its checksum does not fit its tensors")
@@ -190,7 +191,7 @@ class Record:
         record = cls(path)
         record.write_json("config.json", {"format": FORMAT, **config})
         record.write_json("env.json", environment())
-        record.write_rows([])  # last: from here on the folder holds a run, and whoever is killed later can resume it
+        record.write_rows([])  # last: with this file the folder holds a run that can be resumed
         return record
 
     @classmethod

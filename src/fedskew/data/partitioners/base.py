@@ -232,7 +232,7 @@ def table_of(labels: npt.ArrayLike, columns: Columns | None) -> Table:
     if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
         raise DataError(f"labels must be a non-empty vector of integers; got {values.dtype} of shape {values.shape}")
     low, high = int(values.min()), int(values.max())
-    if not 0 <= low <= high < 1 << 20:  # np.unique sorts; labels as they usually are can be counted
+    if not 0 <= low <= high < 1 << 20:  # np.unique sorts; small labels can be counted instead
         _, codes, totals = np.unique(values, return_inverse=True, return_counts=True)
         return Table(codes.astype(np.int64), totals.astype(np.int64), columns or {})
     rows = np.bincount(values, minlength=high + 1)
@@ -330,7 +330,7 @@ class Partitioner(ABC):
     """
 
     name: ClassVar[str]
-    stream: ClassVar[str] = ""  # the name in the key of its draws, where that is another: a key never changes
+    stream: ClassVar[str] = ""  # name in the key of its draws where it differs: a key never changes
     formula: ClassVar[str] = ""
     users: ClassVar[str] = ""
     limits: ClassVar[str] = ""

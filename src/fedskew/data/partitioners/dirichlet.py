@@ -29,8 +29,8 @@ from fedskew.errors import ConfigError, require
 
 __all__ = ["DirBernoulli", "DirClientEqual", "DirClientNorm", "DirPrior", "Dirichlet", "rounded"]
 
-TRIES = 100  # draws at most for `least`: more would be a loop that might not end
-CELLS = 10**8  # clients x classes that all these draws together may have
+TRIES = 100  # most draws for `least`, so that the loop ends
+CELLS = 10**8  # most cells, clients x classes, over all these draws
 BLOCK = 4096  # clients that dir_prior serves at a time
 ALPHA_HINT = "use 0.001 for extreme skew, or dir_prior, which takes 0"
 ROUNDING = ("cut", "largest_remainder")
@@ -323,7 +323,7 @@ def _serve_all(
     """
     if not len(order):
         return  # and nothing is drawn
-    # a stream each for the two kinds of draws, so that a client's numbers do not depend on the block
+    # one stream for each kind of draw, so that a client's numbers do not depend on the block
     apart = np.random.Generator(np.random.PCG64(int(gen.integers(2**63))))
     for at in range(0, len(order), BLOCK):
         ids = order[at : at + BLOCK]
@@ -333,7 +333,9 @@ def _serve_all(
         while done < len(ids):
             want = _wish(logs[done:], left, size)
             used = np.cumsum(want, axis=0)
-            empties = ((used >= left) & (left > 0)).any(axis=1)  # monotone; the next clients' shares change with it
+            empties = ((used >= left) & (left > 0)).any(
+                axis=1
+            )  # monotone; an empty class changes the next clients' shares
             first = int(np.searchsorted(empties, True))
             good = first + int(first < len(want) and (used[first] <= left).all())
             counts[ids[done : done + good]] = want[:good]

@@ -28,7 +28,7 @@ from fedskew.errors import ConfigError, DataError, require, unknown
 
 __all__ = ["Counts", "Feature", "Natural"]
 
-CELLS = 10**8  # values x clients of a feature that fit into memory with what is made of them
+CELLS = 10**8  # most cells, values x clients of a feature, that fit into memory
 
 
 def column_of(columns: Columns, column: str, prefer: str = "") -> str:

@@ -19,9 +19,9 @@ class Known(NamedTuple):
     """Published facts of one split."""
 
     rows: int
-    digest: str = ""  # of the rows as a set, see rows_digest; empty: not known
+    digest: str = ""  # see rows_digest; empty: not known
     labels: str = ""  # md5 of the labels as bytes in the official order
-    inexact: tuple[int, ...] = ()  # rows left out of the digest, as they differ between copies in circulation
+    inexact: tuple[int, ...] = ()  # rows left out of the digest: they differ between public copies
     proven: bool = True  # False: the digest is of a copy that was not checked against the official files
     counts: tuple[int, ...] = ()  # published rows of each class, compared where no digest is known
 

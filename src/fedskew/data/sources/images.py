@@ -136,10 +136,10 @@ class Decoded(NamedTuple):
 class Published(ImageOptions):
     """An image set with known content. Local files come first, then the cache, then the hub."""
 
-    repo: ClassVar[str] = ""  # on the hub; empty: nowhere there
-    config: ClassVar[str | None] = None  # of the repo, where it has several
+    repo: ClassVar[str] = ""  # id on the hub; empty: not there
+    config: ClassVar[str | None] = None  # configuration of the repo, where it has several
     test_split: ClassVar[str] = "test"  # in the repo and in parquet files
-    mode: ClassVar[parquet.ImageMode | None] = None  # of encoded images; None: as the first one is
+    mode: ClassVar[parquet.ImageMode | None] = None  # of encoded images; None: that of the first
     folders: ClassVar[tuple[str, ...]]  # below the root
     x_column: ClassVar[str]  # in parquet
     y_columns: ClassVar[tuple[str, ...]]

@@ -265,7 +265,7 @@ def _quiet() -> Iterator[None]:
 
 def _rows(split: Any, columns: Sequence[str]) -> Any:
     split = split.select_columns(list(columns)) if columns else split
-    return split.with_format("arrow")[:]  # encoded images as they are stored: decoding is ours
+    return split.with_format("arrow")[:]  # images stay encoded: they are decoded here
 
 
 def _arrow() -> tuple[Any, Any]:

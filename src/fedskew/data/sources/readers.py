@@ -90,7 +90,7 @@ def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
 
     try:
         with path.open("rb") as opened, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # scipy warns of a variable that it cannot read, and gives its text instead
+            warnings.simplefilter("ignore")  # scipy warns of variables that it cannot read
             content = loadmat(opened, variable_names=list(names))
     except Exception as error:  # a damaged file can fail at any element
         raise DataError(f"{path} is not a whole MATLAB 5 file: {_line(error)}") from None
