@@ -70,10 +70,10 @@ mutants: .venv/.dev
 	@OMP_NUM_THREADS=1 $(BIN)/python scripts/mutants.py $(MUTANTS_ARGS)
 
 bench: .venv/.plot
-	@$(BIN)/python benchmarks/bench.py $(BENCH_ARGS)
+	@$(BIN)/python benchmarks/speed/bench.py $(BENCH_ARGS)
 
 bench-peers: .venv/.plot
-	@$(BIN)/python benchmarks/bench.py --install
+	@$(BIN)/python benchmarks/speed/bench.py --install
 
 clean:
 	@rm -rf build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -69,3 +69,13 @@ def outside() -> Callable[[Any], list[str]]:
         return [s for s, b in boxes if b.x0 < inner.x0 or b.y0 < inner.y0 or b.x1 > inner.x1 or b.y1 > inner.y1]
 
     return find
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A run of two rounds by the command."""
+    from support.command import SMALL, fedskew  # here, so that tests that run no command need not import it
+
+    assert fedskew("run", "fedavg", *SMALL, "--checkpoint.every", 1, "--out", tmp_path / "run") == 0
+    capsys.readouterr()
+    return tmp_path / "run"

@@ -22,7 +22,8 @@ from fedskew.fields import documented
 from fedskew.models.precision import DTYPES
 from fedskew.records.diagnostics import Diagnostics
 from fedskew.settings import Engine, Home, Settings
-from tiny import blobs, go, skewed
+from support.federations import blobs, skewed
+from support.runs import go
 
 FIELDS = [f.name for f in dataclasses.fields(Settings)]
 OTHER: dict[str, Any] = {  # a value of each field that is not its default
@@ -103,7 +104,7 @@ def test_a_default_cohort_is_cut_and_one_that_was_asked_for_is_not() -> None:
 
 
 def test_a_run_option_is_added_by_one_field(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What CONTRIBUTING promises: one field in `Settings` is a keyword, a flag with help, and an entry of the record."""
+    """What CONTRIBUTING promises: a field of `Settings` is a keyword, a flag with help, and an entry of the record."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class More(Settings):

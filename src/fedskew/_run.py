@@ -140,10 +140,9 @@ def _prepare(fed: Federation, model: str | Architecture | nn.Module, head: str |
     """The network as a pure function, with its initial weights, on the device."""
     shape, classes = tuple(fed.dataset.x.shape[1:]), fed.dataset.classes
     network = model if isinstance(model, nn.Module) else models.build(model, shape, classes, settings.seed)
-    prepared = prepare(network, head or getattr(network, "head_name", None), shape, classes)
-    prepared = prepared.to(DTYPES[settings.dtype], settings.device)
-    prepared.narrow = NARROW[settings.precision]
-    return prepared
+    named = head or getattr(network, "head_name", None)
+    prepared = prepare(network, named, shape, classes, narrow=NARROW[settings.precision])
+    return prepared.to(DTYPES[settings.dtype], settings.device)
 
 
 def _initial(method: Method, params: Params, task: Task, seed: int) -> Params:

@@ -78,12 +78,14 @@ class Session:
         return query
 
     def _train(self, opened: Opened) -> Results:
-        self.engine.deltas = {} if self.observer.wants_deltas(opened.broadcast.round) else None
-        if self.method.stacks:
-            return self.engine.train(self.method, opened.assignment, opened.broadcast)
+        """Local training; weights that do not read updates are known before it, so updates come back as a sum."""
         state = opened.state.parts[self.method.weighting.name]
         return self.engine.train(
-            self.method, opened.assignment, opened.broadcast, lambda cohort: self.method.weigh(state, cohort)
+            self.method,
+            opened.assignment,
+            opened.broadcast,
+            None if self.method.stacks else lambda cohort: self.method.weigh(state, cohort),
+            keep_deltas=self.observer.wants_deltas(opened.broadcast.round),
         )
 
     def _close(self, opened: Opened, results: Results) -> Weights:
@@ -186,15 +188,12 @@ class Observer:
         return {f"personal_{name}": value for name, value in found.items() if name in PERSONAL}
 
     def _diagnose(self, opened: Opened, results: Results, weights: Weights, state: State) -> Row:
-        kept, self.engine.deltas = self.engine.deltas, None
-        summed = [change for _, change in sorted((kept or {}).items())]
         given = opened.broadcast
         moment = Moment(
             round=state.round, cohort=results.cohort, weights=weights, before=given.params, after=state.params,
             served=self.served(state), buffers=given.buffers, buffers_after=state.buffers,
             local_buffers=results.buffers, train_counts=self.fed.counts.sum(0),
-            deltas=tree.concatenate(summed) if summed else results.cohort.deltas,
-            labels=self.fed.dataset.y_test.cpu(),
+            deltas=results.kept, labels=self.fed.dataset.y_test.cpu(),
             confusion=lambda params, buffers: self.engine.evaluate(params, buffers)[0],
             outputs=self.engine.outputs, write=self.record.tensors if self.record else _nowhere,
         )  # fmt: skip

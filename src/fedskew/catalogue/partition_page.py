@@ -1,15 +1,15 @@
-"""The page of the partitions: every partitioner's definition, formula, users and options, with a picture of each."""
+"""The page of partitions: definition, formula, users and options of every partitioner, with a picture of each."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import typing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedskew.catalogue.docstrings import prose
 from fedskew.data.partitioners import PARTITIONERS, Counts, Natural
 from fedskew.data.partitioners.base import Ints, Partitioner
 from fedskew.fields import documented
@@ -47,17 +47,17 @@ that the example makes up, and `counts` has a matrix that the example makes up.
 
 
 class Example(NamedTuple):
-    """One partitioner at work on the example."""
+    """One partitioner applied to the example data."""
 
     partitioner: Partitioner
     counts: Ints  # [N, C]
 
 
 def examples() -> dict[str, Example]:
-    """Each partitioner of the table by its own name, applied to the example; one that reads a file is left out."""
+    """Every partitioner of the table applied to the example data, by name; one that reads a file is left out."""
     labels = np.repeat(np.arange(CLASSES), ROWS)
     places = np.arange(len(labels))
-    column = (places * 7 // ROWS + places % 3) % CLIENTS  # a user's: related to the label, not the same
+    column = (places * 7 // ROWS + places % 3) % CLIENTS  # related to the label, but not equal to it
     found = {}
     for name, kind in _named().items():
         if name not in NOT_DRAWN:
@@ -93,7 +93,7 @@ def partitions_markdown() -> str:
 
 
 def _section(name: str, kind: type[Partitioner], aliases: list[str], shown: Example | None) -> list[str]:
-    first, _, rest = inspect.cleandoc(kind.__doc__ or "").partition("\n")
+    first, _, rest = prose(kind).partition("\n")
     also = f" (also {', '.join(f'`{a}`' for a in aliases)})" if aliases else ""
     lines = [f"## {name}", "", f"**{first}** `fs.partitioners.{kind.__name__}`{also}", ""]
     lines += [" ".join(rest.split()), ""] if rest.strip() else []
@@ -134,7 +134,14 @@ def _told(shown: Example) -> str:
 
 
 def write_page(folder: str | Path = "docs") -> list[Path]:
-    """Write ``reference/partitions.md`` and ``pictures/partition-<name>.png`` into a folder; the files written."""
+    """Write ``reference/partitions.md`` and ``pictures/partition-<name>.png`` into a folder.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The files written.
+    """
     from fedskew.plots.skew import example
 
     page = Path(folder) / "reference" / "partitions.md"
