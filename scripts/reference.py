@@ -9,17 +9,19 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+from click.testing import CliRunner
+
 from fedskew import functional
 from fedskew.catalogue import listing
 from fedskew.catalogue.partition_page import partitions_markdown, write_page
+from fedskew.cli.command import root
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import ALIASES
 from fedskew.config.tables import TABLES
@@ -32,9 +34,7 @@ ROOT = Path(__file__).parents[1]
 SHOWN = re.compile(r"(<!-- the file (\S+) -->\n)```python\n.*?```", re.S)
 MADE = "Made by `python scripts/reference.py`; a test compares."
 NAMED = ("method", "data", "partition", "model", "fingerprint")  # fields of Experiment that take a name, or no flag
-COMMANDS = (
-    "run", "describe", "advise", "partition", "plot", "methods", "datasets", "partitions", "models", "cite",
-)  # fmt: skip
+WIDTH = 110  # columns of a help text
 
 OPTIONS = f"""# Options of a run
 
@@ -45,14 +45,14 @@ You write an option in three places:
 
 | where | how |
 |---|---|
-| Python | `fs.run(fed, method, rounds=50)`, or `fs.run(fed, method, Settings(rounds=50))` |
+| Python | `fs.run(fed, method, rounds=50)`, or `fs.run(fed, method, fs.Settings(rounds=50))` |
 | command | `fedskew run METHOD --rounds 50`, or `--rounds=50` |
 | `config.json` | `"rounds": 50` |
 
 The options of a method's ingredients are on the page [methods.md](methods.md), those of a partitioner on
 [partitions.md](partitions.md). `fedskew run METHOD --help` lists every option that one composition takes.
 """
-SETTINGS = """How a method is trained. Fields of `fedskew.settings.Settings`; `fs.run` takes each of them by keyword."""
+SETTINGS = """How a method is trained. Fields of `fs.Settings`; `fs.run` takes each of them by keyword."""
 EXPERIMENT = """What is trained on. Further fields of `fedskew.config.experiment.Experiment`. In Python the same values
 are arguments of `fs.federate`."""
 DIAGNOSE = """What is recorded of local training beside the metrics. Fields of `fs.Diagnostics`, which `fs.run` takes as
@@ -162,14 +162,19 @@ def _first(text: str) -> str:
 
 def command_page() -> str:
     """What every command prints for --help."""
-    env = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
     lines = [COMMAND]
-    for words in ((), *((command,) for command in COMMANDS)):
-        line = [sys.executable, "-m", "fedskew", *words, "--help"]
-        told = subprocess.run(line, env=env, capture_output=True, text=True, check=True).stdout
+    for words in _commands(root):
+        told = CliRunner().invoke(root, [*words, "--help"], prog_name="fedskew", terminal_width=WIDTH).output
         shown = "\n".join(row.rstrip() for row in told.strip().splitlines())
         lines += [f"## {' '.join(('fedskew', *words))}", "", "```", shown, "```", ""]
     return "\n".join(lines)
+
+
+def _commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of a command, then of its subcommands."""
+    yield words
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _commands(inner, (*words, name))
 
 
 def compose_page() -> str:
@@ -184,7 +189,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/options.md": options_page,
     "docs/reference/functional.md": functional_page,
     "docs/guide/compose.md": compose_page,
-    # "docs/reference/command.md": command_page,  # as soon as every command prints a help of its own
+    "docs/reference/command.md": command_page,
 }
 
 
