@@ -163,7 +163,7 @@ class DirClientEqual(Partitioner):
         """Draw proportions [N, C], scale them to the scarcest class, round and deal."""
         least = int(table.totals.min())  # with more clients s can fall below one row, and rounding leaves nothing
         rule = f"be at most the {least} rows of the scarcest class, to which this partition scales the others"
-        require(clients <= least, "clients", rule, clients, f"use {least}, or dir_class, which uses every row")
+        require(clients <= least, "clients", rule, clients, f"use {least}, or dirichlet, which uses every row")
         shares = np.exp(log_dirichlet(np.full((clients, len(table.totals)), self.alpha), gen))  # r, [N, C]
         scale = 1.0 / (shares.sum(axis=0) / table.totals).max()  # s; written so that an empty column cannot divide
         counts = np.rint(scale * shares).astype(np.int64)
@@ -226,7 +226,7 @@ class DirBernoulli(Partitioner):
     name: ClassVar[str] = "dir_bernoulli"
     formula: ClassVar[str] = "b_kc ~ Bernoulli(p);  p_c ~ Dir(α·1) over {k: b_kc = 1};  n_kc = N_c·p_ck"
     users: ClassVar[str] = "Fed-GraB, FedLoGe"
-    limits: ClassVar[str] = "p = 1: dir_class; α→∞: equal shares of the owners. Every row is used."
+    limits: ClassVar[str] = "p = 1: dirichlet; α→∞: equal shares of the owners. Every row is used."
     alpha: float = 0.1
     """Concentration of a class over its owners."""
     p: float = 0.5
