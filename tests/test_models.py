@@ -236,12 +236,12 @@ BAD = {
     "be (channels, height, width); got (13,); model 'convnet'": lambda: build(ConvNet(), (13,), 10, 0),
     "shape must hold positive sizes": lambda: build("mlp", (0,), 10, 0),
     "classes must be at least 2; got 1": lambda: build("mlp", (4,), 1, 0),
-    "model.hidden must be at least 1": lambda: MLP(hidden=0),
-    "model.form must be": lambda: TFCNN(form="paper"),
-    "model.pools must be 1 or 2; got 3": lambda: SeolKimCNN(pools=3),
-    "model.dropout must lie in [0, 1)": lambda: EmnistCNN(dropout=1.0),
-    "model.norm must be": lambda: ResNet20(norm="layer"),
-    "model.groups must divide 16; got 3": lambda: ResNet20(norm="group", groups=3),
+    "MLP.hidden must be at least 1": lambda: MLP(hidden=0),
+    "TFCNN.form must be one of code, tutorial": lambda: TFCNN(form="paper"),
+    "SeolKimCNN.pools must be one of 1, 2; got 3": lambda: SeolKimCNN(pools=3),
+    "EmnistCNN.dropout must be in [0, 1)": lambda: EmnistCNN(dropout=1.0),
+    "ResNet20.norm must be one of batch, group": lambda: ResNet20(norm="layer"),
+    "ResNet20.groups must divide 16; got 3": lambda: ResNet20(norm="group", groups=3),
 }
 
 

@@ -169,13 +169,13 @@ BAD = {
     "be (channels, height, width); got (13,); model 'pfl_cnn'": lambda: build("pfl_cnn", (13,), 10, 0),
     "be (channels, height, width); got (28, 28); model 'pfllib": lambda: build("pfllib_cnn", (28, 28), 10, 0),
     "unknown model 'resnet-18'; did you mean 'resnet18'?": lambda: build("resnet-18", CIFAR, 10, 0),
-    "model.stem must be 'cifar' or 'imagenet'; got 'tiny'": lambda: ResNet18(stem="tiny"),
-    "model.norm must be 'batch' or 'group'; got 'layer'": lambda: ResNet18(norm="layer"),
-    "model.groups must divide 64; got 48": lambda: ResNet18(norm="group", groups=48),
-    "model.width must be at least 1; got 0": lambda: ResNet9(width=0),
-    "model.dropout must lie in [0, 1); got 1": lambda: PflCNN(dropout=1),
-    "model.dropout_conv must lie in [0, 1); got -0.1": lambda: PflCNN(dropout_conv=-0.1),
-    "model.hidden must be at least 1; got 0": lambda: PFLlibCNN(hidden=0),
+    "ResNet18.stem must be one of cifar, imagenet; got 'tiny'": lambda: ResNet18(stem="tiny"),
+    "ResNet18.norm must be one of batch, group; got 'layer'": lambda: ResNet18(norm="layer"),
+    "ResNet18.groups must divide 64; got 48": lambda: ResNet18(norm="group", groups=48),
+    "ResNet9.width must be at least 1; got 0": lambda: ResNet9(width=0),
+    "PflCNN.dropout must be in [0, 1); got 1": lambda: PflCNN(dropout=1),
+    "PflCNN.dropout_conv must be in [0, 1); got -0.1": lambda: PflCNN(dropout_conv=-0.1),
+    "PFLlibCNN.hidden must be at least 1; got 0": lambda: PFLlibCNN(hidden=0),
 }
 
 

@@ -82,9 +82,9 @@ def test_the_settings_of_the_process_come_back() -> None:
     ("given", "message"),
     [
         (("bf16", "float32", "cpu"), "unknown precision 'bf16'"),
-        (("tf32", "float32", "cpu"), "--precision must be float32 or bfloat16 without a GPU"),
-        (("tf32", "float64", "cuda"), "--precision must be float32 beside --dtype float64"),
-        (("bfloat16", "bfloat16", "cpu"), "--precision must be float32 beside --dtype bfloat16"),
+        (("tf32", "float32", "cpu"), "precision must be float32 or bfloat16 without a GPU"),
+        (("tf32", "float64", "cuda"), "precision must be float32 beside dtype float64"),
+        (("bfloat16", "bfloat16", "cpu"), "precision must be float32 beside dtype bfloat16"),
     ],
 )
 def test_mistakes(given: tuple[str, str, str], message: str) -> None:

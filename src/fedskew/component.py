@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
@@ -12,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from fedskew.errors import ConfigError
-from fedskew.fields import Above, AtLeast, check, hints_of
+from fedskew.fields import Above, AtLeast, Checked
 from fedskew.tree import Tree
 from fedskew.types import (
     Answers,
@@ -43,7 +44,6 @@ __all__ = [
     "Selector",
     "ServerOptimizer",
     "Weighting",
-    "check_kind",
     "spec",
 ]
 
@@ -53,7 +53,7 @@ HOOKED: set[type] = set()  # Component and the slots: the classes whose public f
 
 
 @dataclass(frozen=True)
-class Component:
+class Component(Checked):
     """An ingredient with a client half and a server half. Every hook is pure and a no-op unless overridden.
 
     A component owns one namespace, its ``name``: its memory on a client, its state at the server, its share of a
@@ -69,10 +69,6 @@ class Component:
     compute: ClassVar[str] = ""  # extra work
     reference: ClassVar[str] = ""
     auxiliary: ClassVar[int] = 0  # rows a class that it wants the server to hold, where the user names no number
-
-    def __post_init__(self) -> None:
-        """Raise FieldError for a field of another type, or beyond its limits."""
-        check(self)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Raise ConfigError for a method of the class whose name is nearly that of a hook: it would never be called."""
@@ -173,8 +169,12 @@ class Component:
 
 
 def overrides(component: Component, hook: str) -> bool:
-    """Whether the component's class fills the hook."""
-    return getattr(type(component), hook) is not getattr(Component, hook)
+    """Whether the component fills a hook: its class does, or the component that it forwards the hook to."""
+    found = getattr(type(component), hook)
+    if found is getattr(Component, hook):
+        return False
+    inner = getattr(found, "forwards_to", None)  # see `forwarding`
+    return inner is None or overrides(getattr(component, inner), hook)
 
 
 @dataclass(frozen=True)
@@ -272,6 +272,49 @@ class LocalStep(Component):
         return steps
 
 
+def forwarding(inner: str, kind: type[Component]) -> Callable[[type[Any]], type[Any]]:
+    """A decorator for a component around another: every hook and property of ``kind`` is that of the inner component.
+
+    The hooks are read from ``kind`` and its bases, so a new one is forwarded too. What the decorated class defines
+    itself stays. `overrides` sees through the forwarding.
+
+    Args:
+        inner: Name of the attribute that gives the inner component.
+        kind: The slot's class, for example `Weighting`.
+    """
+
+    def decorate(cls: type[Any]) -> type[Any]:
+        for name in [n for n in (*hooks_of(kind), "auxiliary") if n not in vars(cls)]:
+            setattr(cls, name, _forwarded(name, inner, getattr(kind, name)))
+        return cls
+
+    return decorate
+
+
+def hooks_of(kind: type[Component]) -> tuple[str, ...]:
+    """Names of the public functions and properties that a kind of component may define, in the order of the source."""
+    return tuple(
+        name
+        for base in reversed(kind.__mro__)
+        if base in HOOKED
+        for name, value in vars(base).items()
+        if name[0] != "_" and isinstance(value, types.FunctionType | property)
+    )
+
+
+def _forwarded(name: str, inner: str, original: Any) -> Any:
+    """The function or property ``name`` of the inner component."""
+    if not isinstance(original, types.FunctionType):
+        return property(lambda self: getattr(getattr(self, inner), name), doc=getattr(original, "__doc__", None))
+
+    @functools.wraps(original)
+    def call(self: Component, *args: Any, **named: Any) -> Any:
+        return getattr(getattr(self, inner), name)(*args, **named)
+
+    call.forwards_to = inner  # type: ignore[attr-defined]
+    return call
+
+
 HOOKED |= {Component, Sampler, Selector, Pace, Weighting, ServerOptimizer, LocalStep}
 SLOTS: dict[str, type[Component]] = {
     "sampler": Sampler,
@@ -281,28 +324,6 @@ SLOTS: dict[str, type[Component]] = {
     "server": ServerOptimizer,
     "local": LocalStep,
 }
-
-
-def check_kind(place: str, value: object) -> None:
-    """Raise ConfigError unless ``value`` is a component that belongs into the slot ``place``, or into "parts"."""
-    kind = SLOTS.get(place, Component)
-    article = f"a {kind.__name__}"
-    if isinstance(value, type):
-        raise ConfigError(f"{place} must hold {article}; got the class {value.__name__}; use {value.__name__}()")
-    if not isinstance(value, Component):
-        raise ConfigError(f"{place} must hold {article}; got {value!r} of type {type(value).__name__}")
-    home = next((slot for slot, base in SLOTS.items() if isinstance(value, base)), "parts")
-    if home != place:
-        right = f"parts=({value!r},)" if home == "parts" else f"{home}={value!r}"
-        raise ConfigError(f"{place} must not hold {type(value).__name__}, which belongs elsewhere; use {right}")
-    cls: type = type(value)
-    own = f"the class {cls.__name__}"
-    if not isinstance(value.name, str) or not value.name:
-        raise ConfigError(f'{own} must have a name of its own, a line such as name = "mine"; got {value.name!r}')
-    written = vars(cls).get("__annotations__", {})
-    lost = [n for n, hint in written.items() if n not in hints_of(cls) and "ClassVar" not in str(hint)]
-    if lost:
-        raise ConfigError(f"{own} must stand below @dataclass(frozen=True); {lost[0]!r} is no field of it")
 
 
 def spec(ingredient: Any) -> dict[str, Any]:

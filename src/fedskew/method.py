@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,11 @@ from fedskew.component import (
     Selector,
     ServerOptimizer,
     Weighting,
-    check_kind,
     overrides,
     spec,
 )
-from fedskew.errors import ConfigError, require
-from fedskew.fields import check
+from fedskew.errors import ConfigError, FieldError, require, unknown
+from fedskew.fields import check, hints_of
 from fedskew.shared import SGD, Fixed, Plain, Random, Shuffle, Size
 from fedskew.shared.parts import CrossEntropy
 from fedskew.tree import Tree
@@ -43,6 +43,7 @@ __all__ = [
     "Weighting",
     "check_method",
     "method_spec",
+    "renamed",
     "spec",
 ]
 
@@ -85,9 +86,9 @@ class Method:
         for place, component in [*(("parts", p) for p in self.parts), *self.slots.items()]:
             check_kind(place, component)
             check(component)  # again: a user's own class may have a __post_init__ that does not
-            rule = "be at least 0: it pulls towards the broadcast model"
-            owner = type(component).__name__
-            require(component.proximal >= 0, f"{owner}.proximal", rule, component.proximal)
+            if component.proximal < 0:
+                rule = "be at least 0: it pulls towards the broadcast model"
+                raise FieldError(type(component).__name__, "proximal", rule, component.proximal)
 
     @property
     def slots(self) -> dict[str, Component]:
@@ -98,6 +99,52 @@ class Method:
     def components(self) -> tuple[Component, ...]:
         """Parts, then slots: the order in which hooks are chained."""
         return (*self.parts, *self.slots.values())
+
+    def ingredients(self) -> Iterator[tuple[str, Component]]:
+        """(place, ingredient) of every ingredient, the inner ones too.
+
+        Places are "parts.proximal", "weighting", and "weighting.base" for the weighting inside another one.
+        """
+        for part in self.parts:
+            yield from _nested(f"parts.{part.name}", part)
+        for place, component in self.slots.items():
+            yield from _nested(place, component)
+
+    def with_(self, ingredient: str = "", /, **changes: Any) -> Method:
+        """A copy of the method with other values.
+
+        With an ingredient, ``changes`` are fields of it; without one, they are slots of the method. A method that gets
+        other parts gets a name that says so, ``fedbal(parts=proximal)``, unless ``name`` is given too.
+
+        Args:
+            ingredient: Name of an ingredient, for example "local_balancer", or its place, for example "pace".
+            **changes: New values of its fields, or new ingredients: ``parts=(...)``, ``weighting=...``.
+
+        Returns:
+            The new method. The old one does not change.
+
+        Raises:
+            ConfigError: The method has no such ingredient, slot or field, or a value breaks a rule.
+
+        Example:
+            >>> from fedskew import methods, weightings
+            >>> method = methods.fedbal().with_("local_balancer", eps=1.0).with_("pace", lr=0.05)
+            >>> method.parts[0].eps, method.pace.lr
+            (1.0, 0.05)
+            >>> methods.fedbal().with_(weighting=weightings.Uniform(), parts=()).name
+            'fedbal(parts=none)'
+        """
+        if not ingredient:
+            _check_known("slot of a method", changes, [f.name for f in fields(self)])
+            other = replace(self, **changes)
+            return other if "name" in changes else replace(other, name=renamed(self, other.parts))
+        for place, found in self.ingredients():
+            if ingredient in (place, found.name):
+                _check_known(f"field of {found.name}", changes, [f.name for f in fields(found)])
+                after: Method = _changed(self, place.split("."), changes)
+                return after
+        known = {name for place, found in self.ingredients() for name in (place, found.name)}
+        raise unknown(f"ingredient of {self.name}", ingredient, known)
 
     def having(self, hook: str) -> tuple[Component, ...]:
         """The components that fill a hook. Asked at every local step, so remembered."""
@@ -135,14 +182,68 @@ class Method:
         """Raise ConfigError where the method cannot run on this federation, before anything trains."""
         for component in self.components:
             component.check(self, fed, task)
-        chained = self.selector.chained
         keepers = [c.name for c in self.components if c.stateful and c is not self.local]
-        chain = f"--selector {self.selector.name} passes a model from client to client and"
-        if chained and keepers:
-            raise ConfigError(f"{chain} must not be combined with {keepers[0]!r}, which keeps memory on clients")
-        if chained and self.having("combine"):
-            one = self.having("combine")[0].name
-            raise ConfigError(f"{chain} must not be combined with {one!r}, which needs each single client's classifier")
+        across = [c.name for c in self.having("combine")]
+        if self.selector.chained and (keepers or across):
+            why = "which keeps memory on clients" if keepers else "which needs the classifier of each single client"
+            rule = f"not pass a model from client to client beside {(keepers or across)[0]}, {why}"
+            raise FieldError("Method", "selector", rule, self.selector.name)
+
+
+def renamed(method: Method, parts: Sequence[Component]) -> str:
+    """The name of a method after its parts were replaced: ``fedbal(parts=proximal)``, or its own for the same parts."""
+    names, own = ([p.name for p in some if p.name != CrossEntropy.name] for some in (parts, method.parts))
+    if names == own:
+        return method.name
+    return f"{method.name.partition('(')[0]}(parts={','.join(names) or 'none'})"
+
+
+def _nested(place: str, component: Component) -> Iterator[tuple[str, Component]]:
+    """(place, component) of a component and of those among its fields."""
+    yield place, component
+    for f in fields(component):
+        inner = getattr(component, f.name)
+        if isinstance(inner, Component):
+            yield from _nested(f"{place}.{f.name}", inner)
+
+
+def _changed(value: Any, place: Sequence[str], changes: dict[str, Any]) -> Any:
+    """The value with other fields at the place inside it."""
+    if not place:
+        return replace(value, **changes)
+    name, *rest = place
+    if name == "parts":
+        parts = tuple(_changed(p, rest[1:], changes) if p.name == rest[0] else p for p in value.parts)
+        return replace(value, parts=parts)
+    return replace(value, **{name: _changed(getattr(value, name), rest, changes)})
+
+
+def _check_known(kind: str, names: Iterable[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise unknown(kind, name, known)
+
+
+def check_kind(place: str, value: object) -> None:
+    """Raise ConfigError unless ``value`` is a component that belongs into the slot ``place``, or into "parts"."""
+    kind = SLOTS.get(place, Component)
+    article = f"a {kind.__name__}"
+    if isinstance(value, type):
+        raise ConfigError(f"{place} must hold {article}; got the class {value.__name__}; use {value.__name__}()")
+    if not isinstance(value, Component):
+        raise ConfigError(f"{place} must hold {article}; got {value!r} of type {type(value).__name__}")
+    home = next((slot for slot, base in SLOTS.items() if isinstance(value, base)), "parts")
+    if home != place:
+        right = f"parts=({value!r},)" if home == "parts" else f"{home}={value!r}"
+        raise ConfigError(f"{place} must not hold {type(value).__name__}, which belongs elsewhere; use {right}")
+    cls: type = type(value)
+    own = f"the class {cls.__name__}"
+    if not isinstance(value.name, str) or not value.name:
+        raise ConfigError(f'{own} must have a name of its own, a line such as name = "mine"; got {value.name!r}')
+    written = vars(cls).get("__annotations__", {})
+    lost = [n for n, hint in written.items() if n not in hints_of(cls) and "ClassVar" not in str(hint)]
+    if lost:
+        raise ConfigError(f"{own} must stand below @dataclass(frozen=True); {lost[0]!r} is no field of it")
 
 
 def check_method(method: object) -> None:

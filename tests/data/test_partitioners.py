@@ -163,7 +163,7 @@ def test_least_draws_again_a_bounded_number_of_times_and_names_what_is_possible(
     assert Dirichlet(0.5, least=10).split(BALANCED, 20, 0).sizes.min() >= 10
     drawn = []
     monkeypatch.setattr(dirichlet, "log_dirichlet", lambda *a: drawn.append(1) or log_dirichlet(*a))
-    with pytest.raises(ConfigError, match=r"partition\.least must be met by one of 100 draws at alpha 0.05") as caught:
+    with pytest.raises(ConfigError, match=r"Dirichlet\.least must be met by one of 100 draws at alpha 0.05") as caught:
         Dirichlet(0.05, least=50).split(BALANCED, 30, 0)
     assert len(drawn) == 100
     feasible = int(str(caught.value).split("use ")[1].split(",")[0])
@@ -342,7 +342,7 @@ def test_the_profiles():
     assert long_tail(np.full(5, 100), 10, "step").tolist() == [100, 100, 100, 10, 10]
     assert long_tail(np.full(3, 100), 100).tolist() == [100, 10, 1]
     with pytest.raises(
-        ConfigError, match=r"partition\.factor must leave a row of each class; got 300.0; use at most 200"
+        ConfigError, match=r"LongTail\.factor must leave a row of each class; got 300.0; use at most 200"
     ):
         LongTail(factor=300.0).split(BALANCED, 5, 0)
     with pytest.raises(ConfigError, match="two classes at least"):
@@ -400,7 +400,7 @@ def test_too_many_values_are_refused_with_bins_that_fit(monkeypatch):
 
     monkeypatch.setattr(module, "CELLS", 1000)
     columns = {"x": np.arange(200)}
-    with pytest.raises(ConfigError, match=r"partition\.bins must make at most 50 groups of the 200 values .* use 50"):
+    with pytest.raises(ConfigError, match=r"Feature\.bins must make at most 50 groups of the 200 values .* use 50"):
         Feature().split(np.arange(200) % 2, 20, 0, columns)
     assert Feature(bins=50).split(np.arange(200) % 2, 20, 0, columns).clients == 20
 
@@ -423,7 +423,7 @@ def test_a_matrix_is_dealt_exactly():
 
 @pytest.mark.parametrize("bad", [[[1.5]], [[-1]], [[0, 0]], [1, 2], [["a"]]])
 def test_a_matrix_must_hold_whole_numbers(bad):
-    with pytest.raises(DataError, match=r"partition\.matrix must be a matrix \[clients, classes\] of whole numbers"):
+    with pytest.raises(DataError, match=r"Counts\.matrix must be a matrix \[clients, classes\] of whole numbers"):
         Counts(matrix=bad)
 
 
@@ -450,7 +450,7 @@ def test_a_matrix_comes_from_a_file(tmp_path):
             Counts(path=str(tmp_path / name)).load()
     with pytest.raises(DataError, match="cannot be read"):
         Counts(path=str(tmp_path / "absent.csv")).load()
-    with pytest.raises(ConfigError, match=r"partition\.path must name a csv, npy or npz file"):
+    with pytest.raises(ConfigError, match=r"Counts\.path must name a csv, npy or npz file"):
         Counts().load()
     with pytest.raises(ConfigError, match="give one of both"):
         Counts("m.csv", ((1,),))
@@ -464,28 +464,28 @@ def test_a_matrix_comes_from_a_file(tmp_path):
     [
         (
             lambda: Dirichlet(0.1, balance_guard=0.5),
-            "balance_guard must be at least 1, of the mean size; got 0.5; use 1",
+            "Dirichlet.balance_guard must be at least 1; got 0.5; use 1: below 1",
         ),
-        (lambda: Dirichlet(0.1, least=-1), "least must be a whole number of at least 0"),
+        (lambda: Dirichlet(0.1, least=-1), "Dirichlet.least must be at least 0; got -1"),
         (lambda: Dirichlet(0.1, least=300).split(BALANCED, 10, 0), "least must be at most 200 here.*got 300; use 200"),
         (lambda: Dirichlet(0.1, rounding="cutt"), "did you mean 'cut'"),
-        (lambda: Dirichlet("a"), "alpha must be a finite number above 0; got 'a'"),
-        (lambda: DirBernoulli(p=0.0), r"partition.p must be in \(0, 1\]; got 0.0"),
-        (lambda: DirClientNorm(rounding="up"), "unknown partition.rounding 'up'"),
+        (lambda: Dirichlet("a"), "Dirichlet.alpha must be a number; got 'a'"),
+        (lambda: DirBernoulli(p=0.0), r"DirBernoulli.p must be in \(0, 1\]; got 0.0"),
+        (lambda: DirClientNorm(rounding="up"), "DirClientNorm.rounding must be one of round, .*; got 'up'"),
         (lambda: DirExtended(11).split(BALANCED, 5, 0), "labels must be at most the 10 classes; got 11; use 10"),
         (lambda: DirPrior(0).split(BALANCED, 2001, 0), "one row under this partition; got 2001; use at most 2000"),
         (lambda: ExclusiveIid(1.0).split(BALANCED, 11, 0), "got 1; use 1, and noniid_s at most 0.818"),
         (lambda: ExclusiveIid(0.0).split(BALANCED, 2001, 0), "use at most 2000"),
-        (lambda: Mix(1.5), r"homo_ratio must be in \[0, 1\]; got 1.5; use 1"),
+        (lambda: Mix(1.5), r"Mix.homo_ratio must be in \[0, 1\]; got 1.5"),
         (lambda: Mix(minority=11).split(BALANCED, 5, 0), "minority must be at most the 10 labels; got 11; use 10"),
         (lambda: Mix(0.5).split(BALANCED, 1001, 0), "at most the 1000 rows of the larger part; got 1001; use 1000"),
         (lambda: QuantityPower(least=5).split(BALANCED, 1000, 0), "least must be at most 2 here.*got 5; use 2"),
         (lambda: QuantityPower().split(BALANCED, 2001, 0), "clients must be at most the 2000 rows; got 2001; use 2000"),
-        (lambda: QuantityLognormal(-1.0), "sigma must be a finite number of at least 0"),
+        (lambda: QuantityLognormal(-1.0), "QuantityLognormal.sigma must be at least 0; got -1.0"),
         (lambda: LongTail(factor=0.1), "factor must be n_max / n_min of at least 1; got 0.1; use 10, the inverse"),
         (lambda: LongTail(Counts()), "base must be a partitioner that draws; got 'counts'"),
         (lambda: LongTail(LongTail()), "base must be a partitioner that draws; got 'longtail'"),
-        (lambda: LongTail(profile="exo"), "unknown partition.profile 'exo'"),
+        (lambda: LongTail(profile="exo"), "LongTail.profile must be one of exp, step; got 'exo'; did you mean 'exp'"),
         (lambda: Dirichlet().split(BALANCED, 10**12, 0), "at most 214748364 for 10 classes: .*; use 214748364"),
         (lambda: LongTail(factor=2.0).split(BALANCED, 10**12, 0), "use 214748364"),
         (lambda: Iid().count({}), "takes any number"),

@@ -16,7 +16,7 @@ from fedskew._run import DTYPES, MEMORIES, Result, check_device, run
 from fedskew.component import SLOTS, spec
 from fedskew.data import DATASETS, Federation, federate
 from fedskew.data.partitioners import PARTITIONERS
-from fedskew.errors import ConfigError, FedskewError, RecordError, require, unknown
+from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, require, unknown
 from fedskew.fields import fits, kind_of
 from fedskew.method import Method, method_spec
 from fedskew.models.architectures import MODELS, Architecture
@@ -46,8 +46,11 @@ TABLES: dict[str, dict[str, Any]] = {  # slot -> name -> class; methods were imp
 }
 
 
-def make(slot: str, spec: str | Mapping[str, Any]) -> Any:
-    """The ingredient of a slot from its name, or from {"name": ..., field: value}. Raises ConfigError."""
+def make(slot: str, spec: str | Mapping[str, Any], place: str = "") -> Any:
+    """The ingredient of a slot from its name, or from {"name": ..., field: value}.
+
+    Raises ConfigError; one about a field names its place in the file, "pace.lr" or "parts.proximal.mu".
+    """
     require(isinstance(spec, str | Mapping), slot, 'be a name, or {"name": ..., field: value}', spec)
     fields = {} if isinstance(spec, str) else dict(spec)
     name = spec if isinstance(spec, str) else fields.pop("name", "")
@@ -59,9 +62,13 @@ def make(slot: str, spec: str | Mapping[str, Any]) -> Any:
     for option in fields:
         if option not in known:
             raise unknown(f"option of {slot} {name!r}", option, known)
+    place = place or (f"parts.{name}" if slot == "parts" else slot)
     if isinstance(fields.get("base"), Mapping):
-        fields["base"] = make(slot, fields["base"])
-    return kind(**fields)
+        fields["base"] = make(slot, fields["base"], f"{place}.base")
+    try:
+        return kind(**fields)
+    except FieldError as error:
+        raise ConfigError(error.named(f"{place}.{error.field}")) from None
 
 
 def method_named(name: str) -> Method:
@@ -203,6 +210,8 @@ def load(path: str | Path) -> Experiment:
         )
     try:
         return _experiment(content)
+    except FieldError as error:
+        raise ConfigError(f"{file}: {error}") from None
     except FedskewError as error:
         raise type(error)(f"{file}: {error}") from None
     except (KeyError, TypeError, ValueError) as error:

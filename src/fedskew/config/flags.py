@@ -12,7 +12,7 @@ from typing import Any
 from fedskew.config.experiment import TABLES, Experiment, load, make, method_named
 from fedskew.errors import ConfigError
 from fedskew.fields import documented, kind_of
-from fedskew.method import SLOTS, Method
+from fedskew.method import SLOTS, Method, renamed
 from fedskew.methods import METHODS
 
 __all__ = ["Option", "experiment_from", "options_of", "split"]
@@ -155,24 +155,22 @@ def _choose(experiment: Experiment, flag: str, value: str) -> Experiment:
     method = experiment.method
     if slot == "parts":
         parts = tuple(make("parts", name) for name in value.split(",") if name and name != "none")
-        return replace(experiment, method=_renamed(method, replace(method, parts=parts)))
+        return replace(experiment, method=_with_parts(method, parts))
     if slot == "weighting.base":
         outer: Any = method.weighting
         if not hasattr(outer, "base"):
             raise ConfigError(
                 f"--weighting.base must go with a weighting that wraps another; got {method.weighting.name!r}"
             )
-        return replace(experiment, method=replace(method, weighting=replace(outer, base=make("weighting", value))))
-    return replace(experiment, method=replace(method, **{slot: make(slot, value)}))
+        return replace(experiment, method=method.with_("weighting", base=make("weighting", value)))
+    return replace(experiment, method=method.with_(**{slot: make(slot, value)}))
 
 
-def _renamed(before: Method, after: Method) -> Method:
-    """``fedbal(parts=proximal)``: other parts are another method, and what records it must say so."""
-    names = ",".join(p.name for p in after.parts if p.name != "cross_entropy") or "none"
-    name = before.name.partition("(")[0]
-    base = method_named(name) if name in METHODS else before
-    same = [p.name for p in base.parts] == [p.name for p in after.parts]
-    return replace(after, name=name if same else f"{name}(parts={names})")
+def _with_parts(before: Method, parts: tuple[Any, ...]) -> Method:
+    """The method with other parts, named after the method of the table: what records it must say so."""
+    bare = before.name.partition("(")[0]
+    after = before.with_(parts=parts)
+    return after.with_(name=renamed(method_named(bare) if bare in METHODS else before, after.parts))
 
 
 def options_of(experiment: Experiment) -> Iterator[Option]:
@@ -243,22 +241,15 @@ def _assign(experiment: Experiment, option: Option, flag: str, text: str) -> Exp
     head, *rest = option.place
     if not rest:
         return replace(experiment, **{head: value})
-    if head in SLOTS:
-        method = experiment.method
-        return replace(experiment, method=replace(method, **{head: _with(getattr(method, head), rest, value)}))
-    if head == "parts":
-        return replace(experiment, method=_with_part(experiment.method, rest, value))
+    if head in (*SLOTS, "parts"):
+        place = ".".join(option.place[:-1])
+        return replace(experiment, method=experiment.method.with_(place, **{option.place[-1]: value}))
     return replace(experiment, **{head: _with(getattr(experiment, head), rest, value)})
 
 
 def _with(ingredient: Any, place: list[str], value: Any) -> Any:
     name, *rest = place
     return replace(ingredient, **{name: _with(getattr(ingredient, name), rest, value) if rest else value})
-
-
-def _with_part(method: Method, place: list[str], value: Any) -> Method:
-    name, *rest = place
-    return replace(method, parts=tuple(_with(p, rest, value) if p.name == name else p for p in method.parts))
 
 
 def parse(flag: str, kind: Any, text: str) -> Any:

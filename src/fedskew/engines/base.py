@@ -351,7 +351,7 @@ class LocalEngine:
         """Answer a component's question on the clients, or on the server's auxiliary rows."""
         source = self.auxiliary if query.rows == "auxiliary" else self.own
         if query.rows == "auxiliary" and not any(len(r) for r in source.rows):
-            raise ConfigError(f"--auxiliary must be at least 1: {part.name!r} trains on rows that the server holds")
+            raise ConfigError(f"auxiliary must be at least 1: {part.name!r} trains on rows that the server holds")
         ids = torch.arange(len(source.rows)) if isinstance(query.ids, str) else query.ids
         given = self._given(broadcast)
         if query.what == "counts":

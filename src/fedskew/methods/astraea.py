@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import rng
-from fedskew.errors import require
+from fedskew.fields import AtLeast, Within
 from fedskew.method import Method, Selector
 from fedskew.shared import Shuffle
 from fedskew.shared.selectors import draw_clients
@@ -32,11 +32,8 @@ class Augmentation(Shuffle):
     discloses = "class histogram"
     downloads = "C"
 
-    alpha: float = 0.5
+    alpha: Annotated[float, Within(0, 1)] = 0.5
     """0 augments nothing, 1 levels the classes"""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.alpha <= 1, "--sampler.alpha", "be in [0, 1]", self.alpha)
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"counts": global histogram [C]}: the sum of the histograms that clients sent."""
@@ -66,14 +63,10 @@ class Mediators(Selector):
     discloses = "class histogram"
     uploads = "C (every client)"
 
-    gamma: int = 5
+    gamma: Annotated[int, AtLeast(1)] = 5
     """clients of a mediator; 1 is FedAvg's round"""
-    mediator_epochs: int = 1
+    mediator_epochs: Annotated[int, AtLeast(1)] = 1
     """passes of the model over a mediator's clients"""
-
-    def __post_init__(self) -> None:
-        require(self.gamma >= 1, "--selector.gamma", "be at least 1", self.gamma)
-        require(self.mediator_epochs >= 1, "--selector.mediator_epochs", "be at least 1", self.mediator_epochs)
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """No histogram is known yet."""

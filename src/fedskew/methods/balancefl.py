@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import rng
-from fedskew.errors import require
+from fedskew.fields import Above, AtLeast, demand
 from fedskew.method import Component, Method
 from fedskew.shared.samplers import ClassBalanced
 from fedskew.tree import Tree
@@ -37,9 +37,9 @@ class KnowledgeInheritance(Component):
     compute = "1 forward pass a step, 1 over the client's rows, eigenvectors of F x F"
     classification = True
 
-    temperature: float = 2.0
+    temperature: Annotated[float, Above(0, infinite=True)] = 2.0
     """T of the distillation"""
-    lam: float = 1.0
+    lam: Annotated[float, AtLeast(0)] = 1.0
     """weight of the distillation"""
     smoothing: float = 0.002
     """weight of the entropy"""
@@ -49,10 +49,6 @@ class KnowledgeInheritance(Component):
     """over the mini-batch; the code sums"""
     augment_features: bool = True
     """add the Gaussian noise"""
-
-    def __post_init__(self) -> None:
-        require(self.temperature > 0, f"--parts.{self.name}.temperature", "be positive", self.temperature)
-        require(self.lam >= 0, f"--parts.{self.name}.lam", "be at least 0", self.lam)
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """No covariance yet."""
@@ -90,8 +86,7 @@ class KnowledgeInheritance(Component):
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """The covariance is F x F."""
         small = task.features <= LARGEST or not self.augment_features
-        rule = f"be false for a head with more than {LARGEST} features"
-        require(small, f"--parts.{self.name}.augment_features", rule, True)
+        demand(self, "augment_features", small, f"be false for a head with more than {LARGEST} features")
 
 
 def balancefl() -> Method:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import Within
 from fedskew.method import Component
 from fedskew.tree import Tree
 from fedskew.types import Params, Task, View
@@ -24,11 +25,8 @@ class ClassBalancedLoss(Component):
     classification = True
     reference = "cui2019"
 
-    beta: float = 0.9999
+    beta: Annotated[float, Within(0, 1, "[)")] = 0.9999
     """0 is cross-entropy"""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.beta < 1, "--parts.class_balanced_loss.beta", "be in [0, 1)", self.beta)
 
     def loss(self, view: View) -> Tensor:
         """See the class."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import AtLeast
 from fedskew.method import Method, Weighting
 from fedskew.tree import Tree
 from fedskew.types import Answers, Cohort, Params, Query, Task, View, Weights
@@ -36,11 +36,11 @@ class Dual(Weighting):
     uploads = "1 (every client, in dual rounds)"
     downloads = "P (every client, in dual rounds)"
 
-    dual_lr: float = 1.0
+    dual_lr: Annotated[float, AtLeast(0, infinite=True)] = 1.0
     """eta_d"""
     eps: float = 1.0
     """tolerance of the constraint"""
-    primal_rounds: int = 5
+    primal_rounds: Annotated[int, AtLeast(1)] = 5
     """n_p, rounds between dual steps"""
     lambda_max: float = 100.0
     """upper clip of lambda"""
@@ -50,13 +50,8 @@ class Dual(Weighting):
     """what the weight multiplies: the client's update, or its loss"""
     report: Literal["all", "cohort"] = "all"
     """who reports losses: every client, or the participants of the dual round (others keep their last report)"""
-    initial: float = 0.0
+    initial: Annotated[float, AtLeast(0)] = 0.0
     """lambda of every client before the first round; FedGA's copy has 1, which matters once the lower clip acts"""
-
-    def __post_init__(self) -> None:
-        require(self.dual_lr >= 0, "--weighting.dual_lr", "be at least 0", self.dual_lr)
-        require(self.primal_rounds >= 1, "--weighting.primal_rounds", "be at least 1", self.primal_rounds)
-        require(self.initial >= 0, "--weighting.initial", "be at least 0", self.initial)
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """lambda = ``initial``."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from torch import Tensor
 
 from fedskew import rng
-from fedskew.errors import require
+from fedskew.fields import AtLeast
 from fedskew.functional import creff as F
 from fedskew.method import Component, Method
 from fedskew.tree import Tree
@@ -35,7 +35,7 @@ class FederatedFeatures(Component):
     uploads = "C C F"
     downloads = "C F"
 
-    features_per_class: int = 100
+    features_per_class: Annotated[int, AtLeast(1)] = 100
     """synthetic features of each class"""
     match_steps: int = 100
     """steps of the features towards the clients' gradients"""
@@ -45,20 +45,10 @@ class FederatedFeatures(Component):
     """full-batch epochs of the new head"""
     head_lr: float = 0.01
     """its learning rate"""
-    draws: int = 10
+    draws: Annotated[int, AtLeast(1)] = 10
     """augmented draws that a client averages"""
-    rows: int = 32
+    rows: Annotated[int, AtLeast(1)] = 32
     """rows of each class in a draw"""
-
-    def __post_init__(self) -> None:
-        require(
-            self.features_per_class >= 1,
-            f"--parts.{self.name}.features_per_class",
-            "be at least 1",
-            self.features_per_class,
-        )
-        require(self.draws >= 1, f"--parts.{self.name}.draws", "be at least 1", self.draws)
-        require(self.rows >= 1, f"--parts.{self.name}.rows", "be at least 1", self.rows)
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """The global head until one was trained; features are born in the first round."""

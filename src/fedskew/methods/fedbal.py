@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import Above, AtLeast, demand
 from fedskew.method import Component, Method, Weighting
 from fedskew.shared import Size
 from fedskew.shared.weightings import convex
@@ -31,7 +31,7 @@ class LocalBalancer(Component):
     compute = "one norm a row"
     classification = True
 
-    strength: float = 60.0
+    strength: Annotated[float, AtLeast(0)] = 60.0
     """A, the strength of the offset"""
     schedule_unit: Literal["epoch", "step", "round"] = "epoch"
     """what k counts"""
@@ -39,21 +39,15 @@ class LocalBalancer(Component):
     """k = 1..K; False counts from 0, which disables the balancer for a single epoch"""
     missing: Literal["clamp1", "mask"] = "clamp1"
     """classes without rows: count 1, or left out of the softmax"""
-    early: int = 0
+    early: Annotated[int, AtLeast(0)] = 0
     """alpha(k) = (k / (K - early))^2; Feature-Balanced Loss's code: 10, with k from 0"""
-    eps: float = 1e-12
+    eps: Annotated[float, Above(0, infinite=True)] = 1e-12
     """added to the norm; 1e-12, the paper's, lets a row whose features are all zero blow the step up, 1 does not"""
-
-    def __post_init__(self) -> None:
-        require(self.strength >= 0, "--parts.local_balancer.strength", "be at least 0", self.strength)
-        require(self.early >= 0, "--parts.local_balancer.early", "be at least 0", self.early)
-        require(self.eps > 0, "--parts.local_balancer.eps", "be positive", self.eps)
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """The schedule must end after it begins; how many steps a client takes is not known beforehand."""
         last = {"epoch": method.pace.epochs, "round": task.rounds}.get(self.schedule_unit, self.early + 1)
-        rule = f"be less than the number of {self.schedule_unit}s, {last}"
-        require(self.early < last, "--parts.local_balancer.early", rule, self.early)
+        demand(self, "early", self.early < last, f"be less than the number of {self.schedule_unit}s, {last}")
 
     def loss(self, view: View) -> Tensor:
         """See the class."""
@@ -73,9 +67,9 @@ class AggregationBalancer(Weighting):
     compute = "server: K dot products of the classifier's size"
     reads_deltas = True
 
-    beta: float = 3.0
+    beta: Annotated[float, AtLeast(0, infinite=True)] = 3.0
     """how many standard deviations below the mean a similarity may lie"""
-    temperature: float = 1.0
+    temperature: Annotated[float, Above(0, infinite=True)] = 1.0
     """divides the similarities in the softmax"""
     inverse: bool = False
     """softmax(-v) instead: the study's inverse variant"""
@@ -85,10 +79,6 @@ class AggregationBalancer(Weighting):
     """which parameters are compared"""
     similarity: Literal["cosine", "l2"] = "cosine"
     """how they are compared; l2 is minus the distance"""
-
-    def __post_init__(self) -> None:
-        require(self.beta >= 0, "--weighting.beta", "be at least 0", self.beta)
-        require(self.temperature > 0, "--weighting.temperature", "be positive", self.temperature)
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
         """See the class."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from fedskew import functional as F
 from fedskew import tree
-from fedskew.errors import require
+from fedskew.errors import FieldError
+from fedskew.fields import Above, AtLeast, demand
 from fedskew.method import Component, Method, ServerOptimizer
 from fedskew.shared import Uniform
 from fedskew.tree import Tree
@@ -26,7 +28,7 @@ class DynamicRegulariser(Component):
     keeps = "P on every client"
     compute = "O(P) a step"
 
-    alpha: float = 0.01
+    alpha: Annotated[float, AtLeast(0)] = 0.01
     """strength; that of the server must equal it"""
 
     @property
@@ -40,18 +42,19 @@ class DynamicRegulariser(Component):
 
     def correct(self, grads: Params, view: View) -> Params:
         """See the class."""
-        h, x = view.memory[self.name]["h"], view.ctx.params
-        return {n: g - h[n] + self.alpha * (view.params[n] - x[n]) for n, g in grads.items()}
+        return F.feddyn_correction(grads, view.memory[self.name]["h"], view.params, view.ctx.params, self.alpha)
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """h_k stays on the client."""
         moved = tree.sub(local.params, local.ctx.params)
-        return {}, {"h": tree.add(local.memory[self.name]["h"], moved, -self.alpha)}
+        return {}, {"h": F.feddyn_state(local.memory[self.name]["h"], moved, self.alpha)}
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """Both halves or none, with one alpha."""
-        alpha = getattr(method.server, "alpha", None)
-        require(alpha == self.alpha, "--server.alpha", f"equal the regulariser's alpha, {self.alpha}", alpha)
+        rule = f"equal the regulariser's alpha, {self.alpha}"
+        if not hasattr(method.server, "alpha"):
+            raise FieldError("Method", "server", f"be {DynamicCorrection.name}, its alpha {rule}", method.server.name)
+        demand(method.server, "alpha", method.server.alpha == self.alpha, rule)
 
 
 @dataclass(frozen=True)
@@ -61,18 +64,15 @@ class DynamicCorrection(ServerOptimizer):
     name = "dynamic_correction"
     keeps = "P at the server"
 
-    alpha: float = 0.01
+    alpha: Annotated[float, Above(0)] = 0.01
     """the regulariser's strength"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.alpha > 0, "--server.alpha", "be positive", self.alpha)
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """Not without the clients' half."""
         halves = [p.name for p in method.parts]
-        rule = "go with the part dynamic_regulariser"
-        require("dynamic_regulariser" in halves, f"--server {self.name}", rule, ", ".join(halves))
+        if DynamicRegulariser.name not in halves:
+            rule = f"hold {DynamicRegulariser.name} beside the server {self.name}"
+            raise FieldError("Method", "parts", rule, ", ".join(halves))
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """h = 0."""
@@ -80,9 +80,8 @@ class DynamicCorrection(ServerOptimizer):
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
         """See the class; delta is the cohort's mean."""
-        share = self.alpha * len(cohort.ids) / cohort.task.clients
-        h = tree.add(state["h"], delta, -share)
-        return tree.add(tree.add(params, delta, self.lr), h, -1 / self.alpha), {"h": h}
+        h = F.feddyn_server_state(state["h"], delta, self.alpha, len(cohort.ids), cohort.task.clients)
+        return F.feddyn_update(params, delta, h, self.alpha, self.lr), {"h": h}
 
 
 def feddyn(alpha: float = 0.01) -> Method:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import Above, AtLeast
 from fedskew.method import Component, Method
 from fedskew.types import View
 
@@ -21,14 +22,10 @@ class Focal(Component):
     name = "focal"
     classification = True
 
-    gamma: float = 2.0
+    gamma: Annotated[float, AtLeast(0)] = 2.0
     """focusing exponent"""
-    alpha: float = 1.0
+    alpha: Annotated[float, Above(0)] = 1.0
     """weight of the loss"""
-
-    def __post_init__(self) -> None:
-        require(self.gamma >= 0, "--parts.focal.gamma", "be at least 0", self.gamma)
-        require(self.alpha > 0, "--parts.focal.alpha", "be positive", self.alpha)
 
     def loss(self, view: View) -> Tensor:
         """See the class."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import demand
 from fedskew.method import Component, Method
 from fedskew.shared import Uniform
 from fedskew.types import Task, View
@@ -48,8 +48,8 @@ class CalibratedTargets(Component):
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """One sigmoid output tells two classes apart."""
-        rule = f"be softce or exact for {task.classes} classes"
-        require(self.form != "binary" or task.classes == 2, f"--parts.{self.name}.form", rule, self.form)
+        two = self.form != "binary" or task.classes == 2
+        demand(self, "form", two, f"be softce or exact for {task.classes} classes")
 
 
 def fedga(form: Literal["softce", "exact", "binary"] = "softce") -> Method:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import AtLeast
 from fedskew.method import Component, Gradient, Method
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Context, LocalRun, Params, Task, View
@@ -31,14 +31,11 @@ class PrivateHead(Component):
     classification = True
     discloses = "owned labels"
 
-    strength: float = 0.5
+    strength: Annotated[float, AtLeast(0)] = 0.5
     """lambda of the server's step"""
     anchors: Literal["own", "class_mean"] = "own"
     """own: every row pushes away the others' rows of other labels; class_mean, PFLlib's: a label's mean row pushes away
     the rows of clients that lack the label"""
-
-    def __post_init__(self) -> None:
-        require(self.strength >= 0, "--parts.private_head.strength", "be at least 0", self.strength)
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """No head yet: ``seen`` is 0."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import AtLeast
 from fedskew.method import Component, Method
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, View
@@ -45,13 +45,10 @@ class Gravitation(Component):
     discloses = "owned labels"
     uploads = "C bits"
 
-    strength: float = 0.5
+    strength: Annotated[float, AtLeast(0)] = 0.5
     """lambda; the step is lambda times the clients' learning rate"""
     row_average: Literal["all", "owners"] = "all"
     """whose rows make the global row: all participants', or those of the label's owners"""
-
-    def __post_init__(self) -> None:
-        require(self.strength >= 0, "--parts.gravitation.strength", "be at least 0", self.strength)
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """Deltas whose classifier rows were corrected."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import AtLeast
 from fedskew.method import Component, Method
 from fedskew.tree import Tree
 from fedskew.types import Params, Task, View
@@ -27,15 +27,12 @@ class LogitCalibration(Component):
     compute = "O(C) a row"
     classification = True
 
-    tau: float = 1.0
+    tau: Annotated[float, AtLeast(0)] = 1.0
     """strength of the margin"""
     denominator: Literal["full", "exclude_true"] = "full"
     """exclude_true is the printed equation, unbounded below"""
     missing: Literal["mask", "tiny"] = "mask"
     """a class without rows: left out of the softmax, or, in FL-bench, one of 1e-8 rows, a margin of 100 tau"""
-
-    def __post_init__(self) -> None:
-        require(self.tau >= 0, "--parts.logit_calibration.tau", "be at least 0", self.tau)
 
     def loss(self, view: View) -> Tensor:
         """See the class."""
@@ -53,11 +50,8 @@ class PooledLogitCalibration(Component):
     discloses = "class histogram, once"
     downloads = "C"
 
-    tau: float = 1.0
+    tau: Annotated[float, AtLeast(0)] = 1.0
     """strength of the margin"""
-
-    def __post_init__(self) -> None:
-        require(self.tau >= 0, "--parts.pooled_logit_calibration.tau", "be at least 0", self.tau)
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"counts": global histogram [C]}: the sum of the histograms that clients sent once."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fedskew import functional as F
 from fedskew import tree
-from fedskew.errors import require
+from fedskew.fields import Within, demand
 from fedskew.method import Method, ServerOptimizer, Weighting
 from fedskew.shared import SGD, Size
 from fedskew.shared.weightings import Wrapping
@@ -35,14 +35,14 @@ class FedNova(Wrapping):
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
         """Coefficients on the deltas."""
-        p, reports = self.base.weigh(state, cohort), cohort.reports
+        p, reports = self.inner.weigh(state, cohort), cohort.reports
         reach = reports.a_norm if self.tau_eff == "norm" else reports.steps.to(reports.a_norm)
         return Weights(F.fednova_weights(p.update, reports.a_norm, (p.update * reach).sum()), p.average)
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """Momentum with a proximal term has no agreed ||a||_1: the official recursion counts both twice."""
         both = method.proximal > 0 and isinstance(method.local, SGD) and method.local.momentum > 0
-        require(not both, "--momentum", "be 0 when fednova meets a proximal part", getattr(method.local, "momentum", 0))
+        demand(method.local, "momentum", not both, "be 0 when fednova meets a proximal part")
         super().check(method, fed, task)
 
 
@@ -57,11 +57,8 @@ class GlobalMomentum(ServerOptimizer):
     keeps = "P at the server (gmf above 0)"
     reference = "wang2020"
 
-    gmf: float = 0.0
+    gmf: Annotated[float, Within(0, 1, "[)")] = 0.0
     """global momentum factor"""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.gmf < 1, "--server.gmf", "be in [0, 1)", self.gmf)
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"buffer": 0}, or nothing without momentum."""

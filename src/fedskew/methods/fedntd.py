@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import Above, AtLeast
 from fedskew.method import Component, Method
 from fedskew.types import View
 
@@ -21,16 +22,12 @@ class NotTrueDistillation(Component):
     name = "not_true_distillation"
     compute = "1 forward pass a step"
 
-    beta: float = 1.0
+    beta: Annotated[float, AtLeast(0)] = 1.0
     """weight of the term"""
-    tau: float = 1.0
+    tau: Annotated[float, Above(0)] = 1.0
     """temperature"""
     scaled: bool = True
     """keep the factor tau^2; the FedGA authors' copy omits it"""
-
-    def __post_init__(self) -> None:
-        require(self.beta >= 0, "--parts.not_true_distillation.beta", "be at least 0", self.beta)
-        require(self.tau > 0, "--parts.not_true_distillation.tau", "be positive", self.tau)
 
     def loss(self, view: View) -> Tensor:
         """The global model is evaluated without gradients and in evaluation mode."""

@@ -1,7 +1,9 @@
 """FedProx: a quadratic pull towards the broadcast model (Li et al. 2020)."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from fedskew.fields import AtLeast
 from fedskew.method import Component, Method
 from fedskew.types import Params, View
 
@@ -11,7 +13,7 @@ class Proximal(Component):
     """L + (mu/2) ||w - w^t||^2: its gradient mu (w - w^t) joins the others before momentum."""
 
     name = "proximal"
-    mu: float = 0.01
+    mu: Annotated[float, AtLeast(0)] = 0.01
     """coefficient mu"""
     proximal = property(lambda self: self.mu)
 

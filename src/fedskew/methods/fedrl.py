@@ -108,7 +108,7 @@ class RatioLoss(Component):
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """It needs rows at the server."""
         rule = "be at least 1 row a class for ratio_loss, which trains on server data"
-        require(len(fed.auxiliary_rows) > 0, "--auxiliary", rule, 0)
+        require(len(fed.auxiliary_rows) > 0, "auxiliary", rule, 0)
 
 
 def fedrl(alpha: float = 1.0, beta: float = 0.1) -> Method:

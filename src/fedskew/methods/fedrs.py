@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import AtLeast, Within
 from fedskew.method import Component, Method
 from fedskew.types import View
 
@@ -23,16 +23,12 @@ class RestrictedSoftmax(Component):
     compute = "O(C) a row"
     classification = True
 
-    alpha: float = 0.5
+    alpha: Annotated[float, Within(0, 1)] = 0.5
     """scale of a missing class's logit; 1 is cross-entropy"""
     scaling: Literal["paper", "code"] = "paper"
     """the paper's rule, or the authors' code's soft one"""
-    few: int = 0
+    few: Annotated[int, AtLeast(0)] = 0
     """a class with at most so many rows counts as missing; fluke has 2"""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.alpha <= 1, "--parts.restricted_softmax.alpha", "be in [0, 1]", self.alpha)
-        require(self.few >= 0, "--parts.restricted_softmax.few", "be at least 0", self.few)
 
     def loss(self, view: View) -> Tensor:
         """See the class."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedskew import rng
-from fedskew.errors import require
+from fedskew.fields import AtLeast
 from fedskew.method import Method, Selector
 from fedskew.shared import Shuffle, Uniform
 from fedskew.shared.samplers import batched
@@ -32,11 +32,8 @@ class VirtualClient(Shuffle):
 
     name = "virtual_client"
 
-    size: int = 256
+    size: Annotated[int, AtLeast(1)] = 256
     """N_VC, rows of a virtual client"""
-
-    def __post_init__(self) -> None:
-        require(self.size >= 1, "--sampler.size", "be at least 1", self.size)
 
     def offer(self, counts: Tensor, state: Tree, round: int, key: Tensor) -> Tensor:
         """The expected histogram: counts scaled to ``size``, by largest remainder."""

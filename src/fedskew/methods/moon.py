@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import rng
-from fedskew.errors import require
+from fedskew.fields import Above, AtLeast
 from fedskew.method import Component, Method
 from fedskew.tree import Tree
 from fedskew.types import LocalRun, Params, Task, View
@@ -30,19 +30,14 @@ class ModelContrastive(Component):
     keeps = "P on every client"
     compute = "2 forward passes a step"
 
-    mu: float = 1.0
+    mu: Annotated[float, AtLeast(0)] = 1.0
     """weight of the term"""
-    temperature: float = 0.5
+    temperature: Annotated[float, Above(0, infinite=True)] = 0.5
     """T"""
-    projection: int = 0
+    projection: Annotated[int, AtLeast(0)] = 0
     """width of a two-layer projection head before the comparison; 0: none (the paper has 256)"""
     newcomer: Literal["omit", "initial"] = "omit"
     """a client's first participation after round 1: no term, or, in the authors' code, an untrained previous model"""
-
-    def __post_init__(self) -> None:
-        require(self.mu >= 0, "--parts.model_contrastive.mu", "be at least 0", self.mu)
-        require(self.projection >= 0, "--parts.model_contrastive.projection", "be at least 0", self.projection)
-        require(self.temperature > 0, "--parts.model_contrastive.temperature", "be positive", self.temperature)
 
     def init_params(self, params: Params, task: Task, key: Tensor) -> Params:
         """The projection head, part of the communicated model: F -> F -> projection, torch's uniform start."""

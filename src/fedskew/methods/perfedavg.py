@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import Above, AtLeast
 from fedskew.method import Gradient, LocalStep, Method
 from fedskew.shared import Uniform
 from fedskew.types import Carry, Context, Differentiate, Params
@@ -23,16 +23,12 @@ class Meta(LocalStep):
     name = "meta"
     compute = "4 gradients a step, 2 in first order"
 
-    alpha: float = 0.01
+    alpha: Annotated[float, AtLeast(0)] = 0.01
     """step of the adaptation"""
-    delta: float = 1e-3
+    delta: Annotated[float, Above(0)] = 1e-3
     """half width of the difference"""
     hessian: Literal["free", "none"] = "free"
     """Hessian-free (HF), or none: the first-order variant (FO), w <- w - lr g~"""
-
-    def __post_init__(self) -> None:
-        require(self.alpha >= 0, "--local.alpha", "be at least 0", self.alpha)
-        require(self.delta > 0, "--local.delta", "be positive", self.delta)
 
     @property
     def batches(self) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import Above, AtLeast
 from fedskew.method import Gradient, LocalStep, Method
 from fedskew.shared import Fixed
 from fedskew.shared.servers import Plain
@@ -29,22 +30,16 @@ class Moreau(LocalStep):
     keeps = "P on every client"
     compute = "K gradients a step"
 
-    inner_steps: int = 5
+    inner_steps: Annotated[int, AtLeast(1)] = 5
     """K, steps of theta on each mini-batch"""
-    penalty: float = 15.0
+    penalty: Annotated[float, AtLeast(0)] = 15.0
     """lam, how strongly theta is tied to w"""
-    personal_lr: float = 0.09
+    personal_lr: Annotated[float, Above(0)] = 0.09
     """learning rate of theta"""
-    personal_decay: float = 0.0
+    personal_decay: Annotated[float, AtLeast(0)] = 0.0
     """weight decay of theta; the authors' code uses 0.001"""
     reset: bool = False
     """start theta at w for every mini-batch"""
-
-    def __post_init__(self) -> None:
-        require(self.inner_steps >= 1, "--local.inner_steps", "be at least 1", self.inner_steps)
-        require(self.penalty >= 0, "--local.penalty", "be at least 0", self.penalty)
-        require(self.personal_lr > 0, "--local.personal_lr", "be positive", self.personal_lr)
-        require(self.personal_decay >= 0, "--local.personal_decay", "be at least 0", self.personal_decay)
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """No theta yet: ``seen`` is 0."""

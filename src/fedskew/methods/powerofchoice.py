@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import AtLeast, demand
 from fedskew.method import Method, Selector
 from fedskew.shared.selectors import draw_clients
 from fedskew.tree import Tree
@@ -31,11 +31,8 @@ class PowerOfChoice(Selector):
     uploads = "1 (every candidate)"
     downloads = "P (every candidate)"
 
-    candidates: int = 20
+    candidates: Annotated[int, AtLeast(1)] = 20
     """d; equal to the cohort it is sampling proportional to size"""
-
-    def __post_init__(self) -> None:
-        require(self.candidates >= 1, "--selector.candidates", "be at least 1", self.candidates)
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """Sizes [N]; losses [N], -inf for those who were not asked."""
@@ -55,12 +52,7 @@ class PowerOfChoice(Selector):
         """The k largest losses."""
         asked = int((state["losses"] > -torch.inf).sum())
         eligible = int((state["sizes"] > 0).sum())
-        require(
-            self.candidates >= min(k, eligible),
-            "--selector.candidates",
-            f"be at least the cohort, {k}",
-            self.candidates,
-        )
+        demand(self, "candidates", self.candidates >= min(k, eligible), f"be at least the cohort, {k}")
         return Assignment(F.power_of_choice(state["losses"], min(k, asked)).sort().values.unsqueeze(1))
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import rng
-from fedskew.errors import require
+from fedskew.fields import Above, AtLeast, Within
 from fedskew.method import Method, Pace, Selector
 from fedskew.shared import Fixed, Random, Shuffle
 from fedskew.tree import Tree
@@ -79,13 +79,8 @@ class KLD(Selector):
 
     threshold: float = 0.1
     """theta_KLD; 0 goes on until k clients or until nothing can be added"""
-    candidate_fraction: float = 1.0
+    candidate_fraction: Annotated[float, Within(0, 1, "(]")] = 1.0
     """share of the clients that are willing in a round"""
-
-    def __post_init__(self) -> None:
-        require(
-            0 < self.candidate_fraction <= 1, "--selector.candidate_fraction", "be in (0, 1]", self.candidate_fraction
-        )
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """No histogram is known yet."""
@@ -123,19 +118,14 @@ class Dynamic(Pace):
     name = "dynamic"
     compute = "beta mini-batches an epoch, whatever the client's size"
 
-    epochs: int = 5
+    epochs: Annotated[int, AtLeast(1)] = 5
     """local epochs E"""
-    beta: int = 25
+    beta: Annotated[int, AtLeast(1)] = 25
     """mini-batches of an epoch"""
     literal: bool = False
     """the printed formula, without 2/pi: rates up to 1.57 lr"""
-    b0: float = 1.0
+    b0: Annotated[float, Above(0, infinite=True)] = 1.0
     """batch size at which the rate is half of lr"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.beta >= 1, "--pace.beta", "be at least 1", self.beta)
-        require(self.b0 > 0, "--pace.b0", "be positive", self.b0)
 
     def of(self, used: Tensor, round: int, rounds: int) -> PacePlan:
         """[K] from the rows used."""

@@ -18,8 +18,8 @@ def check_precision(name: str, dtype: str, device: str) -> None:
     """Raise ConfigError for an unknown name, for TF32 without a GPU, and for parameters that are not float32."""
     if name not in PRECISIONS:
         raise unknown("precision", name, PRECISIONS)
-    require(name != "tf32" or device.startswith("cuda"), "--precision", "be float32 or bfloat16 without a GPU", name)
-    require(name == "float32" or dtype == "float32", "--precision", f"be float32 beside --dtype {dtype}", name)
+    require(name != "tf32" or device.startswith("cuda"), "precision", "be float32 or bfloat16 without a GPU", name)
+    require(name == "float32" or dtype == "float32", "precision", f"be float32 beside dtype {dtype}", name)
 
 
 @contextmanager

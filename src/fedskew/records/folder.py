@@ -113,12 +113,12 @@ class Record:
         path = Path(folder)
         if (path / "rounds.jsonl").exists():
             raise RecordError(
-                f"--out must be a folder without a run; got {str(path)!r}; continue it with --resume {path}"
+                f"out must be a folder without a run; got {str(path)!r}; resume that run, or name another folder"
             )
         try:
             (path / "checkpoint").mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RecordError(f"--out must be a writable folder; got {str(path)!r}: {error.strerror}") from None
+            raise RecordError(f"out must be a writable folder; got {str(path)!r}: {error.strerror}") from None
         record = cls(path)
         record.write_json("config.json", config)
         record.write_json("env.json", environment())
@@ -130,7 +130,7 @@ class Record:
         """An existing run folder, for resuming."""
         path = Path(folder)
         if not (path / "config.json").exists():
-            raise RecordError(f"--resume must be a run folder; got {str(path)!r}, which has no config.json")
+            raise RecordError(f"resume must be a run folder; got {str(path)!r}, which has no config.json")
         for left in (*path.glob(".*.tmp"), *path.glob("checkpoint/.*.tmp")):
             left.unlink(missing_ok=True)  # half-written by a process that was killed
         return cls(path)

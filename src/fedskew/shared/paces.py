@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from fedskew.component import Pace
-from fedskew.errors import require
+from fedskew.fields import Above, AtLeast, demand
 from fedskew.types import PacePlan
 
 __all__ = ["Fixed", "Staged"]
@@ -20,12 +21,8 @@ class Fixed(Pace):
 
     name = "fixed"
 
-    batch_size: int = 64
+    batch_size: Annotated[int, AtLeast(0, hint="0 takes all rows at once")] = 64
     """rows of a mini-batch B; 0 takes all rows of a client at once"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.batch_size >= 0, "--batch-size", "be at least 1, or 0 for all rows at once", self.batch_size)
 
     def of(self, used: Tensor, round: int, rounds: int) -> PacePlan:
         """Constant over clients [K]."""
@@ -44,24 +41,21 @@ class Staged(Fixed):
     name = "staged"
     reference = "li2022fbl"
 
-    warmup: int = 5
+    warmup: Annotated[int, AtLeast(0)] = 5
     """rounds over which the rate grows"""
     first: int = 160
     """last round at the full rate"""
     second: int = 180
     """last round at the middle rate"""
-    middle: float = 0.01
+    middle: Annotated[float, Above(0)] = 0.01
     """factor after ``first``"""
-    end: float = 1e-4
+    end: Annotated[float, Above(0)] = 1e-4
     """factor after ``second``"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.warmup >= 0, "--pace.warmup", "be at least 0", self.warmup)
-        require(self.first >= self.warmup, "--pace.first", f"be at least the warm-up, {self.warmup}", self.first)
-        require(self.second >= self.first, "--pace.second", f"be at least --pace.first, {self.first}", self.second)
-        require(self.middle > 0, "--pace.middle", "be positive", self.middle)
-        require(self.end > 0, "--pace.end", "be positive", self.end)
+        demand(self, "first", self.first >= self.warmup, f"be at least warmup, {self.warmup}")
+        demand(self, "second", self.second >= self.first, f"be at least first, {self.first}")
 
     def of(self, used: Tensor, round: int, rounds: int) -> PacePlan:
         """Constant over clients [K]."""

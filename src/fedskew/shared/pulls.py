@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from fedskew import functional as F
 from fedskew.component import Component
-from fedskew.errors import require
+from fedskew.fields import AtLeast
 from fedskew.types import Params, View
 
 __all__ = ["ProximalVariant"]
@@ -24,13 +24,10 @@ class ProximalVariant(Component):
 
     name = "proximal_variant"
 
-    mu: float = 0.01
+    mu: Annotated[float, AtLeast(0)] = 0.01
     """coefficient mu"""
     form: Literal["norm", "smooth_l1"] = "norm"
     """norm: the FedGA authors' code; smooth_l1: FedRepo's and FedGR's"""
-
-    def __post_init__(self) -> None:
-        require(self.mu >= 0, f"--parts.{self.name}.mu", "be at least 0", self.mu)
 
     def correct(self, grads: Params, view: View) -> Params:
         """g + the gradient of the term."""

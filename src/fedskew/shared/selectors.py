@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.component import Selector
-from fedskew.errors import require
+from fedskew.errors import FieldError
 from fedskew.tree import Tree
 from fedskew.types import Assignment, Params, Task
 
@@ -62,7 +62,9 @@ class TrainAll(Random):
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """The server may see nothing but the averaged models: others send none."""
         across = [c.name for c in method.components if {c} & {*method.having("combine"), *method.having("absorb")}]
-        require(not across, "--selector train_all", "go with parts that act at the clients alone", ", ".join(across))
+        if across:
+            rule = f"go with parts that act at the clients alone, not with {', '.join(across)}"
+            raise FieldError("Method", "selector", rule, self.name)
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
         """Chains of one client, all of them; k are averaged."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
 
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.component import ServerOptimizer
-from fedskew.errors import require
+from fedskew.fields import Above, Within
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, Task
 
@@ -39,12 +39,8 @@ class Momentum(ServerOptimizer):
     keeps = "P at the server"
     reference = "hsu2019"
 
-    beta: float = 0.9
+    beta: Annotated[float, Within(0, 1, "[)")] = 0.9
     """momentum of the server"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.beta < 1, "--server.beta", "be in [0, 1)", self.beta)
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"first": m_0 = 0}."""
@@ -57,33 +53,24 @@ class Momentum(ServerOptimizer):
 
 
 @dataclass(frozen=True)
-class Adaptive(ServerOptimizer):
-    """x <- x + lr m / (sqrt(v) + tau), m <- beta1 m + (1 - beta1) delta (Reddi et al. 2021, algorithm 2)."""
+class Adagrad(ServerOptimizer):
+    """x <- x + lr m / (sqrt(v) + tau), m <- beta1 m + (1 - beta1) delta, v <- v + delta^2 (Reddi et al. 2021)."""
 
+    name = "adagrad"
     reference = "reddi2021"
     keeps = "2 P at the server"
-    rule: ClassVar[Any]
+    rule: ClassVar[Any] = staticmethod(F.adagrad_update)
 
-    lr: float = 0.1
+    lr: Annotated[float, Above(0)] = 0.1
     """server learning rate eta"""
-    beta1: float = 0.9
+    beta1: Annotated[float, Within(0, 1, "[)")] = 0.9
     """decay of the first moment"""
-    tau: float = 1e-3
+    tau: Annotated[float, Above(0, infinite=True)] = 1e-3
     """degree of adaptivity; v starts at tau^2"""
     initial: float = -1.0
     """initial second moment v_0; negative means tau^2"""
     bias_correction: bool = False
     """divide the moments by 1 - beta^t, as Keras's Adam does"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.beta1 < 1, "--server.beta1", "be in [0, 1)", self.beta1)
-        require(self.tau > 0, "--server.tau", "be positive", self.tau)
-
-    @property
-    def decay(self) -> float:
-        """Decay of the second moment; 0 where it is a sum."""
-        return 0.0
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"first": 0, "second": v_0}."""
@@ -91,48 +78,27 @@ class Adaptive(ServerOptimizer):
         return {"first": tree.zeros_like(params), "second": tree.map_tree(lambda p: torch.full_like(p, start), params)}
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
-        """See the class; second moment by the subclass's rule."""
-        rates = (self.lr, self.beta1, self.decay, self.tau, cohort.round, self.bias_correction)
+        """One step by the rule of the class."""
+        decay = getattr(self, "beta2", 0.0)  # Adagrad sums
+        rates = (self.lr, self.beta1, decay, self.tau, cohort.round, self.bias_correction)
         params, first, second = type(self).rule(params, delta, state["first"], state["second"], *rates)
         return params, {"first": first, "second": second}
 
 
 @dataclass(frozen=True)
-class Adagrad(Adaptive):
-    """v <- v + delta^2."""
-
-    name = "adagrad"
-    rule = staticmethod(F.adagrad_update)
-
-
-@dataclass(frozen=True)
-class Decaying(Adaptive):
-    """An adaptive optimizer whose second moment forgets."""
-
-    beta2: float = 0.99
-    """decay of the second moment"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.beta2 < 1, "--server.beta2", "be in [0, 1)", self.beta2)
-
-    @property
-    def decay(self) -> float:
-        """See the class."""
-        return self.beta2
-
-
-@dataclass(frozen=True)
-class Adam(Decaying):
-    """v <- beta2 v + (1 - beta2) delta^2."""
+class Adam(Adagrad):
+    """As adagrad, with v <- beta2 v + (1 - beta2) delta^2."""
 
     name = "adam"
     rule = staticmethod(F.adam_update)
 
+    beta2: Annotated[float, Within(0, 1, "[)")] = 0.99
+    """decay of the second moment"""
+
 
 @dataclass(frozen=True)
-class Yogi(Decaying):
-    """v <- v - (1 - beta2) delta^2 sign(v - delta^2)."""
+class Yogi(Adam):
+    """As adam, with v <- v - (1 - beta2) delta^2 sign(v - delta^2)."""
 
     name = "yogi"
     rule = staticmethod(F.yogi_update)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.component import LocalStep
-from fedskew.errors import require
+from fedskew.fields import AtLeast, Within
 from fedskew.tree import Tree
 from fedskew.types import Carry, Context, Differentiate, LocalRun, Params
 
@@ -30,17 +31,12 @@ class SGD(LocalStep):
 
     name = "sgd"
 
-    momentum: float = 0.0
+    momentum: Annotated[float, Within(0, 1, "[)")] = 0.0
     """momentum of the clients' SGD, its buffer empty at the start of every round"""
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, AtLeast(0)] = 0.0
     """weight decay, added to the gradient before momentum"""
-    clip: float = 0.0
+    clip: Annotated[float, AtLeast(0, infinite=True, hint="0 does not clip")] = 0.0
     """largest gradient norm over all parameters; 0 does not clip"""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.momentum < 1, "momentum", "be in [0, 1)", self.momentum)
-        require(self.weight_decay >= 0, "weight decay", "be at least 0", self.weight_decay)
-        require(self.clip >= 0, "clip", "be at least 0 (0 does not clip)", self.clip)
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
         """An empty momentum buffer."""

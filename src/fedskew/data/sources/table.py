@@ -42,7 +42,6 @@ class Npz(ImageOptions):
 
     def load(self, path: str | None = None) -> Dataset:
         """The file at ``path``. Raises DataError when it is absent, damaged or lacks an array."""
-        self.check()
         file = _given(self.name, path)
         arrays = readers.read_npz(file)
         names = ("x_train", "y_train", "x_test", "y_test") if "x_train" in arrays else ("x", "y")
@@ -70,7 +69,6 @@ class Parquet(ImageOptions):
 
     def load(self, path: str | None = None) -> Dataset:
         """The file or folder at ``path``. Raises DataError when it is absent or damaged."""
-        self.check()
         place = _given(self.name, path)
         train = (place,) if place.is_file() else parquet.parquet_files(place, "train")
         test = () if place.is_file() else parquet.parquet_files(place, "test")
@@ -108,7 +106,6 @@ class Hub(ImageOptions):
 
     def load(self, path: str | None = None) -> Dataset:
         """The dataset, downloaded or taken from the cache. Raises DataError when the hub is out of reach."""
-        self.check()
         repo = self.repo if path is None else str(_given(self.name, path))
         require(bool(repo), "data.repo", "name a dataset of the hub", repo, "for example ylecun/mnist")
         names = ("repo", "config", "x_column", "y_column", "train_split", "test_split", "pad")
