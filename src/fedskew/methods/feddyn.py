@@ -1,4 +1,4 @@
-"""FedDyn: dynamic regularisation (Acar et al. 2021)."""
+"""FedDyn: a dynamic regulariser at the clients and a correction at the server (Acar et al. 2021)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,17 @@ __all__ = ["DynamicCorrection", "DynamicRegulariser", "feddyn"]
 
 @dataclass(frozen=True)
 class DynamicRegulariser(Component):
-    """g - h_k + alpha (w - x) at every step; then h_k <- h_k - alpha (y_k - x). Needs server ``dynamic_correction``."""
+    """The linear and the quadratic term that FedDyn adds to the client's loss.
+
+    L_k(w) - <h_k, w> + (alpha / 2) ||w - x||^2, so each step uses g - h_k + alpha (w - x). After the local run
+    h_k <- h_k - alpha (y_k - x). It needs the server ``dynamic_correction`` with the same alpha.
+
+    Source: Acar et al. 2021, algorithm 1, https://arxiv.org/abs/2111.04263
+
+    Example:
+        >>> DynamicRegulariser(alpha=0.1)
+        DynamicRegulariser(alpha=0.1)
+    """
 
     name = "dynamic_regulariser"
     keeps = "P on every client"
@@ -33,24 +43,24 @@ class DynamicRegulariser(Component):
 
     @property
     def proximal(self) -> float:
-        """It pulls like a proximal term."""
+        """alpha: it pulls like a proximal term."""
         return self.alpha
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
-        """h_k = 0."""
+        """{"h": h_k = 0}."""
         return {"h": tree.zeros_like(params)}
 
     def correct(self, grads: Params, view: View) -> Params:
-        """See the class."""
+        """g - h_k + alpha (w - x)."""
         return F.feddyn_correction(grads, view.memory[self.name]["h"], view.params, view.ctx.params, self.alpha)
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
-        """h_k stays on the client."""
+        """No upload; h_k - alpha (y_k - x) stays on the client."""
         moved = tree.sub(local.params, local.ctx.params)
         return {}, {"h": F.feddyn_state(local.memory[self.name]["h"], moved, self.alpha)}
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
-        """Both halves or none, with one alpha."""
+        """The server must be FedDyn's, with the same alpha."""
         rule = f"equal the regulariser's alpha, {self.alpha}"
         if not hasattr(method.server, "alpha"):
             raise FieldError("Method", "server", f"be {DynamicCorrection.name}, its alpha {rule}", method.server.name)
@@ -59,7 +69,16 @@ class DynamicRegulariser(Component):
 
 @dataclass(frozen=True)
 class DynamicCorrection(ServerOptimizer):
-    """h <- h - (alpha / N) sum_k (y_k - x);  x <- x + lr mean_k (y_k - x) - h / alpha."""
+    """The server's half of FedDyn: the mean of the participants, corrected by the state of all clients.
+
+    h <- h - (alpha / N) sum_k (y_k - x);  x <- x + lr mean_k (y_k - x) - h / alpha.
+
+    Source: Acar et al. 2021, algorithm 1, https://arxiv.org/abs/2111.04263
+
+    Example:
+        >>> DynamicCorrection(alpha=0.1)
+        DynamicCorrection(lr=1.0, alpha=0.1)
+    """
 
     name = "dynamic_correction"
     keeps = "P at the server"
@@ -68,23 +87,36 @@ class DynamicCorrection(ServerOptimizer):
     """the regulariser's strength"""
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
-        """Not without the clients' half."""
+        """The clients must have FedDyn's regulariser."""
         halves = [p.name for p in method.parts]
         if DynamicRegulariser.name not in halves:
             rule = f"hold {DynamicRegulariser.name} beside the server {self.name}"
             raise FieldError("Method", "parts", rule, ", ".join(halves))
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """h = 0."""
+        """{"h": h = 0}."""
         return {"h": tree.zeros_like(params)}
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
-        """See the class; delta is the cohort's mean."""
+        """The new state, then the new parameters; ``delta`` is the mean of the cohort."""
         h = F.feddyn_server_state(state["h"], delta, self.alpha, len(cohort.ids), cohort.task.clients)
         return F.feddyn_update(params, delta, h, self.alpha, self.lr), {"h": h}
 
 
 def feddyn(alpha: float = 0.01) -> Method:
-    """FedDyn under the uniform mean."""
+    """FedDyn under the uniform mean.
+
+    Source: Acar et al. 2021, algorithm 1, https://arxiv.org/abs/2111.04263
+
+    Args:
+        alpha: Strength of the regulariser, positive; the paper tunes over 0.001, 0.01 and 0.1.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> feddyn(alpha=0.1).server
+        DynamicCorrection(lr=1.0, alpha=0.1)
+    """
     parts, server = (DynamicRegulariser(alpha),), DynamicCorrection(alpha=alpha)
     return Method("feddyn", parts, weighting=Uniform(), server=server, reference="acar2021")

@@ -1,4 +1,4 @@
-"""FedNova: updates normalised by how far each client's local rule reaches (Wang et al. 2020)."""
+"""FedNova: updates normalised by the reach of each client's local steps (Wang et al. 2020)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,18 @@ __all__ = ["FedNova", "GlobalMomentum", "fednova"]
 
 @dataclass(frozen=True)
 class FedNova(Wrapping):
-    """x <- x + tau_eff sum_k p_k delta_k / a_k, tau_eff = sum_k p_k a_k (equations 7 and 8); p_k from ``base``.
+    """Normalised averaging: each update is divided by the reach of the client's local steps.
 
-    Buffers are averaged with p_k: the effective weights need not be convex.
+    x <- x + tau_eff sum_k p_k delta_k / a_k with tau_eff = sum_k p_k a_k, a_k = ||a_k||_1 and p_k the weights of
+    ``base``. The effective weights need not sum to 1, so buffers are averaged with p_k.
+
+    Source: Wang et al. 2020, equations 7 and 8, https://arxiv.org/abs/2007.07481
+
+    Example:
+        >>> import torch
+        >>> p, a = torch.tensor([0.25, 0.75]), torch.tensor([2.0, 6.0])
+        >>> F.fednova_weights(p, a, (p * a).sum())
+        tensor([0.6250, 0.6250])
     """
 
     name = "fednova"
@@ -34,7 +43,7 @@ class FedNova(Wrapping):
     """sum_k p_k a_k, or sum_k p_k tau_k: what the official code takes with a proximal term"""
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
-        """Coefficients on the deltas."""
+        """p_k tau_eff / a_k for updates, the base's weights for buffers."""
         p, reports = self.inner.weigh(state, cohort), cohort.reports
         reach = reports.a_norm if self.tau_eff == "norm" else reports.steps.to(reports.a_norm)
         return Weights(F.fednova_weights(p.update, reports.a_norm, (p.update * reach).sum()), p.average)
@@ -48,9 +57,16 @@ class FedNova(Wrapping):
 
 @dataclass(frozen=True)
 class GlobalMomentum(ServerOptimizer):
-    """buf <- gmf buf - delta / eta;  x <- x - lr eta buf, eta the clients' mean rate of the round (the authors' code).
+    """Server momentum on gradients, as in the FedNova authors' code.
 
-    The buffer holds gradients: under a decaying rate it differs from server momentum. gmf = 0 is x <- x + lr delta.
+    buf <- gmf buf - delta / eta;  x <- x - lr eta buf, with eta the clients' mean learning rate of the round. The
+    buffer holds gradients, so that under a decaying rate it differs from ``momentum``. gmf = 0 is x <- x + lr delta.
+
+    Source: code of Wang et al. 2020, https://arxiv.org/abs/2007.07481
+
+    Example:
+        >>> GlobalMomentum(gmf=0.9)
+        GlobalMomentum(lr=1.0, gmf=0.9)
     """
 
     name = "global_momentum"
@@ -65,7 +81,7 @@ class GlobalMomentum(ServerOptimizer):
         return {"buffer": tree.zeros_like(params)} if self.gmf else {}
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
-        """See the class."""
+        """One step of the buffer and of the parameters."""
         if not self.gmf:
             return tree.add(params, delta, self.lr), state
         eta = cohort.reports.lr.mean()
@@ -74,8 +90,21 @@ class GlobalMomentum(ServerOptimizer):
 
 
 def fednova(base: Weighting = Size(), gmf: float = 0.0) -> Method:
-    """FedNova over sample-size weights; ``base=AggregationBalancer()`` is FedBal's combination.
+    """FedNova over the weights of another weighting.
 
-    FedNTD's variant with control variates is ``parts=(ControlVariate(),)`` beside this weighting.
+    FedNTD's variant with control variates is ``fednova().with_(parts=(ControlVariate(),))``.
+
+    Source: Wang et al. 2020, equations 7 and 8, https://arxiv.org/abs/2007.07481
+
+    Args:
+        base: The weighting whose weights are normalised, for example ``AggregationBalancer()`` of FedBal.
+        gmf: Global momentum factor in [0, 1).
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fednova(gmf=0.5).server
+        GlobalMomentum(lr=1.0, gmf=0.5)
     """
     return Method("fednova", weighting=FedNova(base), server=GlobalMomentum(gmf=gmf), reference="wang2020")

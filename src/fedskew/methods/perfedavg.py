@@ -1,4 +1,4 @@
-"""Per-FedAvg: a model one gradient step away from every client's own (Fallah et al. 2020)."""
+"""Per-FedAvg: a global model from which one step personalises (Fallah et al. 2020)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,17 @@ __all__ = ["Meta", "perfedavg"]
 
 @dataclass(frozen=True)
 class Meta(LocalStep):
-    """w~ = w - alpha g(w; D), then w <- w - lr (g~ - alpha H g~), g~ = g(w~; D'), H g~ by differences on D''."""
+    """A step of meta-learning: the gradient after one step of adaptation.
+
+    w~ = w - alpha g(w; D), then w <- w - lr (g~ - alpha H g~) with g~ = g(w~; D'). H g~ is approximated on D'' by
+    (g(w + delta g~) - g(w - delta g~)) / (2 delta), or left out in first order.
+
+    Source: Fallah et al. 2020, algorithm 1, https://arxiv.org/abs/2002.07948
+
+    Example:
+        >>> Meta(hessian="none").batches
+        2
+    """
 
     name = "meta"
     compute = "4 gradients a step, 2 in first order"
@@ -36,7 +46,7 @@ class Meta(LocalStep):
         return 3 if self.hessian == "free" else 2
 
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
-        """One meta step; BatchNorm statistics and memory follow the gradient on D'."""
+        """One step of meta-learning; BatchNorm statistics and memory follow the gradient on D'."""
         w = carry.params
         inner, _, _ = differentiate(carry, 0)
         outer, loss, after = differentiate(carry._replace(params=F.lookahead(w, inner, self.alpha)), 1)
@@ -48,12 +58,25 @@ class Meta(LocalStep):
         return after._replace(params=F.lookahead(w, grads, ctx.lr)), loss
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
-        """One step of size alpha on the client's training rows."""
+        """The model after one step of size alpha on the client's training rows."""
         return F.lookahead(params, gradient(params), self.alpha)
 
 
 def perfedavg(alpha: float = 0.01) -> Method:
-    """The Hessian-free variant under the paper's uniform mean."""
+    """Per-FedAvg without the Hessian (HF), under the paper's uniform mean.
+
+    Source: Fallah et al. 2020, algorithm 1, https://arxiv.org/abs/2002.07948
+
+    Args:
+        alpha: Step size of the adaptation; 0 is FedAvg on every second mini-batch.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> perfedavg().with_("meta", hessian="none").local
+        Meta(alpha=0.01, delta=0.001, hessian='none')
+    """
     return Method(
         "perfedavg",
         weighting=Uniform(),

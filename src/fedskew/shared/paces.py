@@ -1,4 +1,4 @@
-"""Paces: batch size, steps and rate."""
+"""Paces: batch size, number of steps and learning rate of the clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,17 @@ __all__ = ["Fixed", "Staged"]
 
 @dataclass(frozen=True)
 class Fixed(Pace):
-    """The same batch size, epochs and rate for every client; lr_t = lr * decay^(t-1)."""
+    """The same batch size, number of epochs and learning rate for every client.
+
+    lr_t = lr * decay^(t - 1) in round t = 1, 2, ...
+
+    Source: McMahan et al. 2017, algorithm 1, https://arxiv.org/abs/1602.05629
+
+    Example:
+        >>> import torch
+        >>> Fixed(lr=0.5, decay=0.1).of(torch.tensor([30, 40]), round=2, rounds=10).lr
+        tensor([0.0500, 0.0500], dtype=torch.float64)
+    """
 
     name = "fixed"
 
@@ -25,7 +35,7 @@ class Fixed(Pace):
     """rows of a mini-batch B; 0 takes all rows of a client at once"""
 
     def of(self, used: Tensor, round: int, rounds: int) -> PacePlan:
-        """Constant over clients [K]."""
+        """The same plan for every client: tensors [K]."""
         ones = torch.ones_like(used)
         rate = self.lr * self.decay ** (round - 1)
         return PacePlan(ones * self.batch_size, ones * self.epochs, ones * 0, ones.double() * rate)
@@ -33,9 +43,19 @@ class Fixed(Pace):
 
 @dataclass(frozen=True)
 class Staged(Fixed):
-    """lr_t = lr * decay^(t-1) * s_t, s_t = t / warmup at first, then 1, middle after round first, end after second.
+    """The fixed pace with a warm-up and two drops of the learning rate.
 
-    The two-stage schedule of Feature-Balanced Loss (CIFAR, 200 epochs of one client: rounds of one epoch).
+    lr_t = lr * decay^(t - 1) * s_t with s_t = t / warmup up to round ``warmup``, then 1, ``middle`` after round
+    ``first``, and ``end`` after round ``second``. The defaults are those of Feature-Balanced Loss on CIFAR: 200 epochs
+    of one client, as rounds of one epoch.
+
+    Source: code of Li et al. 2022, https://arxiv.org/abs/2305.10772
+
+    Example:
+        >>> import torch
+        >>> pace = Staged(lr=1.0, warmup=2, first=3, second=4)
+        >>> [float(pace.of(torch.tensor([9]), t, 5).lr) for t in (1, 2, 3, 4, 5)]
+        [0.5, 1.0, 1.0, 0.01, 0.0001]
     """
 
     name = "staged"
@@ -58,7 +78,7 @@ class Staged(Fixed):
         demand(self, "second", self.second >= self.first, f"be at least first, {self.first}")
 
     def of(self, used: Tensor, round: int, rounds: int) -> PacePlan:
-        """Constant over clients [K]."""
+        """The fixed plan with the rate of this stage: tensors [K]."""
         plan = super().of(used, round, rounds)
         late = self.end if round > self.second else self.middle if round > self.first else 1.0
         return plan._replace(lr=plan.lr * (late if round > self.warmup else round / self.warmup))

@@ -1,4 +1,4 @@
-"""Server optimizers."""
+"""Server optimizers: the step of the global model along the aggregated update."""
 
 from __future__ import annotations
 
@@ -22,18 +22,39 @@ __all__ = ["Adagrad", "Adam", "Momentum", "Plain", "Yogi"]
 
 @dataclass(frozen=True)
 class Plain(ServerOptimizer):
-    """x <- x + lr * delta."""
+    """The aggregated update, scaled by the server's learning rate.
+
+    x <- x + lr * delta; lr = 1 is FedAvg.
+
+    Source: Reddi et al. 2021, algorithm 1 with SGD at the server, https://arxiv.org/abs/2003.00295
+
+    Example:
+        >>> Plain(lr=0.5)
+        Plain(lr=0.5)
+    """
 
     name = "plain"
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
-        """See the class."""
+        """x + lr * delta; the state stays."""
         return tree.add(params, delta, self.lr), state
 
 
 @dataclass(frozen=True)
 class Momentum(ServerOptimizer):
-    """m <- beta m + delta;  x <- x + lr m, without dampening (FedAvgM; Hsu et al. 2019)."""
+    """Server momentum without dampening (FedAvgM).
+
+    m <- beta m + delta;  x <- x + lr m.
+
+    Source: Hsu et al. 2019, https://arxiv.org/abs/1909.06335
+
+    Example:
+        >>> x, state = {"w": torch.zeros(1)}, {"first": {"w": torch.zeros(1)}}
+        >>> for delta in (0.2, 0.1):
+        ...     x, state = Momentum().update(x, {"w": torch.tensor([delta])}, state, None)
+        >>> x
+        {'w': tensor([0.4800])}
+    """
 
     name = "momentum"
     keeps = "P at the server"
@@ -43,18 +64,27 @@ class Momentum(ServerOptimizer):
     """momentum of the server"""
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """{"first": m_0 = 0}."""
+        """{"first": m = 0}."""
         return {"first": tree.zeros_like(params)}
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
-        """See the class."""
+        """One step of the moment and of the parameters."""
         params, first = F.momentum_update(params, delta, state["first"], self.lr, self.beta)
         return params, {"first": first}
 
 
 @dataclass(frozen=True)
 class Adagrad(ServerOptimizer):
-    """x <- x + lr m / (sqrt(v) + tau), m <- beta1 m + (1 - beta1) delta, v <- v + delta^2 (Reddi et al. 2021)."""
+    """Adagrad at the server (FedAdagrad).
+
+    m <- beta1 m + (1 - beta1) delta;  v <- v + delta^2;  x <- x + lr m / (sqrt(v) + tau), with v_0 = tau^2.
+
+    Source: Reddi et al. 2021, algorithm 2, https://arxiv.org/abs/2003.00295
+
+    Example:
+        >>> Adagrad(lr=0.5)
+        Adagrad(lr=0.5, beta1=0.9, tau=0.001, initial=-1.0, bias_correction=False)
+    """
 
     name = "adagrad"
     reference = "reddi2021"
@@ -73,7 +103,7 @@ class Adagrad(ServerOptimizer):
     """divide the moments by 1 - beta^t, as Keras's Adam does"""
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """{"first": 0, "second": v_0}."""
+        """{"first": m = 0, "second": v_0}."""
         start = self.initial if self.initial >= 0 else self.tau**2
         return {"first": tree.zeros_like(params), "second": tree.map_tree(lambda p: torch.full_like(p, start), params)}
 
@@ -87,7 +117,16 @@ class Adagrad(ServerOptimizer):
 
 @dataclass(frozen=True)
 class Adam(Adagrad):
-    """As adagrad, with v <- beta2 v + (1 - beta2) delta^2."""
+    """Adam at the server (FedAdam).
+
+    As ``adagrad``, with v <- beta2 v + (1 - beta2) delta^2.
+
+    Source: Reddi et al. 2021, algorithm 2, https://arxiv.org/abs/2003.00295
+
+    Example:
+        >>> Adam(beta2=0.999).beta2
+        0.999
+    """
 
     name = "adam"
     rule = staticmethod(F.adam_update)
@@ -98,7 +137,16 @@ class Adam(Adagrad):
 
 @dataclass(frozen=True)
 class Yogi(Adam):
-    """As adam, with v <- v - (1 - beta2) delta^2 sign(v - delta^2)."""
+    """Yogi at the server (FedYogi).
+
+    As ``adagrad``, with v <- v - (1 - beta2) delta^2 sign(v - delta^2).
+
+    Source: Reddi et al. 2021, algorithm 2, https://arxiv.org/abs/2003.00295
+
+    Example:
+        >>> Yogi(beta2=0.999).beta2
+        0.999
+    """
 
     name = "yogi"
     rule = staticmethod(F.yogi_update)

@@ -1,4 +1,4 @@
-"""Local steps: how one mini-batch becomes a step."""
+"""Local steps: how one mini-batch becomes a step of the client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,21 @@ __all__ = ["SGD", "clip_by_norm"]
 
 
 def clip_by_norm(grads: Params, limit: float) -> Params:
-    """g * min(1, limit / ||g||_2), the norm over all parameters together."""
+    """Gradients scaled down to a largest norm.
+
+    g * min(1, limit / (||g||_2 + 1e-6)), the norm over all parameters together.
+
+    Args:
+        grads: Gradients by name.
+        limit: Largest norm.
+
+    Returns:
+        The scaled gradients.
+
+    Example:
+        >>> clip_by_norm({"w": torch.tensor([3.0, 4.0])}, 1.0)
+        {'w': tensor([0.6000, 0.8000])}
+    """
     norm = torch.sqrt(sum((g.square().sum() for g in grads.values()), start=torch.zeros(())))
     factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
     return {name: g * factor for name, g in grads.items()}
@@ -27,7 +41,16 @@ def clip_by_norm(grads: Params, limit: float) -> Params:
 
 @dataclass(frozen=True)
 class SGD(LocalStep):
-    """v <- momentum * v + clip(g) + weight_decay * w;  w <- w - lr * v.  v starts at 0 in every round."""
+    """Stochastic gradient descent with momentum, weight decay and gradient clipping.
+
+    v <- momentum * v + clip(g) + weight_decay * w;  w <- w - lr * v.  v starts at 0 in every round.
+
+    Source: McMahan et al. 2017, algorithm 1, https://arxiv.org/abs/1602.05629
+
+    Example:
+        >>> SGD(momentum=0.9, weight_decay=1e-4)
+        SGD(momentum=0.9, weight_decay=0.0001, clip=0.0)
+    """
 
     name = "sgd"
 
@@ -39,16 +62,16 @@ class SGD(LocalStep):
     """largest gradient norm over all parameters; 0 does not clip"""
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
-        """An empty momentum buffer."""
+        """The parameters, and an empty momentum buffer."""
         return params, {"momentum": tree.zeros_like(params)} if self.momentum else {}
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
-        """Nothing is kept on the client."""
+        """Nothing is uploaded and nothing kept: the buffer ends with the round."""
         return {}, {}
 
     @property
     def stateful(self) -> bool:
-        """Its memory lives within a round only."""
+        """False: its memory lives within a round."""
         return False
 
     def decayed(self, params: Params, grads: Params) -> Params:
@@ -68,5 +91,8 @@ class SGD(LocalStep):
         return Carry(params, carry.buffers, memory), loss
 
     def a_norm(self, steps: Tensor, lr: Tensor, mu: float) -> Tensor:
-        """Momentum and proximal forms of ||a||_1 (Wang et al. 2020)."""
+        """||a||_1 of plain steps, with momentum, or with a proximal term of coefficient ``mu``.
+
+        Source: Wang et al. 2020, section 4, https://arxiv.org/abs/2007.07481
+        """
         return F.sgd_a_norm(steps.double(), self.momentum, lr * mu if mu else 0.0)
