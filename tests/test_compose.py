@@ -126,15 +126,15 @@ def test_every_rule_refuses_what_it_names() -> None:
     narrow = {"model": "logistic", "cohort": 3, "rounds": 1}
     prox = (fs.parts.Proximal(0.1),)
     cases = {
-        "pass a model from client to client": lambda: replace(m.scaffold(), selector=fs.selectors.Mediators()),
+        "pass a model from client to client": lambda: m.scaffold().with_(selector=fs.selectors.Mediators()),
         "be 0 when fednova meets a proximal part": lambda: replace(
             m.fednova(), parts=prox, local=fs.steps.SGD(momentum=0.5)
         ),
-        "equal the regulariser's alpha": lambda: replace(m.feddyn(0.1), server=fs.servers.Plain()),
-        "hold dynamic_regulariser beside the server": lambda: replace(m.feddyn(0.1), parts=()),
+        "equal the regulariser's alpha": lambda: m.feddyn(0.1).with_(server=fs.servers.Plain()),
+        "hold dynamic_regulariser beside the server": lambda: m.feddyn(0.1).with_(parts=()),
         "at least 1 row a class": m.fedrl,
         "at most one classification loss": lambda: fs.Method("two", (fs.parts.CrossEntropy(), fs.parts.Focal())),
-        "go with parts that act at the clients alone": lambda: replace(m.scaffold(), selector=fs.selectors.TrainAll()),
+        "go with parts that act at the clients alone": lambda: m.scaffold().with_(selector=fs.selectors.TrainAll()),
         "be at least the cohort": lambda: m.powerofchoice(2),
     }
     for rule, build in cases.items():

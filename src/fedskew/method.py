@@ -1,4 +1,4 @@
-"""A method is a value: parts and slots, frozen and printable."""
+"""A method: parts and slots in one frozen value."""
 
 from __future__ import annotations
 
@@ -50,10 +50,29 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Method:
-    """Parts and six slots. ``dataclasses.replace`` makes every ablation and every combination.
+    """A federated learning method: parts of the client's objective, and one ingredient in each of six slots.
 
-    Raises ConfigError for two classification losses, two components of one name, and what is no component, stands in
-    another's slot, has no name or a field of another type.
+    Compose a new one from an existing one with `with_`. A method without a classification loss gets cross-entropy.
+
+    Args:
+        name: Name in records, a word.
+        parts: Terms, corrections and memory of the client, in the order in which their hooks are chained.
+        sampler: The rows that a client trains on.
+        selector: The clients that take part.
+        pace: Batch size, epochs and learning rate.
+        weighting: The aggregation weights.
+        server: The step of the global model.
+        local: The step of a client.
+        reference: Key of the paper, for citations.
+
+    Raises:
+        ConfigError: Two classification losses, two components of one name, or a value that is no component of its slot.
+
+    Example:
+        >>> from fedskew.methods.fedprox import Proximal
+        >>> method = Method("mine", parts=(Proximal(0.1),), local=SGD(momentum=0.9))
+        >>> method.parts, method.weighting
+        ((CrossEntropy(), Proximal(mu=0.1)), Size())
     """
 
     name: str
@@ -147,7 +166,7 @@ class Method:
         raise unknown(f"ingredient of {self.name}", ingredient, known)
 
     def having(self, hook: str) -> tuple[Component, ...]:
-        """The components that fill a hook. Asked at every local step, so remembered."""
+        """The components that define a hook. Remembered, as every local step asks."""
         if hook not in self._having:
             self._having[hook] = tuple(c for c in self.components if overrides(c, hook))
         return self._having[hook]
@@ -163,11 +182,11 @@ class Method:
 
     @property
     def stacks(self) -> bool:
-        """Whether the server must see every client's delta rather than their weighted sum."""
+        """Whether the server must see the delta of every client rather than their weighted sum."""
         return self.weighting.reads_deltas or bool(self.having("combine"))
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
-        """The weighting's answer; where only some members are averaged, its answer for those, and 0 for the others."""
+        """The weights of the cohort; of its averaged members where only some are averaged, and 0 for the others."""
         if cohort.averaged is None:
             return self.weighting.weigh(state, cohort)
         at = cohort.averaged.nonzero().squeeze(1)
@@ -175,7 +194,7 @@ class Method:
         return Weights(*(w.new_zeros(len(cohort.ids)).index_copy(0, at.to(w.device), w) for w in some))
 
     def probe(self) -> Method:
-        """Plain cross-entropy under the same pace and local step: what a "delta" query trains."""
+        """Plain cross-entropy with the same pace and local step: what a "delta" query trains."""
         return Method(f"{self.name}.probe", pace=self.pace, local=self.local)
 
     def check(self, fed: Federation, task: Task) -> None:
@@ -191,7 +210,13 @@ class Method:
 
 
 def renamed(method: Method, parts: Sequence[Component]) -> str:
-    """The name of a method after its parts were replaced: ``fedbal(parts=proximal)``, or its own for the same parts."""
+    """The name of a method with other parts: ``fedbal(parts=proximal)``, or its own name for the same parts.
+
+    Example:
+        >>> from fedskew.methods import fedavg, fedprox
+        >>> renamed(fedavg(), fedprox().parts)
+        'fedavg(parts=proximal)'
+    """
     names, own = ([p.name for p in some if p.name != CrossEntropy.name] for some in (parts, method.parts))
     if names == own:
         return method.name
@@ -225,7 +250,7 @@ def _check_known(kind: str, names: Iterable[str], known: Sequence[str]) -> None:
 
 
 def check_kind(place: str, value: object) -> None:
-    """Raise ConfigError unless ``value`` is a component that belongs into the slot ``place``, or into "parts"."""
+    """Raise ConfigError unless ``value`` is a component of the slot ``place``, or of "parts"."""
     kind = SLOTS.get(place, Component)
     article = f"a {kind.__name__}"
     if isinstance(value, type):
@@ -247,7 +272,7 @@ def check_kind(place: str, value: object) -> None:
 
 
 def check_method(method: object) -> None:
-    """Raise ConfigError unless this is a `Method`: the name of one, a factory or a class is none."""
+    """Raise ConfigError unless ``method`` is a `Method`, with a hint for a name, a factory or a class."""
     if isinstance(method, Method):
         return
     name = getattr(method, "__name__", type(method).__name__)
@@ -263,7 +288,13 @@ def check_method(method: object) -> None:
 
 
 def method_spec(method: Method) -> dict[str, Any]:
-    """A method as table names and fields."""
+    """A method as names and fields, as a configuration file holds it.
+
+    Example:
+        >>> from fedskew.methods import fedavg
+        >>> method_spec(fedavg())["selector"]
+        {'name': 'random'}
+    """
     return {
         "name": method.name,
         "parts": [spec(p) for p in method.parts],
