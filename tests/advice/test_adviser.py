@@ -236,7 +236,7 @@ MISTAKES = {
     "file and options": (["a.csv", "--data", "digits"], "takes one FILE, or options"),
     "two files": (["a.csv", "b.csv"], "takes one FILE, or options"),
     "no evidence": (["--evidence"], "--evidence must be followed by a value, a folder of runs"),
-    "evidence": (["--evidence", "nope", "--clients", "5"], "--evidence must be a folder of runs"),
+    "evidence": (["--evidence", "nope", "--clients", "5"], "evidence must be a folder of runs"),
     "option": (["--evidnce", "x"], "unknown option '--evidnce'"),
     "measure": (["--clients", "5", "--measure", "accuracyy"], "unknown measure 'accuracyy'; did you mean 'accuracy'?"),
     "top": (["--clients", "5", "--top", "0"], "--top must be a whole number of at least 1; got '0'"),

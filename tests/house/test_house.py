@@ -151,9 +151,9 @@ MAY_IMPORT = {  # each room besides itself
     "functional": {"tree", "errors"},
     "fields": {"errors"},
     "component": FACTS | {"fields"},
-    "shared": FACTS | {"functional", "component"},
+    "shared": FACTS | {"functional", "component", "fields"},
     "method": FACTS | {"fields", "component", "shared"},
-    "methods": FACTS | {"functional", "method", "shared"},
+    "methods": FACTS | {"functional", "method", "shared", "fields"},
     "slots": {"component", "shared", "methods"},
     "__main__": {"cli"},
 }
@@ -198,7 +198,27 @@ def prints(tree: ast.Module, path: str) -> Iterator[Finding]:
         yield from ((node.lineno, "print(...)") for node, name in _calls(tree) if name == "print")
 
 
-RULES = [executes, draws_globally, loops_in_a_method, imports_upwards, imports_other_than_torch, prints]
+# The core knows fields; only the command knows flags.
+
+KNOWS_FLAGS = {"config/flags.py", "catalogue/listing.py"}  # the second prints the options of a dataset or partitioner
+LATER = {"_run.py", "config/experiment.py"}  # until the options of a run are one declaration
+
+
+def names_a_flag(tree: ast.Module, path: str) -> Iterator[Finding]:
+    if _room(path) == "cli" or path in KNOWS_FLAGS | LATER:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr) and node.values and _text(node.values[0]) == "--":
+            yield node.lineno, 'f"--{...}"'
+        elif re.match(r"--[a-z]", _text(node)):
+            yield node.lineno, repr(_text(node)[:40])
+
+
+def _text(node: ast.AST) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+RULES = [executes, draws_globally, loops_in_a_method, imports_upwards, imports_other_than_torch, prints, names_a_flag]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -257,6 +277,8 @@ BROKEN = [
     (imports_upwards, "server.py", "from fedskew._run import run"),
     (imports_other_than_torch, "functional/losses.py", "import numpy as np"),
     (prints, "run.py", "print(round)"),
+    (names_a_flag, "shared/mine.py", "require(lr > 0, '--lr', 'be positive', lr)"),
+    (names_a_flag, "shared/mine.py", "raise ConfigError(f'--{name} must be positive')"),
 ]
 KEPT = [
     (executes, "data/cifar.py", "import pickle\nclass Rows(pickle.Unpickler):\n    def find_class(self, m, n): ..."),
@@ -269,6 +291,8 @@ KEPT = [
     (imports_upwards, "shared/mine.py", "if TYPE_CHECKING:\n    from fedskew.data.federation import Federation"),
     (imports_upwards, "_run.py", "from fedskew.engines import ENGINES"),
     (prints, "cli.py", "print(table)"),
+    (names_a_flag, "cli/mine.py", "option = '--lr'"),
+    (names_a_flag, "plots/mine.py", "dashes = ('-', '--')"),
 ]
 
 

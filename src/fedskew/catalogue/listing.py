@@ -104,7 +104,7 @@ def page() -> str:
         "# Methods and ingredients",
         "",
         "Made by `fedskew methods --markdown`; a test compares. P parameters, C classes, F features, K participants, N",
-        "clients: numbers a client and round. A formula is the first line of the ingredient's own documentation.",
+        "clients: numbers a client and round. The text of an ingredient is its own documentation.",
         "",
         "| method | beyond FedAvg | leaves the client | more up | more down | state kept | extra work | paper |",
         "|---|---|---|---|---|---|---|---|",
@@ -124,7 +124,7 @@ def page() -> str:
 
 
 def _ingredient(name: str, kind: type[Component]) -> list[str]:
-    text = inspect.cleandoc(kind.__doc__ or "")
+    text = inspect.cleandoc(kind.__doc__ or "").partition("\n\nExample:")[0]
     facts = [f"{label}: {getattr(kind, f)}" for f, label in FACTS.items() if getattr(kind, f)]
     lines = [f"### `{name}` ({kind.__name__})", "", "```", *text.splitlines(), "```", ""]
     lines += [f"{'; '.join(facts)}.", ""] if facts else []
