@@ -368,7 +368,8 @@ def _describe(words: list[str]) -> int:
 def _advise(words: list[str]) -> int:
     from rich.console import Console
 
-    from fedskew.advice.adviser import advice_table, advise
+    from fedskew.advice.adviser import advise
+    from fedskew.advice.table import advice_table
     from fedskew.config.flags import experiment_from, split
 
     as_json = "--json" in words
