@@ -7,8 +7,9 @@ Where a test goes. The folders mirror src/fedskew: a test of `data/partitioners/
 What several files share is in `support/`, one module a subject (federations, nets, runs, strategies, ...), and
 `oracle/` is a second implementation in numpy. Both are imported by name from any folder, as in
 `from support.runs import go`: in pyproject.toml pytest's `pythonpath` is tests/, and its import mode is `importlib`, so
-that two folders may have files of one name. A test file imports no other test file. Fixtures of one room are in that room's conftest.py.
-`support.paths.ROOT` is the checkout, at whatever depth a test stands.
+that two folders may have files of one name. A test file imports no other test file. Fixtures of one room are in its
+conftest.py.
+`support.paths.ROOT` is the checkout.
 """
 
 from __future__ import annotations
