@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from fedskew.cli import command as cli
 from fedskew.config import experiment as config
 from fedskew.config.flags import experiment_from, options_of
 from fedskew.methods import METHODS
@@ -84,7 +83,7 @@ MISTAKES = {
     "engine": (["fedavg", "--engine", "batch"], "batched, debug; got 'batch'; did you mean 'batched'?"),
     "model": (["fedavg", "--model", "lenett"], "unknown model 'lenett'; did you mean 'lenet'?"),
     "part": (["fedavg", "--parts", "proximl"], "unknown part 'proximl'; did you mean 'proximal'?"),
-    "type": (["fedavg", "--rounds", "ten"], "--rounds must be a whole number; got 'ten'"),
+    "type": (["fedavg", "--rounds", "ten"], "rounds must be a whole number; got 'ten'"),
     "choice": (["fedga", "--parts.calibrated_targets.form", "exct"], "did you mean 'exact'?"),
     "cohort": (["fedavg", "--clients", "5", "--cohort", "6"], "--cohort must be at most the number of clients, 5"),
     "alpha": (["fedavg", "--partition.alpha", "0"], "alpha"),
@@ -232,10 +231,10 @@ def test_describe_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_no_traceback_reaches_a_user(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def fault(words: list[str]) -> int:
+    def fault() -> None:
         raise ValueError("inside")
 
-    monkeypatch.setattr(cli, "_methods", fault)
+    monkeypatch.setattr("fedskew.catalogue.listing.catalogue", fault)
     monkeypatch.delenv("FEDSKEW_DEBUG", raising=False)
     assert fedskew("methods") == 1
     said = capsys.readouterr().err

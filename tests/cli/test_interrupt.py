@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import fedskew as fs
-from fedskew.cli import command as cli
+from fedskew.catalogue import listing as catalogue
 from fedskew.cli import interrupt as _interrupt
 from support.command import fedskew
 
@@ -32,7 +32,7 @@ def test_an_interruption_while_importing_is_one_word(tmp_path: Path) -> None:
 
 
 def test_a_program_of_the_user_s_keeps_python_s_own_behaviour(tmp_path: Path) -> None:
-    done = interrupted(tmp_path, "-c", "import fedskew")
+    done = interrupted(tmp_path, "-c", "import fedskew; fedskew.run")
     assert done.returncode != 130 and "KeyboardInterrupt" in done.stderr
     assert not _interrupt.is_command(["prog.py"], ["python", "prog.py"])
     assert not _interrupt.is_command(["-m"], ["python", "-m", "pytest", "fedskew"])
@@ -42,8 +42,8 @@ def test_a_program_of_the_user_s_keeps_python_s_own_behaviour(tmp_path: Path) ->
 def test_an_interruption_of_a_command_is_one_word(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def pressed(words: list[str]) -> int:
+    def pressed() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_methods", pressed)
+    monkeypatch.setattr(catalogue, "catalogue", pressed)
     assert fedskew("methods") == 130 and capsys.readouterr().err == "interrupted\n"

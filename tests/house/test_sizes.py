@@ -11,9 +11,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 ENTRIES = 28  # files and folders at the root of the package
 FILE_LINES = 400
-LONGER: dict[str, int] = {
-    "cli/command.py": 460,  # until its subcommands stand in files of their own
-}
+LONGER: dict[str, int] = {}  # path inside the package -> its lines, and why
 CLASS_METHODS = 15  # those of Python's protocols (__init__, __repr__) are not counted
 MORE_METHODS = {
     "Component": 19,  # hooks: a method composes what fills them, so they are one list

@@ -286,12 +286,20 @@ class ResNet20(Architecture):
 
 
 MODELS: dict[str, type[Architecture]] = {
-    kind.name: kind
-    for kind in (
-        Logistic, MLP, TwoNN, LeNet, ConvNet, TFCNN, SeolKimCNN, EmnistCNN, ResNet9, ResNet18, ResNet20, PflCNN,
-        PFLlibCNN,
-    )
-}  # fmt: skip
+    "logistic": Logistic,
+    "mlp": MLP,
+    "2nn": TwoNN,
+    "lenet": LeNet,
+    "convnet": ConvNet,
+    "tfcnn": TFCNN,
+    "seolkim_cnn": SeolKimCNN,
+    "emnist_cnn": EmnistCNN,
+    "resnet9": ResNet9,
+    "resnet18": ResNet18,
+    "resnet20": ResNet20,
+    "pfl_cnn": PflCNN,
+    "pfllib_cnn": PFLlibCNN,
+}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
