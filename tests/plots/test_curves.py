@@ -80,7 +80,7 @@ def test_no_run_is_one_line_that_names_the_place(tmp_path: Path) -> None:
 
 
 def labels(*folders: Path) -> list[str]:
-    return [g.label for g in plots._groups(folders)]
+    return [g.label for g in plots.groups_of(folders)]
 
 
 def test_seeds_are_grouped_and_a_repetition_stands_alone(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_the_line_is_a_trailing_mean() -> None:
 def test_seeds_evaluated_in_different_rounds_are_aligned(tmp_path: Path) -> None:
     written(tmp_path / "a", [0.2, None, 0.4], seed=0)
     written(tmp_path / "b", [0.4, 0.6], seed=1)
-    (group,) = plots._groups(plots.find_runs([tmp_path]))
+    (group,) = plots.groups_of(plots.find_runs([tmp_path]))
     rounds, values, megabytes = plots._stacked(group, "accuracy", 1)
     assert rounds.tolist() == [1, 2, 3]
     assert np.nanmean(values, axis=0).tolist() == pytest.approx([0.3, 0.6, 0.4])
@@ -188,7 +188,7 @@ def test_seeds_evaluated_in_different_rounds_are_aligned(tmp_path: Path) -> None
 
 
 def drawn(folders: list[Path]) -> Any:
-    figure = plots._compared(plots._groups(folders))
+    figure = plots._compared(plots.groups_of(folders))
     figure.canvas.draw()
     return figure
 
