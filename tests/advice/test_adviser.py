@@ -14,9 +14,9 @@ from scipy import stats
 
 import fedskew as fs
 from fedskew.advice import evidence
-from fedskew.advice.adviser import BASELINES, NEAR, UNITS, Advice, Recommendation, advice_table, advise, distance
+from fedskew.advice.adviser import BASELINES, NEAR, UNITS, Advice, Recommendation, advise, distance
 from fedskew.advice.evidence import Run, Setting, descriptors, packaged
-from fedskew.advice.table import needs
+from fedskew.advice.table import advice_table, needs
 from fedskew.methods import METHODS
 from support.command import fedskew
 from support.paths import ROOT

@@ -161,10 +161,14 @@ MISTAKES = {
     "a switch with a value": (["methods", "--json=1"], "--json takes no value; got '1'"),
     "style": (["partition", "show", "a.npz", "--style", "circels"], "did you mean 'circles'?"),
     "match": (["partition", "verify", "a.npz", "--match", "label"], "did you mean 'labels'?"),
-    "option of a page": (["plot", "x", "--figur", "y"], "unknown option '--figur' of fedskew plot; did you mean '--figure'?"),
+    "option of a page": (
+        ["plot", "x", "--figur", "y"], "unknown option '--figur' of fedskew plot; did you mean '--figure'?",
+    ),
     "alias and field": (["run", "fedavg", "--server-lr", "-1"], "--server-lr must be positive; got -1.0"),
     "field as typed": (["run", "fedavg", "--server.lr", "-1"], "--server.lr must be positive; got -1.0"),
-    "bool": (["run", "fedavg", "--data.augment", "treu"], "--data.augment must be true or false; got 'treu'; did you mean"),
+    "bool": (
+        ["run", "fedavg", "--data.augment", "treu"], "--data.augment must be true or false; got 'treu'; did you mean",
+    ),
     "rows": (["run", "fedavg", "--partition", "counts", "--partition.matrix", "1,2"], "rows such as [[1,2],[3,4]]"),
     "resume and more": (["run", "fedavg", "--resume", "x"], "--resume must stand alone"),
 }  # fmt: skip
