@@ -30,9 +30,9 @@ def test_a_component_stands_in_its_slot_as_an_instance_with_a_name() -> None:
 
 
 def test_fields_are_of_their_types() -> None:
-    refused(lambda: fs.Method("m", pace=fs.paces.Fixed(batch_size=2.5)), "--pace.batch_size must be a whole number")
-    refused(lambda: fs.Method("m", parts=(fs.parts.Proximal(float("nan")),)), "--parts.proximal.mu must be a number")
-    refused(lambda: fs.Method("m", weighting=fs.weightings.FedNova(base="size")), "--weighting.base must be Weighting")
+    refused(lambda: fs.Method("m", pace=fs.paces.Fixed(batch_size=2.5)), "Fixed.batch_size must be a whole number")
+    refused(lambda: fs.Method("m", parts=(fs.parts.Proximal(float("nan")),)), "Proximal.mu must be a number")
+    refused(lambda: fs.Method("m", weighting=fs.weightings.FedNova(base="size")), "FedNova.base must be Weighting")
     inner = fs.weightings.AggregationBalancer(beta=1e300)
-    refused(lambda: fs.Method("m", weighting=fs.weightings.FedNova(base=inner)), "--weighting.base.beta must be")
+    refused(lambda: fs.Method("m", weighting=fs.weightings.FedNova(base=inner)), "AggregationBalancer.beta must be")
     fs.Method("m", pace=fs.paces.Fixed(lr=np.float64(0.1), batch_size=np.int64(8)))
