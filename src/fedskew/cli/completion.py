@@ -17,7 +17,7 @@ SHELLS = ("bash", "fish", "zsh")
 HOW = "one of bash, fish, zsh"
 
 
-class Shell(click.ParamType[str]):
+class Shell(click.ParamType):  # type: ignore[type-arg]
     """The name of a shell."""
 
     name = "shell"
