@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 import torch
+from tiny import gap, same, skewed
 from torch import Tensor, nn
 
-import tiny
 from fedskew import engines, server
 from fedskew.engines.stepper import Stepper, Steppers
 from fedskew.method import Method
 from fedskew.models.prepare import Model, prepare
 from fedskew.types import Assignment, Results, Weights
-from tiny import gap, same, skewed
 
 ROOM = Path(engines.__file__).parent
 STACKING = "fedgr"  # its server sees every delta

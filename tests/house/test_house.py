@@ -158,7 +158,11 @@ def prints(tree: ast.Module, path: str) -> Iterator[Finding]:
 
 # The core knows fields; only the command knows flags.
 
-KNOWS_FLAGS = {"config/flags.py", "config/words.py", "catalogue/listing.py"}  # the last prints the options of a dataset or partitioner
+KNOWS_FLAGS = {
+    "config/flags.py",
+    "config/words.py",
+    "catalogue/listing.py",
+}  # the last prints the options of a dataset or partitioner
 
 
 def names_a_flag(tree: ast.Module, path: str) -> Iterator[Finding]:
