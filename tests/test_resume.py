@@ -249,7 +249,9 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_folder_that_holds_a_run(tmp_path: Path) -> None:
     go(skewed(), fs.methods.fedavg(), rounds=1, out=tmp_path / "a")
     before = (tmp_path / "a" / "rounds.jsonl").read_bytes()
-    one_line(lambda: go(skewed(), fs.methods.fedavg(), out=tmp_path / "a"), "out must", "without a run", "resume that run")
+    one_line(
+        lambda: go(skewed(), fs.methods.fedavg(), out=tmp_path / "a"), "out must", "without a run", "resume that run"
+    )
     assert (tmp_path / "a" / "rounds.jsonl").read_bytes() == before
 
 
