@@ -1,7 +1,7 @@
 """Seconds a round of every peer, one panel a workload, from the last session of each results file; growth curves.
 
-python benchmarks/picture.py results/bench-*.jsonl --out docs/pictures/bench.png
-python benchmarks/picture.py results/curves.jsonl --out docs/pictures/curves.png
+python benchmarks/picture.py results/speed/bench-*.jsonl --out docs/pictures/bench.png
+python benchmarks/picture.py results/scaling/curves.jsonl --out docs/pictures/curves.png
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The evidence that `fedskew advise` brings along, from the recorded runs in results/. No number is written by hand.
+"""The evidence that `fedskew advise` brings along, from the runs in results/accuracy. No number is written by hand.
 
 python scripts/make_evidence.py            writes fedskew/advice/evidence.json; reads the data of the runs to split them
 python scripts/make_evidence.py --check    exits with 1 where the file is not what the results make
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "src/fedskew/advice/evidence.json"
 
 
-def made(results: Path = ROOT / "results", **options: object) -> str:
+def made(results: Path = ROOT / "results/accuracy", **options: object) -> str:
     """The file's content. Raises RecordError where a run of the tables cannot be used: evidence is never dropped."""
     settings, left = evidence.read(results, **options)
     if left:

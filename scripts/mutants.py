@@ -33,7 +33,7 @@ import numpy as np
 from mutants_operators import Mutant, mutants_of, unlike
 from mutants_suite import ROOT, Slot, Suite, Watch, drain, prepare, profile, run_pytest, warm
 
-SOURCES = ("functional/*.py", "methods/*.py", "parts/*.py", "slots/*.py", "client.py", "server.py")
+SOURCES = ("functional/*.py", "methods/*.py", "shared/*.py", "client.py", "server.py")
 EQUIVALENT = ROOT / "scripts" / "mutants_equivalent.txt"
 MEMORY = 6 << 30  # bytes that a fault may allocate
 ENOUGH = 0.95
@@ -136,7 +136,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--draws", type=int, default=200, help="mutants to try; 0 means all")
-    parser.add_argument("--only", default="", help="only files whose path matches this, as in 'methods|slots'")
+    parser.add_argument("--only", default="", help="only files whose path matches this, as in 'methods|shared'")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, help="results, default results/mutants-<seed>.jsonl")
     parser.add_argument("--list", action="store_true", help="print the drawn mutants and stop")

@@ -35,16 +35,28 @@ from mutants_operators import Mutant
 __all__ = ["ROOT", "Slot", "Suite", "Watch", "drain", "prepare", "profile", "run_pytest", "warm"]
 
 ROOT = Path(__file__).resolve().parent.parent
+# Test files and folders below tests/, likeliest to notice first.
 ROUNDS = (
-    "methods_more", "invariants", "against_oracle", "server_against_oracle", "doors", "battery", "engines", "compose",
-    "minifed",
+    "slots/test_ingredients.py", "shared", "methods/test_hooks.py", "methods/test_compositions.py",
+    "methods/test_invariants.py", "methods/test_against_oracle.py", "methods/test_server_against_oracle.py",
+    "test_client.py", "test_server.py", "engines/test_planning.py", "engines/test_queries.py",
+    "methods/test_battery.py", "engines/test_engines.py", "slots/test_compose.py", "methods/test_minifed.py",
 )  # fmt: skip
-FUNCTIONS = ("functional_golden", "functional_properties", "functional_more", "functional_related")
-ALIKE = ("battery", "engines", "compose")  # one test for all methods: few are run where none is named like the fault
+FUNCTIONS = ("functional",)
+# One test for all methods: few are run where none is named like the fault.
+ALIKE = ("tests/methods/test_battery.py", "tests/engines/test_engines.py", "tests/slots/test_compose.py")
 PROFILE = ROOT / ".pytest_cache" / "mutants.json"  # what the run without faults found; made again when stale
 SLOW = 6.0  # seconds; a test that takes longer is no killer
 FEW, NAMED = 6, 24  # tests of one function that are run, of any method and of those named like the fault
 ENTER = "mutants_enter"
+
+
+def test_files(places: Iterable[str], root: Path) -> list[str]:
+    """The test files at these places, relative to ``root``, in order."""
+    found = [
+        p for place in places for p in sorted((root / "tests" / place).rglob("test_*.py")) or [root / "tests" / place]
+    ]
+    return [p.relative_to(root).as_posix() for p in found if p.is_file()]
 
 
 def digest(paths: Iterable[Path]) -> str:
@@ -272,8 +284,9 @@ class Suite:
         inside = mutant.file.removeprefix("src/fedskew/")
         place = f"{inside}:{mutant.scope}"
         whole = not mutant.scope or place in self.imported  # runs at import: any test of the file may see it
-        first, second = (FUNCTIONS, ROUNDS) if inside.startswith("functional/") else (ROUNDS, FUNCTIONS)
-        rank = {f"tests/test_{n}.py": i for i, n in enumerate((*first, *second))}
+        function = inside.startswith("functional/")  # its own tests come first, those of rounds otherwise
+        files = sorted(self.files, key=lambda file: file.startswith("tests/functional/") != function)
+        rank = {file: i for i, file in enumerate(files)}
         words = {Path(inside).stem, *mutant.owner.split()}
 
         def key(test: str) -> tuple[int, bool, float]:
@@ -290,7 +303,7 @@ def few(tests: list[str], words: set[str]) -> list[str]:
         function = test.split("[")[0]
         named = any(w in test for w in words)
         count[function, named] = count.get((function, named), 0) + 1
-        alike = any(function.startswith(f"tests/test_{n}.py") for n in ALIKE)
+        alike = function.startswith(ALIKE)
         if not alike or count[function, named] <= (NAMED if named else FEW):
             kept.append(test)
     return kept
@@ -310,8 +323,7 @@ def announcing(file: str, source: str) -> str:
 def profile(slots: list[Slot], sources: dict[str, str]) -> Suite:
     """Runs every test file once without faults, or reads what an earlier run found."""
     root = slots[0].root
-    every = [root / "tests" / f"test_{n}.py" for n in (*FUNCTIONS, *ROUNDS)]
-    tests = {str(p.relative_to(root)): p for p in every if p.exists()}
+    tests = {file: root / file for file in test_files((*FUNCTIONS, *ROUNDS), root)}
     common = [p for p in (root / "tests").rglob("*.py") if not p.name.startswith("test_")]
     common += [*(slots[0].tree / "fedskew").rglob("*.py")]
     base = digest([*common, *(root / "tests" / "golden").glob("*.json"), *(root / "examples").glob("*.py")])

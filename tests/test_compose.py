@@ -1,146 +1,85 @@
-"""Random compositions of parts and slots: each trains, records and resumes, or is refused before it starts."""
+"""Composing in one call: `Method.with_` sets fields of an ingredient, or replaces slots."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import pytest
-import torch
 
 import fedskew as fs
-from fedskew import rng
-from fedskew.config.experiment import TABLES, make
-from fedskew.method import Method
+from fedskew.errors import ConfigError, FieldError
+from fedskew.methods import METHODS
 
-from tiny import rows_of, skewed  # isort: skip
-
-SMALL: dict[str, dict[str, Any]] = {  # fields that make an ingredient quick, or fit the tiny federation
-    "federated_features": {"features_per_class": 3, "match_steps": 2, "head_epochs": 3, "draws": 2, "rows": 4},
-    "model_contrastive": {"projection": 4},
-    "moreau": {"inner_steps": 2},
-    "power_of_choice": {"candidates": 5},
-    "dynamic": {"beta": 3, "epochs": 2},
-    "fixed": {"batch_size": 16},
-    "virtual_client": {"size": 20},
-    "sgd": {"momentum": 0.5, "clip": 5.0},
-    "adam": {"lr": 0.01},
-    "yogi": {"lr": 0.01},
-}
-RULES = {  # what a refusal says: at most fifteen, each declared in docs/decisions.md
-    "pass a model from client to client": "chains with memory on clients, uploads, or a step across clients",
-    "be 0 when fednova meets a proximal part": "FedNova with momentum and a proximal part",
-    "equal the regulariser's alpha": "FedDyn's client half without its server half",
-    "hold dynamic_regulariser beside the server": "FedDyn's server half without its client half",
-    "at least 1 row a class": "the ratio loss without rows at the server",
-    "at most one classification loss": "two classification losses",
-    "more than 4096 features": "BalanceFL's covariance of a wide head",
-    "go with parts that act at the clients alone": "training all with a step across the averaged",
-    "be at least the cohort": "fewer candidates than the cohort",
-}
+m, w = fs.methods, fs.weightings
 
 
-def pick(draw: np.random.Generator, names: list[str]) -> str:
-    return names[int(draw.integers(len(names)))]
+def test_it_sets_fields_of_a_part_and_of_a_slot() -> None:
+    before = m.fedbal()
+    after = before.with_("local_balancer", eps=1.0, early=1).with_("aggregation_balancer", beta=2.0)
+    assert after.parts == (fs.parts.LocalBalancer(eps=1.0, early=1),)
+    assert after.weighting == w.AggregationBalancer(beta=2.0)
+    assert before == m.fedbal()
+    assert after.name == "fedbal" and after.reference == before.reference
 
 
-def ingredient(slot: str, name: str) -> Any:
-    return make(slot, {"name": name, **SMALL.get(name, {})})
+def test_a_slot_names_its_ingredient() -> None:
+    assert m.pfedme().with_("pace", lr=0.1).pace == fs.paces.Fixed(lr=0.1)
+    assert m.seolkim().with_("pace", lr=0.2).pace == fs.paces.Dynamic(lr=0.2)
 
 
-def composition(number: int, seed: int) -> Method:
-    """One of each slot, a classification loss, and up to two more parts; drawn from the tables."""
-    draw = rng.generator(rng.key(seed, "composition", number))
-    names = ("sampler", "selector", "pace", "server", "local")
-    slots = {s: ingredient(s, pick(draw, sorted(TABLES[s]))) for s in names}
-    weighting = ingredient("weighting", pick(draw, sorted(TABLES["weighting"])))
-    if hasattr(weighting, "base"):
-        inner = [n for n in sorted(TABLES["weighting"]) if n != weighting.name]
-        weighting = replace(weighting, base=ingredient("weighting", pick(draw, inner)))
-    losses = [n for n, kind in TABLES["parts"].items() if kind.classification]
-    others = [n for n in TABLES["parts"] if n not in losses]
-    chosen = [pick(draw, losses), *draw.permutation(others)[: int(draw.integers(0, 3))].tolist()]
-    if "dynamic_regulariser" in chosen or slots["server"].name == "dynamic_correction":  # its halves are one method
-        chosen = [*dict.fromkeys([*chosen, "dynamic_regulariser"])]
-        slots["server"] = ingredient("server", "dynamic_correction")
-    return Method(f"mix{number}", tuple(ingredient("parts", n) for n in chosen), weighting=weighting, **slots)
+def test_it_reaches_a_weighting_inside_a_weighting() -> None:
+    method = m.fednova(w.FedNova(w.Dual()))
+    assert method.with_("dual", eps=0.5).weighting == w.FedNova(w.FedNova(w.Dual(eps=0.5)))
+    assert method.with_("weighting.base", tau_eff="steps").weighting == w.FedNova(w.FedNova(w.Dual(), "steps"))
+    assert method.with_("fednova", tau_eff="steps").weighting == w.FedNova(w.FedNova(w.Dual()), "steps")
+    assert method.with_("weighting", base=w.Uniform()).weighting == w.FedNova(w.Uniform())
 
 
-def outcome(number: int, seed: int, folder: Path) -> str:
-    """ "trained", or the rule that refused; anything else fails."""
-    method, fed = composition(number, seed), skewed()
-    options: dict[str, Any] = {"model": "logistic", "cohort": 3, "dtype": "float64", "rounds": 3}
-    try:
-        whole = fs.run(fed, method, **options)
-    except fs.ConfigError as error:
-        rule = [r for r in RULES if r in str(error)]
-        assert rule, f"{method}: {error}"
-        return rule[0]
-    except fs.TrainingError:
-        return "diverged"  # a composition may be senseless: it must say so, and keep its record
-
-    def stop(row: dict[str, Any]) -> None:
-        if row["round"] == 2:
-            raise KeyboardInterrupt
-
-    assert fs.run(fed, method, **options, out=folder / "run", on_round=stop).stopped
-    again = fs.run(fed, method, **options, out=folder / "run", resume=True)
-    assert rows_of(again) == rows_of(whole), method
-    assert all(torch.equal(again.params[n], whole.params[n]) for n in whole.params), method
-    return "trained"
+def test_places_of_all_ingredients() -> None:
+    places = [place for place, _ in m.fednova(w.Dual()).with_(parts=(fs.parts.Proximal(),)).ingredients()]
+    assert places == [
+        "parts.cross_entropy", "parts.proximal", "sampler", "selector", "pace", "weighting", "weighting.base", "server",
+        "local",
+    ]  # fmt: skip
 
 
-def check(outcomes: Counter[str]) -> None:
-    total = sum(outcomes.values())
-    assert outcomes["trained"] >= 0.8 * total, outcomes
-    assert outcomes["diverged"] <= 0.1 * total, outcomes
-    assert len(RULES) <= 15
+@pytest.mark.parametrize("name", METHODS)
+def test_every_place_and_every_name_is_found(name: str) -> None:
+    method = METHODS[name]()
+    for place, ingredient in method.ingredients():
+        assert method.with_(place) == method.with_(ingredient.name) == method
 
 
-def test_forty_random_compositions(tmp_path: Path) -> None:
-    check(Counter(outcome(n, 0, tmp_path / str(n)) for n in range(40)))
+def test_it_replaces_slots_and_renames_after_other_parts() -> None:
+    method = m.fedbal()
+    uniform = method.with_(weighting=w.Uniform())
+    assert uniform.weighting == w.Uniform() and uniform.name == "fedbal"
+    proximal = method.with_(parts=(fs.parts.Proximal(),), weighting=w.Uniform())
+    assert [p.name for p in proximal.parts] == ["cross_entropy", "proximal"]
+    assert proximal.name == "fedbal(parts=proximal)"
+    assert proximal.with_(parts=(fs.parts.Focal(),)).name == "fedbal(parts=focal)"
+    assert method.with_(parts=()).name == "fedbal(parts=none)"
+    assert method.with_(parts=(fs.parts.LocalBalancer(7.0),)).name == "fedbal"
+    assert method.with_(parts=(), name="mine").name == "mine"
+    assert m.fedavg().with_(parts=[fs.parts.CrossEntropy()]) == m.fedavg()
 
 
-@pytest.mark.slow
-def test_three_hundred_random_compositions(tmp_path: Path) -> None:
-    check(Counter(outcome(n, 1, tmp_path / str(n)) for n in range(300)))
+def test_unknown_names_come_with_a_suggestion() -> None:
+    method = m.fedbal()
+    with pytest.raises(
+        ConfigError, match="unknown ingredient of fedbal 'local_balncer'; did you mean 'local_balancer'"
+    ):
+        method.with_("local_balncer", eps=1.0)
+    with pytest.raises(ConfigError, match="unknown field of local_balancer 'esp'; did you mean 'eps'"):
+        method.with_("local_balancer", esp=1.0)
+    with pytest.raises(ConfigError, match="unknown slot of a method 'weigthing'; did you mean 'weighting'"):
+        method.with_(weigthing=w.Uniform())
+    with pytest.raises(ConfigError, match="unknown ingredient of fedbal 'base'"):
+        method.with_("base", eps=1.0)
 
 
-def test_engines_agree_on_compositions() -> None:
-    """Twelve more, trained by both engines."""
-    for number in range(12):
-        method, options = composition(number, 2), {"model": "logistic", "cohort": 3, "dtype": "float64", "rounds": 2}
-        try:
-            a, b = (fs.run(skewed(), method, engine=e, **options) for e in ("sequential", "batched"))
-        except fs.FedskewError:
-            continue
-        gaps = {n: float((a.params[n] - b.params[n]).abs().max()) for n in a.params}
-        assert max(gaps.values()) < 1e-8, (method, gaps)
-
-
-def test_every_rule_refuses_what_it_names() -> None:
-    m, f = fs.methods, skewed(auxiliary=0)
-    narrow = {"model": "logistic", "cohort": 3, "rounds": 1}
-    prox = (fs.parts.Proximal(0.1),)
-    cases = {
-        "pass a model from client to client": lambda: m.scaffold().with_(selector=fs.selectors.Mediators()),
-        "be 0 when fednova meets a proximal part": lambda: replace(
-            m.fednova(), parts=prox, local=fs.steps.SGD(momentum=0.5)
-        ),
-        "equal the regulariser's alpha": lambda: m.feddyn(0.1).with_(server=fs.servers.Plain()),
-        "hold dynamic_regulariser beside the server": lambda: m.feddyn(0.1).with_(parts=()),
-        "at least 1 row a class": m.fedrl,
-        "at most one classification loss": lambda: fs.Method("two", (fs.parts.CrossEntropy(), fs.parts.Focal())),
-        "go with parts that act at the clients alone": lambda: m.scaffold().with_(selector=fs.selectors.TrainAll()),
-        "be at least the cohort": lambda: m.powerofchoice(2),
-    }
-    for rule, build in cases.items():
-        with pytest.raises(fs.ConfigError, match=rule.replace("(", r"\(")):
-            fs.run(f, build(), **narrow)  # type: ignore[arg-type]
-    wide = fs.from_arrays(np.zeros((40, 5000)) + np.arange(40)[:, None], np.arange(40) % 2)
-    with pytest.raises(fs.ConfigError, match="more than 4096 features"):
-        fs.run(fs.federate(wide, fs.partitioners.Iid(), clients=4), m.balancefl(), **narrow)  # type: ignore[arg-type]
-    assert {*cases, "more than 4096 features"} == set(RULES)
+def test_new_values_are_checked_as_ever() -> None:
+    with pytest.raises(FieldError, match=r"LocalBalancer\.eps must be positive; got 0"):
+        m.fedbal().with_("local_balancer", eps=0)
+    with pytest.raises(ConfigError, match="weighting must not hold Proximal"):
+        m.fedbal().with_(weighting=fs.parts.Proximal())
+    with pytest.raises(ConfigError, match="parts must be a tuple of components"):
+        m.fedbal().with_(parts=fs.parts.Proximal())

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fedskew as fs
-from fedskew.config.experiment import TABLES, make
+from fedskew.config.tables import TABLES, make
 from fedskew.errors import ConfigError, FieldError
 from fedskew.fields import Above, AtLeast, Checked, Within, check, demand, limits_of
 from fedskew.models.architectures import MLP
@@ -221,7 +221,7 @@ def test_a_mistake_in_a_file_is_named_by_its_place_there(slot: str, spec: dict[s
 
 
 def test_a_rule_with_the_rest_of_the_method_names_a_field() -> None:
-    from tiny import skewed
+    from support.federations import skewed
 
     method = fs.methods.fednova().with_(parts=(fs.parts.Proximal(0.1),), local=fs.steps.SGD(momentum=0.5))
     with pytest.raises(FieldError, match=r"^SGD\.momentum must be 0 when fednova meets a proximal part; got 0\.5$"):

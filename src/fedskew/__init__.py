@@ -1,17 +1,22 @@
-"""fedskew: federated learning when labels are skewed. A method is a value; the loops exist once."""
+"""fedskew: federated learning when labels are skewed. A method is a value; the loops exist once.
 
-# first of all: what follows takes seconds, in which the command can be interrupted
-from fedskew.cli import interrupt as _interrupt  # noqa: F401
+Names are found when they are first used, so that ``import fedskew`` and the command start without torch.
+"""
 
-# isort: split
-from fedskew import data, errors, functional, methods, models, slots
-from fedskew._run import Result, run
-from fedskew.advice.adviser import advise
-from fedskew.data import federate, from_arrays, partitioners, skew
-from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError
-from fedskew.method import Component, LocalStep, Method, Pace, Sampler, Selector, ServerOptimizer, Weighting
-from fedskew.records import metrics
-from fedskew.slots import paces, parts, samplers, selectors, servers, steps, weightings
+import typing as _typing
+from importlib import import_module as _import_module
+
+if _typing.TYPE_CHECKING:  # what type checkers and editors read; a test holds it to _HOMES and __all__
+    from fedskew import data, errors, functional, methods, models, slots, types
+    from fedskew._run import Result, run
+    from fedskew.advice.adviser import advise
+    from fedskew.data import federate, from_arrays, partitioners, skew
+    from fedskew.errors import ConfigError, DataError, FedskewError, FieldError, RecordError, TrainingError
+    from fedskew.method import Component, LocalStep, Method, Pace, Sampler, Selector, ServerOptimizer, Weighting
+    from fedskew.records import metrics
+    from fedskew.records.diagnostics import Diagnostics
+    from fedskew.settings import Settings
+    from fedskew.slots import paces, parts, samplers, selectors, servers, steps, weightings
 
 __version__ = "0.1.0"
 
@@ -19,7 +24,9 @@ __all__ = [
     "Component",
     "ConfigError",
     "DataError",
+    "Diagnostics",
     "FedskewError",
+    "FieldError",
     "LocalStep",
     "Method",
     "Pace",
@@ -28,6 +35,7 @@ __all__ = [
     "Sampler",
     "Selector",
     "ServerOptimizer",
+    "Settings",
     "TrainingError",
     "Weighting",
     "advise",
@@ -49,5 +57,39 @@ __all__ = [
     "skew",
     "slots",
     "steps",
+    "types",
     "weightings",
 ]
+
+_HOMES = {  # where each name is found
+    "fedskew": ("data", "errors", "functional", "methods", "models", "slots", "types"),
+    "fedskew._run": ("Result", "run"),
+    "fedskew.advice.adviser": ("advise",),
+    "fedskew.data": ("federate", "from_arrays", "partitioners", "skew"),
+    "fedskew.errors": ("ConfigError", "DataError", "FedskewError", "FieldError", "RecordError", "TrainingError"),
+    "fedskew.method": (
+        "Component", "LocalStep", "Method", "Pace", "Sampler", "Selector", "ServerOptimizer", "Weighting",
+    ),
+    "fedskew.records": ("metrics",),
+    "fedskew.records.diagnostics": ("Diagnostics",),
+    "fedskew.settings": ("Settings",),
+    "fedskew.slots": ("paces", "parts", "samplers", "selectors", "servers", "steps", "weightings"),
+}  # fmt: skip
+
+if not _typing.TYPE_CHECKING:  # hidden from checkers, which would take every misspelt name for a lazy one
+
+    def __getattr__(name):
+        """A public name on its first use; afterwards it is an attribute like any other."""
+        home = next((home for home, names in _HOMES.items() if name in names), None)
+        if home is None:
+            raise AttributeError(f"module 'fedskew' has no attribute {name!r}")
+        if home == "fedskew":
+            return _import_module(f"fedskew.{name}")
+        found = _import_module(home)
+        value = getattr(found, name) if hasattr(found, name) else _import_module(f"{home}.{name}")
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

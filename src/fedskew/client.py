@@ -1,6 +1,6 @@
-"""One client's round: begin, step, finish. Engines map these; nothing else trains.
+"""One client's local run: begin, step, finish. Engines map these functions over clients; nothing else trains.
 
-Everything here runs alike on one client and, under ``vmap``, on a stack of them.
+All of them work on one client and, under ``vmap``, on a stack of clients.
 """
 
 from __future__ import annotations
@@ -16,20 +16,27 @@ from fedskew.method import Method
 from fedskew.tree import Tree
 from fedskew.types import Batch, Carry, Context, Differentiate, Forward, LocalRun, Params, Progress, Report, Task, View
 
-__all__ = ["Grad", "Job", "autograd", "begin", "context", "finish", "functorch", "step"]
+__all__ = ["Grad", "Job", "Own", "Shared", "autograd", "begin", "context", "finish", "functorch", "progress_at", "step"]
 
 Aux = Any
 Objective = Callable[[Params], tuple[Tensor, Aux]]
 Grad = Callable[[Objective, Params], tuple[Params, Tensor, Aux]]
 
 
-class Job(NamedTuple):
-    """One client's share of a round: tensors only, so an engine may map over it."""
+class Shared(NamedTuple):
+    """What is the same for every client of a round: one object, which all jobs of the round refer to."""
 
     params: Params
     buffers: Params
     common: dict[str, Tree]  # broadcast to all, by component
-    each: dict[str, Tree]  # broadcast to this client
+    round: Tensor  # () int64, one-based
+    rounds: Tensor  # () int64
+
+
+class Own(NamedTuple):
+    """What differs from client to client."""
+
+    each: dict[str, Tree]  # broadcast to this client, by component
     memory: dict[str, Tree]
     owned: Tensor  # [C]
     used: Tensor  # [C] rows it trains on this round
@@ -38,12 +45,17 @@ class Job(NamedTuple):
     steps: Tensor  # () int64
     samples: Tensor  # () int64
     a_norm: Tensor  # () FedNova's ||a||_1 of so many steps of the method's local rule
-    round: Tensor  # () int64, one-based
-    rounds: Tensor  # () int64
+
+
+class Job(NamedTuple):
+    """One client's share of a round: tensors only, so that an engine may map over it."""
+
+    shared: Shared
+    own: Own
 
 
 def autograd(objective: Objective, params: Params) -> tuple[Params, Tensor, Aux]:
-    """Gradient by the tape: two to three times cheaper a small step than torch.func, but not under vmap."""
+    """Gradient by torch's tape: for small steps two to three times faster than torch.func, but not usable in vmap."""
     with torch.enable_grad():
         leaves = {name: p.detach().requires_grad_() for name, p in params.items()}
         loss, aux = objective(leaves)
@@ -63,13 +75,20 @@ def _detach(aux: Aux) -> Aux:
 
 
 def context(task: Task, job: Job) -> Context:
-    """What the client may read, from its job."""
-    shared = {name: {**job.common.get(name, {}), **job.each.get(name, {})} for name in {**job.common, **job.each}}
-    return Context(task, job.params, job.buffers, shared, job.memory, job.owned, job.used, job.lr)
+    """What the client may read in this round."""
+    (params, buffers, common, *_), own = job
+    told = {name: {**common.get(name, {}), **own.each.get(name, {})} for name in {**common, **own.each}}
+    return Context(task, params, buffers, told, own.memory, own.owned, own.used, own.lr)
+
+
+def progress_at(job: Job, epoch: Tensor, step: Tensor) -> Progress:
+    """Where in the local run and in the whole run a step stands; ``epoch`` and ``step`` are one-based."""
+    shared, own = job
+    return Progress(epoch, own.epochs, step, own.steps, shared.round, shared.rounds)
 
 
 def begin(method: Method, ctx: Context) -> Carry:
-    """The carry before the first step: every component's `start`, chained."""
+    """The carry before the first step: the `start` of every component, one after another."""
     params, memory = ctx.params, dict(ctx.memory)
     for part in method.having("start"):
         params, memory[part.name] = part.start(params, ctx)
@@ -85,7 +104,19 @@ def differentiate_at(
     keys: Tensor,
     progress: Progress,
 ) -> Differentiate:
-    """The one place where losses are summed, differentiated and corrected. keys is [D], one a mini-batch."""
+    """The function that gives a local step its gradients.
+
+    Nothing else sums, differentiates and corrects losses.
+
+    Args:
+        method: its parts give the loss terms, the corrections and what is learnt at a gradient.
+        ctx: what the client may read.
+        forward: the model as a function.
+        grad: `autograd`, or `functorch` under vmap.
+        batches: the step's D mini-batches.
+        keys: [D], one for each mini-batch.
+        progress: where in the run the step stands.
+    """
     losses, correctors, learners = method.having("loss"), method.having("correct"), method.having("learn")
 
     def differentiate(carry: Carry, batch: int = 0) -> tuple[Params, Tensor, Carry]:
@@ -120,7 +151,11 @@ def step(
     progress: Progress,
     active: Tensor | None = None,
 ) -> tuple[Carry, Tensor]:
-    """One local step. With ``active`` (), a padded step returns the old carry and loss 0."""
+    """One local step: the carry after it, and its loss ().
+
+    ``active`` () is False for a step that pads a shorter local run: it returns the old carry and loss 0. The other
+    arguments are those of `differentiate_at`.
+    """
     differentiate = differentiate_at(method, ctx, forward, grad, batches, keys, progress)
     new, loss = method.local.step(carry, ctx, differentiate)
     if active is None:
@@ -132,8 +167,12 @@ def step(
 def finish(
     method: Method, ctx: Context, carry: Carry, job: Job, loss: Tensor
 ) -> tuple[dict[str, Tree], dict[str, Tree], Report]:
-    """(uploads, memories, report) of a finished run; ``loss`` is the mean over its steps."""
-    report = Report(job.samples, job.steps, job.lr, loss, job.a_norm)
+    """(uploads, memories, report) of a finished local run, by the `finish` of every component.
+
+    ``loss`` () is the mean over its steps.
+    """
+    own = job.own
+    report = Report(own.samples, own.steps, own.lr, loss, own.a_norm)
     local = LocalRun(ctx, carry.params, carry.buffers, carry.memory, report)
     uploads, memory = {}, dict(carry.memory)
     for part in method.having("finish"):

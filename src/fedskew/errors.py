@@ -1,10 +1,10 @@
-"""The exceptions of fedskew; each message is one line that a user can act on.
+"""The exceptions of fedskew. Each message is one line that you can act on.
 
 FedskewError
-├── ConfigError      a parameter is wrong: the parameter, the rule, the value got, a suggestion
-│   └── FieldError   the same of one field of an option class, which the command names by its flag
-├── DataError        a dataset, partition or file is missing, truncated or impossible
-├── TrainingError    the mathematics left the finite numbers: client, round and step
+├── ConfigError      a parameter is wrong: parameter, rule, value got, suggestion
+│   └── FieldError   the same for a field of an option class; the command shows its flag
+├── DataError        data are missing, damaged, or cannot be split as asked
+├── TrainingError    training produced a value that is not finite: client, round and step
 └── RecordError      a run folder cannot be written, read or resumed
 """
 
@@ -27,7 +27,10 @@ __all__ = [
 
 
 class FedskewError(Exception):
-    """Base of every error that fedskew raises on purpose. The command prints it as one line and exits with 2."""
+    """Base of all errors that fedskew raises on purpose.
+
+    The command prints the message as one line and exits with status 2.
+    """
 
 
 class ConfigError(FedskewError):
@@ -37,7 +40,15 @@ class ConfigError(FedskewError):
 class FieldError(ConfigError):
     """A field of an option class breaks a rule: ``Momentum.lr must be positive; got -1``.
 
-    The core knows classes and fields, not how a user spells them; `named` gives the same sentence with a flag.
+    Python users read class and field; `named` gives the same sentence with the command's flag.
+
+    Example:
+        >>> from fedskew.errors import FieldError
+        >>> error = FieldError("Momentum", "lr", "be positive", -1)
+        >>> print(error)
+        Momentum.lr must be positive; got -1
+        >>> error.named("--server.lr")
+        '--server.lr must be positive; got -1'
     """
 
     def __init__(self, owner: str, field: str, rule: str, got: object, hint: str = "") -> None:
@@ -48,7 +59,7 @@ class FieldError(ConfigError):
         return self.named(f"{self.owner}.{self.field}")
 
     def named(self, parameter: str) -> str:
-        """The sentence about the parameter as the user wrote it, for example ``--server.lr``."""
+        """The message for a parameter as the user wrote it, for example ``--server.lr``."""
         return f"{parameter} must {self.rule}; got {self.got!r}" + (f"; {self.hint}" if self.hint else "")
 
 
@@ -65,7 +76,20 @@ class RecordError(FedskewError):
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'fedprox'?"`` for a near miss, ``"; known: a, b, c"`` for a short list, else nothing."""
+    """Suggest a known name for an unknown one.
+
+    Args:
+        name: The unknown name.
+        known: Names of the table.
+
+    Returns:
+        "; did you mean 'fedprox'?" for a near miss; "; known: a, b, c" for up to 40 names; else "".
+
+    Example:
+        >>> from fedskew.errors import closest
+        >>> closest("fedprx", ["fedavg", "fedprox"])
+        "; did you mean 'fedprox'?"
+    """
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if near:
@@ -74,11 +98,35 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
-    """The error for a name that is not in its table."""
+    """The ConfigError for a name that is not in its table, with a suggestion.
+
+    Example:
+        >>> from fedskew.errors import unknown
+        >>> print(unknown("method", "fedprx", ["fedavg", "fedprox"]))
+        unknown method 'fedprx'; did you mean 'fedprox'?
+    """
     return ConfigError(f"unknown {kind} {name!r}{closest(name, known)}")
 
 
 def require(holds: bool, parameter: str, rule: str, got: object, hint: str = "") -> None:
-    """Raise ConfigError ``"<parameter> must <rule>; got <got>"`` unless the rule holds."""
+    """Raise ConfigError unless a rule holds.
+
+    Args:
+        holds: Whether the rule holds.
+        parameter: Name of the parameter, as the user writes it.
+        rule: The rule, after "must": "be at least 1".
+        got: The value got.
+        hint: What to do instead.
+
+    Raises:
+        ConfigError: "<parameter> must <rule>; got <got>; <hint>".
+
+    Example:
+        >>> from fedskew.errors import require
+        >>> require(False, "rounds", "be at least 1", 0, "use 1")
+        Traceback (most recent call last):
+            ...
+        fedskew.errors.ConfigError: rounds must be at least 1; got 0; use 1
+    """
     if not holds:
         raise ConfigError(f"{parameter} must {rule}; got {got!r}" + (f"; {hint}" if hint else ""))

@@ -38,6 +38,16 @@ class Broadcast(NamedTuple):
     common: dict[str, Tree]
     each: dict[str, Tree]  # leaves [K, ...], rows in the order of the ids it was made for
 
+    @property
+    def update_bytes(self) -> int:
+        """Bytes of the model: parameters and BatchNorm statistics, which is what an update weighs too."""
+        return tree.size_bytes(self.params) + tree.size_bytes(self.buffers)
+
+    @property
+    def common_bytes(self) -> int:
+        """Bytes that every client is sent."""
+        return self.update_bytes + tree.size_bytes(self.common)
+
 
 class Opened(NamedTuple):
     """A round ready for training."""

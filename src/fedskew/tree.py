@@ -1,4 +1,7 @@
-"""Nested dicts of tensors: the one container in which state crosses doors."""
+"""Nested dicts of tensors, the container of all state.
+
+A tree is a tensor or a dict from names to trees. A component without state has {}.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,32 @@ __all__ = [
 
 
 def map_tree(fn: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
-    """Apply ``fn`` to the corresponding leaves of trees of one structure."""
+    """Apply a function to the corresponding leaves of trees of one structure.
+
+    Args:
+        fn: Function of as many leaves as there are trees.
+        tree: First tree; its structure is that of the result.
+        *rest: Further trees of the same structure.
+
+    Returns:
+        A tree of the results.
+
+    Raises:
+        KeyError: A further tree lacks a name of the first.
+
+    Example:
+        >>> import torch
+        >>> from fedskew import tree
+        >>> tree.map_tree(torch.add, {"a": torch.tensor(1)}, {"a": torch.tensor(2)})
+        {'a': tensor(3)}
+    """
     if isinstance(tree, dict):
         return {name: map_tree(fn, value, *(r[name] for r in rest)) for name, value in tree.items()}
     return fn(tree, *rest)
 
 
 def leaves(tree: Tree) -> Iterator[Tensor]:
-    """The tensors of a tree in the order of its keys."""
+    """Yield the tensors of a tree in the order of its keys."""
     if isinstance(tree, dict):
         for value in tree.values():
             yield from leaves(value)
@@ -48,7 +69,15 @@ def leaves(tree: Tree) -> Iterator[Tensor]:
 
 
 def stack(trees: Sequence[Tree]) -> Tree:
-    """K trees of one structure to one tree whose leaves have a leading axis K."""
+    """Stack K trees of one structure: leaves [...] become [K, ...].
+
+    Example:
+        >>> import torch
+        >>> from fedskew import tree
+        >>> tree.stack([{"w": torch.tensor([1, 2])}, {"w": torch.tensor([3, 4])}])
+        {'w': tensor([[1, 2],
+                [3, 4]])}
+    """
     first = trees[0]
     if isinstance(first, dict):
         return {name: stack([t[name] for t in trees]) for name in first}
@@ -56,7 +85,7 @@ def stack(trees: Sequence[Tree]) -> Tree:
 
 
 def concatenate(trees: Sequence[Tree]) -> Tree:
-    """Trees whose leaves have leading axes k_1, k_2, ... to one tree with their sum."""
+    """Concatenate trees of one structure along the first axis of their leaves."""
     first = trees[0]
     if isinstance(first, dict):
         return {name: concatenate([t[name] for t in trees]) for name in first}
@@ -64,17 +93,17 @@ def concatenate(trees: Sequence[Tree]) -> Tree:
 
 
 def row(tree: Tree, index: int) -> Tree:
-    """Row ``index`` of every leaf: the inverse of `stack`."""
+    """Row ``index`` of every leaf; undoes `stack`."""
     return map_tree(lambda leaf: leaf[index], tree)
 
 
 def expand(tree: Tree, count: int) -> Tree:
-    """Every leaf repeated along a new leading axis, as a view."""
+    """Repeat every leaf along a new first axis of length ``count``, without copying."""
     return map_tree(lambda leaf: leaf.unsqueeze(0).expand(count, *leaf.shape), tree)
 
 
 def zeros_like(tree: Tree) -> Tree:
-    """Zeros of the same structure."""
+    """A tree of zeros of the same structure, shapes and dtypes."""
     return map_tree(torch.zeros_like, tree)
 
 
@@ -94,7 +123,7 @@ def scale(a: Tree, factor: Tensor | float) -> Tree:
 
 
 def where(condition: Tensor, a: Tree, b: Tree) -> Tree:
-    """a where the () condition holds, else b: how a padded step keeps the old state."""
+    """``a`` where the condition () holds, else ``b``, leaf by leaf. A padded step keeps the old state this way."""
     return map_tree(lambda x, y: torch.where(condition, x, y), a, b)
 
 
@@ -104,7 +133,14 @@ def size_bytes(tree: Tree) -> int:
 
 
 def flatten(tree: Tree, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Tensor | None]]:
-    """(path, leaf) pairs; an empty dict is a path with None."""
+    """Yield (path, leaf) pairs. An empty dict is a path with None.
+
+    Example:
+        >>> import torch
+        >>> from fedskew import tree
+        >>> list(tree.flatten({"moon": {"w": torch.tensor(1)}, "scaffold": {}}))
+        [(('moon', 'w'), tensor(1)), (('scaffold',), None)]
+    """
     if isinstance(tree, dict):
         if not tree:
             yield prefix, None
@@ -115,7 +151,7 @@ def flatten(tree: Tree, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
 
 
 def unflatten(pairs: Iterable[tuple[tuple[str, ...], Tensor | None]]) -> Tree:
-    """The inverse of `flatten`."""
+    """The tree of (path, leaf) pairs; undoes `flatten`."""
     out: dict[str, Any] = {}
     for path, leaf in pairs:
         if not path:

@@ -1,6 +1,7 @@
-"""The values that cross doors. N clients, K cohort, B rows, C classes, F features; Params = dict[str, Tensor].
+"""The values that components, engines and the server exchange.
 
-A delta is local - global: the server adds it.
+N clients, K participants of a round, B rows of a batch, C classes, F features; Params = dict[str, Tensor]. A delta is
+local - global: the server adds it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ __all__ = [
 
 
 class Task(NamedTuple):
-    """Static facts of a run. Holds strings: never an argument of vmap."""
+    """Facts that stay the same during a run. It holds strings, so it cannot be an argument of vmap."""
 
     head: str  # name of the classifier layer; "" when its parameters stand at the top ("weight", "bias")
     classes: int
@@ -58,36 +59,64 @@ class Task(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a forward pass gives."""
+    """Result of a forward pass."""
 
     logits: Tensor  # [B, C]
     features: Tensor  # [B, F]
 
 
 class Batch(NamedTuple):
-    """Rows of one mini-batch; padded rows have mask 0 and label 0."""
+    """Rows of one mini-batch. Padded rows have mask 0 and label 0."""
 
     x: Tensor  # [B, ...]
     y: Tensor  # [B] int64
     mask: Tensor  # [B] of the parameters' dtype
 
     def mean(self, per_sample: Tensor) -> Tensor:
-        """Mean of a per-sample term [B] over the real rows: sum(mask * term) / max(sum(mask), 1)."""
+        """Mean of a per-sample term over the real rows.
+
+            sum(mask * term) / max(sum(mask), 1)
+
+        Args:
+            per_sample: Term of each row, [B].
+
+        Returns:
+            The mean, (); 0 without real rows.
+
+        Example:
+            >>> import torch
+            >>> from fedskew.types import Batch
+            >>> batch = Batch(x=torch.zeros(3, 2), y=torch.tensor([1, 0, 0]), mask=torch.tensor([1.0, 1.0, 0.0]))
+            >>> batch.mean(torch.tensor([2.0, 4.0, 9.0]))  # the third row is padding
+            tensor(3.)
+        """
         return (per_sample * self.mask).sum() / self.mask.sum().clamp(min=1)
 
 
 class Forward(Protocol):
-    """The model as a function; a key is an int64 tensor ()."""
+    """The model as a function. A key is an int64 tensor ()."""
 
     def __call__(
         self, params: Params, buffers: Params, x: Tensor, mask: Tensor, *, train: bool, key: Tensor
     ) -> tuple[Output, Params]:
-        """(outputs, buffers after the pass)."""
+        """Run the model.
+
+        Args:
+            params: Parameters.
+            buffers: BatchNorm statistics.
+            x: Rows, [B, ...].
+            mask: 1 for real rows, 0 for padding, [B].
+            train: Training mode: dropout, batch statistics.
+            key: Key of the dropout, ().
+
+        Returns:
+            (outputs, buffers after the pass).
+        """
         ...
 
 
 class Progress(NamedTuple):
-    """One-based () tensors; ragged clients differ, so never branch on them."""
+    """Where a local run stands: one-based tensors (). Clients differ in length, so never branch on them."""
 
     epoch: Tensor
     epochs: Tensor
@@ -98,7 +127,7 @@ class Progress(NamedTuple):
 
 
 class Context(NamedTuple):
-    """All that a client may read in one round."""
+    """Everything a client may read in one round."""
 
     task: Task
     params: Params  # w^t
@@ -111,7 +140,7 @@ class Context(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a loss term or a correction sees at one local step."""
+    """What a loss term or a gradient correction sees at one local step."""
 
     forward: Forward
     params: Params
@@ -124,7 +153,15 @@ class View(NamedTuple):
     progress: Progress
 
     def teacher(self, params: Params | None = None, buffers: Params | None = None) -> Output:
-        """This mini-batch through another model, by default w^t: evaluation mode, no gradient."""
+        """Run this mini-batch through another model, in evaluation mode and without gradients.
+
+        Args:
+            params: Parameters of that model; None takes the global model w^t.
+            buffers: Its BatchNorm statistics; None takes those of w^t.
+
+        Returns:
+            Detached logits [B, C] and features [B, F].
+        """
         held = self.ctx.params if params is None else params
         frozen = {name: p.detach() for name, p in held.items()}
         statistics = self.ctx.buffers if buffers is None else buffers
@@ -133,7 +170,7 @@ class View(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """What a local step hands to the next."""
+    """What one local step hands to the next."""
 
     params: Params
     buffers: Params
@@ -141,18 +178,26 @@ class Carry(NamedTuple):
 
 
 class Differentiate(Protocol):
-    """Gradient of the sum of all loss terms, after every `correct`; not weight decay, not clipping.
+    """The gradient of the local objective.
 
-    Returns (grads, loss (), carry with new BatchNorm statistics and learnt memory).
+    It is taken of the sum of all loss terms, after every `correct` hook, before weight decay and clipping.
     """
 
     def __call__(self, carry: Carry, batch: int = 0) -> tuple[Params, Tensor, Carry]:
-        """On the step's mini-batch number ``batch``."""
+        """Differentiate on one of the step's mini-batches.
+
+        Args:
+            carry: Parameters, buffers and memory at this point.
+            batch: Number of the mini-batch within the step, from 0.
+
+        Returns:
+            (gradients, loss (), carry with the new BatchNorm statistics and memory).
+        """
         ...
 
 
 class Report(NamedTuple):
-    """Small facts of local runs; () on a client, [K] at the server."""
+    """Numbers of a local run: () at a client, [K] at the server."""
 
     samples: Tensor  # rows of one epoch
     steps: Tensor
@@ -181,7 +226,7 @@ class PacePlan(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """Who trains, in which chain, and how much of each class each may use."""
+    """Who trains, in which chain, and how many rows of each class each client may use."""
 
     chains: Tensor  # [G, M] client ids, -1 is padding; M = 1 unless mediators pass a model on
     quota: Tensor | None = None  # [G, C] rows of each class; None: all that is offered
@@ -189,7 +234,7 @@ class Assignment(NamedTuple):
 
     @property
     def ids(self) -> Tensor:
-        """Every client of the cohort once, in the order of the chains."""
+        """Every client of the cohort once, in the order of the chains, [K] int64."""
         flat = self.chains.flatten()
         seen: list[int] = []
         for i in flat[flat >= 0].tolist():
@@ -202,11 +247,14 @@ What = Literal["loss", "counts", "delta"] | Callable[[View], Tree]
 
 
 class Query(NamedTuple):
-    """One extra exchange before training: declared, and counted in bytes.
+    """One extra exchange with clients before training. It is declared and counted in bytes.
 
-    ``what``: "loss" (mean cross-entropy of the broadcast model on the client's rows), "counts" (the sampler's offer),
-    "delta" (the engine's own plain client round), or a function of a View over all of the client's rows, with
-    ``view.out`` computed in evaluation mode and averaged over ``draws`` calls with different keys.
+    ``what`` is one of
+
+    - "loss": mean cross-entropy of the broadcast model on the client's rows, - "counts": the rows of each class that
+    the sampler offers, - "delta": the engine's own plain client round, - a function of a View of all the client's rows.
+    ``view.out`` is computed in evaluation mode; the result is averaged over
+      ``draws`` calls with different keys.
     """
 
     ids: Tensor | Literal["all", "cohort"]
@@ -218,14 +266,14 @@ class Query(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Replies to a query."""
+    """Answers to a query."""
 
     ids: Tensor  # [Q]
     values: Tree  # leaves [Q, ...]
 
 
 class Weights(NamedTuple):
-    """Aggregation weights: ``update`` need not sum to one, ``average`` is convex and used for buffers."""
+    """Aggregation weights: ``update`` for deltas need not sum to 1; ``average`` for buffers is convex."""
 
     update: Tensor  # [K]
     average: Tensor  # [K]
@@ -235,9 +283,9 @@ STACKED = ("ids", "owned", "offered", "used", "chains", "uploads", "trained", "d
 
 
 class Cohort(NamedTuple):
-    """What the server sees of a round. With chains K counts the chains.
+    """What the server sees of a round. With chains, K counts the chains.
 
-    Weights that can be known before training are asked for a cohort that has no deltas, no uploads and no ``after``.
+    Weights that are known before training are computed from a cohort without deltas, uploads and ``after``.
     """
 
     task: Task
@@ -257,7 +305,14 @@ class Cohort(NamedTuple):
     averaged: Tensor | None = None  # [K] bool; None: all
 
     def rows(self, at: Tensor) -> Cohort:
-        """The same round of some of its members, ``at`` [J] positions."""
+        """The same round restricted to some participants.
+
+        Args:
+            at: Positions in the cohort, int64 [J].
+
+        Returns:
+            A cohort of J participants.
+        """
         some = {
             n: tree.map_tree(lambda leaf: leaf[at], getattr(self, n)) for n in STACKED if getattr(self, n) is not None
         }
@@ -265,8 +320,9 @@ class Cohort(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What an engine hands back: deltas stacked in the cohort, or already reduced by weights known beforehand."""
+    """What an engine returns: stacked deltas, or their weighted sum where the weights were known before training."""
 
     cohort: Cohort
     delta: Params | None  # the weighted sum, when reduced
     buffers: Params  # [K, ...]
+    kept: Params | None = None  # [K, ...] every delta, on the host, where ``keep_deltas`` asked for them

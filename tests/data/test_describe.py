@@ -1,31 +1,28 @@
 """The skew report of any source: a federation, a partition file, a matrix, a file of counts."""
 
-import io
 import json
-import os
-import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
-from fedskew.catalogue.partition_page import examples, partitions_markdown, write_page
+import fedskew as fs
+from fedskew.config.tables import TABLES
 from fedskew.data import describe, federate, save_partition, skew
-from fedskew.data.partitioners import PARTITIONERS, Counts, Dirichlet, LongTail
-from fedskew.errors import ConfigError, DataError
-from fedskew.plots import skew as skewplots
-from fedskew.plots.skew import heatmap, histograms, pairs, scaling
-
-ROOT = Path(__file__).parents[2]
-MATRIX = np.array([[5, 0, 1], [0, 3, 3], [2, 2, 2], [0, 0, 0]])
+from fedskew.data.partitioners import Counts, Dirichlet, LongTail
+from fedskew.errors import DataError
+from support.command import fedskew
+from support.pictures import printed
 
 
 def told(source) -> str:
-    console = Console(file=io.StringIO(), width=80)
-    console.print(describe.describe_table(source))
-    return console.file.getvalue()
+    return printed(describe.describe_table(source))
+
+
+MATRIX = np.array([[5, 0, 1], [0, 3, 3], [2, 2, 2], [0, 0, 0]])
 
 
 def test_every_source_of_the_same_counts_has_the_same_numbers(tmp_path: Path) -> None:
@@ -72,126 +69,49 @@ def test_a_source_without_counts_is_refused(source) -> None:
         describe.describe(source)
 
 
-# pictures
+def test_what_is_known_of_the_data_is_told_by_describe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    plain = TABLES["data"]["digits"].load
+    noted = lambda self, path=None: replace(plain(self, path), notes=("rows are not in the official order",))
+    monkeypatch.setattr(TABLES["data"]["digits"], "load", noted)
+    assert fedskew("describe", "--out", tmp_path / "f.png") == 0
+    assert "note: rows are not in the official order" in capsys.readouterr().out
+    assert fedskew("describe", "--json", "--out", tmp_path / "f.png") == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == ["rows are not in the official order"]
 
 
-def size_of(png: Path) -> tuple[int, int]:
-    head = png.read_bytes()[:24]
-    assert head.startswith(b"\x89PNG")
-    return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+@pytest.fixture(scope="module")
+def fed() -> Any:
+    return fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.05), clients=30, longtail=10, validation=0.1)
 
 
-@pytest.mark.parametrize("style", ["auto", "circles", "colours"])
-def test_pictures_are_written_and_equal_counts_give_equal_files(tmp_path: Path, style) -> None:
-    for place in ("a", "b"):
-        heatmap(MATRIX, tmp_path / place / "heat.png", style=style, class_names=["x", "y", "z"])
-        histograms(torch.from_numpy(MATRIX), tmp_path / place / "sizes.svg")
-        pairs(MATRIX, tmp_path / place / "pairs", measure="hellinger")
-    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["heat.png", "pairs.png", "sizes.svg"]
-    assert all(p.read_bytes() == (tmp_path / "b" / p.name).read_bytes() for p in (tmp_path / "a").iterdir())
-    assert size_of(tmp_path / "a/heat.png")[0] == 1600
-    svg = (tmp_path / "a/sizes.svg").read_text()
-    assert "<svg" in svg
+def test_describe_joins_the_report_and_the_descriptors(fed: Any) -> None:
+    found = describe.describe(fed)
+    json.dumps(found, allow_nan=False)
+    report, summary = fed.report(), skew.summary(fed.counts)
+    assert {k: found[k] for k in report} == report
+    assert {k: found[k] for k in summary} == summary  # what both hold is equal
+    assert found["partition_options"] == {"alpha": 0.05} and found["label_names"] == [str(c) for c in range(10)]
 
 
-def test_circles_and_colours_differ(tmp_path: Path) -> None:
-    made = {s: heatmap(MATRIX, tmp_path / f"{s}.png", style=s).read_bytes() for s in ("auto", "circles", "colours")}
-    assert made["auto"] == made["circles"] != made["colours"]
-    wide = np.tile(MATRIX[:3], (20, 1))
-    auto = heatmap(wide, tmp_path / "wide.png").read_bytes()
-    assert auto == heatmap(wide, tmp_path / "also.png", style="colours").read_bytes()
+def test_the_skew_report_fits_80_columns_and_holds_the_numbers(fed: Any) -> None:
+    text, d = printed(describe.describe_table(fed)), describe.describe(fed)
+    assert max(map(len, text.splitlines())) <= 80 and "…" not in text
+    for key in ("js_mean", "kl_mean", "tv_mean", "missing_rate", "hellinger_mean", "emd_mean", "quantity_gini"):
+        assert f"{d[key]:.3f}" in text, key
+    assert f"{d['empty_clients']} without rows" in text and "alpha 0.05" in text and "long tail" in text
 
 
-def test_a_hundred_thousand_clients_are_drawn_in_blocks(tmp_path: Path) -> None:
-    many = np.tile(MATRIX, (25_000, 1))
-    for draw, name in ((heatmap, "h.svg"), (histograms, "s.png"), (pairs, "p.png")):
-        assert draw(many, tmp_path / name).stat().st_size < 400_000
-    assert "25,000 without rows" in re.sub(r"<!--|-->", "", (tmp_path / "h.svg").read_text())
+def test_many_classes_are_cut_to_the_largest_and_the_smallest(fed: Any) -> None:
+    facts = describe.describe(fed)
+    facts |= {"class_rows": list(range(100, 0, -1)), "class_owners": [1.0] * 100, "label_names": []}
+    lines = printed(describe._classes(facts)).splitlines()
+    assert any("80 more" in line for line in lines) and sum("█" in line for line in lines) == 20
 
 
-def test_what_a_picture_refuses(tmp_path: Path) -> None:
-    for attempt, error, message in (
-        (lambda: heatmap(MATRIX, tmp_path / "a.gif"), ConfigError, "out must end in .png, .svg or .pdf"),
-        (lambda: heatmap(MATRIX, tmp_path / "a.png", style="dots"), ConfigError, "style must be auto, circles"),
-        (
-            lambda: heatmap(MATRIX, tmp_path / "a.png", class_names=["x"]),
-            ConfigError,
-            "name each of the 3 classes; got 1",
-        ),
-        (lambda: heatmap(MATRIX * 0, tmp_path / "a.png"), DataError, "not all 0"),
-        (lambda: pairs(MATRIX, tmp_path / "a.png", measure="kl"), ConfigError, "unknown measure 'kl'"),
-    ):
-        with pytest.raises(error, match=message):
-            attempt()
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("clients", [1, 20, 70])
-def test_the_heat_map_shows_the_counts_and_clips_nothing(clients: int, tmp_path: Path, outside) -> None:
-    counts = np.arange(clients * 4).reshape(clients, 4) % 7
-    counts[0] = (0, 0, 0, 3)
-    counts[-1] = 0 if clients > 1 else counts[0]
-    names = ("a", "b", "a longer name", "d")
-    figure = skewplots._federation(counts.astype(float), clients <= 30, "a title", names)
-    figure.canvas.draw()
-    assert not outside(figure)
-    main, above, beside, *_ = figure.axes
-    assert [t.get_text() for t in main.get_yticklabels()] == list(names)
-    assert [bar.get_height() for bar in above.patches] == counts.sum(1).tolist()
-    assert [bar.get_width() for bar in beside.patches] == counts.sum(0).tolist()
-    if clients > 30:
-        assert np.array_equal(main.images[0].get_array().filled(0), counts.T)
-    else:
-        assert {tuple(p) for p in main.collections[0].get_offsets().astype(int).tolist()} == set(
-            zip(*map(np.ndarray.tolist, np.nonzero(counts)), strict=True)
-        )
-    assert size_of(heatmap(torch.from_numpy(counts), tmp_path / "h.png", class_names=names))[0] == 1600
-
-
-@pytest.mark.parametrize("clients", [3, 80])
-def test_overlap_is_written_for_few_and_many_clients(clients: int, tmp_path: Path) -> None:
-    counts = np.eye(4, dtype=int)[np.arange(clients) % 4] * 5
-    counts[0] = 0  # a client without rows is left out
-    assert pairs(counts, tmp_path / "o.png").stat().st_size > 1000
-
-
-def test_counts_and_names_are_checked(tmp_path: Path) -> None:
-    for wrong in (np.zeros((2, 3)), np.array([1, 2]), np.array([[-1, 2]])):
-        with pytest.raises(DataError, match="counts must be a matrix"):
-            heatmap(wrong, tmp_path / "h.png")
-    with pytest.raises(ConfigError, match="class_names must name each of the 3 classes; got 2"):
-        heatmap(np.ones((2, 3)), tmp_path / "h.png", class_names=("a", "b"))
-
-
-def test_the_scaling_of_a_benchmark(tmp_path: Path) -> None:
-    rows = [{"clients": 10**e, "split_cpu_s": 0.1 * e, "save_cpu_s": 0.2 * e, "peak_mb": 100 * e} for e in (3, 4, 5)]
-    assert size_of(scaling({"clients": rows, "peak_mb": rows}, tmp_path / "s.png")) == (1600, 1050)
-
-
-# the page
-
-
-def test_the_page_of_partitions_is_the_code() -> None:
-    """Made by `python -c "from fedskew.catalogue.partition_page import write_page; write_page('docs')"`."""
-    assert (ROOT / "docs/partitions.md").read_text(encoding="utf-8") == partitions_markdown()
-
-
-def test_every_convention_stands_on_the_page_with_a_small_picture() -> None:
-    page = (ROOT / "docs/partitions.md").read_text(encoding="utf-8")
-    names = {kind.name for kind in PARTITIONERS.values()}
-    assert set(re.findall(r"^## (\w+)$", page, re.M)) == names
-    shown = re.findall(r"\(pictures/(partition-\w+\.png)\)", page)
+def test_the_title_names_data_convention_and_clients(fed: Any) -> None:
     assert (
-        {f"partition-{n}.png" for n in names - {"file"}}
-        == set(shown)
-        == set(os.listdir(ROOT / "docs/pictures"))
-        & {p for p in os.listdir(ROOT / "docs/pictures") if p.startswith("partition-") and "scale" not in p}
+        describe.counted(fed).title == f"digits, long tail 10, {fed.partitioner.name} (alpha 0.05), 30 clients, seed 0"
     )
-    assert all((ROOT / "docs/pictures" / p).stat().st_size < 25_000 for p in shown)
-
-
-def test_the_pictures_show_the_examples(tmp_path: Path) -> None:
-    made = write_page(tmp_path)
-    assert made[0].read_text(encoding="utf-8") == partitions_markdown() and len(made) == len(examples()) + 1
-    for picture in made[1:]:
-        assert size_of(picture) == size_of(ROOT / "docs/pictures" / picture.name)

@@ -1,18 +1,15 @@
 """Whole runs of the oracle: the cards' invariants, and agreement with the plain example."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
+
+from support.scripts import script
 
 from . import losses
 from .checks import make_problem, make_rounds, near, numeric, same
 from .model import backward, flat, forward, head, lin
 from .recipes import RECIPES
 from .rounds import Problem, RoundPlan, own_losses, run
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(params=[0, 6], ids=["linear", "mlp"])
@@ -259,18 +256,11 @@ def test_combinations(setting):
 # --- the plain example in the package's examples folder ---------------------------------------------------------------
 
 
-def load_minifed():
-    spec = importlib.util.spec_from_file_location("minifed", ROOT / "examples" / "minifed.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("hidden", [0, 6])
 def test_minifed_agrees(hidden):
     import torch
 
-    mini, problem = load_minifed(), make_problem(hidden)
+    mini, problem = script("examples/minifed.py"), make_problem(hidden)
     rounds = make_rounds(problem)
     x, y, sizes = torch.tensor(problem.x), torch.tensor(problem.y), [len(r) for r in problem.rows]
     avg = prox = scaf = {n: torch.tensor(v) for n, v in problem.params.items()}

@@ -1,16 +1,13 @@
 """The oracle's pieces: every gradient against central differences, every number of the golden vectors."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
+
+from support.paths import GOLDEN as GOLD
 
 from . import losses, selection, servers, solvers
 from .checks import make_problem, near, numeric
 from .model import backward, forward, lin
-
-GOLD = json.loads((Path(__file__).resolve().parents[1] / "golden" / "test_vectors.json").read_text())
 
 # --- gradients against central differences ----------------------------------------------------------------------------
 

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedskew.component import SLOTS
-from fedskew.config.experiment import Experiment, make, method_from
+from fedskew.config.experiment import Experiment
 from fedskew.config.flags import experiment_from
+from fedskew.config.tables import make, method_from
 from fedskew.data import skew
 from fedskew.data.describe import named
 from fedskew.errors import DataError, FedskewError, RecordError
@@ -289,7 +290,7 @@ def _counts(config: Mapping[str, Any]) -> Any:
     """Label histograms [N, C]: on record, or of the split made again. Raises DataError where neither can be had."""
     if "counts" in config:
         return np.asarray(config["counts"])
-    if "engine_reason" in config and "engine" not in config:
+    if config.get("started_by") == "python":
         raise DataError("it was started from Python and has no counts on record: its split cannot be made again")
     plain = {name: config[name] for name in ("path", "clients", "seed", "longtail", "validation", "auxiliary")}
     data, partition = make("data", config["data"]), make("partition", config["partition"])

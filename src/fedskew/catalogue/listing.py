@@ -9,8 +9,9 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from fedskew import methods
+from fedskew.catalogue.docstrings import prose
 from fedskew.catalogue.papers import bibtex, short
-from fedskew.config.experiment import TABLES, method_named
+from fedskew.config.tables import TABLES, method_named
 from fedskew.errors import ConfigError, unknown
 from fedskew.fields import choices, documented
 from fedskew.method import Component, Method, method_spec
@@ -70,7 +71,7 @@ def _named(slot: str, kind: type, fully: bool) -> tuple[str, str, list[str]]:
     own = getattr(kind, "name", "")
     aliases = [n for n, k in TABLES[slot].items() if k is kind and n != own]
     helps, hints = documented(kind), typing.get_type_hints(kind)
-    text = inspect.cleandoc(kind.__doc__ or "")
+    text = prose(kind)
     options = []
     for f in fields(kind):
         default = f.default_factory() if f.default_factory is not MISSING else f.default

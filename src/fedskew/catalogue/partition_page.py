@@ -1,15 +1,15 @@
-"""The page of the partitions: every partitioner's definition, formula, users and options, with a picture of each."""
+"""The page of partitions: definition, formula, users and options of every partitioner, with a picture of each."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import typing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedskew.catalogue.docstrings import prose
 from fedskew.data.partitioners import PARTITIONERS, Counts, Natural
 from fedskew.data.partitioners.base import Ints, Partitioner
 from fedskew.fields import documented
@@ -20,39 +20,39 @@ CLIENTS, CLASSES, ROWS, SEED = 20, 10, 500, 0
 NOT_DRAWN = ("file",)  # whatever the file holds
 HEAD = f"""# Partitions
 
-Made by `fedskew.catalogue.partition_page.write_page("docs")`; a test compares. n rows, N clients,
-C classes that occur, N_c rows of class c, n_kc rows of class c at client k, ranks and ties drawn at random. "Dir(0.1)"
-means at least seven different partitions in the literature: name the partitioner, not only alpha.
+Made by `fedskew.catalogue.partition_page.write_page("docs")`; a test compares. n rows, N clients, C classes that
+occur, N_c rows of class c, n_kc rows of class c at client k. Ranks and ties are drawn at random. "Dir(0.1)" means at
+least seven different partitions in the literature: name the partitioner, not only alpha.
 
-What holds for all: rows are disjoint; the same labels, options and seed give the same rows, however the labels are
-stored; what cannot be met is refused in one line that names the nearest setting that can; no loop runs until a draw is
-liked (`dirichlet` with `least` draws at most 100 times). Rows live in one flat array with offsets, and memory is at
-most about ten 8-byte numbers for each row and each cell of [N, C].
+All partitioners give disjoint rows. The same labels, options and seed give the same rows, however the labels are
+stored. A request that cannot be met raises an error of one line that names the nearest setting that can. No partitioner
+repeats a draw, except `dirichlet` with `least`, which draws at most 100 times. Rows live in one flat array with
+offsets; memory is at most about ten 8-byte numbers for each row and each cell of [N, C].
 
-A partition is kept as a file and used again on any machine (`save_partition`, `load_partition`, `verify_partition`,
-`federate(data, "split.npz")`): an npz of `header` (JSON: partitioner, options, seed, fingerprint of the dataset,
-sha256), `offsets`, `rows`, `labels`, `validation`, `auxiliary` and, for natural clients, `names`. It is refused where
-the dataset differs. Draws go through exp and log, whose last bit depends on the machine: a row on a cut may move; the
-file does not.
+You can keep a partition as a file and use it again on any machine: `save_partition`, `load_partition`,
+`verify_partition`, `federate(data, "split.npz")`. The file is an npz of `header` (JSON: partitioner, options, seed,
+fingerprint of the dataset, sha256), `offsets`, `rows`, `labels`, `validation`, `auxiliary` and, for natural clients,
+`names`. Another dataset raises an error. Draws go through exp and log, whose last bit depends on the machine, so a row
+on a cut may move; the file does not change.
 
-The pictures show {CLASSES} classes of {ROWS} rows at {CLIENTS} clients, seed {SEED}, options at their defaults:
-rows of each client above, below the darker the more rows of a class. `natural` and `feature` read a column of the
-example's own, `counts` has a matrix of the example's own.
+The pictures show {CLASSES} classes of {ROWS} rows at {CLIENTS} clients, seed {SEED}, with default options. Bars are the
+rows of each client; a darker cell has more rows of a class. `natural` and `feature` read a column made for the example;
+`counts` has a matrix made for the example.
 """
 
 
 class Example(NamedTuple):
-    """One partitioner at work on the example."""
+    """One partitioner applied to the example data."""
 
     partitioner: Partitioner
     counts: Ints  # [N, C]
 
 
 def examples() -> dict[str, Example]:
-    """Each partitioner of the table by its own name, applied to the example; one that reads a file is left out."""
+    """Every partitioner of the table applied to the example data, by name; one that reads a file is left out."""
     labels = np.repeat(np.arange(CLASSES), ROWS)
     places = np.arange(len(labels))
-    column = (places * 7 // ROWS + places % 3) % CLIENTS  # a user's: related to the label, not the same
+    column = (places * 7 // ROWS + places % 3) % CLIENTS  # related to the label, but not equal to it
     found = {}
     for name, kind in _named().items():
         if name not in NOT_DRAWN:
@@ -88,7 +88,7 @@ def partitions_markdown() -> str:
 
 
 def _section(name: str, kind: type[Partitioner], aliases: list[str], shown: Example | None) -> list[str]:
-    first, _, rest = inspect.cleandoc(kind.__doc__ or "").partition("\n")
+    first, _, rest = prose(kind).partition("\n")
     also = f" (also {', '.join(f'`{a}`' for a in aliases)})" if aliases else ""
     lines = [f"## {name}", "", f"**{first}** `fs.partitioners.{kind.__name__}`{also}", ""]
     lines += [" ".join(rest.split()), ""] if rest.strip() else []
@@ -129,7 +129,14 @@ def _told(shown: Example) -> str:
 
 
 def write_page(folder: str | Path = "docs") -> list[Path]:
-    """Write ``partitions.md`` and ``pictures/partition-<name>.png`` into a folder; the files written."""
+    """Write ``partitions.md`` and ``pictures/partition-<name>.png`` into a folder.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The files written.
+    """
     from fedskew.plots.skew import example
 
     page = Path(folder) / "partitions.md"

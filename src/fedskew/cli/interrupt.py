@@ -1,7 +1,7 @@
 """Ctrl-C while the command is still importing: one word and exit code 130, where Python would print a traceback.
 
-Imported first of all by the package. Only the command is concerned: a program of the user's that imports fedskew keeps
-Python's own behaviour.
+Begun by the entry point before its imports. Only the command is concerned: a program of the user's that imports fedskew
+keeps Python's own behaviour.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import os
 import signal
 import sys
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 __all__ = ["begin", "end"]
 
 
 def is_command(argv: list[str], original: list[str]) -> bool:
-    """Whether the program is ``fedskew`` or ``python -m fedskew``, whose argv[0] is "-m" while the package is found."""
-    name = argv[0] if argv else ""
-    return Path(name).stem == "fedskew" or (name == "-m" and ("-m", "fedskew") in pairwise(original))
+    """Whether the program is ``fedskew`` or ``python -m fedskew``."""
+    name = os.path.basename(argv[0]) if argv else ""
+    as_module = name in ("-m", "__main__.py") and ("-m", "fedskew") in pairwise(original)
+    return os.path.splitext(name)[0] == "fedskew" or as_module
 
 
 def _leave(*_: Any) -> None:
@@ -34,9 +34,6 @@ def begin() -> None:
 
 
 def end() -> None:
-    """An interruption is a KeyboardInterrupt again: `fedskew.cli.command.main` handles it."""
+    """An interruption is a KeyboardInterrupt again: the command handles it."""
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-begin()

@@ -1,20 +1,32 @@
-"""What `fedskew partition make | show | verify` do: functions of parsed values; the command prints what they return."""
+"""``fedskew partition make | show | verify``: a partition as a file. Functions of parsed values, then the commands."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from rich.console import RenderableType
+import click
 
-from fedskew.data import describe
-from fedskew.data.arrays import Dataset
-from fedskew.data.federation import Federation
-from fedskew.data.partitioners.file import save_partition, verify_partition
-from fedskew.errors import require
+from fedskew.cli.base import Command, Group
+from fedskew.cli.composed import FEDERATION, Composed
+from fedskew.cli.values import Names, Place, Value
+from fedskew.errors import ConfigError, require
 
-__all__ = ["Shown", "free", "make", "show", "verify"]
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from fedskew.config.experiment import Experiment
+    from fedskew.data import describe
+    from fedskew.data.arrays import Dataset
+    from fedskew.data.federation import Federation
+
+__all__ = ["Shown", "free", "make", "partition", "show", "verify"]
+
+Style = Literal["auto", "circles", "colours"]
+Match = Literal["dataset", "labels"]
+MADE = "fedskew partition make --partition shards --clients 20 --out split.npz"
 
 
 class Shown(NamedTuple):
@@ -34,6 +46,8 @@ def free(out: str | Path | None) -> Path:
 
 def make(fed: Federation, path: Path) -> str:
     """Write a federation's partition to a file; a line that says so."""
+    from fedskew.data.partitioners.file import save_partition
+
     digest = save_partition(path, fed)
     rows = len(fed.partition.rows)
     aside = f", {len(fed.validation_rows):,} validation" * bool(len(fed.validation_rows))
@@ -47,7 +61,7 @@ def show(
     *,
     as_json: bool = False,
     pictures: str | Path | None = None,
-    style: Literal["auto", "circles", "colours"] = "auto",
+    style: Style = "auto",
     measure: str = "overlap",
     most: int = 500,
 ) -> Shown:
@@ -56,6 +70,8 @@ def show(
     ``pictures`` is a folder for heatmap.png, histograms.png and pairs.png (`fedskew.plots.skew`: ``style`` of the
     first, ``measure`` of the last); ``most`` clients at most are compared pairwise.
     """
+    from fedskew.data import describe
+
     body = json.dumps(describe.describe(source, most), indent=1) if as_json else describe.describe_table(source, most)
     if pictures is None:
         return Shown(body, ())
@@ -68,12 +84,99 @@ def show(
     return Shown(body, drawn)
 
 
-def verify(path: str | Path, dataset: Dataset | None = None, match: Literal["dataset", "labels"] = "dataset") -> str:
+def verify(path: str | Path, dataset: Dataset | None = None, match: Match = "dataset") -> str:
     """A line that says that a partition file is whole and, where a dataset is given, made for it.
 
     Raises DataError, one line, where it is not.
     """
+    from fedskew.data import describe
+    from fedskew.data.partitioners.file import verify_partition
+
     facts: dict[str, Any] = verify_partition(path, dataset, match)
     how = f"{describe.named(facts['convention'])}, seed {facts['seed']}"
     split = f"{how}, {facts['clients']:,} clients, {facts['rows']:,} rows"
     return f"{path}: intact, sha256 {facts['sha256'][:16]}…; {split} of {facts['dataset']['name']}; {facts['data']}"
+
+
+# The commands
+
+
+@click.group(
+    cls=Group, kind="action of fedskew partition", lines=(MADE, "fedskew partition show split.npz --out pictures")
+)
+def partition() -> None:
+    """Keep a partition as a file: make one, show it, verify it."""
+
+
+class OptionsAlone(Composed):
+    """A command without positional words."""
+
+    def compose(self, positional: list[str], flags: list[tuple[str, str]]) -> Experiment | None:
+        """The composition of the options. Raises ConfigError for a positional word."""
+        if positional:
+            hint = "the file is named by --out"
+            raise ConfigError(f"fedskew partition make takes options here; got {positional[0]!r}; {hint}")
+        return super().compose(["fedavg"], flags)
+
+
+@partition.command("make", cls=OptionsAlone, slots=("data", "partition"), fields=FEDERATION, lines=(MADE,))
+@click.option("--out", metavar="FILE", type=Place(), help="a new file  [default: partition.npz]")
+def _make(out: str | None, experiment: Experiment) -> None:
+    """Divide a dataset over clients and write who holds which rows to a file.
+
+    `fedskew run METHOD --partition file --partition.path FILE` trains on it. The other options of `fedskew run` are
+    accepted and have no effect.
+    """
+    path = free(out)  # before the data are read
+    print(make(experiment.federation(), path))
+
+
+@partition.command(
+    "show", cls=Command, missing="a file",
+    lines=("fedskew partition show split.npz", "fedskew partition show split.npz --out pictures --measure js"),
+)  # fmt: skip
+@click.argument("file", required=False, metavar="FILE", type=Place())
+@click.option("--out", metavar="FOLDER", type=Place("dir"), help="a folder for heatmap, histograms and pairs as .png")
+@click.option(
+    "--style", metavar="NAME", type=Value(Style), default="auto", show_default=True,
+    help="a name, how the heat map is drawn: auto, circles or colours",
+)  # fmt: skip
+@click.option(
+    "--measure", metavar="NAME", type=Names("measure"), default="overlap", show_default=True,
+    help="a name, how two clients are compared: overlap, js, tv, emd or hellinger",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="print numbers as JSON in place of the table")
+def _show(file: str, out: str | None, style: Style, measure: str, as_json: bool) -> None:
+    """Say how skewed the partition in FILE is, or a matrix of counts (csv, npy, npz)."""
+    from rich.console import Console
+
+    shown = show(file, as_json=as_json, pictures=out, style=style, measure=measure)
+    print(shown.body) if as_json else Console().print(shown.body)
+    for picture in shown.pictures:
+        print(f"picture: {picture}", file=sys.stderr if as_json else sys.stdout)
+
+
+class FileAndOptions(Composed):
+    """A command that takes a FILE, and options that name the dataset to compare it with."""
+
+    def compose(self, positional: list[str], flags: list[tuple[str, str]]) -> Experiment | None:
+        """None where no dataset is named."""
+        if len(positional) > 1:
+            raise ConfigError(f"fedskew partition verify takes one FILE at a time; got {positional[1]!r} too")
+        options = [(flag, value) for flag, value in flags if flag not in self.own()]
+        return super().compose(["fedavg"], options) if options else None
+
+
+@partition.command(
+    "verify", cls=FileAndOptions, slots=("data",), fields=("--path",), missing="a file",
+    lines=("fedskew partition verify split.npz", "fedskew partition verify split.npz --data digits"),
+)  # fmt: skip
+@click.argument("file", required=False, metavar="FILE", type=Place())
+@click.option(
+    "--match", metavar="NAME", type=Value(Match), default="dataset", show_default=True,
+    help="dataset or labels: what of the data must be the same",
+)  # fmt: skip
+def _verify(file: str, match: Match, experiment: Experiment | None) -> None:
+    """Check that the partition in FILE is whole and, where --data names a dataset, that it was made for it."""
+    dataset = None if experiment is None else experiment.data.load(experiment.path)
+    print(verify(file, dataset, match))

@@ -1,58 +1,36 @@
-"""From the words of a command line to an experiment: names come from our tables, fields are parsed by their type."""
+"""From the words of a command line to an experiment, in two passes.
+
+Pass one reads the METHOD, ``--from`` and the names (``--data digits``, ``--parts a,b``, ``--weighting.base size``): the
+composition. Pass two makes one option of every field of what was chosen, and puts the values in.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedskew.config.experiment import TABLES, Experiment, load, make, method_named
-from fedskew.errors import ConfigError
-from fedskew.fields import documented, kind_of
+from fedskew.config.experiment import Experiment, load
+from fedskew.config.tables import TABLES, make, method_named
+from fedskew.config.words import ALIASES, SHORT, Pair, parse, scan, split
+from fedskew.errors import ConfigError, FedskewError, FieldError
+from fedskew.fields import documented, hints_of, kind_of
 from fedskew.method import SLOTS, Method, renamed
 from fedskew.methods import METHODS
 
-__all__ = ["Option", "experiment_from", "options_of", "split"]
+__all__ = [
+    "NAMED", "Option", "assign", "compose", "experiment_from", "is_name", "options_of", "outline", "spoken",
+    "table_names", "table_of", "unknown_option", "wanted",
+]  # fmt: skip
 
-ALIASES = {
-    "--epochs": "--pace.epochs",
-    "--batch-size": "--pace.batch_size",
-    "--lr": "--pace.lr",
-    "--lr.decay": "--pace.decay",
-    "--momentum": "--local.momentum",
-    "--weight-decay": "--local.weight_decay",
-    "--clip": "--local.clip",
-    "--server-lr": "--server.lr",
-    "--eval.every": "--eval-every",
-    "--eval.personal": "--personal-every",
-    "--checkpoint.every": "--checkpoint-every",
-    "--data.path": "--path",
-    "--diagnose": "--diagnose.names",
-}
-RUN = {
-    "clients": "number of clients (default 100, or what a natural partition holds)",
-    "cohort": "clients of a round (default 10)",
-    "rounds": "rounds (default 100)",
-    "longtail": "imbalance factor n_max / n_min >= 1 of the global training set",
-    "validation": "fraction of the training set held out before the partition, for val_* metrics",
-    "auxiliary": "rows of each class that the server holds, taken before the partition",
-    "seed": "seed of data, weights and every draw",
-    "engine": "sequential, threaded, batched, debug or auto",
-    "threads": "threads that train and evaluate; 0: one a core",
-    "device": "cpu, cuda or cuda:NUMBER",
-    "dtype": "float32, float64 or bfloat16, of parameters and everything else",
-    "precision": "of products inside the network: float32, tf32 (on a GPU) or bfloat16 (autocast)",
-    "memory": "what clients keep between rounds: on the device, in ram, or on disk (a file of the run folder)",
-    "eval_every": "rounds between evaluations",
-    "personal_every": "rounds between evaluations of the clients' own models; 0: after the last round",
-    "checkpoint_every": "rounds between checkpoints; 0: none but the last",
-    "path": "file or folder of the dataset (else FEDSKEW_DATA, else the cache)",
-}
+HIDDEN = ("method", "data", "partition", "model", "fingerprint")  # fields of an experiment that are no options
 SLOTTED = ("data", "partition", "model", *SLOTS)
-ELSEWHERE = {
+NAMED = (*SLOTTED, "parts", "weighting.base", "partition.base")  # --NAMED NAME chooses what stands there
+ELSEWHERE = {  # flags of the command that are no fields, and what they want
     "--from": "a run folder or its config.json",
     "--resume": "a run folder",
     "--out": "a folder, or a picture's file",
@@ -65,105 +43,112 @@ class Option:
     """One flag: where its value goes and how it is read."""
 
     flag: str
-    place: tuple[str, ...]  # ("weighting", "beta") or ("rounds",)
-    type: Any
+    place: tuple[str, ...]  # ("method", "weighting", "beta") or ("rounds",)
+    type: Any  # with its limits
     default: Any
     help: str
+    owner: type  # the class of the field
+
+    @property
+    def flags(self) -> list[str]:
+        """The alias first, where there is one."""
+        return [SHORT[self.flag], self.flag] if self.flag in SHORT else [self.flag]
+
+    @property
+    def section(self) -> str:
+        """What the option belongs to: "run", "data", "server", "parts.proximal"."""
+        words = self.flag[2:].split(".")
+        return "run" if len(words) == 1 else ".".join(words[:2]) if words[0] == "parts" else words[0]
 
 
-def split(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """(positional words, [(flag, value)]) of ``--flag value`` and ``--flag=value``; no flag twice.
+def experiment_from(words: Sequence[str]) -> Experiment:
+    """The experiment that a command line names: METHOD and flags, as after ``fedskew run``.
 
-    Raises ConfigError for a flag without its value or given again, and for one with a single dash.
+    Raises:
+        ConfigError: one line for every mistake.
     """
-    positional: list[str] = []
-    flags: dict[str, tuple[str, str]] = {}
-    rest = iter(words)
-    for word in rest:
-        if not word.startswith("--"):
-            positional.append(word)
-            continue
-        flag, equals, value = word.partition("=")
-        if not equals:
-            value = next(rest, "--")
-            if value.startswith("--"):
-                raise ConfigError(f"{flag} must be followed by a value{_wanted(flag, positional)}")
-        full = ALIASES.get(flag, flag)
-        if full in flags:
-            before = " ".join(flags[full])
-            raise ConfigError(f"{flag} must be given once; got {before!r} and {f'{flag} {value}'!r}")
-        flags[full] = flag, value
-    for word in positional:
-        if word.startswith("-"):
-            raise ConfigError(f"unknown option {word!r}; did you mean {'-' + word!r}?")
-    return positional, list(flags.values())
+    positional, flags = split(words, wanted=lambda flag: wanted(flag, words))
+    base = compose(positional, flags)
+    table = table_of(base)
+    rest = [(f, v) for f, v in flags if not is_name(f) and f != "--from"]
+    found = {flag: table.get(ALIASES.get(flag, flag)) or unknown_option(flag, table) for flag, _ in rest}
+    return assign(base, {flag: parse(flag, found[flag].type, value) for flag, value in rest})
 
 
-def _wanted(flag: str, positional: list[str]) -> str:
-    """What a flag wants, as far as it is known before the composition is."""
-    if _is_name(flag):
-        slot = flag[2:].removesuffix(".base")
-        return f", one of {', '.join(table_names(slot))}"
-    if flag in ELSEWHERE:
-        return f", {ELSEWHERE[flag]}"
-    method = positional[0] if positional and positional[0] in METHODS else "fedavg"
-    found = {o.flag: o for o in options_of(experiment_from([method]))}.get(ALIASES.get(flag, flag))
-    if found is None:
-        return ""
-    kind = "commas between" if typing.get_origin(found.type) is tuple else kind_of(found.type)
-    return f", {kind}: {' '.join(found.help.split())}"
+def is_name(flag: str) -> bool:
+    """Whether a flag chooses an ingredient by its name."""
+    return flag[2:] in NAMED
 
 
-def experiment_from(words: list[str]) -> Experiment:
-    """The experiment that a command line names. Raises ConfigError with one line for every mistake."""
-    positional, flags = split(words)
+def table_names(slot: str) -> list[str]:
+    """The names that a slot takes."""
+    return sorted(TABLES[slot])
+
+
+# Pass one: the composition
+
+
+def compose(positional: Sequence[str], flags: Iterable[Pair]) -> Experiment:
+    """The experiment of METHOD, ``--from`` and the names among the flags; other flags are not read.
+
+    Raises:
+        ConfigError: no METHOD, more than one, or a name that is unknown or does not fit.
+    """
+    pairs = list(flags)
     if len(positional) > 1:
         raise ConfigError(f"one METHOD is run at a time; got {', '.join(positional)}")
-    names = [(f, v) for f, v in flags if _is_name(f)]
-    experiment = _begin(positional, [v for f, v in flags if f == "--from"])
-    for flag, value in names:
-        experiment = _choose(experiment, flag, value)
-    table = {o.flag: o for o in options_of(experiment)}
-    for flag, value in flags:
-        if not _is_name(flag) and flag != "--from":
-            experiment = _assign(experiment, _option(flag, table), flag, value)
+    experiment = _begin(positional, [value for flag, value in pairs if flag == "--from"])
+    for flag, value in pairs:
+        if is_name(flag):
+            experiment = _choose(experiment, flag[2:], value)
     return experiment
 
 
-def _is_name(flag: str) -> bool:
-    return flag[2:] in (*SLOTTED, "parts", "weighting.base", "partition.base")
+def outline(words: Sequence[str], bare: Collection[str] = ()) -> Experiment:
+    """The composition of half a command line: what is unknown or wrong is left out, FedAvg where METHOD is missing."""
+    pairs = [(flag, value) for flag, value in scan(words, bare) if value is not None]
+    method = next((value for flag, value in pairs if not flag and value in METHODS), "")
+    sources = [value for flag, value in pairs if flag == "--from"]
+    try:
+        experiment = _begin([method] if method else [], sources)
+    except FedskewError:
+        experiment = _begin([method or "fedavg"], [])
+    for flag, value in pairs:
+        with suppress(FedskewError):
+            experiment = _choose(experiment, flag[2:], value) if is_name(flag) else experiment
+    return experiment
 
 
-def _begin(positional: list[str], sources: list[str]) -> Experiment:
+def _begin(positional: Sequence[str], sources: list[str]) -> Experiment:
     if sources:
         experiment = load(sources[-1])
         return replace(experiment, method=method_named(positional[0])) if positional else experiment
     if not positional:
         raise ConfigError("name a METHOD (see `fedskew methods`), or give --from config.json or --resume RUN")
-    return Experiment(method_named(positional[0]))
+    return Experiment(method=method_named(positional[0]))
 
 
-def _choose(experiment: Experiment, flag: str, value: str) -> Experiment:
-    """Put the ingredient of this name into its slot; fields come later."""
-    slot = flag[2:]
+def _choose(experiment: Experiment, slot: str, value: str) -> Experiment:
+    """Put the ingredient of this name into its slot."""
+    method = experiment.method
     if slot in ("data", "partition", "model"):
         return replace(experiment, **{slot: make(slot, value)})
     if slot == "partition.base":
-        if not hasattr(experiment.partition, "base"):
-            raise ConfigError(f"--partition.base must go with longtail; got {experiment.partition.name!r}")
-        return replace(experiment, partition=replace(experiment.partition, base=make("partition", value)))
-    method = experiment.method
+        return replace(experiment, partition=_based(experiment.partition, "partition", value, "longtail"))
     if slot == "parts":
         parts = tuple(make("parts", name) for name in value.split(",") if name and name != "none")
         return replace(experiment, method=_with_parts(method, parts))
     if slot == "weighting.base":
-        outer: Any = method.weighting
-        if not hasattr(outer, "base"):
-            raise ConfigError(
-                f"--weighting.base must go with a weighting that wraps another; got {method.weighting.name!r}"
-            )
-        return replace(experiment, method=method.with_("weighting", base=make("weighting", value)))
+        weighting = _based(method.weighting, "weighting", value, "a weighting that wraps another")
+        return replace(experiment, method=method.with_(weighting=weighting))
     return replace(experiment, method=method.with_(**{slot: make(slot, value)}))
+
+
+def _based(outer: Any, slot: str, value: str, right: str) -> Any:
+    """A wrapper around the ingredient of this name."""
+    if not hasattr(outer, "base"):
+        raise ConfigError(f"--{slot}.base must go with {right}; got {outer.name!r}")
+    return replace(outer, base=make(slot, value))
 
 
 def _with_parts(before: Method, parts: tuple[Any, ...]) -> Method:
@@ -173,42 +158,123 @@ def _with_parts(before: Method, parts: tuple[Any, ...]) -> Method:
     return after.with_(name=renamed(method_named(bare) if bare in METHODS else before, after.parts))
 
 
+# Pass two: the fields
+
+
 def options_of(experiment: Experiment) -> Iterator[Option]:
-    """Every flag that this composition understands."""
-    hints = typing.get_type_hints(Experiment)
-    for name, text in RUN.items():
-        yield Option(f"--{name.replace('_', '-')}", (name,), hints[name], getattr(experiment, name), text)
+    """Every flag that sets a field of this composition."""
+    yield from _of_run(experiment)
     for slot in ("data", "partition", "model"):
-        yield from _fields(getattr(experiment, slot), (slot,))
-    yield from _fields(experiment.diagnose, ("diagnose",))
+        yield from _fields(getattr(experiment, slot), (slot,), f"--{slot}")
     for slot, ingredient in experiment.method.slots.items():
-        yield from _fields(ingredient, (slot,))
+        yield from _fields(ingredient, ("method", slot), f"--{slot}")
     for part in experiment.method.parts:
-        yield from _fields(part, ("parts", part.name))
+        yield from _fields(part, ("method", "parts", part.name), f"--parts.{part.name}")
 
 
-def _fields(ingredient: Any, place: tuple[str, ...]) -> Iterator[Option]:
-    hints, texts = typing.get_type_hints(type(ingredient)), documented(type(ingredient))
+def table_of(experiment: Experiment) -> dict[str, Option]:
+    """`options_of` by flag."""
+    return {o.flag: o for o in options_of(experiment)}
+
+
+def _of_run(experiment: Experiment) -> Iterator[Option]:
+    """Options of the run itself; those of a field that is a value of its own come last."""
+    kind: Any = type(experiment)
+    hints, texts = hints_of(kind), documented(kind)
+    shown = {f.name: getattr(experiment, f.name) for f in dataclasses.fields(experiment) if f.name not in HIDDEN}
+    inner = {name: value for name, value in shown.items() if dataclasses.is_dataclass(value)}
+    for name, value in shown.items():
+        if name not in inner:
+            yield Option(f"--{name.replace('_', '-')}", (name,), hints[name], value, texts.get(name, ""), kind)
+    for name, value in inner.items():
+        yield from _fields(value, (name,), f"--{name}")
+
+
+def _fields(ingredient: Any, place: tuple[str, ...], prefix: str) -> Iterator[Option]:
+    kind: Any = type(ingredient)
+    hints, texts = hints_of(kind), documented(kind)
     for f in dataclasses.fields(ingredient):
-        value = getattr(ingredient, f.name)
+        value, inner, flag = getattr(ingredient, f.name), (*place, f.name), f"{prefix}.{f.name}"
         if dataclasses.is_dataclass(value):
-            yield from _fields(value, (*place, f.name))
+            yield from _fields(value, inner, flag)
         else:
-            yield Option(
-                f"--{'.'.join((*place, f.name))}", (*place, f.name), hints[f.name], value, texts.get(f.name, "")
-            )
+            yield Option(flag, inner, hints[f.name], value, texts.get(f.name, ""), kind)
 
 
-def _option(flag: str, table: Mapping[str, Option]) -> Option:
-    """The option of a flag, or the error that says what was meant."""
+def assign(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
+    """The experiment with these values of its options, by flag or alias; all at once, whatever their order.
+
+    Raises:
+        ConfigError: a value that breaks a rule of its field, which is named as in ``values``.
+    """
+    table = table_of(experiment)
+    changes: dict[str, Any] = {}
+    for flag, value in values.items():
+        place = table[ALIASES.get(flag, flag)].place
+        inner = changes
+        for name in place[:-1]:
+            inner = inner.setdefault(name, {})
+        inner[place[-1]] = value
+    with spoken(experiment, values):
+        return _with(experiment, changes) if changes else experiment
+
+
+def _with(holder: Any, changes: Mapping[str, Any]) -> Any:
+    """A dataclass with other values, those of the dataclasses in it first."""
+    values = {}
+    for name, change in changes.items():
+        now = getattr(holder, name)
+        if name == "parts":
+            now = tuple(_with(p, change[p.name]) if p.name in change else p for p in now)
+        values[name] = now if name == "parts" else _with(now, change) if dataclasses.is_dataclass(now) else change
+    return replace(holder, **values)
+
+
+# What is said of a mistake
+
+
+@contextmanager
+def spoken(experiment: Experiment | None, typed: Iterable[str] = ()) -> Iterator[None]:
+    """Name a field's mistake by its flag: ``--server.lr must be positive``, or ``--lr`` where that was ``typed``."""
+    try:
+        yield
+    except FieldError as error:
+        flag = None if experiment is None else _flag_of(error, experiment, set(typed))
+        raise (ConfigError(error.named(flag)) if flag else error) from None
+
+
+def _flag_of(error: FieldError, experiment: Experiment, typed: set[str]) -> str | None:
+    """The flag of a field's mistake; of several ingredients of one class the one whose option was typed."""
+    found = [
+        o
+        for o in options_of(experiment)
+        if o.place[-1] == error.field and error.owner in {kind.__name__ for kind in o.owner.__mro__}
+    ]
+    told = [flag for o in found for flag in o.flags if flag in typed]
+    return told[0] if told else found[0].flags[0] if found else None
+
+
+def wanted(flag: str, words: Sequence[str]) -> str:
+    """ ", a whole number: number of rounds": what a flag without its value wants, as far as is known."""
+    if is_name(flag):
+        return f", one of {', '.join(table_names(flag[2:].removesuffix('.base')))}"
+    if flag in ELSEWHERE:
+        return f", {ELSEWHERE[flag]}"
+    found = table_of(outline(words)).get(ALIASES.get(flag, flag))
+    if found is None:
+        return ""
+    kind = "commas between" if typing.get_origin(found.type) is tuple else kind_of(found.type)
+    return f", {kind}: {' '.join(found.help.split())}"
+
+
+def unknown_option(flag: str, table: Mapping[str, Option], others: Iterable[str] = ELSEWHERE) -> typing.NoReturn:
+    """Raise ConfigError for a flag that this composition lacks, with what was probably meant."""
     full = ALIASES.get(flag, flag)
-    if full in table:
-        return table[full]
     slot, _, name = full[2:].partition(".")
     if flag in ALIASES and slot in SLOTS:
         raise ConfigError(f"{flag} has no meaning here: {slot} is set by an ingredient without {name!r}; see --help")
     own = [f for f in table if f.startswith(f"--{slot}.")]
-    known = [*table, *ALIASES, *ELSEWHERE, *(f"--{s}" for s in (*SLOTTED, "parts") if not name or s != slot)]
+    known = [*table, *ALIASES, *others, *(f"--{s}" for s in (*SLOTTED, "parts") if not name or s != slot)]
     otherwise = "; see `fedskew run METHOD --help`"
     if name and slot in SLOTTED:
         otherwise = f": the {slot} of this run takes {', '.join(own) or 'no options'}"
@@ -222,7 +288,7 @@ def _meant(flag: str, known: list[str], table: Mapping[str, Option]) -> str:
     if same:
         return f"; did you mean {' or '.join(map(repr, same))}?"
     near = difflib.get_close_matches(flag, known, n=1, cutoff=0.6)
-    elsewhere = [(s, n) for s in (*SLOTTED, "parts") for n, k in TABLES[s].items() if end in _names(k)]
+    elsewhere = [(s, n) for s in (*SLOTTED, "parts") for n, kind in TABLES[s].items() if end in hints_of(kind)]
     if elsewhere and not (near and difflib.SequenceMatcher(None, flag, near[0]).ratio() > 0.8):
         elsewhere.sort(key=lambda place: place[0] != slot)
         told = [
@@ -230,47 +296,3 @@ def _meant(flag: str, known: list[str], table: Mapping[str, Option]) -> str:
         ]
         return f"; did you mean {', or '.join(told[:3])}?"
     return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def _names(kind: type) -> set[str]:
-    return {f.name for f in dataclasses.fields(kind)}
-
-
-def _assign(experiment: Experiment, option: Option, flag: str, text: str) -> Experiment:
-    value = parse(flag, option.type, text)
-    head, *rest = option.place
-    if not rest:
-        return replace(experiment, **{head: value})
-    if head in (*SLOTS, "parts"):
-        place = ".".join(option.place[:-1])
-        return replace(experiment, method=experiment.method.with_(place, **{option.place[-1]: value}))
-    return replace(experiment, **{head: _with(getattr(experiment, head), rest, value)})
-
-
-def _with(ingredient: Any, place: list[str], value: Any) -> Any:
-    name, *rest = place
-    return replace(ingredient, **{name: _with(getattr(ingredient, name), rest, value) if rest else value})
-
-
-def parse(flag: str, kind: Any, text: str) -> Any:
-    """A word as a value of a field's type, by jsonargparse. Raises ConfigError: flag, rule, value got, suggestion."""
-    from jsonargparse import ArgumentParser
-
-    if kind in (str, str | None):
-        return text
-    if typing.get_origin(kind) is tuple:
-        return tuple(parse(flag, typing.get_args(kind)[0], word.strip()) for word in text.split(",") if word.strip())
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--value", type=kind)
-    try:
-        return parser.parse_args([f"--value={text}"]).value
-    except Exception:
-        choices = [str(a) for a in typing.get_args(kind)] if typing.get_origin(kind) is typing.Literal else []
-        near = difflib.get_close_matches(text, choices, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"{flag} must be {kind_of(kind)}; got {text!r}{hint}") from None
-
-
-def table_names(slot: str) -> list[str]:
-    """The names that a slot takes."""
-    return sorted(TABLES[slot])

@@ -1,4 +1,11 @@
-"""Data: datasets, partitions over clients, federations."""
+"""Data: datasets, partitions over clients, federations.
+
+Example:
+    >>> from fedskew.data import federate
+    >>> fed = federate("digits", "dirichlet", clients=4, seed=0)
+    >>> fed.dataset.name, fed.clients, int(fed.sizes.sum())
+    ('digits', 4, 1438)
+"""
 
 from fedskew.data.arrays import Dataset, from_arrays
 from fedskew.data.federation import Federation, federate

@@ -1,4 +1,4 @@
-"""What a dataset is, and how arrays of the user's own become one."""
+"""Datasets, and how to make one from your own arrays."""
 
 from __future__ import annotations
 
@@ -17,14 +17,35 @@ from fedskew.errors import DataError
 __all__ = ["Dataset", "build", "channel_statistics", "codes_of", "draw", "fingerprint", "from_arrays", "share"]
 
 TEST_SHARE = 0.2
-SPLIT_SEED = 0  # of the test sets made here: one for all runs, so that results of different seeds can be compared
+SPLIT_SEED = 0  # one test set for all seeds, so that their results can be compared
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A training set and a test set with what is known about them; tensors on the CPU.
+    """A training set and a test set with their facts. Tensors live on the CPU.
 
-    uint8 images are divided by 255; then (x - mean) / std per channel, where mean and std are given.
+    uint8 images are divided by 255; with ``mean`` and ``std`` they become (x - mean) / std for each channel.
+
+    Attributes:
+        name: Name of the dataset.
+        x: Training samples, uint8 [n, channels, H, W] or float32 [n, F].
+        y: Training labels, int64 [n].
+        x_test: Test samples, [n_test, ...], shaped as ``x``.
+        y_test: Test labels, int64 [n_test].
+        classes: Number of classes C.
+        label_names: C names, or none.
+        mean: Mean of each channel on the scale [0, 1], or none.
+        std: Standard deviation of each channel, or none.
+        augment: Augmentations of training batches, of "crop" and "flip".
+        columns: What else is known of a training row, by name: codes, int64 [n]. `Natural` makes clients of them.
+        column_names: The value behind each code of a column.
+        test_is_official: Whether the test set is the published one. Otherwise it is a stratified share of the rows.
+        source: Where the data come from.
+        fingerprint: First 16 hex digits of the sha256 of all tensors.
+        notes: What loading found out about the data.
+
+    Raises:
+        DataError: Lengths, shapes or dtypes do not agree.
     """
 
     name: str
@@ -49,12 +70,12 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one sample."""
+        """Shape of one sample: (channels, H, W) or (F,)."""
         return tuple(self.x.shape[1:])
 
     @property
     def counts(self) -> Tensor:
-        """Training rows of each class, [C] int64."""
+        """Training rows of each class, int64 [C]."""
         return torch.bincount(self.y, minlength=self.classes)
 
 
@@ -70,13 +91,35 @@ def from_arrays(
     std: Sequence[float] = (),
     columns: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """A Dataset from numpy or torch arrays.
+    """Make a `Dataset` from numpy or torch arrays.
 
-    uint8 arrays [n, H, W], [n, channels, H, W] or [n, H, W, channels] are images, everything else becomes float32.
-    Labels are whole numbers 0..C-1, or strings, which become their places among the sorted names.
-    Without a test set a stratified 20 % of the rows becomes it, the same rows whatever the seed of a run.
-    ``columns`` holds one code or string a training row (a hospital, a user), for the partition "natural".
-    Raises DataError for lengths that differ, labels other than 0..C-1, and features that are not finite.
+    Args:
+        x: Samples, [n, ...]. uint8 arrays [n, H, W], [n, channels, H, W] or [n, H, W, channels] are images. All other
+            arrays become float32 features.
+        y: Labels, [n]: whole numbers 0..C-1, or strings, which are numbered in sorted order.
+        x_test: Test samples. Without them a stratified 20 % of the rows becomes the test set, the same rows for every
+            seed.
+        y_test: Test labels; give both or none.
+        name: Name of the dataset.
+        classes: Number of classes C; None takes the largest label + 1 and requires every class.
+        mean: Mean of each channel of uint8 images on the scale [0, 1].
+        std: Standard deviation of each channel.
+        columns: One number or string for each training row, by name: a hospital, a user. The partition "natural" makes
+            clients of them.
+
+    Returns:
+        The dataset, with a fingerprint.
+
+    Raises:
+        DataError: Lengths differ, labels are not 0..C-1, features are not finite, or a class is absent.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import from_arrays
+        >>> x, y = np.arange(40.0).reshape(20, 2), np.array(["cat", "dog"] * 10)
+        >>> data = from_arrays(x, y, name="pets")
+        >>> len(data.x), len(data.x_test), data.classes, data.label_names
+        (16, 4, 2, ('cat', 'dog'))
     """
     if (x_test is None) != (y_test is None):
         given, missing = ("x_test", "y_test") if y_test is None else ("y_test", "x_test")
@@ -99,7 +142,7 @@ def build(
     official: bool = True,
     notes: Sequence[str] = (),
 ) -> Dataset:
-    """The validated Dataset of raw arrays, with its fingerprint; rows without a test set are split here."""
+    """Make the checked `Dataset` of raw arrays, with its fingerprint; without a test set, split one off."""
     (y, y_test), label_names = _numbered([y, y_test], label_names)
     images, labels = [_samples(x, "x")], [_labels(y, "y")]
     if x_test is not None:
@@ -120,14 +163,32 @@ def build(
 
 
 def share(labels: np.ndarray, classes: int, fraction: float) -> np.ndarray:
-    """Rows of each class that a stratified fraction takes, [C]: rounded half up, but one row of a class stays."""
+    """Rows of each class that a stratified fraction takes.
+
+    Args:
+        labels: Labels in [0, C), [n].
+        classes: Number of classes C.
+        fraction: In [0, 1).
+
+    Returns:
+        Rows to take, int64 [C]: rounded half up, but at least one row of a class stays.
+    """
     counts = np.bincount(labels, minlength=classes)
     taken: np.ndarray = np.minimum(np.floor(fraction * counts + 0.5), np.maximum(counts - 1, 0)).astype(np.int64)
     return taken
 
 
 def draw(labels: np.ndarray, take: np.ndarray, key: Tensor) -> np.ndarray:
-    """``take[c]`` positions of each class c, drawn without replacement under (key, c); sorted, int64."""
+    """Draw rows of each class without replacement.
+
+    Args:
+        labels: Labels in [0, C), [n].
+        take: Rows to draw of each class, [C].
+        key: Random key; class c is drawn under (key, c).
+
+    Returns:
+        Row numbers in ascending order, int64.
+    """
     picks = []
     for c, size in enumerate(take):
         rows = np.flatnonzero(labels == c)
@@ -136,7 +197,7 @@ def draw(labels: np.ndarray, take: np.ndarray, key: Tensor) -> np.ndarray:
 
 
 def fingerprint(data: Dataset) -> str:
-    """First 16 hex digits of the sha256 over dtype, shape and bytes of every tensor, columns included."""
+    """First 16 hex digits of the sha256 over dtype, shape and bytes of every tensor, including columns."""
     digest = hashlib.sha256()
     tensors = {"x": data.x, "y": data.y, "x_test": data.x_test, "y_test": data.y_test}
     for name, tensor in (*tensors.items(), *sorted(data.columns.items())):
@@ -146,7 +207,14 @@ def fingerprint(data: Dataset) -> str:
 
 
 def channel_statistics(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel of uint8 images [n, channels, H, W] on [0, 1], to 4 digits."""
+    """Mean and standard deviation of each channel of uint8 images.
+
+    Args:
+        x: Images, uint8 [n, channels, H, W].
+
+    Returns:
+        (means, deviations) on the scale [0, 1], rounded to 4 digits; deviations are at least 1e-4.
+    """
     counts = np.zeros((x.shape[1], 256))
     for at in range(0, len(x), 4096):  # bincount widens to int64
         for c in range(x.shape[1]):
@@ -159,7 +227,14 @@ def channel_statistics(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def codes_of(values: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Codes 0..U-1 [n] of any column, and the U labels in sorted order."""
+    """Number the values of a column.
+
+    Args:
+        values: Numbers or strings, [n].
+
+    Returns:
+        (codes 0..U-1, int64 [n]; the U values in sorted order, as strings).
+    """
     if isinstance(values, Tensor):
         values = values.detach().cpu().numpy()
     names, codes = np.unique(np.asarray(values), return_inverse=True)
@@ -167,6 +242,7 @@ def codes_of(values: Any) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def _numeric(values: Any, what: str) -> np.ndarray:
+    """The values as a non-empty numpy array of numbers; DataError for anything else."""
     array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise DataError(f"{what} must hold numbers; got dtype {array.dtype}")
@@ -176,6 +252,7 @@ def _numeric(values: Any, what: str) -> np.ndarray:
 
 
 def _samples(values: Any, what: str) -> Tensor:
+    """Samples as uint8 images [n, channels, H, W] or finite float32 features [n, ...]."""
     array = _numeric(values, what)
     if array.ndim < 2:
         raise DataError(
@@ -191,6 +268,7 @@ def _samples(values: Any, what: str) -> Tensor:
 
 
 def _channels_first(array: np.ndarray, what: str) -> np.ndarray:
+    """uint8 images with their channels on the second axis."""
     if array.ndim == 3:
         return array[:, None]
     if array.ndim != 4:
@@ -220,6 +298,7 @@ def _texts(array: np.ndarray) -> np.ndarray | None:
 
 
 def _labels(values: Any, what: str) -> Tensor:
+    """Whole labels as int64 [n]."""
     array = _numeric(values, what)
     if array.ndim != 1:
         raise DataError(f"{what} must hold one label a row, [n]; got shape {array.shape}")
@@ -230,6 +309,7 @@ def _labels(values: Any, what: str) -> Tensor:
 
 
 def _same_length(a: str, x: Tensor, b: str, y: Tensor) -> None:
+    """Raise DataError unless two tensors have the same number of rows."""
     if len(x) != len(y):
         raise DataError(f"{a} and {b} must have the same number of rows; got {len(x)} and {len(y)}")
 
@@ -252,6 +332,7 @@ def _count_classes(labels: Sequence[Tensor], classes: int | None) -> int:
 
 
 def _encode(columns: Mapping[str, Any], rows: int) -> tuple[dict[str, Tensor], dict[str, tuple[str, ...]]]:
+    """Codes and values of every column."""
     codes, names = {}, {}
     for name, values in columns.items():
         code, names[name] = codes_of(values)

@@ -1,4 +1,4 @@
-"""Matrices of counts [N, C] in files of the user's: csv, npy, npz."""
+"""Matrices of counts [N, C] in csv, npy and npz files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,25 @@ __all__ = ["CountsFile", "counts_matrix", "read_counts"]
 
 
 class CountsFile(NamedTuple):
-    """What a file of counts holds."""
+    """Content of a file of counts."""
 
     counts: npt.NDArray[np.int64]  # [N, C]
     class_names: tuple[str, ...] = ()  # of a csv file's head
 
 
 def counts_matrix(values: npt.NDArray[Any], what: str) -> npt.NDArray[np.int64]:
-    """``values`` as int64 [N, C]. Raises DataError unless a non-empty matrix of whole numbers >= 0, not all 0."""
+    """Check a matrix of counts.
+
+    Args:
+        values: Array to check.
+        what: Its name in the error message.
+
+    Returns:
+        The counts, int64 [N, C].
+
+    Raises:
+        DataError: It is not a non-empty matrix of whole numbers of at least 0, or it is all 0.
+    """
     fine = values.ndim == 2 and values.size and values.dtype.kind in "iuf"
     whole = values.astype(np.int64) if fine and np.isfinite(values).all() else None
     if whole is None or not (whole == values).all() or whole.min() < 0 or not whole.any():
@@ -33,9 +44,24 @@ def counts_matrix(values: npt.NDArray[Any], what: str) -> npt.NDArray[np.int64]:
 
 
 def read_counts(path: str | Path) -> CountsFile:
-    """The matrix of a csv (a head of class names or none), npy or npz file (its array "counts", or its only one).
+    r"""Read a matrix of counts from a file.
 
-    Raises DataError where the file is absent, damaged or holds something else.
+    Args:
+        path: A csv file, with or without a line of class names; an npy file; or an npz file with an array "counts" or
+            with one array.
+
+    Returns:
+        The counts [N, C] and the class names, if any.
+
+    Raises:
+        DataError: The file is absent or damaged, or does not hold a matrix of counts.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from fedskew.data.counts import read_counts
+        >>> _ = Path("counts.csv").write_text("cat,dog\n5,0\n1,4\n")
+        >>> read_counts("counts.csv").counts.tolist()
+        [[5, 0], [1, 4]]
     """
     file = Path(path)
     kind = file.suffix.lower()
@@ -54,6 +80,7 @@ def read_counts(path: str | Path) -> CountsFile:
 
 
 def _of_npy(file: Path) -> npt.NDArray[Any]:
+    """The array of an npy file."""
     try:
         with file.open("rb") as opened:
             return np.asarray(np.load(opened, allow_pickle=False))
@@ -62,6 +89,7 @@ def _of_npy(file: Path) -> npt.NDArray[Any]:
 
 
 def _of_csv(file: Path) -> CountsFile:
+    """The numbers of a csv file, and its line of class names if it has one."""
     text = read_bytes(file).decode("utf-8-sig", errors="replace")
     lines = [line for line in csv.reader(text.splitlines()) if any(cell.strip() for cell in line)]
     head: tuple[str, ...] = ()
@@ -77,6 +105,7 @@ def _of_csv(file: Path) -> CountsFile:
 
 
 def _is_number(cell: str) -> bool:
+    """Whether the text is a finite number."""
     try:
         return bool(np.isfinite(float(cell)))
     except ValueError:

@@ -1,4 +1,4 @@
-"""How skewed a federation is: one dictionary of plain numbers, and the same to be read in a terminal of 80 columns.
+"""The label skew of a federation, as plain numbers and as tables for a terminal.
 
 A source is a federation, a partition file, a file of counts (csv, npy, npz), or a matrix of counts [N, C].
 """
@@ -26,14 +26,14 @@ from fedskew.errors import DataError
 
 __all__ = ["Counted", "Source", "counted", "describe", "describe_table", "named"]
 
-SHOWN = 20  # classes that the table lists; of more, the largest and the smallest ten
+SHOWN = 20  # most classes to list; of more, the ten largest and the ten smallest
 BAR = 24  # characters of the largest class
 
 Source = Any  # Federation | str | Path | Tensor | ndarray [N, C]
 
 
 class Counted(NamedTuple):
-    """Label histograms and what is known of where they come from."""
+    """Label histograms and what is known about their source."""
 
     counts: npt.NDArray[Any]  # [N, C]
     facts: dict[str, Any]  # for the report
@@ -42,7 +42,17 @@ class Counted(NamedTuple):
 
 
 def counted(source: Source) -> Counted:
-    """The label histograms of a source. Raises DataError for files and matrices that hold none."""
+    """The label histograms of a source.
+
+    Args:
+        source: A federation, a partition file, a file of counts, or a matrix of counts [N, C].
+
+    Returns:
+        Counts, facts, a title and class names.
+
+    Raises:
+        DataError: The file or matrix holds no counts.
+    """
     if isinstance(source, str | Path):
         return _of_path(Path(source))
     if isinstance(source, torch.Tensor | np.ndarray | list):
@@ -54,6 +64,7 @@ def counted(source: Source) -> Counted:
 
 
 def _of_path(path: Path) -> Counted:
+    """The counts of a partition file or a file of counts."""
     if path.suffix == ".npz" and path.is_file() and "header" in read_npz(path):
         return _of_partition(load_partition(path), path)
     if not path.is_file():
@@ -64,6 +75,7 @@ def _of_path(path: Path) -> Counted:
 
 
 def _of_partition(content: PartitionFile, path: Path) -> Counted:
+    """The counts and facts of a partition file."""
     header = content.header
     options = {k: v for k, v in header["convention"].items() if k != "name" and v is not None}
     facts = {
@@ -82,7 +94,7 @@ def _of_partition(content: PartitionFile, path: Path) -> Counted:
 
 
 def _options(partitioner: Any) -> dict[str, Any]:
-    """The fields that are set, such as JSON can hold; a base with its name and fields, a matrix by its shape."""
+    """The partitioner's fields that are set, as JSON can hold them; a matrix becomes its shape."""
     if isinstance(partitioner, Partitioner):
         options = partitioner.options()
     else:
@@ -92,23 +104,52 @@ def _options(partitioner: Any) -> dict[str, Any]:
 
 
 def _told(name: str, value: Any) -> Any:
+    """One option as JSON can hold it."""
     if isinstance(value, Partitioner):
         return {"name": value.name, **_options(value)}
     return f"{len(value)} x {len(value[0])}" if name == "matrix" else value
 
 
 def describe(source: Source, most: int = 500) -> dict[str, Any]:
-    """`fedskew.data.skew.summary` of a source's counts, and what is known of it, in one dictionary that JSON can hold.
+    """Describe the label skew of a federation in plain numbers.
 
-    Of a federation that is its report, ``seed``, ``partition_options`` (the partitioner's fields) and ``label_names``.
-    Divergences are in nats. What is quadratic in the clients is over at most ``most`` of them, drawn under a key.
+    The result holds `fedskew.data.skew.summary` of the counts and the facts of the source. For a federation these are
+    its report, ``seed``, ``partition_options`` and ``label_names``.
+
+    Args:
+        source: A federation, a partition file, a file of counts, or a matrix of counts [N, C].
+        most: Most clients that are compared pairwise; of more, a fixed random sample is compared.
+
+    Returns:
+        A dict that JSON can hold. Divergences are in nats.
+
+    Raises:
+        DataError: The source holds no counts.
+
+    Example:
+        >>> from fedskew.data import federate
+        >>> from fedskew.data.describe import describe
+        >>> facts = describe(federate("digits", "dirichlet", clients=5))
+        >>> facts["partition"], facts["clients"], round(facts["js_mean"], 2)
+        ('dirichlet', 5, 0.29)
     """
     found = counted(source)
     return {**skew.summary(found.counts, most), **found.facts}
 
 
 def describe_table(source: Source, most: int = 500) -> RenderableType:
-    """The skew report as tables for `rich`: the data where they are known, the clients, the skew, the classes."""
+    """The skew report as tables for `rich`: data, clients, label skew and classes.
+
+    Args:
+        source: As for `describe`.
+        most: As for `describe`.
+
+    Returns:
+        A renderable of at most 80 columns.
+
+    Raises:
+        DataError: The source holds no counts.
+    """
     found = counted(source)
     facts = {"label_names": list(found.class_names), **skew.summary(found.counts, most), **found.facts}
     known = [_section("data", _data(facts))] if "training_rows" in facts else []
@@ -122,18 +163,23 @@ def describe_table(source: Source, most: int = 500) -> RenderableType:
 
 
 def named(partitioner: dict[str, Any]) -> str:
-    """As in `longtail (base dirichlet (alpha 0.1), factor 10)`, of a name and fields; those that are unset left out."""
+    """A name and its options as one phrase: ``longtail (base dirichlet (alpha 0.1), factor 10)``.
+
+    Options that are unset are left out.
+    """
     told = [f"{k} {_number(v)}" for k, v in partitioner.items() if k != "name" and v not in (None, "")]
     return str(partitioner.get("name", "unknown")) + (f" ({', '.join(told)})" if told else "")
 
 
 def _headline(d: dict[str, Any], clients: int) -> str:
+    """Dataset, partition, clients and seed in one line."""
     tail = f", long tail {d['longtail']:g}" if d.get("longtail") else ""
     how = named({"name": d["partition"], **d["partition_options"]})
     return f"{d['dataset']}{tail}, {how}, {clients:,} clients, seed {d['seed']}"
 
 
 def _section(title: str, lines: Sequence[tuple[str, str, str]]) -> Table:
+    """A table of three columns: what, how much, and a remark."""
     view = Table(title=f"\n{title}", title_justify="left", box=None, show_header=False, pad_edge=False)
     view.add_column(width=33)
     view.add_column(justify="right", width=9)
@@ -144,6 +190,7 @@ def _section(title: str, lines: Sequence[tuple[str, str, str]]) -> Table:
 
 
 def _data(d: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Lines of the section about the data."""
     aside = [f"{d[f'{w}_rows']:,} {w}" for w in ("unused", "validation", "auxiliary") if d[f"{w}_rows"]]
     tail = f"long tail, n_max / n_min {_number(d['longtail'])}" if d["longtail"] else ""
     return [
@@ -154,6 +201,7 @@ def _data(d: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _clients(d: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Lines of the section about the clients."""
     sizes = f"median; {_plain(d['size_min'])} to {_plain(d['size_max'])}"
     held = f"mean; {_plain(d['labels_min'])} to {_plain(d['labels_max'])}, of those with rows"
     return [
@@ -171,6 +219,7 @@ def _clients(d: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _skew(d: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Lines of the section about label skew."""
     return [
         ("imbalance, all rows", f"{d['imbalance_global']:,.1f}", "largest / smallest class"),
         ("imbalance at a client", f"{d['imbalance_local_median']:,.1f}", "median; over the classes it holds"),
@@ -189,6 +238,7 @@ def _skew(d: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _pairs(d: dict[str, Any]) -> str:
+    """Which pairs of clients were compared."""
     compared = d["pair_clients"]
     return "mean over pairs" if compared == d["clients"] - d["empty_clients"] else f"pairs of {compared} drawn clients"
 
@@ -211,6 +261,7 @@ def _classes(d: dict[str, Any]) -> Table:
 
 
 def _class(d: dict[str, Any], c: int) -> tuple[str, str, str, str]:
+    """One line of the table of classes."""
     names, rows = d["label_names"], d["class_rows"]
     name = str(names[c]) if names and str(names[c]) != str(c) else ""
     bar = "█" * max(round(BAR * rows[c] / max(rows)), 1 if rows[c] else 0)
@@ -218,10 +269,12 @@ def _class(d: dict[str, Any], c: int) -> tuple[str, str, str, str]:
 
 
 def _plain(value: float) -> str:
+    """A number with one decimal, without ".0"."""
     return f"{value:,.1f}".removesuffix(".0")
 
 
 def _number(value: Any) -> str:
+    """A value of an option as text."""
     if isinstance(value, dict):
         return named(value)
     return f"{value:g}" if isinstance(value, float) else str(value)

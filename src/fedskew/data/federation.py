@@ -1,4 +1,4 @@
-"""A dataset divided among clients, after validation rows, the server's own rows and the long tail were seen to."""
+"""A dataset divided among clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,22 @@ __all__ = ["Federation", "federate", "long_tail"]
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """N clients and the rows of a dataset that each one owns. Row numbers are places in ``dataset.x``."""
+    """N clients and the rows that each of them owns. Row numbers are places in ``dataset.x``.
+
+    Make one with `federate`.
+
+    Attributes:
+        dataset: The data.
+        partition: Rows of each client.
+        partitioner: What divided them.
+        clients: Number of clients N, including clients without rows.
+        seed: Seed of the division.
+        counts: Training rows of each class at each client, int64 [N, C].
+        longtail: Imbalance factor n_max / n_min of a long tail, or None.
+        validation_rows: Rows kept for validation, int64 [n_val].
+        auxiliary_rows: Labelled rows that the server keeps, int64.
+        client_names: Names of natural clients; empty where clients are numbers.
+    """
 
     dataset: Dataset
     partition: Partition = field(repr=False)
@@ -41,28 +56,49 @@ class Federation:
 
     @property
     def sizes(self) -> Tensor:
-        """Training rows of each client, [N] int64."""
+        """Training rows of each client, int64 [N]."""
         return self.counts.sum(1)
 
     @property
     def empty(self) -> list[int]:
-        """Clients without training rows."""
+        """Numbers of the clients without training rows."""
         return torch.nonzero(self.sizes == 0).flatten().tolist()
 
     def rows(self, k: int) -> np.ndarray:
-        """Training rows of client k, [n_k] int64. Raises IndexError unless 0 <= k < N."""
+        """Training rows of one client.
+
+        Args:
+            k: Number of the client, from 0.
+
+        Returns:
+            Row numbers in ascending order, int64 [n_k].
+
+        Raises:
+            IndexError: There is no client k.
+        """
         return self.partition.of(k)
 
     def test_rows(self, k: int) -> np.ndarray:
-        """Test rows of client k, [m_k] int64, places in ``dataset.x_test``. Raises IndexError unless 0 <= k < N.
+        """Test rows of one client, distributed as its training rows.
 
-        The rows of each class are dealt out in proportion to the clients' training rows of that class: floor(m_c n_kc /
-        sum_k n_kc), then one more for the largest remainders. Disjoint; a class that no client trains on stays unused.
+        The test rows of each class are dealt in proportion to the clients' training rows of that class: floor(m_c n_kc
+        / sum_k n_kc), then one more for the largest remainders. Clients share no test row. Test rows of a class that no
+        client trains on stay unused.
+
+        Args:
+            k: Number of the client, from 0.
+
+        Returns:
+            Places in ``dataset.x_test``, int64 [m_k].
+
+        Raises:
+            IndexError: There is no client k.
         """
         return self._test.of(k)
 
     @cached_property
     def _test(self) -> Partition:
+        """The test rows of all clients."""
         labels = self.dataset.y_test.numpy()
         order = rng.key(self.seed, "data", "local test")
         owner = np.full(len(labels), -1)
@@ -74,7 +110,11 @@ class Federation:
         return _group(owner, self.clients)
 
     def report(self) -> dict[str, Any]:
-        """What the split came to, in plain numbers: sizes, empty clients, classes per client, unused rows."""
+        """The outcome of the division in plain numbers: sizes, empty clients, classes of a client, unused rows.
+
+        Returns:
+            A dict that JSON can hold.
+        """
         sizes = self.sizes.numpy()
         held = (self.counts > 0).sum(1).numpy()
         aside = {"validation": len(self.validation_rows), "auxiliary": len(self.auxiliary_rows)}
@@ -111,14 +151,41 @@ def federate(
     path: str | None = None,
     **data_options: Any,
 ) -> Federation:
-    """Divide a dataset among clients: validation, then auxiliary rows, then the long tail, then the partition.
+    """Divide a dataset among clients.
 
-    ``partition`` is a partitioner, its name, or the path of a partition file (.npz), which then decides all of these.
-    ``validation`` is a stratified fraction of the training set, ``auxiliary`` the rows of each class that the server
-    keeps, ``longtail`` the imbalance factor n_max / n_min >= 1 of the global training set, its profile "exp" or "step"
-    (see `long_tail`). The partitions "natural", "counts" and "file" decide the number of clients themselves. Every draw
-    is keyed by (seed, purpose).
-    Raises ConfigError for a value that breaks a rule, DataError when the data are absent or cannot be split so.
+    Rows are set aside in this order: validation, auxiliary, long tail. The partitioner divides the rest.
+
+    Args:
+        data: Name of a dataset (see `fedskew.data.DATASETS`), or a `Dataset`.
+        partition: A partitioner such as ``Dirichlet(alpha=0.1)``, its name, or the path of a partition file (.npz). A
+            file also decides ``clients``, ``validation``, ``auxiliary`` and ``longtail``.
+        clients: Number of clients, at least 1. None where the partition decides it: "natural", "counts" and files.
+        seed: Seed of every draw; draws are keyed by (seed, purpose).
+        longtail: Imbalance factor n_max / n_min, at least 1, to which the training classes are thinned; None keeps all
+            rows.
+        longtail_profile: "exp" for an exponential decay over the classes, or "step"; see `long_tail`.
+        validation: Stratified fraction of the training rows to keep for validation, in [0, 1).
+        auxiliary: Rows of each class that the server keeps, at least 0.
+        path: File or folder of a dataset that is given by name; None searches $FEDSKEW_DATA and the cache.
+        **data_options: Options of a dataset that is given by name, such as ``normalize="channel"``.
+
+    Returns:
+        The federation.
+
+    Raises:
+        ConfigError: A parameter breaks a rule.
+        DataError: The data are absent or damaged, or cannot be divided as asked.
+
+    Example:
+        >>> from fedskew.data import federate
+        >>> from fedskew.data.partitioners import Dirichlet
+        >>> fed = federate("digits", Dirichlet(alpha=0.1), clients=4)
+        >>> fed.sizes.tolist()
+        [526, 350, 366, 196]
+        >>> fed.counts[0].tolist()
+        [133, 0, 0, 33, 144, 119, 3, 94, 0, 0]
+        >>> fed.report()["unused_rows"]
+        0
     """
     partitioner = _partitioner(partition)
     _check(partitioner, clients, seed, longtail, validation, auxiliary)
@@ -150,7 +217,7 @@ def _of_file(
     validation: float,
     auxiliary: int,
 ) -> Federation:
-    """The federation of a partition file; what is asked for beside it must be what it holds."""
+    """The federation of a partition file. Raises ConfigError where a parameter disagrees with the file."""
     content = partitioner.load(dataset)
     found, held, aside = content.partition, content.validation_rows, content.auxiliary_rows
     share_held = share(dataset.y.numpy(), dataset.classes, validation).sum()
@@ -168,7 +235,7 @@ def _of_file(
 
 
 def _client_names(partitioner: Any, dataset: Dataset, left: np.ndarray) -> tuple[str, ...]:
-    """The values that natural clients stand for, in their order; empty where clients are drawn."""
+    """Values of the column behind natural clients, in their order; empty for other clients."""
     inner = getattr(partitioner, "base", partitioner)
     if not isinstance(inner, Natural):
         return ()
@@ -179,6 +246,7 @@ def _client_names(partitioner: Any, dataset: Dataset, left: np.ndarray) -> tuple
 
 
 def _partitioner(partition: str | Path | Partitioner) -> Partitioner:
+    """The partitioner that a name, a path or a partitioner stands for."""
     if isinstance(partition, Path) or (isinstance(partition, str) and partition.endswith(".npz")):
         return File(path=str(partition))
     if not isinstance(partition, str):
@@ -191,15 +259,17 @@ def _partitioner(partition: str | Path | Partitioner) -> Partitioner:
 
 
 def _decides(partitioner: Any) -> bool:
-    """Whether the partitioner says how many clients there are; a user's own need not be a `Partitioner`."""
+    """Whether the partitioner decides the number of clients. Your own need not derive from `Partitioner`."""
     return bool(getattr(partitioner, "decides", hasattr(partitioner, "count")))
 
 
 def _whole(value: object, least: int) -> bool:
+    """Whether the value is a whole number of at least ``least``."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
 
 
 def _number(value: object) -> bool:
+    """Whether the value is a finite number."""
     real = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     return real and math.isfinite(float(value))  # type: ignore[arg-type]
 
@@ -207,7 +277,7 @@ def _number(value: object) -> bool:
 def _check(
     partitioner: Partitioner, clients: int | None, seed: int, longtail: float | None, validation: float, auxiliary: int
 ) -> None:
-    """Every rule that needs no data, before any is read."""
+    """Check every rule that needs no data, before any data are read."""
     require(isinstance(seed, int) and not isinstance(seed, bool), "seed", "be a whole number", seed)
     if clients is None and not _decides(partitioner):
         raise ConfigError(f"clients must be given for partition {partitioner.name!r}; got None; for example clients=20")
@@ -220,6 +290,7 @@ def _check(
 
 
 def _dataset(data: str | Dataset, path: str | None, options: Mapping[str, Any]) -> Dataset:
+    """The dataset of a name, or the dataset itself."""
     if isinstance(data, str):
         return load(data, path, **options)
     require(isinstance(data, Dataset), "data", "be a name or a Dataset", type(data).__name__, "use from_arrays(x, y)")
@@ -231,7 +302,7 @@ def _dataset(data: str | Dataset, path: str | None, options: Mapping[str, Any]) 
 def _take(
     rows: np.ndarray, labels: np.ndarray, take: np.ndarray, seed: int, purpose: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(rows that are left, ``take[c]`` of each class), both sorted places in the training set."""
+    """Set aside ``take[c]`` rows of each class: (rows left, rows taken), in ascending order."""
     picked = np.zeros(len(rows), bool)
     if take.any():
         picked[draw(labels[rows], take, rng.key(seed, "data", purpose))] = True
@@ -239,6 +310,7 @@ def _take(
 
 
 def _enough(labels: np.ndarray, dataset: Dataset, auxiliary: int) -> None:
+    """Raise ConfigError unless every class keeps a row beside the auxiliary rows."""
     if not auxiliary:
         return
     counts = np.bincount(labels, minlength=dataset.classes)
@@ -253,7 +325,7 @@ def _enough(labels: np.ndarray, dataset: Dataset, auxiliary: int) -> None:
 def _partition(
     partitioner: Partitioner, dataset: Dataset, left: np.ndarray, clients: int | None, seed: int
 ) -> Partition:
-    """The partitioner's split of the rows that are left, in row numbers of the whole training set."""
+    """Divide the rows that are left, and check the result; row numbers are those of the whole training set."""
     columns = {name: codes.numpy()[left] for name, codes in dataset.columns.items()}
     if clients is None:
         clients = int(partitioner.count(columns))
@@ -270,7 +342,7 @@ def _partition(
 
 
 def _proportional(total: int, weights: np.ndarray, tie: np.ndarray) -> np.ndarray:
-    """``total`` in whole shares in proportion to ``weights`` [N], by largest remainders, in exact integers."""
+    """Whole shares of ``total`` in proportion to ``weights`` [N], by largest remainders, in exact integers."""
     mass = int(weights.sum())
     if mass == 0:
         return np.zeros_like(weights)
@@ -281,11 +353,12 @@ def _proportional(total: int, weights: np.ndarray, tie: np.ndarray) -> np.ndarra
 
 
 def _group(owner: np.ndarray, clients: int) -> Partition:
-    """Rows by owner, ascending within each; owner -1 is nobody. owner [n]"""
+    """The partition of an owner for each row, [n]; rows of owner -1 belong to nobody."""
     order = np.argsort(owner, kind="stable")
     ends = np.cumsum(np.bincount(owner + 1, minlength=clients + 1))
     return Partition(order[ends[0] :].astype(np.int64), (ends - ends[0]).astype(np.int64))
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:
+    """Least, median and greatest value."""
     return {"min": int(values.min()), "median": float(np.median(values)), "max": int(values.max())}

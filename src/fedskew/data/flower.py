@@ -1,4 +1,4 @@
-"""Row lists to and from the partitioners of flwr-datasets. Nothing of theirs is imported here."""
+"""Exchange of partitions with the partitioners of flwr-datasets. That package is not imported here."""
 
 from __future__ import annotations
 
@@ -14,18 +14,26 @@ __all__ = ["from_flower", "to_flower"]
 
 
 def from_flower(partitioner: Any, row_column: str = "") -> Partition:
-    """The partition of a flwr-datasets partitioner whose ``dataset`` is set; client k is its partition k.
+    """The partition of a flwr-datasets partitioner.
 
-    ``row_column`` names a column of row numbers 0..n-1 in that dataset (``dataset.add_column("row", range(n))``);
-    without it the partitioner's own table of indices is read, which most have. One that sorts the dataset first (by
-    shards) counts the rows of the sorted one, so its table is not used. Raises ConfigError where the column is needed
-    and not given, DataError where two partitions share a row.
+    Args:
+        partitioner: A partitioner of flwr-datasets whose ``dataset`` is set. Its partition k becomes client k.
+        row_column: A column of row numbers 0..n-1 in that dataset, which you add by ``dataset.add_column("row",
+            range(n))``. Without it the partitioner's own table of indices is read. A partitioner that sorts the dataset
+            first numbers the sorted rows, so it needs the column.
+
+    Returns:
+        The partition.
+
+    Raises:
+        ConfigError: It is not such a partitioner, or the column is needed and not given.
+        DataError: Two partitions share a row.
     """
     for attribute in ("load_partition", "num_partitions"):
         if not hasattr(partitioner, attribute):
             raise ConfigError(f"partitioner must be one of flwr-datasets; got {type(partitioner).__name__}")
     given = getattr(partitioner, "dataset", None)
-    first = partitioner.load_partition(0)  # they divide, and some sort, when first asked
+    first = partitioner.load_partition(0)  # the first call divides, and in some sorts, the dataset
     count = int(partitioner.num_partitions)
     sorts = hasattr(partitioner, "_sort_dataset_if_needed") or getattr(partitioner, "dataset", None) is not given
     table = None if sorts else getattr(partitioner, "_partition_id_to_indices", None)
@@ -43,17 +51,32 @@ def from_flower(partitioner: Any, row_column: str = "") -> Partition:
 
 
 def to_flower(partition: Partition) -> dict[int, list[int]]:
-    """Partition id -> row list, as flwr-datasets' partitioners keep it and ``dataset.select`` takes it."""
+    """The row lists of a partition, as flwr-datasets' partitioners keep them and ``dataset.select`` takes them.
+
+    Args:
+        partition: The partition.
+
+    Returns:
+        Rows of each client by its number.
+
+    Example:
+        >>> from fedskew.data import federate, to_flower
+        >>> lists = to_flower(federate("digits", "iid", clients=3).partition)
+        >>> [len(rows) for rows in lists.values()]
+        [480, 479, 479]
+    """
     return {k: partition.of(k).tolist() for k in range(partition.clients)}
 
 
 def _column(part: Any, name: str) -> Ints:
+    """The row numbers of a partition's column."""
     if name not in part.column_names:
         raise ConfigError(f"row_column must be a column of the partitioner's dataset; got {name!r}")
     return np.asarray(part[name], dtype=np.int64)
 
 
 def _of_lists(lists: list[npt.NDArray[np.int64]]) -> Partition:
+    """The partition of a list of rows for each client. Raises DataError where two share a row."""
     rows = np.concatenate([np.sort(part) for part in lists])
     if len(rows) and (rows.min() < 0 or (owners := np.bincount(rows)).max() > 1):
         raise DataError(f"partitions must be disjoint; row {rows.min() if rows.min() < 0 else owners.argmax()} is not")

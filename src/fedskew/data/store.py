@@ -1,4 +1,4 @@
-"""The dataset's rows on a device: gathered, normalised and augmented a batch at a time."""
+"""The dataset's rows on a device: selected, normalised and augmented batch by batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Store", "augment"]
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """Rows as they are kept (uint8 images or float features) and the way to make floats of them."""
+    """Rows as stored (uint8 images or float features), and how to make floats of them."""
 
     x: Tensor  # [n, ...]
     y: Tensor  # [n] int64
@@ -24,7 +24,14 @@ class Store:
     augmentation: tuple[str, ...] = ()  # "crop", "flip"
 
     def floats(self, rows: Tensor | slice) -> Tensor:
-        """Rows [...] to normalised values [..., *shape]: (x / 255 - mean) / std for uint8, x as it is for floats."""
+        """Select rows and normalise them.
+
+        Args:
+            rows: Row numbers of any shape [...], or a slice.
+
+        Returns:
+            Samples [..., *shape]: (x / 255 - mean) / std for uint8 images, the features themselves otherwise.
+        """
         x = self.x[rows]
         if x.dtype != torch.uint8:
             return x.to(self.dtype)
@@ -37,15 +44,31 @@ class Store:
         return x
 
     def augmented(self, x: Tensor, key: Tensor) -> Tensor:
-        """A training batch [B, ...] after this dataset's augmentation, keyed."""
+        """Augment a training batch [B, ...] of images as the dataset says, under a key."""
         return augment(x, self.augmentation, key) if self.augmentation and x.dim() == 4 else x
 
 
 def augment(x: Tensor, kinds: tuple[str, ...], key: Tensor, pad: int = 4) -> Tensor:
-    """Random crop after zero padding by ``pad``, and horizontal flip with probability 1/2, row by row.
+    """Crop and flip images at random, row by row.
 
-    x [B, C, H, W]; the padding is zero after normalisation, as in the protocols' transform order. Works under vmap: no
-    loop over rows, no value read back.
+    A crop pads the image by zeros and cuts a window of the old size. Normalise before: the padding is zero afterwards.
+    Works under vmap.
+
+    Args:
+        x: Images, [B, C, H, W].
+        kinds: "crop" for random crops, "flip" for horizontal flips with probability 1/2.
+        key: Random key, ().
+        pad: Pixels of padding on each side for crops.
+
+    Returns:
+        Images of the same shape.
+
+    Example:
+        >>> import torch
+        >>> from fedskew import rng
+        >>> from fedskew.data.store import augment
+        >>> augment(torch.arange(4.0).reshape(1, 1, 1, 4), ("flip",), rng.key(1)).flatten()
+        tensor([3., 2., 1., 0.])
     """
     rows, _, height, width = x.shape
     if "crop" in kinds:

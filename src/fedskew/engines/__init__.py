@@ -1,4 +1,4 @@
-"""Engines: one client round, many ways to map it."""
+"""Engines: they map the local run of `fedskew.client` over the clients of a round."""
 
 from __future__ import annotations
 
@@ -11,20 +11,26 @@ from fedskew.models.prepare import Model
 
 __all__ = ["ENGINES", "Batched", "Debug", "LocalEngine", "Sequential", "Threaded", "choose"]
 
-DENSE = {"Flatten", "Linear", "ReLU", "Tanh", "Sigmoid", "GELU", "Dropout", "Identity", "LayerNorm"}
-
 ENGINES: dict[str, type[LocalEngine]] = {
     "sequential": Sequential, "threaded": Threaded, "batched": Batched, "debug": Debug,
 }  # fmt: skip
-SMALL = 20_000  # parameters: up to here a stack of clients fits the cache, and operators cost more than numbers
+DENSE = {"Flatten", "Linear", "ReLU", "Tanh", "Sigmoid", "GELU", "Dropout", "Identity", "LayerNorm"}
+SMALL = 20_000  # parameters: a stack of such clients fits the cache, and operators cost more than their arithmetic
 
 
 def choose(
     name: str, device: str, model: Model | None = None, method: Method | None = None
 ) -> tuple[type[LocalEngine], str]:
-    """(engine, reason). "auto" decides from device, model and method, never from a clock.
+    """The engine of a name, and why it was chosen.
 
-    Raises ConfigError for an unknown name.
+    Args:
+        name: of `ENGINES`, or "auto", which decides from device, model and method, never from a clock.
+        device: "cpu", "cuda" or "cuda:NUMBER".
+        model: small dense models are stacked.
+        method: only components of fedskew are stacked: a user's own may read values, which a stack does not allow.
+
+    Raises:
+        ConfigError: there is no such engine.
     """
     if name != "auto":
         if name not in ENGINES:
@@ -33,7 +39,6 @@ def choose(
     if device.startswith("cuda"):
         return Batched, "a GPU is kept busy by stacked clients"
     small = model is not None and model.layer_kinds <= DENSE and model.parameter_count <= SMALL
-    # somebody's own component may look at values, which cannot be done to a stack
     ours = method is not None and all(type(c).__module__.startswith("fedskew.") for c in method.components)
     if small and ours:
         return Batched, f"a dense model of at most {SMALL} parameters: clients are stacked, a stack a thread"

@@ -1,103 +1,121 @@
-"""Evaluation of one model: chunks of rows, on every thread, nothing read back before the end."""
+"""Evaluation of models on rows: chunks of rows on every thread; nothing is read back before the end."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedskew.data.store import Store
+from fedskew.engines.runtime import Runtime
 from fedskew.functional import cross_entropy
+from fedskew.models.prepare import Model
 from fedskew.records.metrics import confusion_of
-from fedskew.types import Params
-
-if TYPE_CHECKING:
-    from fedskew.engines.base import LocalEngine
+from fedskew.types import Output, Params
 
 __all__ = ["KEPT_BYTES", "Evaluator"]
 
 Array = np.ndarray[Any, Any]
 Rows = Tensor | slice
 
-# rows at a time: enough to fill a core, few enough that what passes between layers stays in its cache (a convolution's
-# tens of megabytes do not, and come from fresh pages each time: twice the time at 256 rows). A dense model's rows are
-# as wide as its biases together: the 2NN's fill CACHE with some 300 rows, logistic regression's never do
+# Rows at a time. A chunk fills a core, and what passes between layers stays in its cache. A convolution's tens of
+# megabytes do not, and come from fresh pages each time: 256 rows take twice the time of 64. A dense model's rows are as
+# wide as its biases together: some 300 rows of the 2NN fill CACHE, logistic regression never does.
 CHUNK = {"convolutional": 64, "cuda": 4096}
 CACHE = 512 << 10  # bytes
-LEAST, MOST = 256, 2048  # of the rows of a dense model; the same for any number of threads, as are the sums
+LEAST, MOST = 256, 2048  # rows of a dense model; the same for any number of threads, so that sums are the same
 PART = 1024  # rows that are normalised at a time
-KEPT_BYTES = 256 << 20  # floats of a test set up to this size are kept: normalising costs as much as a small model
+KEPT_BYTES = 256 << 20  # a test set up to this size is kept as floats: normalising costs as much as a small model
 
 
 class Evaluator:
-    """Confusion and loss on rows of one store."""
+    """Evaluates models on the rows of one store."""
 
-    def __init__(self, engine: LocalEngine, store: Store, *, keep: bool) -> None:
-        self.engine, self.store = engine, store
+    def __init__(self, runtime: Runtime, store: Store, classes: int, *, keep: bool) -> None:
+        """``keep`` the store's rows as floats, up to KEPT_BYTES of them."""
+        self._runtime, self._store, self._classes = runtime, store, classes
         size = store.x.numel() * torch.empty((), dtype=store.dtype).element_size()
-        self.keep = keep and size <= KEPT_BYTES
-        self.floats: Tensor | None = None
+        self._keep = keep and size <= KEPT_BYTES
+        self._kept: Tensor | None = None
+        self._rows_at_a_time = _chunk(runtime.workers.original, store, classes)
 
-    def rows(self, at: Rows) -> Tensor:
-        """Normalised rows, from those kept where they are kept."""
-        rows: Tensor = self.engine.layout(self.store.floats(at)) if self.floats is None else self.floats[at]
-        return rows
-
-    def __call__(self, params: Params, buffers: Params, rows: Array | None) -> tuple[Tensor, Tensor]:
-        """(confusion matrix [C, C], mean cross-entropy ()) on the device; 0 without rows."""
-        engine, device = self.engine, self.store.y.device
-        given, statistics = engine.layout(params), engine.layout(buffers)
-        chunks = self.chunks(rows)
+    def confusion(self, params: Params, buffers: Params, rows: Array | None) -> tuple[Tensor, Tensor]:
+        """(confusion matrix [C, C], mean cross-entropy ()) on the device, over these rows or all; 0 without rows."""
+        device = self._store.y.device
+        given, statistics = self._runtime.layout(params), self._runtime.layout(buffers)
+        chunks = self._chunks(rows)
 
         def one(chunk: Rows) -> tuple[Tensor, Tensor]:
-            return self._chunk(given, statistics, chunk)
+            return self._confusion_of(given, statistics, chunk)
 
-        if self.keep and self.floats is None:
-            self.floats = self._all_rows()
-        done = list(engine.map(one, chunks))
-        matrix = torch.zeros(engine.task.classes, engine.task.classes, dtype=torch.int64, device=device)
+        if self._keep and self._kept is None:
+            self._kept = self._all_rows()
+        done = list(self._runtime.map(one, chunks))
+        matrix = torch.zeros(self._classes, self._classes, dtype=torch.int64, device=device)
         loss = torch.zeros((), dtype=torch.float64, device=device)
         for found, part in done:  # in the order of the rows, so that sums do not depend on the threads
             matrix, loss = matrix + found, loss + part
-        return matrix, loss / max(len(self.store.y) if rows is None else len(rows), 1)
+        return matrix, loss / max(len(self._store.y) if rows is None else len(rows), 1)
 
-    def _all_rows(self) -> Tensor:
-        """All rows, made a part at a time: what normalising makes in between would be three times as large."""
-        total = len(self.store.y)
-        first = self.rows(slice(0, PART))
-        if total <= PART:
-            return first
-        whole: Tensor = self.engine.layout(first.new_empty(total, *first.shape[1:]))
-        for a in range(0, total, PART):
-            whole[a : a + PART] = self.rows(slice(a, a + PART))
-        return whole
+    def outputs(self, params: Params, buffers: Params, rows: Array | None) -> tuple[Tensor, Tensor]:
+        """(probabilities [R, C] float64, features [R, F]) on the host; with ``rows`` None no features, [0, F]."""
+        given, statistics = self._runtime.layout(params), self._runtime.layout(buffers)
 
-    def chunks(self, rows: Array | None) -> list[Rows]:
-        """Rows, or all of them, as many at a time as suits the device and the model."""
-        total = len(self.store.y) if rows is None else len(rows)
-        if self.store.y.device.type != "cpu":
-            size = CHUNK["cuda"]
-        elif self.engine.convolves:
-            size = CHUNK["convolutional"]
-        else:
-            size = min(max(CACHE // self._row_bytes(), LEAST), MOST)
-        cuts = [slice(a, a + size) for a in range(0, total, size)]
-        if rows is None:  # neighbours: looked at where they lie
-            return [*cuts]
-        at = torch.from_numpy(np.ascontiguousarray(rows)).to(self.store.y.device)
-        return [at[cut] for cut in cuts]
+        def one(chunk: Rows) -> tuple[Tensor, Tensor]:
+            out = self._forward(given, statistics, chunk)
+            return out.logits.double().softmax(1).cpu(), out.features[: 0 if rows is None else None].cpu()
 
-    def _row_bytes(self) -> int:
-        """What one row takes between the layers of a dense model."""
-        biases = [p for p in self.engine.model.params.values() if p.dim() == 1]
-        return max(sum(p.numel() for p in biases), self.engine.task.classes) * self.store.dtype.itemsize
+        found = self._runtime.map(one, self._chunks(rows))
+        probabilities, features = (torch.cat(list(column)) for column in zip(*found, strict=True))
+        return probabilities, features
 
     @torch.inference_mode()
-    def _chunk(self, params: Params, buffers: Params, chunk: Rows) -> tuple[Tensor, Tensor]:
-        y = self.store.y[chunk]
-        mask = torch.ones(len(y), dtype=self.store.dtype, device=y.device)
-        out, _ = self.engine.net.forward(params, buffers, self.rows(chunk), mask, train=False, key=y.new_zeros(()))
-        matrix = confusion_of(y, out.logits.argmax(1), self.engine.task.classes)
+    def _confusion_of(self, params: Params, buffers: Params, chunk: Rows) -> tuple[Tensor, Tensor]:
+        y = self._store.y[chunk]
+        out = self._forward(params, buffers, chunk)
+        matrix = confusion_of(y, out.logits.argmax(1), self._classes)
         return matrix, cross_entropy(out.logits.double(), y).sum()
+
+    def _forward(self, params: Params, buffers: Params, chunk: Rows) -> Output:
+        x = self._floats(chunk)
+        mask = torch.ones(len(x), dtype=self._store.dtype, device=x.device)
+        key = torch.zeros((), dtype=torch.int64, device=x.device)
+        out, _ = self._runtime.net.forward(params, buffers, x, mask, train=False, key=key)
+        return out
+
+    def _floats(self, at: Rows) -> Tensor:
+        """Normalised rows, from those that are kept where they are."""
+        rows: Tensor = self._runtime.layout(self._store.floats(at)) if self._kept is None else self._kept[at]
+        return rows
+
+    def _all_rows(self) -> Tensor:
+        """All rows, normalised a part at a time: all at once, the intermediate values take three times the memory."""
+        total = len(self._store.y)
+        first = self._floats(slice(0, PART))
+        if total <= PART:
+            return first
+        whole: Tensor = self._runtime.layout(first.new_empty(total, *first.shape[1:]))
+        for a in range(0, total, PART):
+            whole[a : a + PART] = self._floats(slice(a, a + PART))
+        return whole
+
+    def _chunks(self, rows: Array | None) -> list[Rows]:
+        """These rows or all, cut into as many at a time as suits the device and the model."""
+        total, size = len(self._store.y) if rows is None else len(rows), self._rows_at_a_time
+        cuts = [slice(a, a + size) for a in range(0, total, size)]
+        if rows is None:  # neighbours, which need no copy
+            return [*cuts]
+        at = torch.from_numpy(np.ascontiguousarray(rows)).to(self._store.y.device)
+        return [at[cut] for cut in cuts]
+
+
+def _chunk(model: Model, store: Store, classes: int) -> int:
+    """Rows at a time, by device and model."""
+    if store.y.device.type != "cpu":
+        return CHUNK["cuda"]
+    if model.convolutional:
+        return CHUNK["convolutional"]
+    width = max(sum(p.numel() for p in model.params.values() if p.dim() == 1), classes)  # between dense layers
+    return min(max(CACHE // (width * store.dtype.itemsize), LEAST), MOST)

@@ -1,4 +1,4 @@
-"""What components keep on clients between rounds, and where: beside the model, in main memory, or in a mapped file."""
+"""What components keep on clients between rounds, and where: on the device, in main memory, or in a mapped file."""
 
 from __future__ import annotations
 
@@ -18,60 +18,60 @@ __all__ = ["HOMES", "ClientMemory", "Held", "Home", "Mapped", "home"]
 
 Memory = dict[str, Tree]
 HOMES = {
-    "device": "beside the model: as tensors of the device that trains",
+    "device": "on the device that trains",
     "ram": "in main memory, copied to the device when a client trains",
     "disk": "in a mapped file of the run folder, for more clients than memory holds",
 }
 
 
 def _own(leaf: Tensor, place: torch.device) -> Tensor:
-    """A contiguous copy: sums over another layout round differently, and a checkpoint keeps no layout."""
+    """A contiguous copy. Sums over another layout round differently, and a checkpoint keeps no layout."""
     return leaf.detach().to(place).clone(memory_format=torch.contiguous_format)
 
 
 class Home(Protocol):
-    """Where memories live once their round is over."""
+    """Keeps the memories of clients once a round is over."""
 
     def read(self, client: int) -> Memory | None:
-        """One client's memory; None where it was never written."""
+        """One client's memory; None where none was written."""
 
     def write(self, memories: dict[int, Memory]) -> None:
-        """Keep the memories of several clients: all of them, or after an interruption none."""
+        """Keep the memories of several clients: all of them, or none if it is interrupted."""
 
     def dump(self) -> Tree:
-        """What a checkpoint must hold."""
+        """What a checkpoint must hold for `load`."""
 
     def load(self, dumped: Tree) -> None:
-        """The inverse of `dump`. Raises RecordError where another home wrote it."""
+        """The inverse of `dump`. Raises RecordError where a home that does not fit wrote it."""
 
     def close(self) -> None:
-        """The run is over."""
+        """Release what the home holds: the run is over."""
 
 
 class Held:
-    """Tensors in a dict: on the device, or in main memory, as the template is."""
+    """Memories as tensors in a dict, on the device of the template."""
 
     def __init__(self, template: Memory) -> None:
         self.template = template
         self.kept: dict[int, Memory] = {}
 
     def read(self, client: int) -> Memory | None:
-        """The tensors themselves."""
+        """The tensors as they were written, no copies."""
         return self.kept.get(client)
 
     def write(self, memories: dict[int, Memory]) -> None:
-        """The tensors themselves."""
+        """Keep the tensors, not copies of them."""
         self.kept.update(memories)
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Nothing to release."""
 
     def dump(self) -> Tree:
         """{client id: {component: tree}}."""
         return {str(client): memory for client, memory in sorted(self.kept.items())}
 
     def load(self, dumped: Tree) -> None:
-        """Namespaces without leaves come from the template."""
+        """The inverse of `dump`. Components that keep nothing come from the template."""
         if "slots" in dumped:
             raise RecordError("memory must be disk to go on: the clients' memories are in the run folder's file")
         place = place_of(self.template)
@@ -80,13 +80,13 @@ class Held:
 
 
 class Mapped:
-    """Records of equal size in one file, mapped into memory: the system keeps in RAM what it has room for.
+    """Memories as records of equal size in one file that is mapped into memory.
 
-    A client that writes again gets another record; the old one is used anew only after the next checkpoint, so the
-    last checkpoint's records are whole whenever the process is killed.
+    The operating system keeps in RAM what there is room for. A client that writes again gets another record; the old
+    one is free only after the next checkpoint. So the records of the last checkpoint are whole at any time.
     """
 
-    GROWTH = 64 << 20  # bytes that the file grows by, at least; half of itself where that is more
+    GROWTH = 64 << 20  # bytes by which the file grows at least; half of its size where that is more
 
     def __init__(self, template: Memory, path: Path | None) -> None:
         self.template = dict(tree.flatten(template))
@@ -96,7 +96,7 @@ class Mapped:
             self.size += 0 if leaf is None else -(-leaf.numel() * leaf.element_size() // 64) * 64
         self.slots: dict[int, int] = {}
         self.free: list[int] = []
-        self.retired: list[int] = []  # named by the last checkpoint, replaced since
+        self.retired: list[int] = []  # in the last checkpoint, replaced since
         self.fixed: frozenset[int] = frozenset()
         self.used = 0
         self._folder = tempfile.TemporaryDirectory(prefix="fedskew-") if path is None else None
@@ -105,7 +105,7 @@ class Mapped:
         self._bytes = torch.empty(0, dtype=torch.uint8)
 
     def _reach(self, records: int) -> None:
-        """Make the file hold so many records. Raises RecordError where the disk does not."""
+        """Grow the file to so many records. Raises RecordError where the disk has no room."""
         if len(self._bytes) >= records * self.size and self._map is not None:
             return
         wanted = max(records * self.size, len(self._bytes) + max(self.GROWTH, len(self._bytes) // 2))
@@ -121,7 +121,7 @@ class Mapped:
         self._map, self._bytes = fresh, torch.frombuffer(fresh, dtype=torch.uint8)
 
     def _views(self, slot: int) -> dict[tuple[str, ...], Tensor | None]:
-        """The leaves of a record, in the file."""
+        """The leaves of a record, as views of the file."""
 
         def view(where: tuple[str, ...], leaf: Tensor) -> Tensor:
             begin = slot * self.size + self.begins[where]
@@ -130,7 +130,10 @@ class Mapped:
         return {where: None if leaf is None else view(where, leaf) for where, leaf in self.template.items()}
 
     def read(self, client: int) -> Memory | None:
-        """Copies: the record may be used anew, and products of tensors that are aligned otherwise round otherwise."""
+        """Copies of the leaves.
+
+        The record may be written again, and products of tensors with another alignment round differently.
+        """
         if client not in self.slots:
             return None
         views = self._views(self.slots[client]).items()
@@ -138,7 +141,7 @@ class Mapped:
         return memory
 
     def write(self, memories: dict[int, Memory]) -> None:
-        """Into records that nobody names, which then take the place of the old ones all at once."""
+        """Write free records first; they then replace the old ones all at once."""
         fresh = {client: self._put(memory) for client, memory in memories.items()}
         old = [self.slots[client] for client in fresh if client in self.slots]
         self.slots.update(fresh)
@@ -146,7 +149,7 @@ class Mapped:
             (self.retired if slot in self.fixed else self.free).append(slot)
 
     def _put(self, memory: Memory) -> int:
-        """The record that a memory was written into. Raises ConfigError for another structure than the template's."""
+        """Write a memory; the number of its record. Raises ConfigError where its structure is not the template's."""
         given = dict(tree.flatten(memory))
         for where in {**self.template, **given}:
             known, leaf = self.template.get(where), given.get(where)
@@ -165,24 +168,24 @@ class Mapped:
         return slot
 
     def close(self) -> None:
-        """Let the file go; one without a run folder is removed."""
+        """Release the file; a temporary one is removed."""
         if self._folder is not None:
             self._bytes, self._map = torch.empty(0, dtype=torch.uint8), None
             self._folder.cleanup()
 
     def dump(self) -> Tree:
-        """{"slots": [n, 2] client and record}, once the records are on disk."""
+        """{"slots": [n, 2] client and record}; returns when the records are on disk."""
         if self._map is not None:
             self._map.flush()
-            # the pages stay in the system's cache, and count as this process's no more
+            # the pages stay in the system's cache, but no longer count as memory of this process
             if hasattr(mmap, "MADV_DONTNEED"):
                 self._map.madvise(mmap.MADV_DONTNEED)
-        self.free += self.retired  # nothing is written before the checkpoint that this goes into is
+        self.free += self.retired  # the checkpoint is written before the next record is
         self.retired, self.fixed = [], frozenset(self.slots.values())
         return {"slots": torch.tensor(sorted(self.slots.items()), dtype=torch.int64).reshape(-1, 2)}
 
     def load(self, dumped: Tree) -> None:
-        """Records where they lie; what Held wrote is written anew."""
+        """The inverse of `dump`; memories that `Held` dumped are written to the file."""
         if "slots" not in dumped:
             self.write({int(client): memory for client, memory in dumped.items()})
             return
@@ -200,7 +203,16 @@ class Mapped:
 
 
 def home(name: str, template: Memory, folder: Path | None) -> Home:
-    """The home of a name; "disk" keeps its file in the run folder, or where temporary files are. Raises ConfigError."""
+    """Make a home.
+
+    Args:
+        name: of `HOMES`.
+        template: memory of a client that has not taken part, on the device where memories are kept.
+        folder: run folder, for the file of "disk"; None takes a temporary folder.
+
+    Raises:
+        ConfigError: there is no such home.
+    """
     if name not in HOMES:
         raise unknown("memory", name, HOMES)
     if name == "disk":
@@ -209,15 +221,15 @@ def home(name: str, template: Memory, folder: Path | None) -> Home:
 
 
 def place_of(template: Memory) -> torch.device:
-    """Where a template, all of it in one place, keeps its tensors."""
+    """The device of a template; all its tensors are on one."""
     return next((leaf.device for leaf in tree.leaves(template)), torch.device("cpu"))
 
 
 class ClientMemory:
-    """Memory by client id. Only clients that took part are stored; the others still have the template.
+    """Memory by client id. Only clients that took part are stored; the others have the template.
 
-    All of it is where the template is: a stack takes newcomers and those who were there before alike.
-    A round's writes wait in ``pending`` until `commit`, so that an interrupted round leaves nothing behind.
+    All memories are on the device of the template, so that clients of all kinds can be stacked. A round's writes wait
+    in ``pending`` until `commit`, so that an interrupted round leaves nothing behind.
     """
 
     def __init__(self, template: Memory, home: Home | None = None) -> None:
@@ -235,7 +247,7 @@ class ClientMemory:
         return self.pending.get(client) or self.home.read(client) or self.template
 
     def put(self, client: int, memory: Memory) -> None:
-        """Replace the namespaces given, keep the others."""
+        """Replace what the components in ``memory`` keep on this client; what others keep stays."""
         if not self.empty:
             merged = {**self.get(client), **memory}
             self.pending[client] = {n: tree.map_tree(lambda t: _own(t, self.place), merged[n]) for n in self.template}
@@ -250,7 +262,7 @@ class ClientMemory:
         self.pending = {}
 
     def dump(self) -> Tree:
-        """What a checkpoint must hold of all that is kept."""
+        """What a checkpoint must hold for `load`."""
         return self.home.dump()
 
     def load(self, dumped: Tree) -> None:

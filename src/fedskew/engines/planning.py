@@ -1,7 +1,8 @@
-"""Which rows each client trains on, step by step: planned on the host before anything is trained."""
+"""The plan of a round: which rows each client trains on, step by step. Made on the host before anything trains."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,74 +10,121 @@ import torch
 from torch import Tensor
 
 from fedskew import rng
+from fedskew.engines.clients import Source
 from fedskew.method import Method
+from fedskew.server import Broadcast
 from fedskew.tree import Tree
-from fedskew.types import Assignment, PacePlan
+from fedskew.types import Assignment, Cohort, PacePlan, Report, Task
 
-__all__ = ["Plan", "Source", "offer", "plan_client", "plan_pace"]
+__all__ = ["Plan", "Planner"]
 
 Array = np.ndarray[Any, Any]
-
-
-class Source(NamedTuple):
-    """Rows that queries and local runs read: a federation's clients, or the server's auxiliary rows by class."""
-
-    rows: list[Array]  # of each client, into the training set
-    labels: Array  # [n] of the training set
-    counts: Tensor  # [N, C]
+Pace = tuple[int, int, int, float]  # batch size, epochs, steps an epoch, learning rate
 
 
 class Plan(NamedTuple):
     """One client's local run: T steps of D mini-batches of B rows."""
 
     client: int
-    rows: Array  # [n] the client's rows in the training set
-    batches: Array  # [T, D, B] positions into rows, -1 is padding
+    rows: Array  # [n] the client's rows, positions in the training set
+    batches: Array  # [T, D, B] positions in ``rows``; -1 is padding
     epoch: Array  # [T] one-based
     epochs: int
     lr: float
-    samples: int  # rows an epoch is drawn from
+    samples: int  # rows that an epoch is drawn from
     owned: Tensor  # [C]
     offered: Tensor  # [C]
     used: Tensor  # [C]
 
 
-def offer(method: Method, counts: Tensor, common: dict[str, Tree], round: int, seed: int) -> Tensor:
-    """The sampler's offer for every client, [N, C]; keyed by the round, so that asking twice answers alike."""
-    name = method.sampler.name
-    return method.sampler.offer(counts, common.get(name, {}), round, rng.key(seed, round, name, "offer"))
+@dataclass(frozen=True)
+class Planner:
+    """Plans rounds of a run. Draws depend on the run's seed, the round and the client alone."""
+
+    task: Task
+    seed: int
+
+    def offer(self, method: Method, source: Source, broadcast: Broadcast) -> Tensor:
+        """The sampler's offer of rows for every client of a source, [N, C]. Asking twice gives the same answer."""
+        name = method.sampler.name
+        key = rng.key(self.seed, broadcast.round, name, "offer")
+        return method.sampler.offer(source.counts, broadcast.common.get(name, {}), broadcast.round, key)
+
+    def plans(self, method: Method, assignment: Assignment, broadcast: Broadcast, source: Source) -> list[list[Plan]]:
+        """The plans of each chain of the assignment, member by member; padding is left out."""
+        offered = self.offer(method, source, broadcast)
+        used, pace = self._pace(method, offered, assignment, broadcast.round)
+        shared = broadcast.common.get(method.sampler.name, {})
+        members = assignment.chains.shape[1]
+        groups: list[list[Plan]] = []
+        for g, chain in enumerate(assignment.chains.tolist()):
+            group = []
+            for m, k in enumerate(chain):
+                if k < 0:
+                    continue
+                i = g * members + m
+                key = rng.seed_of(self.seed, broadcast.round, k, "plan")
+                group.append(_plan(method, source, k, m, offered[k], used[i], _pace_of(pace, i), shared, key))
+            groups.append(group)
+        return groups
+
+    def _pace(self, method: Method, offered: Tensor, assignment: Assignment, round: int) -> tuple[Tensor, PacePlan]:
+        """(rows of each class used [G*M, C], pace) of every place of the chains; padding uses no rows."""
+        members = assignment.chains.shape[1]
+        ids = assignment.chains.flatten()
+        used = offered[ids.clamp(min=0)] * (ids >= 0).unsqueeze(1)
+        if assignment.quota is not None:
+            used = torch.minimum(used, assignment.quota.repeat_interleave(members, 0))
+        return used, method.pace.of(used.sum(1), round, self.task.rounds)
+
+    def cohort(self, method: Method, plans: list[list[Plan]], broadcast: Broadcast) -> Cohort:
+        """What is known of a round before anyone has trained; losses are 0, and a chain counts as one client."""
+        steps = torch.tensor([sum(len(p.batches) for p in group) for group in plans])
+        lr = torch.tensor([group[0].lr for group in plans], dtype=torch.float64)
+        zero = torch.zeros(len(plans), dtype=torch.float64)
+        samples = torch.tensor([sum(p.samples for p in group) for group in plans])
+        a_norm = method.local.a_norm(steps, lr, method.proximal).double()
+        longest = max(len(group) for group in plans)
+        chains = torch.tensor([[p.client for p in g] + [-1] * (longest - len(g)) for g in plans])
+
+        def total(histogram: str) -> Tensor:
+            return torch.stack([torch.stack([getattr(p, histogram) for p in group]).sum(0) for group in plans])
+
+        return Cohort(
+            task=self.task,
+            ids=chains[:, 0],
+            owned=total("owned"),
+            offered=total("offered"),
+            used=total("used"),
+            reports=Report(samples, steps, lr, zero, a_norm),
+            before=broadcast.params,
+            round=broadcast.round,
+            chains=chains,
+            uploads={},
+        )
 
 
-def plan_pace(
-    method: Method, offered: Tensor, assignment: Assignment, round: int, rounds: int
-) -> tuple[Tensor, PacePlan]:
-    """(rows of each class used [G*M, C], pace) for every place of the chains; padding uses no rows."""
-    members = assignment.chains.shape[1]
-    ids = assignment.chains.flatten()
-    used = offered[ids.clamp(min=0)] * (ids >= 0).unsqueeze(1)
-    if assignment.quota is not None:
-        quota = assignment.quota.repeat_interleave(members, 0)
-        used = torch.minimum(used, quota)
-    return used, method.pace.of(used.sum(1), round, rounds)
+def _pace_of(pace: PacePlan, i: int) -> Pace:
+    return int(pace.batch[i]), int(pace.epochs[i]), int(pace.steps[i]), float(pace.lr[i])
 
 
-def plan_client(
+def _plan(
     method: Method,
     source: Source,
     client: int,
-    place: int,
+    member: int,
     offered: Tensor,
     used: Tensor,
-    pace: tuple[int, int, int, float],
+    pace: Pace,
     shared: Tree,
     key: int,
 ) -> Plan:
-    """The plan of one client. Every mini-batch of a step has an order of its own, so D of them stay aligned in size."""
+    """The plan of one client. Each of a step's D mini-batches has its own order, so they agree in size."""
     rows, labels = source.rows[client], source.labels[source.rows[client]]
     batch, epochs, steps, lr = pace
     draws = [
         method.sampler.plan(
-            labels, offered.numpy(), used.numpy(), (batch, epochs, steps), shared, _key(rng.folded(key, 7 * d + place))
+            labels, offered.numpy(), used.numpy(), (batch, epochs, steps), shared, _key(rng.folded(key, 7 * d + member))
         )
         for d in range(method.local.batches)
     ]

@@ -1,4 +1,4 @@
-"""One client after another by plain autograd: the reference; and the same clients on threads, steps traced."""
+"""One client after another by plain autograd: the reference; and the same clients on threads, with traced steps."""
 
 from __future__ import annotations
 
@@ -11,57 +11,48 @@ from torch import Tensor
 from fedskew import client as rounds
 from fedskew import tree
 from fedskew.client import Job
-from fedskew.engines.base import LocalEngine, Outcome, Place, Settle, as_it_is
-from fedskew.engines.programs import TRACE_AFTER, Stepper
+from fedskew.engines.base import LocalEngine
+from fedskew.engines.jobs import Place
+from fedskew.engines.outcomes import Outcome, Settle, as_it_is, check_losses
+from fedskew.engines.programs import StepFunction
+from fedskew.engines.stepper import TRACE_AFTER
 from fedskew.errors import FedskewError, TrainingError
 from fedskew.method import Method
 from fedskew.tree import Tree
-from fedskew.types import Batch, Carry, Context, Progress, Report
+from fedskew.types import Batch, Carry, Context, Report
 
-__all__ = ["Debug", "Sequential", "Threaded", "check_losses"]
+__all__ = ["Debug", "Sequential", "Threaded"]
 
-Rows = tuple[Tensor, Tensor]  # x and y of all that a client owns
+Rows = tuple[Tensor, Tensor]  # x and y of all rows of a client
 Now = tuple[Tensor, Tensor, Tensor, Tensor]  # positions [D, B] in the client's rows, keys [D], epoch (), step ()
 
 
-def check_losses(losses: Tensor, place: Place) -> None:
-    """Raise TrainingError, naming client, round and step, where a loss [T] is not finite."""
-    bad = torch.nonzero(~torch.isfinite(losses))
-    if len(bad):
-        step = int(bad[0])
-        raise TrainingError(
-            f"the loss became {float(losses[step])} at client {place.plan.client}, round {int(place.job.round)}, "
-            f"step {step + 1} of {len(losses)}; a smaller --lr or a --clip may help"
-        )
-
-
 class Sequential(LocalEngine):
-    """A loop over clients; rows are normalised once a client and round, padding never enters the model."""
+    """A loop over clients. Rows are normalised once a client and round; padding never enters the model."""
 
     name = "sequential"
     unpadded = True
     channels_last = True
-    trace_after: float = float("inf")  # steps: the reference stays untraced
 
     def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
         """One outcome a client."""
         yield from self.train_map(lambda i: settle(i, self.run_client(method, places[i])), range(len(places)))
 
     def run_client(self, method: Method, place: Place) -> Outcome:
-        """begin, step ..., finish."""
+        """One local run: begin, step ..., finish."""
         ctx, carry, rows, job = self._begin(method, place)
-        carry, losses = self._stepper(method).run(rows, job, carry, self._schedule(place))
+        carry, losses = self.steppers.of(method).run(rows, job, carry, self._schedule(place))
         return self._finish(method, place, job, ctx, carry, losses)
 
     def _begin(self, method: Method, place: Place) -> tuple[Context, Carry, Rows, Job]:
-        job = self._to_device(place.job)
+        job = self.runtime.to_device(place.job)
         ctx = rounds.context(self.task, job)
-        whole = self._whole(place.plan.rows)
+        whole = self.clients.batch(place.plan.rows)
         return ctx, rounds.begin(method, ctx), (whole.x, whole.y), job
 
     def ready(self, method: Method, places: list[Place]) -> None:
         """Trace the steps of shapes that this run has seen often enough."""
-        stepper = self._stepper(method)
+        stepper = self.steppers.of(method)
         if stepper.after == float("inf"):
             return
         where: dict[tuple[int, int], tuple[Place, int]] = {}
@@ -76,16 +67,18 @@ class Sequential(LocalEngine):
                 _, carry, rows, job = self._begin(method, place)
                 stepper.make(rows, job, carry, self._schedule(place)[t])
 
-    def _stepper(self, method: Method) -> Stepper:
+    def step_function(self, method: Method) -> StepFunction:
+        """A step of one client."""
+
         def step(rows: Rows, job: Job, carry: Carry, now: Now) -> tuple[Carry, Tensor]:
             x, y = rows
             at, keys, epoch, number = now
             batches = tuple(self._batch(x, y, one, key) for one, key in zip(at, keys, strict=True))
-            progress = Progress(epoch, job.epochs, number, job.steps, job.round, job.rounds)
-            ctx = rounds.context(self.task, job)
-            return rounds.step(method, ctx, self.net.forward, rounds.autograd, carry, batches, keys, progress)
+            progress, ctx = rounds.progress_at(job, epoch, number), rounds.context(self.task, job)
+            forward = self.runtime.net.forward
+            return rounds.step(method, ctx, forward, rounds.autograd, carry, batches, keys, progress)
 
-        return self.stepper(method, step)
+        return step
 
     def _finish(
         self, method: Method, place: Place, job: Job, ctx: Context, carry: Carry, losses: list[Tensor]
@@ -97,7 +90,7 @@ class Sequential(LocalEngine):
         return Outcome(_one(carry.params), _one(carry.buffers), _one(uploads), _one(memories), report)
 
     def _schedule(self, place: Place) -> list[Now]:
-        """Each step's rows, a key for each of its mini-batches, and where in the run it stands."""
+        """Each step's rows, a key for each of its mini-batches, and where in the local run it stands."""
         plan = place.plan
         steps, keys = len(plan.batches), place.keys.to(self.device)
         epoch = torch.from_numpy(plan.epoch).to(self.device)
@@ -112,7 +105,7 @@ class Sequential(LocalEngine):
 
 
 def _sizes(place: Place) -> list[tuple[int, int]]:
-    """(mini-batches D, rows B) of each step; padding stands at the end of a mini-batch."""
+    """(mini-batches D, rows B) of each step. Padding stands at the end of a mini-batch."""
     batches = place.plan.batches
     return [(batches.shape[1], size) for size in (batches[:, 0] >= 0).sum(1).tolist()]
 
@@ -123,7 +116,7 @@ def _one(outcome: Tree) -> Tree:
 
 
 class Threaded(Sequential):
-    """Clients on threads, one a core, their steps traced: the bits of `Sequential` for any number of threads."""
+    """A client a thread, a thread a core, steps traced: the bits of `Sequential` for any number of threads."""
 
     name = "threaded"
     parallel = True
@@ -131,17 +124,21 @@ class Threaded(Sequential):
 
 
 class Debug(Sequential):
-    """Sequential; an exception is raised again with client, round, step, stage and shapes."""
+    """`Sequential`, whose exceptions say client, round, step, stage and shapes."""
 
     name = "debug"
 
     def run_client(self, method: Method, place: Place) -> Outcome:
-        """As `Sequential.run_client`, stage by stage."""
+        """As `Sequential.run_client`, stage by stage.
+
+        Raises:
+            TrainingError: a component raised something else than an error of fedskew.
+        """
         stage, t = "start", 0
         try:
             ctx, carry, rows, job = self._begin(method, place)
-            stage, losses, step = "step", [], self._stepper(method).function
-            for t, now in enumerate(self._schedule(place)):  # noqa: B007 - t is told in the error
+            stage, losses, step = "step", [], self.steppers.of(method).function
+            for t, now in enumerate(self._schedule(place)):  # noqa: B007 - the error says t
                 carry, loss = step(rows, job, carry, now)
                 losses.append(loss)
             stage = "finish"
@@ -149,8 +146,9 @@ class Debug(Sequential):
         except FedskewError:
             raise
         except Exception as error:
-            shapes = {name: tuple(p.shape) for name, p in place.job.params.items()}
-            where = f"client {place.plan.client}, round {int(place.job.round)}, step {t + 1}"
+            shared = place.job.shared
+            shapes = {name: tuple(p.shape) for name, p in shared.params.items()}
+            where = f"client {place.plan.client}, round {int(shared.round)}, step {t + 1}"
             raise TrainingError(
                 f"{type(error).__name__} in stage {stage!r}, {where}: {error}; "
                 f"mini-batches {place.plan.batches.shape}, parameters {shapes}"

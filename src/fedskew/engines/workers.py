@@ -16,10 +16,10 @@ __all__ = ["Workers"]
 
 
 class Workers:
-    """``count`` threads without gradients and with one intra-op thread each; one is the caller itself.
+    """``count`` threads, without gradients and with one intra-op thread each.
 
-    Torch's kernels release the interpreter's lock, so threads work side by side; a `Model` serves one thread at a time,
-    so each has a copy.
+    torch's kernels release the interpreter's lock, so threads work side by side. A `Model` serves one thread at a time,
+    so each thread has a copy. One thread is the caller itself.
     """
 
     def __init__(self, model: Model, count: int) -> None:
@@ -30,12 +30,12 @@ class Workers:
 
     @staticmethod
     def cores() -> int:
-        """Cores that this process may use."""
+        """Number of cores that this process may use."""
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     @property
     def model(self) -> Model:
-        """The calling thread's copy; the caller's own is the original."""
+        """The calling thread's copy of the model; the original outside the threads."""
         return getattr(self._own, "model", self.original)
 
     @property
@@ -44,12 +44,12 @@ class Workers:
         return hasattr(self._own, "model")
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Results in the order of the items. Called from one of the threads, it works there and then."""
+        """Results in the order of the items. Called from one of the threads, it works in that thread."""
         work = list(items)
         if self.count == 1 or len(work) < 2 or self.inside:
             return map(function, work)
         if self._pool is None:
-            # copied here and now: a thread may begin late, while the original is in the middle of a pass
+            # copied now: a thread may begin late, while the original is in the middle of a pass
             self._copies = [self.original.clone() for _ in range(self.count)]
             self._pool = ThreadPoolExecutor(self.count, "fedskew", self._begin)
         return self._pool.map(torch.no_grad()(function), work)
@@ -59,7 +59,7 @@ class Workers:
         self._own.model = self._copies.pop()
 
     def close(self) -> None:
-        """End the threads; what has not begun is dropped."""
+        """End the threads. Work that has not begun is dropped."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None

@@ -1,13 +1,37 @@
-"""The mathematics of the methods: public, batch-first, pure tensor functions for any PyTorch loop.
+"""The mathematics of the methods, as pure tensor functions for any PyTorch loop.
 
-Losses return one value a row and work under ``torch.vmap`` and ``torch.func.grad``; server-side functions take and
-return tensors or dicts of tensors. Nothing here draws random numbers or keeps state.
+Losses take batches and return one value for each row, [B], so that you average them with your own mask. They work under
+``torch.vmap`` and ``torch.func.grad``. Server-side functions take and return tensors or dicts of tensors. No function
+draws random numbers or keeps state.
+
+Shapes: B rows of a batch, C classes, F features, K participants of a round, N clients. ``()`` is a scalar tensor.
+
+Example:
+    >>> import torch
+    >>> from fedskew.functional import fedlc_loss, label_aware_weights
+    >>> counts = torch.tensor([16.0, 81.0, 1.0])  # training rows of each class at one client
+    >>> fedlc_loss(torch.ones(2, 3), torch.tensor([0, 2]), counts)
+    tensor([1.0253, 1.5253])
+    >>> label_aware_weights(torch.tensor([[700, 0, 0], [200, 100, 25], [100, 0, 25]]))
+    tensor([0.2333, 0.5667, 0.2000])
 """
 
 from __future__ import annotations
 
+from fedskew.functional.alignment import (
+    fedga_binary_loss,
+    fedga_binary_targets,
+    fedga_loss,
+    fedga_targets,
+)
+from fedskew.functional.calibration import (
+    fedgr_gamma,
+    fedlc_loss,
+    fedrs_scale,
+    logit_adjusted_loss,
+    unbalanced_softmax_loss,
+)
 from fedskew.functional.classifier import (
-    creff_match,
     fedgc_gradient,
     fedgc_spread,
     fedgc_step,
@@ -24,6 +48,7 @@ from fedskew.functional.control import (
 from fedskew.functional.creff import (
     creff_head,
     creff_head_gradients,
+    creff_match,
     creff_synthesize,
     rows_per_class,
 )
@@ -33,30 +58,21 @@ from fedskew.functional.feddyn import (
     feddyn_state,
     feddyn_update,
 )
-from fedskew.functional.losses import (
-    balance_schedule,
-    balanced_logits,
-    class_counts,
-    cross_entropy,
-    fedga_binary_loss,
-    fedga_binary_targets,
-    fedga_loss,
-    fedga_targets,
-    fedgr_gamma,
+from fedskew.functional.gradient_balancer import (
     fedgrab_map,
     fedgrab_pid,
-    fedlc_loss,
-    fedntd_loss,
-    fedrs_scale,
-    focal_loss,
+    weighted_bce,
+)
+from fedskew.functional.local_balancer import (
+    balance_schedule,
+    balanced_logits,
     imbalance_gap,
     local_balancer_loss,
-    logit_adjusted_loss,
-    moon_contrastive,
-    proximal,
-    proximal_pull,
-    unbalanced_softmax_loss,
-    weighted_bce,
+)
+from fedskew.functional.losses import (
+    class_counts,
+    cross_entropy,
+    focal_loss,
 )
 from fedskew.functional.meta import (
     hessian_free_gradient,
@@ -72,6 +88,12 @@ from fedskew.functional.ratio import (
     ratio_of_changes,
     ratio_of_rows,
     ratio_weights,
+)
+from fedskew.functional.regularisers import (
+    fedntd_loss,
+    moon_contrastive,
+    proximal,
+    proximal_pull,
 )
 from fedskew.functional.reweighting import (
     balancefl_terms,

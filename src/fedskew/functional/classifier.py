@@ -1,8 +1,8 @@
-"""Classifier rows on the server: gravitation (FedGR), spreadout (FedGC), gradient matching (CReFF), means of rows.
+"""Classifier rows on the server: gravitation (FedGR), spreadout (FedGC) and averages of rows.
 
-rows [K, C, F] are the bias-free classifier rows u_c of K participants, owned [K, C] tells which of them were trained.
-In both regularisers every row u_i^k takes a turn as an anchor, detached: it never gets a gradient from being one.
-Scores are formed for one participant's anchors at a time, so memory grows with K C^2 and not with (K C)^2.
+``rows`` [K, C, F] are the bias-free classifier rows u_c^k of K participants. ``owned`` [K, C] says which of them were
+trained. In both regularisers every owned row takes a turn as the anchor. An anchor is detached: it gets no gradient
+from its own turn. Scores are formed for one participant's anchors at a time, so memory grows with K C^2, not (K C)^2.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedskew.functional._numeric import choose, nonzero, unit
+from fedskew.functional._numeric import choose, nonzero
 
 Anchors = Literal["own", "class_mean"]
 
 __all__ = [
-    "creff_match", "fedgc_gradient", "fedgc_spread", "fedgc_step", "gravitation", "gravitation_gradient",
+    "fedgc_gradient", "fedgc_spread", "fedgc_step", "gravitation", "gravitation_gradient",
     "gravitation_step", "mean_rows",
 ]  # fmt: skip
 
 
 def _scores(rows: Tensor, owned: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Anchors u_i^k [C, F] of participant k, scores u_j^z . u_i^k [K, C, C] (z, j, i), and who may enter.
+    """Anchors of participant k, the scores of all rows against them, and the rows that may enter.
 
-    Returns (anchors, scores, rivals [K, C, 1]: owned rows of the others, same [C, C]: j = i).
+    Returns:
+        (anchors u_i^k [C, F], scores u_j^z . u_i^k [K, C, C] by (z, j, i), rivals [K, C, 1]: owned rows of the others,
+        same [C, C]: j = i).
     """
     participants, classes = owned.shape
     anchors = rows[k].detach()
@@ -36,20 +38,21 @@ def _scores(rows: Tensor, owned: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor
 
 
 def _only_owned(rows: Tensor, owned: Tensor) -> Tensor:
+    """The rows with zeros where they are not owned."""
     return rows.masked_fill(~owned.unsqueeze(-1), 0.0)
 
 
 def _masked(scores: Tensor, keep: Tensor, alive: Tensor) -> Tensor:
-    """Scores [K, C, C] flattened to [K C, C] with -inf where not kept; 0 in the columns that are not alive [C].
+    """Scores [K, C, C] flattened to [K C, C], -inf where not kept; 0 in columns that are not alive [C].
 
-    A column of -inf alone would give -inf - (-inf) = NaN in a term that is discarded: better not to form it.
+    A column of -inf alone would give -inf - (-inf) = NaN in a term that is discarded anyway.
     """
     empty = torch.where(alive, -torch.inf, 0.0).to(scores.dtype)
     return torch.where(keep, scores, empty).flatten(0, 1)
 
 
 def _attraction(scores: Tensor, rivals: Tensor, same: Tensor, mine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores of the attraction's numerator and denominator, [K C, C], and the anchors [C] with another owner."""
+    """Scores of the attraction's numerator and denominator, [K C, C] each; anchors [C] with another owner."""
     shared = (rivals & same).flatten(0, 1).any(0) & mine
     return _masked(scores, rivals & same, shared), _masked(scores, rivals, shared), shared
 
@@ -61,7 +64,7 @@ def _negatives(scores: Tensor, rivals: Tensor, same: Tensor, own: Tensor) -> Ten
 
 
 def _terms(rows: Tensor, owned: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """-log A_{k, i} and -log R_{k, i} of FedGR for every label i, [C] each; 0 where there is no term."""
+    """-log A_{k,i} and -log R_{k,i} of FedGR for every label i, [C] each; 0 where there is no term."""
     anchors, scores, rivals, same = _scores(rows, owned, k)
     numerator, denominator, shared = _attraction(scores, rivals, same, owned[k])
     attraction = denominator.logsumexp(0) - numerator.logsumexp(0)
@@ -72,22 +75,69 @@ def _terms(rows: Tensor, owned: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def gravitation(rows: Tensor, owned: Tensor) -> Tensor:
-    """FedGR's gravitation regulariser -sum_k sum_{i in O_k} (log A_{k,i} + log R_{k,i}), ().
+    """Gravitation regulariser of FedGR: it attracts rows of the same label and repels rows of different labels.
 
-    A = sum over other owners z of i of exp(u_i^z . u_i^k') / sum over all rows j of all others of exp(u_j^z . u_i^k');
-    R = exp(||u_i^k'||^2) / (exp(||u_i^k'||^2) + sum over the others' rows j != i of exp(u_j^z . u_i^k')).
-    Primes are detached. A label with one owner has no attraction; one participant gives 0.
-    rows [K, C, F], owned bool [K, C]. Source: FedGR, gravitation regulariser.
+        Reg = -sum_k sum_{i owned by k} (log A_{k,i} + log R_{k,i})
+        A_{k,i} = sum_{z != k, z owns i} exp(u_i^z . u_i^k') / sum_{z != k} sum_{j owned by z} exp(u_j^z . u_i^k')
+        R_{k,i} = exp(||u_i^k'||^2) / (exp(||u_i^k'||^2) + sum_{z != k} sum_{j owned by z, j != i} exp(u_j^z . u_i^k'))
+
+    A prime marks a detached row. A label with one owner has no attraction. One participant gives 0.
+
+    Args:
+        rows: Classifier rows u of the participants, [K, C, F].
+        owned: True where participant k owns label c, bool [K, C].
+
+    Returns:
+        Reg, ().
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import gravitation
+        >>> rows = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 2.0], [1.0, 1.0]]])
+        >>> owned = torch.tensor([[True, True, False], [False, True, True]])
+        >>> gravitation(rows, owned)
+        tensor(2.5649)
+
+    References:
+        Guo et al. 2023, FedGR: Federated Learning with Gravitation Regulation for Double Imbalance Distribution
+        (DASFAA), gravitation regulariser. https://doi.org/10.1007/978-3-031-30637-2_47
     """
     rows = _only_owned(rows, owned)
     return torch.stack([torch.stack(_terms(rows, owned, k)).sum() for k in range(len(owned))]).sum()
 
 
 def gravitation_gradient(rows: Tensor, owned: Tensor) -> Tensor:
-    """d `gravitation` / d rows in closed form, [K, C, F]; zero on rows that are not owned. Needs no autograd.
+    """Gradient of `gravitation` by the rows, in closed form without autograd.
 
-    Anchor u_i^k' adds to u_j^z, z != k, with e = exp(u_j^z . u_i^k'): u_i^k' (e / sum e - 1[j = i] e / sum_owners e)
-    for attraction and, j != i, u_i^k' e / (exp(||u_i^k'||^2) + sum e) for repulsion.
+    With e_j^z = exp(u_j^z . u_i^k') the anchor u_i^k' adds to row u_j^z, z != k:
+
+        attraction:            u_i^k' (e_j^z / sum of all e - 1[j = i] e_i^z / sum of the owners' e_i)
+        repulsion, j != i:     u_i^k' e_j^z / (exp(||u_i^k'||^2) + sum of the e with j != i)
+
+    Args:
+        rows: Classifier rows u of the participants, [K, C, F].
+        owned: True where participant k owns label c, bool [K, C].
+
+    Returns:
+        dReg / drows, [K, C, F]; zero at rows that are not owned.
+
+    Note:
+        The printed gradients cover one other client and leave out the rows j != i; the repulsion's sign in Eq. 15
+        contradicts Eq. 12. This is the gradient of the regulariser itself.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import gravitation_gradient
+        >>> rows = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 2.0], [1.0, 1.0]]])
+        >>> owned = torch.tensor([[True, True, False], [False, True, True]])
+        >>> gravitation_gradient(rows, owned)[0]
+        tensor([[ 0.2119,  0.4863],
+                [ 0.2119, -0.0265],
+                [ 0.0000,  0.0000]])
+
+    References:
+        Guo et al. 2023, FedGR: Federated Learning with Gravitation Regulation for Double Imbalance Distribution
+        (DASFAA), gravitation regulariser. https://doi.org/10.1007/978-3-031-30637-2_47
     """
     rows = _only_owned(rows, owned)
     total = torch.zeros_like(rows)
@@ -102,17 +152,40 @@ def gravitation_gradient(rows: Tensor, owned: Tensor) -> Tensor:
 
 
 def gravitation_step(rows: Tensor, owned: Tensor, step: Tensor | float) -> Tensor:
-    """U - step * d `gravitation` / dU, [K, C, F]; rows that are not owned stay. FedGR has step = lambda * lr.
+    """One step of gradient descent on `gravitation`, as FedGR's server takes.
 
-    Works with and without autograd switched on. Source: FedGR, server step.
+        U <- U - step * dReg / dU
+
+    Args:
+        rows: Classifier rows U of the participants, [K, C, F].
+        owned: True where participant k owns label c, bool [K, C].
+        step: Step size. FedGR has lambda * lr, with the clients' learning rate.
+
+    Returns:
+        New rows, [K, C, F]; rows that are not owned keep their values.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import gravitation_step
+        >>> rows = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 2.0], [1.0, 1.0]]])
+        >>> gravitation_step(rows, torch.ones(2, 2, dtype=torch.bool), step=0.05)
+        tensor([[[0.9616, 0.0496],
+                 [0.0250, 0.9250]],
+        <BLANKLINE>
+                [[0.0366, 1.9269],
+                 [0.9384, 1.0366]]])
+
+    References:
+        Guo et al. 2023, FedGR: Federated Learning with Gravitation Regulation for Double Imbalance Distribution
+        (DASFAA), server step. https://doi.org/10.1007/978-3-031-30637-2_47
     """
     return rows - step * gravitation_gradient(rows, owned)
 
 
 def _mean_anchors(rows: Tensor, owned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(anchors [C, F], scores [1 + K C, C], owners [C]) where every class has one anchor, the mean of its owners' rows.
+    """One anchor a class, the mean of its owners' rows: (anchors [C, F], scores [1 + K C, C], owners [C]).
 
-    The first score is the anchor's own; then those of the rows of participants that lack the anchor's class.
+    The first score is the anchor's own. The others are those of rows whose participants lack the anchor's class.
     """
     held = owned.to(rows)
     anchors = torch.einsum("kc,kcf->cf", held, rows.detach()) / nonzero(held.sum(0)).unsqueeze(-1)
@@ -123,23 +196,48 @@ def _mean_anchors(rows: Tensor, owned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _spread_of_means(rows: Tensor, owned: Tensor) -> Tensor:
+    """`fedgc_spread` with one anchor a class."""
     _, scores, owners = _mean_anchors(rows, owned)
     return (owners * (scores.logsumexp(0) - scores[0])).sum()
 
 
 def _gradient_of_means(rows: Tensor, owned: Tensor) -> Tensor:
+    """Gradient of `_spread_of_means` by the rows."""
     anchors, scores, owners = _mean_anchors(rows, owned)
     return (owners * scores.softmax(0)[1:]).reshape(*owned.shape, -1) @ anchors
 
 
 def fedgc_spread(rows: Tensor, owned: Tensor, anchors: Anchors = "own") -> Tensor:
-    """FedGC's spreadout regulariser -sum log( e^{w.w'} / (e^{w.w'} + sum of e^{w_j^z . w'} over rivals) ), ().
+    """Spreadout regulariser of FedGC: it pushes apart the classifier rows of different participants.
 
-    w = u_i^k runs over all owned rows, primes are detached, and the own score w.w' keeps its live first factor.
-    Rivals are the other participants' rows of other labels: with shared labels this is FedGR's repulsion with a
-    live anchor. rows [K, C, F], owned bool [K, C]. One participant gives 0.
-    "class_mean", as in PFLlib: w and w' are both the detached mean of the owners' rows of the class, and the rivals are
-    the rows of participants that lack the class. Raises ConfigError for other ``anchors``. Source: FedGC.
+        Reg = -sum_k sum_{i owned by k} log( e^{w . w'} / (e^{w . w'} + sum over rivals of e^{u . w'}) ),   w = u_i^k
+
+    A prime marks a detached row; the first factor of w . w' stays live. One participant gives 0.
+
+    Args:
+        rows: Classifier rows of the participants, [K, C, F].
+        owned: True where participant k owns label c, bool [K, C].
+        anchors: "own": every owned row is an anchor, and its rivals are the other participants' rows of other labels.
+            The paper has disjoint labels, where this is its formula. "class_mean", as in PFLlib: the anchor w = w' of a
+            class is the detached mean of its owners' rows, and its rivals are the rows of participants that lack the
+            class.
+
+    Returns:
+        Reg, ().
+
+    Raises:
+        ConfigError: ``anchors`` is not "own" or "class_mean".
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import fedgc_spread
+        >>> rows = torch.tensor([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
+        >>> fedgc_spread(rows, torch.eye(2, dtype=torch.bool))
+        tensor(0.6265)
+
+    References:
+        Niu and Deng 2022, Federated Learning for Face Recognition with Gradient Correction (AAAI).
+        https://arxiv.org/abs/2112.07246
     """
     choose("anchors", anchors, ("own", "class_mean"))
     rows = _only_owned(rows, owned)
@@ -155,9 +253,36 @@ def fedgc_spread(rows: Tensor, owned: Tensor, anchors: Anchors = "own") -> Tenso
 
 
 def fedgc_gradient(rows: Tensor, owned: Tensor, anchors: Anchors = "own") -> Tensor:
-    """d `fedgc_spread` / d rows in closed form, [K, C, F]; zero on rows that are not owned.
+    """Gradient of `fedgc_spread` by the rows, in closed form without autograd.
 
-    With s = softmax over (own score, rivals): rivals get s u_i^k', the anchor's live copy gets (s_own - 1) u_i^k'.
+    With s the softmax over the anchor's own score and its rivals' scores, a rival gets s u_i^k' and the anchor's live
+    copy gets (s_own - 1) u_i^k'.
+
+    Args:
+        rows: Classifier rows of the participants, [K, C, F].
+        owned: True where participant k owns label c, bool [K, C].
+        anchors: "own" or "class_mean"; see `fedgc_spread`.
+
+    Returns:
+        dReg / drows, [K, C, F]; zero at rows that are not owned.
+
+    Raises:
+        ConfigError: ``anchors`` is not "own" or "class_mean".
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import fedgc_gradient
+        >>> rows = torch.tensor([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
+        >>> fedgc_gradient(rows, torch.eye(2, dtype=torch.bool))
+        tensor([[[-0.2689,  0.2689],
+                 [ 0.0000,  0.0000]],
+        <BLANKLINE>
+                [[ 0.0000,  0.0000],
+                 [ 0.2689, -0.2689]]])
+
+    References:
+        Niu and Deng 2022, Federated Learning for Face Recognition with Gradient Correction (AAAI).
+        https://arxiv.org/abs/2112.07246
     """
     choose("anchors", anchors, ("own", "class_mean"))
     rows = _only_owned(rows, owned)
@@ -173,28 +298,73 @@ def fedgc_gradient(rows: Tensor, owned: Tensor, anchors: Anchors = "own") -> Ten
 
 
 def fedgc_step(rows: Tensor, owned: Tensor, step: Tensor | float, anchors: Anchors = "own") -> Tensor:
-    """U - step * d `fedgc_spread` / dU, [K, C, F]; rows that are not owned stay. Source: FedGC, server step."""
+    """One step of gradient descent on `fedgc_spread`, as FedGC's server takes.
+
+        U <- U - step * dReg / dU
+
+    Args:
+        rows: Classifier rows U of the participants, [K, C, F].
+        owned: True where participant k owns label c, bool [K, C].
+        step: Step size, lambda * lr.
+        anchors: "own" or "class_mean"; see `fedgc_spread`.
+
+    Returns:
+        New rows, [K, C, F]; rows that are not owned keep their values.
+
+    Raises:
+        ConfigError: ``anchors`` is not "own" or "class_mean".
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import fedgc_step
+        >>> rows = torch.tensor([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
+        >>> fedgc_step(rows, torch.eye(2, dtype=torch.bool), step=1.0)
+        tensor([[[ 1.2689, -0.2689],
+                 [ 0.0000,  0.0000]],
+        <BLANKLINE>
+                [[ 0.0000,  0.0000],
+                 [-0.2689,  1.2689]]])
+
+    References:
+        Niu and Deng 2022, Federated Learning for Face Recognition with Gradient Correction (AAAI), server step.
+        https://arxiv.org/abs/2112.07246
+    """
     return rows - step * fedgc_gradient(rows, owned, anchors)
 
 
-def creff_match(synthetic: Tensor, real: Tensor, present: Tensor, eps: float = 0.0) -> Tensor:
-    """Sum over present classes and over rows of 1 - cos(synthetic, real), (); cosines along the last axis.
-
-    synthetic, real [C, F] or [C, R, F] (the gradient of a head with R rows), present [C] mask. ``eps`` is added to the
-    product of the norms: the code has 1e-6. A zero row has cosine 0. Source: CReFF, gradient matching.
-    """
-    norms = torch.linalg.vector_norm(synthetic, dim=-1) * torch.linalg.vector_norm(real, dim=-1)
-    shrink = norms / nonzero(norms + eps) if eps else 1.0
-    distance = 1 - (unit(synthetic) * unit(real)).sum(-1) * shrink
-    weight = present.to(distance.dtype).reshape(-1, *[1] * (distance.dim() - 1))
-    return (distance * weight).sum()
-
-
 def mean_rows(rows: Tensor, owned: Tensor, weights: Tensor, over: Literal["all", "owners"] = "all") -> Tensor:
-    """Average of the participants' rows, [C, F]: sum_k p_k u_c^k over all, or over the owners of c, renormalised.
+    """Average the participants' classifier rows.
 
-    rows [K, C, F], owned [K, C], weights [K]. A row that nobody owns, or whose owners have weight 0, is averaged over
-    all. Raises ConfigError for another ``over``. Source: FedGR (all), FedGC (owners).
+        "all":     u_c = sum_k p_k u_c^k
+        "owners":  u_c = sum_{k owns c} p_k u_c^k / sum_{k owns c} p_k
+
+    Args:
+        rows: Classifier rows of the participants, [K, C, F].
+        owned: True where participant k owns label c, bool [K, C].
+        weights: Aggregation weights p, [K].
+        over: "all" participants (FedGR), or the "owners" of the class (FedGC). The papers do not say how the global row
+            is formed.
+
+    Returns:
+        Global rows, [C, F]. A row without owners, or whose owners have weight 0, is averaged over all.
+
+    Raises:
+        ConfigError: ``over`` is not "all" or "owners".
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import mean_rows
+        >>> rows = torch.tensor([[[2.0], [0.0]], [[4.0], [8.0]]])
+        >>> owned = torch.tensor([[True, False], [True, True]])
+        >>> mean_rows(rows, owned, torch.tensor([0.5, 0.5]), over="owners")
+        tensor([[3.],
+                [8.]])
+
+    References:
+        Guo et al. 2023, FedGR: Federated Learning with Gravitation Regulation for Double Imbalance Distribution
+        (DASFAA). https://doi.org/10.1007/978-3-031-30637-2_47
+        Niu and Deng 2022, Federated Learning for Face Recognition with Gradient Correction (AAAI).
+        https://arxiv.org/abs/2112.07246
     """
     choose("over", over, ("all", "owners"))
     everyone = torch.einsum("k,kcf->cf", weights, rows)

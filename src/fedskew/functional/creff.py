@@ -1,19 +1,35 @@
-"""Classifier re-training on federated features (CReFF): gradients at the clients, features and head at the server."""
+"""Classifier re-training on federated features (CReFF): gradients at clients, features and head at the server."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from fedskew.functional._numeric import is_label, nonzero
-from fedskew.functional.classifier import creff_match
+from fedskew.functional._numeric import is_label, nonzero, unit
 from fedskew.functional.losses import cross_entropy
 
-__all__ = ["creff_head", "creff_head_gradients", "creff_synthesize", "rows_per_class"]
+__all__ = ["creff_head", "creff_head_gradients", "creff_match", "creff_synthesize", "rows_per_class"]
 
 
 def rows_per_class(labels: Tensor, draws: Tensor, most: int, classes: int) -> Tensor:
-    """At most ``most`` rows of every class, those with the smallest ``draws`` [B] (uniform numbers): mask [B]."""
+    """Select at most a given number of rows of every class at random.
+
+    Args:
+        labels: Class numbers in [0, C), int64 [B].
+        draws: A random number for each row, [B]; the rows of a class with the smallest are selected.
+        most: Rows selected of each class, at most.
+        classes: Number of classes C.
+
+    Returns:
+        1 for selected rows, else 0; [B] in the dtype of ``draws``.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import rows_per_class
+        >>> draws = torch.tensor([0.9, 0.1, 0.5, 0.3])
+        >>> rows_per_class(torch.tensor([0, 0, 0, 1]), draws, most=2, classes=2)
+        tensor([0., 1., 1., 1.])
+    """
     order = draws.argsort()
     grouped = order[labels[order].argsort(stable=True)]
     counts = is_label(labels, classes).sum(0)
@@ -23,16 +39,69 @@ def rows_per_class(labels: Tensor, draws: Tensor, most: int, classes: int) -> Te
 
 
 def creff_head_gradients(features: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, mask: Tensor) -> Tensor:
-    """Gradient of each class's mean cross-entropy by the classifier's weight, [C, C, F]; zeros without rows.
+    """Gradient of each class's mean cross-entropy by the classifier's weight: what a CReFF client uploads.
 
-    features [B, F], weight [C, F], labels [B], mask [B]. g_c = mean_{b: y_b = c} (softmax(W f_b) - e_c) f_b^T.
-    Source: CReFF, equation 4.
+        g_c = mean over rows b of class c of (softmax(W f_b + b) - e_c) f_b^T
+
+    Args:
+        features: Inputs f of the classifier, [B, F].
+        weight: W, [C, F].
+        bias: b, [C], or None.
+        labels: Class numbers in [0, C), int64 [B].
+        mask: Weight of each row, [B]; 0 leaves it out.
+
+    Returns:
+        g, [C, C, F]: first axis the class of the rows, then the rows of W. Zeros for a class without rows.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import creff_head_gradients
+        >>> features = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+        >>> creff_head_gradients(features, torch.zeros(2, 2), None, torch.tensor([0, 0]), torch.ones(2))[0]
+        tensor([[-0.2500, -0.5000],
+                [ 0.2500,  0.5000]])
+
+    References:
+        Shang et al. 2022, Federated Learning on Heterogeneous and Long-Tailed Data via Classifier Re-Training with
+        Federated Features (IJCAI), class-wise gradients. https://arxiv.org/abs/2204.13399
     """
     truth = is_label(labels, len(weight)).to(features)
     error = torch.nn.functional.linear(features, weight, bias).softmax(-1) - truth
     share = truth * mask.unsqueeze(1)
     share = share / nonzero(share.sum(0))
     return torch.einsum("bc,bd,bf->cdf", share, error, features)
+
+
+def creff_match(synthetic: Tensor, real: Tensor, present: Tensor, eps: float = 0.0) -> Tensor:
+    """Gradient-matching loss of CReFF: cosine distances between synthetic and real gradients.
+
+        sum over present classes c and rows r of 1 - cos(synthetic_cr, real_cr)
+
+    Args:
+        synthetic: Gradients of the synthetic features, [C, F], or [C, R, F] for a head with R rows.
+        real: Gradients averaged over the clients, shaped as ``synthetic``.
+        present: 1 for classes that count, else 0, [C].
+        eps: Added to the product of the norms. The authors' code has 1e-6.
+
+    Returns:
+        The loss, (). A zero row has cosine 0.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import creff_match
+        >>> synthetic, real = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[1.0, 1.0], [0.0, 1.0]])
+        >>> creff_match(synthetic, real, torch.ones(2))
+        tensor(0.2929)
+
+    References:
+        Shang et al. 2022, Federated Learning on Heterogeneous and Long-Tailed Data via Classifier Re-Training with
+        Federated Features (IJCAI), gradient matching. https://arxiv.org/abs/2204.13399
+    """
+    norms = torch.linalg.vector_norm(synthetic, dim=-1) * torch.linalg.vector_norm(real, dim=-1)
+    shrink = norms / nonzero(norms + eps) if eps else 1.0
+    distance = 1 - (unit(synthetic) * unit(real)).sum(-1) * shrink
+    weight = present.to(distance.dtype).reshape(-1, *[1] * (distance.dim() - 1))
+    return (distance * weight).sum()
 
 
 def _gradients_of(synthetic: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -45,10 +114,37 @@ def _gradients_of(synthetic: Tensor, weight: Tensor, bias: Tensor | None) -> Ten
 def creff_synthesize(
     synthetic: Tensor, weight: Tensor, bias: Tensor | None, real: Tensor, present: Tensor, steps: int, lr: float
 ) -> Tensor:
-    """Features [C, n, F] after ``steps`` of gradient descent on sum_c sum_rows (1 - cos(g_c^syn, g_c)).
+    """Fit synthetic ("federated") features so that their head gradients match the clients'.
 
-    weight [C, F] and bias [C] are the head at which the real gradients [C, C, F] were taken; classes with ``present`` 0
-    do not count. Source: CReFF, equation 6.
+    Gradient descent on `creff_match` of the two gradients, with eps 1e-6.
+
+    Args:
+        synthetic: Features to start from, [C, n, F]: n for each class.
+        weight: Classifier weight at which the real gradients were taken, [C, F].
+        bias: Its bias, [C], or None.
+        real: Real gradients g, [C, C, F], from `creff_head_gradients`.
+        present: 1 for classes with a real gradient, else 0, [C].
+        steps: Number of steps.
+        lr: Learning rate.
+
+    Returns:
+        New features, [C, n, F], detached.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import creff_head_gradients, creff_match, creff_synthesize
+        >>> weight, start = torch.zeros(2, 2), torch.tensor([[[0.0, 1.0]], [[1.0, 0.0]]])
+        >>> rows = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+        >>> real = creff_head_gradients(rows, weight, None, torch.tensor([0, 1]), torch.ones(2))
+        >>> fitted = creff_synthesize(start, weight, None, real, torch.ones(2), steps=50, lr=0.5)
+        >>> fitted.round(decimals=1)
+        tensor([[[1.5000, 0.0000]],
+        <BLANKLINE>
+                [[0.0000, 1.5000]]])
+
+    References:
+        Shang et al. 2022, Federated Learning on Heterogeneous and Long-Tailed Data via Classifier Re-Training with
+        Federated Features (IJCAI), federated features. https://arxiv.org/abs/2204.13399
     """
     for _ in range(steps):
         with torch.enable_grad():
@@ -62,7 +158,33 @@ def creff_synthesize(
 def creff_head(
     synthetic: Tensor, weight: Tensor, bias: Tensor | None, epochs: int, lr: float
 ) -> tuple[Tensor, Tensor | None]:
-    """(weight, bias) of a linear head trained on the features [C, n, F] by full-batch descent from ``weight``."""
+    """Train a linear classifier on synthetic features by full-batch gradient descent on cross-entropy.
+
+    Args:
+        synthetic: Features, [C, n, F]: n for each class.
+        weight: Weight to start from, [C, F].
+        bias: Bias to start from, [C], or None.
+        epochs: Number of steps; each sees all features.
+        lr: Learning rate.
+
+    Returns:
+        (weight [C, F], bias [C] or None), detached.
+
+    Note:
+        The authors' code trains by mini-batches of 32. This function takes one step an epoch.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import creff_head
+        >>> features = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
+        >>> creff_head(features, torch.zeros(2, 2), None, epochs=100, lr=0.1)[0]
+        tensor([[ 1.0927, -1.0927],
+                [-1.0927,  1.0927]])
+
+    References:
+        Shang et al. 2022, Federated Learning on Heterogeneous and Long-Tailed Data via Classifier Re-Training with
+        Federated Features (IJCAI), classifier re-training. https://arxiv.org/abs/2204.13399
+    """
     features = synthetic.flatten(0, 1)
     labels = torch.arange(len(synthetic), device=synthetic.device).repeat_interleave(synthetic.shape[1])
     heads = [weight] if bias is None else [weight, bias]

@@ -1,4 +1,4 @@
-"""Steps of the personalised methods on dicts of tensors: Per-FedAvg and pFedMe."""
+"""Steps of the personalised methods Per-FedAvg and pFedMe, on dicts of tensors."""
 
 from __future__ import annotations
 
@@ -14,16 +14,56 @@ __all__ = ["hessian_free_gradient", "lookahead", "moreau_mix", "moreau_step", "p
 
 
 def lookahead(params: Params, grads: Params, lr: Tensor | float) -> Params:
-    """w - lr g: one plain step of gradient descent."""
+    """One step of plain gradient descent.
+
+        w - lr g
+
+    Args:
+        params: w, a dict of tensors.
+        grads: g, shaped as ``params``.
+        lr: Learning rate.
+
+    Returns:
+        New parameters, a dict of tensors.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import lookahead
+        >>> lookahead({"w": torch.tensor(0.0)}, {"w": torch.tensor(-2.0)}, lr=0.1)
+        {'w': tensor(0.2000)}
+    """
     return {name: params[name] - lr * grads[name] for name in params}
 
 
 def hessian_free_gradient(
     outer: Params, plus: Params, minus: Params, alpha: Tensor | float, delta: Tensor | float
 ) -> Params:
-    """g - alpha (grad f(w + delta g) - grad f(w - delta g)) / (2 delta) with g = ``outer``: MAML without a Hessian.
+    """Gradient of Per-FedAvg (HF): the Hessian-vector product comes from two extra gradients.
 
-    plus and minus are the gradients at w + delta g and w - delta g. Source: Per-FedAvg, HF variant.
+        g - alpha (grad f(w + delta g) - grad f(w - delta g)) / (2 delta),   g = grad f(w - alpha grad f(w))
+
+    Exact for quadratic f, whatever delta.
+
+    Args:
+        outer: g, a dict of tensors.
+        plus: grad f(w + delta g), shaped as ``outer``.
+        minus: grad f(w - delta g), shaped as ``outer``.
+        alpha: Inner learning rate.
+        delta: Step of the difference, positive.
+
+    Returns:
+        The gradient, a dict of tensors.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import hessian_free_gradient
+        >>> outer, plus, minus = ({"w": torch.tensor(v)} for v in (-1.6, -2.32, -1.68))  # f = (w - 1)^2, delta 0.2
+        >>> hessian_free_gradient(outer, plus, minus, alpha=0.1, delta=0.2)
+        {'w': tensor(-1.4400)}
+
+    References:
+        Fallah, Mokhtari and Ozdaglar 2020, Personalized Federated Learning with Theoretical Guarantees: A
+        Model-Agnostic Meta-Learning Approach (NeurIPS), HF variant. https://arxiv.org/abs/2002.07948
     """
     return {name: outer[name] - alpha * (plus[name] - minus[name]) / (2 * delta) for name in outer}
 
@@ -36,10 +76,39 @@ def per_fedavg_step(
     beta: Tensor | float,
     delta: float | None = None,
 ) -> Params:
-    """One local step: w~ = w - alpha grad f(w; D), then w - beta grad f(w~; D'), first order.
+    """One local step of Per-FedAvg.
 
-    With ``delta`` the Hessian-free form, which needs a third batch. gradient(params, batch) gives grads; batches are
-    (D, D') or (D, D', D''). Raises ConfigError when too few are given. Source: Per-FedAvg, FO and HF variants.
+        w~ = w - alpha grad f(w; D)
+        FO:  w <- w - beta g,   g = grad f(w~; D')
+        HF:  w <- w - beta (g - alpha (grad f(w + delta g; D'') - grad f(w - delta g; D'')) / (2 delta))
+
+    Args:
+        params: w, a dict of tensors.
+        gradient: Function of (params, batch) that returns the gradient, shaped as ``params``.
+        batches: Mini-batches (D, D') or (D, D', D''), of any type that ``gradient`` takes.
+        alpha: Inner learning rate. 0 gives plain SGD on D'.
+        beta: Outer learning rate.
+        delta: Step of the Hessian-free difference (HF), positive. None leaves the Hessian out (FO), as the authors'
+            code does.
+
+    Returns:
+        New parameters, a dict of tensors.
+
+    Raises:
+        ConfigError: There are fewer than two batches, or fewer than three with ``delta``.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import per_fedavg_step
+        >>> w, slope = {"w": torch.tensor(0.0)}, lambda params, batch: {"w": 2 * (params["w"] - 1)}  # f = (w - 1)^2
+        >>> per_fedavg_step(w, slope, (None, None), alpha=0.1, beta=0.2)
+        {'w': tensor(0.3200)}
+        >>> per_fedavg_step(w, slope, (None, None, None), alpha=0.1, beta=0.2, delta=0.01)
+        {'w': tensor(0.2560)}
+
+    References:
+        Fallah, Mokhtari and Ozdaglar 2020, Personalized Federated Learning with Theoretical Guarantees: A
+        Model-Agnostic Meta-Learning Approach (NeurIPS), FO and HF variants. https://arxiv.org/abs/2002.07948
     """
     needed = 2 if delta is None else 3
     require(len(batches) >= needed, "batches", f"hold {needed} mini-batches a step", len(batches))
@@ -54,13 +123,57 @@ def per_fedavg_step(
 def moreau_step(
     theta: Params, grads: Params, w: Params, lr: Tensor | float, lam: Tensor | float, decay: float = 0.0
 ) -> Params:
-    """theta - lr (g + lambda (theta - w) + decay theta): one inner step; g at theta. The code has decay 0.001.
+    """One inner step of pFedMe, on the Moreau envelope's objective f(theta) + (lambda / 2) ||theta - w||^2.
 
-    Source: pFedMe, Moreau envelope.
+        theta <- theta - lr (g + lambda (theta - w) + decay theta)
+
+    Args:
+        theta: Personal parameters, a dict of tensors.
+        grads: g = grad f(theta), shaped as ``theta``.
+        w: Local parameters, shaped as ``theta``.
+        lr: Inner learning rate.
+        lam: lambda, at least 0.
+        decay: Weight decay. The authors' code has 0.001, the paper none.
+
+    Returns:
+        New theta, a dict of tensors.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import moreau_step
+        >>> theta = w = {"w": torch.tensor(0.0)}
+        >>> moreau_step(theta, {"w": torch.tensor(-2.0)}, w, lr=0.1, lam=2.0)
+        {'w': tensor(0.2000)}
+
+    References:
+        T. Dinh, Tran and Nguyen 2020, Personalized Federated Learning with Moreau Envelopes (NeurIPS).
+        https://arxiv.org/abs/2006.08848
     """
     return {n: theta[n] - lr * (grads[n] + lam * (theta[n] - w[n]) + decay * theta[n]) for n in theta}
 
 
 def moreau_mix(w: Params, theta: Params, lr: Tensor | float, lam: Tensor | float) -> Params:
-    """w - lr lambda (w - theta): the local model follows the personal one. Source: pFedMe."""
+    """Move pFedMe's local parameters towards the personal ones.
+
+        w <- w - lr lambda (w - theta)
+
+    Args:
+        w: Local parameters, a dict of tensors.
+        theta: Personal parameters, shaped as ``w``.
+        lr: Learning rate.
+        lam: lambda, at least 0. lr lambda = 1 gives theta.
+
+    Returns:
+        New w, a dict of tensors.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import moreau_mix
+        >>> moreau_mix({"w": torch.tensor(0.0)}, {"w": torch.tensor(0.32)}, lr=0.05, lam=2.0)
+        {'w': tensor(0.0320)}
+
+    References:
+        T. Dinh, Tran and Nguyen 2020, Personalized Federated Learning with Moreau Envelopes (NeurIPS).
+        https://arxiv.org/abs/2006.08848
+    """
     return {name: w[name] - lr * lam * (w[name] - theta[name]) for name in w}

@@ -1,5 +1,8 @@
-"""The ratio loss (FedRL) and its monitor. P = C classes; delta_w [P, C, F] holds the change of the classifier's
-weight after training on auxiliary data of class p alone."""
+"""The ratio loss and its monitor (FedRL), from changes of the classifier on auxiliary data of one class at a time.
+
+P = C classes. ``delta_w`` [P, C, F] is the change of the classifier's weight [C, F] after training the global model on
+auxiliary data of class p alone.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,36 @@ def _mean_other(delta_w: Tensor) -> Tensor:
 
 
 def ratio_masks(delta_w: Tensor, threshold: float = 0.8, by: Literal["signed", "magnitude"] = "signed") -> Tensor:
-    """M_p, bool [P, C, F]: weights where p changes most and no other class exceeds ``threshold`` of its magnitude.
+    """Weights of the classifier that belong to one class: where it changes most and the others change little.
 
-    "Most" is by signed value, as in the authors' code, or by magnitude; the threshold test is by magnitude in both. A
-    tie belongs to nobody. Raises ConfigError for another ``by``. Source: ratio loss.
+        M_p = {weights where delta_w_p is the largest and |delta_w_q| <= threshold |delta_w_p| for all q != p}
+
+    Args:
+        delta_w: Changes of the classifier's weight, [P, C, F].
+        threshold: Largest change of another class, as a share, in [0, 1].
+        by: What "largest" compares. "signed" compares values, as the authors' code does, "magnitude" absolute values.
+            The threshold compares magnitudes in both.
+
+    Returns:
+        M, bool [P, C, F]. A tie belongs to no class.
+
+    Raises:
+        ConfigError: ``by`` is not "signed" or "magnitude".
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import ratio_masks
+        >>> delta_w = torch.tensor([[[0.6, -0.2], [-0.1, 0.3]], [[-0.3, 0.1], [0.5, 0.4]]])
+        >>> ratio_masks(delta_w)
+        tensor([[[ True, False],
+                 [False, False]],
+        <BLANKLINE>
+                [[False, False],
+                 [ True,  True]]])
+
+    References:
+        Wang et al. 2021, Addressing Class Imbalance in Federated Learning (AAAI), ratio loss.
+        https://arxiv.org/abs/2008.06217
     """
     choose("by", by, ("signed", "magnitude"))
     size = delta_w.abs()
@@ -44,9 +73,33 @@ def ratio_of_changes(
     cap: float = 5000.0,
     by: Literal["signed", "magnitude"] = "signed",
 ) -> Tensor:
-    """Ra_p = |sum_{M_p} delta_w_p| / |sum_{M_p} mean_{q != p} delta_w_q|, [P].
+    """Ratio of each class's change to the other classes', over the weights that belong to it.
 
-    ``nan_value`` where the denominator is 0, and never above ``cap``. Source: ratio loss.
+        Ra_p = |sum_{M_p} delta_w_p| / |sum_{M_p} mean_{q != p} delta_w_q|
+
+    Args:
+        delta_w: Changes of the classifier's weight, [P, C, F].
+        threshold: Share that defines M; see `ratio_masks`.
+        nan_value: Result where the denominator is 0.
+        cap: Largest result.
+        by: "signed" or "magnitude"; see `ratio_masks`.
+
+    Returns:
+        Ra, [P]: large for classes that the global model fits badly.
+
+    Raises:
+        ConfigError: ``by`` is not "signed" or "magnitude".
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import ratio_of_changes
+        >>> delta_w = torch.tensor([[[0.6, -0.2], [-0.1, 0.3]], [[-0.3, 0.1], [0.5, 0.4]]])
+        >>> ratio_of_changes(delta_w)
+        tensor([2.0000, 4.5000])
+
+    References:
+        Wang et al. 2021, Addressing Class Imbalance in Federated Learning (AAAI), ratio loss.
+        https://arxiv.org/abs/2008.06217
     """
     masks = ratio_masks(delta_w, threshold, by)
     own = (delta_w * masks).sum((-2, -1)).abs()
@@ -55,9 +108,30 @@ def ratio_of_changes(
 
 
 def ratio_of_rows(delta_w: Tensor, nan_value: float = 10.0, cap: float = 5000.0) -> Tensor:
-    """Ra_p = |mean_j delta_w_p[p, j] / mean_{q != p} delta_w_q[p, j]| on row p, [P]: the CLIMB authors' copy.
+    """Ratio of each class's change to the other classes', on the class's own row of the classifier.
 
-    Weights whose divisor is 0 are left out; ``nan_value`` where none is left, and never above ``cap``.
+    This is the form of the CLIMB authors' code.
+
+        Ra_p = |mean_j ( delta_w_p[p, j] / mean_{q != p} delta_w_q[p, j] )|
+
+    Args:
+        delta_w: Changes of the classifier's weight, [P, C, F].
+        nan_value: Result where every divisor is 0. Single weights with divisor 0 are left out.
+        cap: Largest result.
+
+    Returns:
+        Ra, [P].
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import ratio_of_rows
+        >>> delta_w = torch.tensor([[[0.6, -0.2], [-0.1, 0.3]], [[-0.3, 0.1], [0.5, 0.4]]])
+        >>> ratio_of_rows(delta_w)
+        tensor([2.0000, 1.8333])
+
+    References:
+        Shen et al. 2022, An Agnostic Approach to Federated Learning with Class Imbalance (ICLR), the ratio loss of its
+        code. https://openreview.net/forum?id=Xo0lbDt975
     """
     own, rest = (torch.diagonal(d, dim1=0, dim2=1).mT for d in (delta_w, _mean_other(delta_w)))  # [P, F]
     valid = rest != 0
@@ -66,18 +140,60 @@ def ratio_of_rows(delta_w: Tensor, nan_value: float = 10.0, cap: float = 5000.0)
 
 
 def ratio_weights(ratios: Tensor, alpha: float = 1.0, beta: float = 0.1) -> Tensor:
-    """Class weights alpha + beta Ra_c, [C]. Source: ratio loss."""
+    """Class weights of the ratio loss.
+
+        w_c = alpha + beta Ra_c
+
+    Args:
+        ratios: Ra, [C], from `ratio_of_changes`.
+        alpha: Weight of every class. The paper has 1.
+        beta: Weight of the ratio. The paper has 0.1; 0 gives plain cross-entropy.
+
+    Returns:
+        Weights, [C].
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import ratio_weights
+        >>> ratio_weights(torch.tensor([2.0, 4.5]))
+        tensor([1.2000, 1.4500])
+
+    References:
+        Wang et al. 2021, Addressing Class Imbalance in Federated Learning (AAAI), ratio loss.
+        https://arxiv.org/abs/2008.06217
+    """
     return alpha + beta * ratios
 
 
 def ratio_loss(
     logits: Tensor, labels: Tensor, weights: Tensor, broken_broadcast: bool = False, mask: Tensor | None = None
 ) -> Tensor:
-    """weights_y * cross-entropy of every row, [B]; logits [B, C], weights [C]. Weights of one give cross-entropy.
+    """Ratio loss: cross-entropy weighted by the class of the row.
 
-    ``broken_broadcast`` reproduces the official code, whose product spreads to B x B: every row is weighted by the
-    mean weight of the batch (of the rows with ``mask`` 1), so that the mean is mean(weights) * mean(cross-entropy).
-    Source: ratio loss.
+        L_b = w_y (-log softmax(z_b)_y)
+
+    Average with a plain mean, not divided by the sum of weights.
+
+    Args:
+        logits: Logits z, [B, C].
+        labels: Class numbers y in [0, C), int64 [B].
+        weights: w, [C], from `ratio_weights`. Ones give cross-entropy.
+        broken_broadcast: Reproduce the authors' code. Its product broadcasts to [B, B], so its mean is mean(w_y) *
+            mean(cross-entropy): weights do not act by class.
+        mask: Weight of each row in the batch's mean weight, [B]; used with ``broken_broadcast`` only.
+
+    Returns:
+        Loss of each row, [B].
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import ratio_loss
+        >>> ratio_loss(torch.tensor([[2.0, 1.0]]), torch.tensor([0]), torch.tensor([1.2, 1.45]))
+        tensor([0.3759])
+
+    References:
+        Wang et al. 2021, Addressing Class Imbalance in Federated Learning (AAAI), ratio loss.
+        https://arxiv.org/abs/2008.06217
     """
     factor = per_label(weights, labels)
     if broken_broadcast:
@@ -94,12 +210,39 @@ def ratio_monitor(
     threshold: float = 0.8,
     by: Literal["signed", "magnitude"] = "signed",
 ) -> Tensor:
-    """Number of training samples of each class, recovered from one global update, [P].
+    """Estimate how many rows of each class a cohort trained on, from one global update (the monitoring scheme).
 
-    For every weight of M_p: N_p = (scale (x+ - x) - n rest) / (delta_w_p - rest), rest = mean_{q != p} delta_w_q;
-    valid if 0 < N_p < 1.5 n / C; the mean over valid weights, or n / C when there is none.
-    update = x+ - x [C, F]; total n = samples of the cohort; scale = (auxiliary samples per class) * (participants).
-    Source: ratio loss, monitoring scheme.
+    Solves, for every weight in M_p, with rest_p = mean_{q != p} delta_w_q:
+
+        delta_w_p N_p + rest_p (n - N_p) = scale (x+ - x)
+
+    An estimate is valid if 0 < N_p < 1.5 n / C. The result is the mean over valid weights, or n / C without any.
+
+    Args:
+        delta_w: Changes of the classifier's weight, [P, C, F].
+        update: x+ - x, the change of the classifier's weight in one round, [C, F].
+        total: n, rows of the cohort.
+        scale: Auxiliary rows of each class times number of participants.
+        threshold: Share that defines M; see `ratio_masks`.
+        by: "signed" or "magnitude"; see `ratio_masks`.
+
+    Returns:
+        Estimated rows N_p of each class, [P].
+
+    Raises:
+        ConfigError: ``by`` is not "signed" or "magnitude".
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import ratio_monitor
+        >>> delta_w = torch.tensor([[[0.6, -0.2], [-0.1, 0.3]], [[-0.3, 0.1], [0.5, 0.4]]])
+        >>> update = 70 * delta_w[0] + 30 * delta_w[1]  # 70 rows of class 0, 30 of class 1
+        >>> ratio_monitor(delta_w, update, total=100.0)
+        tensor([70.0000, 30.0000])
+
+    References:
+        Wang et al. 2021, Addressing Class Imbalance in Federated Learning (AAAI), monitoring scheme.
+        https://arxiv.org/abs/2008.06217
     """
     rest = _mean_other(delta_w)
     slope = delta_w - rest

@@ -1,6 +1,7 @@
-"""Host-side mathematics of who takes part with how much data. N clients, Q candidates, K chosen, C classes.
+"""Who takes part with how much data: oversampling, client selection, batch sizes, mediators.
 
-Counts are computed in float64, results are exact integers; nothing here is meant for vmap.
+These functions run on the host, not under vmap. N clients, Q candidates, K chosen, C classes. Shares are computed in
+float64; numbers of rows are exact integers.
 """
 
 from __future__ import annotations
@@ -19,10 +20,30 @@ __all__ = [
 
 
 def oversample_target(counts: Tensor, delta: Tensor | float, round: Tensor | int) -> Tensor:
-    """Counts after decaying oversampling, int64 [..., C]; counts [..., C], ``round`` zero-based.
+    """Class counts after Seol and Kim's decaying oversampling.
 
-    t = mean_c(n_c) e^{-delta round}; a class with 0 < n_c < t is raised to ceil(t), the others keep their count.
-    Source: Seol and Kim 2023, data sampling.
+        t = e^{-delta r} (1 / C) sum_c n_c;   classes with 0 < n_c < t are raised to ceil(t)
+
+    Args:
+        counts: Rows n of each class before oversampling, [..., C].
+        delta: Decay, at least 0; grows by `decay_step`.
+        round: Zero-based round r.
+
+    Returns:
+        Counts, int64 [..., C]. Classes without rows stay without.
+
+    Note:
+        The decay multiplies the target, as in the paper's algorithm; its text multiplies the number of copies.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import oversample_target
+        >>> oversample_target(torch.tensor([100, 20, 0, 40]), delta=0.01, round=10)
+        tensor([100,  37,   0,  40])
+
+    References:
+        Seol and Kim 2023, Performance Enhancement in Federated Learning by Reducing Class Imbalance of Non-IID Data
+        (Sensors 23(3):1152), data sampling. https://doi.org/10.3390/s23031152
     """
     n = counts.to(torch.float64)
     target = n.mean(-1, keepdim=True) * torch.exp(-torch.as_tensor(delta * round, dtype=torch.float64))
@@ -30,9 +51,25 @@ def oversample_target(counts: Tensor, delta: Tensor | float, round: Tensor | int
 
 
 def kl_to_uniform(counts: Tensor) -> Tensor:
-    """KL(counts / sum || uniform) = sum_c p_c log(p_c C) in nats, float64 [...]; counts [..., C], 0 log 0 = 0.
+    """Kullback-Leibler divergence of a label distribution from the uniform one.
 
-    A row without any count is as far as a single class: log C.
+        KL(p || uniform) = sum_c p_c log(p_c C),   p = counts / sum(counts),   0 log 0 = 0
+
+    Args:
+        counts: Rows of each class, [..., C].
+
+    Returns:
+        Divergence in nats, in [0, log C], float64 [...]. No rows at all give log C, as a single class does.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import kl_to_uniform
+        >>> kl_to_uniform(torch.tensor([[60, 0, 10, 10], [5, 5, 5, 5]]))
+        tensor([0.6507, 0.0000], dtype=torch.float64)
+
+    References:
+        Seol and Kim 2023, Performance Enhancement in Federated Learning by Reducing Class Imbalance of Non-IID Data
+        (Sensors 23(3):1152), client selection. https://doi.org/10.3390/s23031152
     """
     n = counts.to(torch.float64)
     total, classes = n.sum(-1, keepdim=True), n.shape[-1]
@@ -42,16 +79,31 @@ def kl_to_uniform(counts: Tensor) -> Tensor:
 
 
 def seolkim_order(offered: Tensor, tiebreak: Tensor) -> Tensor:
-    """Positions [Q] by number of samples, largest first, ties by ``tiebreak`` [Q] (uniform draws), smallest first.
+    """Order in which Seol and Kim's server asks the candidates: most rows first, ties at random.
 
-    offered [Q, C]. Source: Seol and Kim 2023, client selection.
+    Args:
+        offered: Rows that each candidate offers, [Q, C].
+        tiebreak: A uniform random number for each candidate, [Q]; of equal sizes the smallest comes first.
+
+    Returns:
+        Positions of the candidates, int64 [Q].
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import seolkim_order
+        >>> seolkim_order(torch.tensor([[3, 0], [5, 5], [1, 2]]), torch.tensor([0.9, 0.5, 0.1]))
+        tensor([1, 2, 0])
+
+    References:
+        Seol and Kim 2023, Performance Enhancement in Federated Learning by Reducing Class Imbalance of Non-IID Data
+        (Sensors 23(3):1152), client selection. https://doi.org/10.3390/s23031152
     """
     shuffled = tiebreak.argsort(stable=True)
     return shuffled[offered.sum(-1)[shuffled].argsort(descending=True, stable=True)]
 
 
 def _scarcest(offered: Tensor, free: Tensor, order: Tensor, pooled: Tensor, top: int) -> int | None:
-    """First free candidate in the order that holds the scarcest class still below ``top``; else the next class."""
+    """First free candidate in the order with rows of the scarcest class below ``top``; None without one."""
     queue = order[free[order]]
     for c in pooled.argsort(stable=True).tolist():  # ties: lowest index
         if pooled[c] >= top:
@@ -63,12 +115,38 @@ def _scarcest(offered: Tensor, free: Tensor, order: Tensor, pooled: Tensor, top:
 
 
 def seolkim_select(offered: Tensor, limit: int, threshold: float, order: Tensor) -> tuple[Tensor, Tensor]:
-    """Greedy choice of clients whose pooled classes are balanced: (positions [K], quota [K, C]), int64.
+    """Select clients greedily until their pooled classes are balanced, and how much of each class each one uses.
 
-    The first of ``order`` [Q] (see `seolkim_order`) gives all it offers and sets m = max_c v_c. While fewer than
-    ``limit`` are chosen and KL(v || uniform) >= threshold, the next is the first unchosen candidate holding the
-    scarcest class; it gives min(m - v_c, offered_c) of every class. Stops when nobody can add anything.
-    offered [Q, C]. Raises ConfigError for no candidate or limit < 1. Source: Seol and Kim 2023, client selection.
+    The first of the order gives all its rows: v = s = offered, m = max_c v_c. While fewer than ``limit`` are chosen and
+    KL(v || uniform) >= threshold, the next client is the first unchosen one that has rows of the scarcest class with
+    v_c < m. It gives s_c = min(m - v_c, offered_c) of every class, and v <- v + s.
+
+    Args:
+        offered: Rows that each candidate offers, after oversampling, [Q, C].
+        limit: Most clients, at least 1.
+        threshold: Divergence in nats below which selection stops.
+        order: Positions of the candidates, int64 [Q], from `seolkim_order`.
+
+    Returns:
+        (positions [K], quota [K, C]), int64: the chosen candidates and the rows of each class each one uses. Selection
+        stops early when nobody can add a row.
+
+    Raises:
+        ConfigError: ``limit`` is below 1 or there is no candidate.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import seolkim_order, seolkim_select
+        >>> offered = torch.tensor([[60, 0, 10, 10], [0, 50, 0, 0], [5, 0, 30, 0], [0, 0, 0, 25], [0, 10, 5, 40]])
+        >>> order = seolkim_order(offered, torch.rand(5, generator=torch.Generator().manual_seed(0)))
+        >>> seolkim_select(offered, limit=10, threshold=0.1, order=order)
+        (tensor([0, 4, 1]), tensor([[60,  0, 10, 10],
+                [ 0, 10,  5, 40],
+                [ 0, 50,  0,  0]]))
+
+    References:
+        Seol and Kim 2023, Performance Enhancement in Federated Learning by Reducing Class Imbalance of Non-IID Data
+        (Sensors 23(3):1152), client selection. https://doi.org/10.3390/s23031152
     """
     require(limit >= 1, "limit", "be at least 1", limit)
     require(len(order) >= 1, "order", "name at least one candidate", len(order))
@@ -89,26 +167,81 @@ def seolkim_select(offered: Tensor, limit: int, threshold: float, order: Tensor)
 
 
 def dynamic_batch(used: Tensor, beta: Tensor | float) -> Tensor:
-    """b_k = max(1, floor(n_k / beta)), int64 [K]: a batch size for about ``beta`` steps an epoch; used [K] samples.
+    """Batch size that gives each client about the same number of steps an epoch.
 
-    Source: Seol and Kim 2023, dynamic batch.
+        b_k = max(1, floor(n_k / beta))
+
+    Args:
+        used: Rows n that each client trains on, [K].
+        beta: Steps an epoch, positive.
+
+    Returns:
+        Batch sizes, int64 [K].
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import dynamic_batch
+        >>> dynamic_batch(torch.tensor([250, 7]), beta=25)
+        tensor([10,  1])
+
+    References:
+        Seol and Kim 2023, Performance Enhancement in Federated Learning by Reducing Class Imbalance of Non-IID Data
+        (Sensors 23(3):1152), dynamic batch. https://doi.org/10.3390/s23031152
     """
     return torch.floor(used.to(torch.float64) / beta).clamp(min=1).to(torch.int64)
 
 
 def dynamic_rate(batch: Tensor, eta_max: Tensor | float, literal: bool = False, b0: float = 1.0) -> Tensor:
-    """eta_k = eta_max (2 / pi) arctan(b_k / b0), float64 [K]; batch [K].
+    """Learning rate that grows with the batch size and saturates at eta_max.
 
-    ``literal`` drops 2 / pi, as printed, and exceeds eta_max. Source: Seol and Kim 2023, dynamic learning rate.
+        eta_k = eta_max (2 / pi) arctan(b_k / b0)
+
+    Args:
+        batch: Batch sizes b, [K].
+        eta_max: Largest learning rate.
+        literal: Leave out 2 / pi, as the paper prints it; the rate then exceeds eta_max.
+        b0: Scale of the batch size. The paper has 1.
+
+    Returns:
+        Learning rates, float64 [K].
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import dynamic_rate
+        >>> dynamic_rate(torch.tensor([83, 10, 1]), eta_max=0.1)
+        tensor([0.0992, 0.0937, 0.0500], dtype=torch.float64)
+
+    References:
+        Seol and Kim 2023, Performance Enhancement in Federated Learning by Reducing Class Imbalance of Non-IID Data
+        (Sensors 23(3):1152), dynamic learning rate. https://doi.org/10.3390/s23031152
     """
     return eta_max * (1.0 if literal else 2 / math.pi) * torch.arctan(batch.to(torch.float64) / b0)
 
 
 def decay_step(delta: Tensor | float, owned: Tensor, offered: Tensor, threshold: float, increment: float) -> Tensor:
-    """delta + increment when the chosen clients oversample by more than ``threshold``, else delta: ().
+    """Raise the decay of oversampling when the chosen clients oversample too much.
 
-    A tensor keeps its dtype, a float becomes float64;
-    rate = sum(offered - owned) / sum(owned) over the chosen; owned, offered [K, C]. Source: Seol and Kim 2023.
+        delta <- delta + increment   if sum(offered - owned) / sum(owned) > threshold
+
+    Args:
+        delta: Decay; a tensor keeps its dtype, a float becomes float64.
+        owned: Rows of the chosen clients before oversampling, [K, C].
+        offered: Rows of the chosen clients after oversampling, [K, C].
+        threshold: Share of added rows. The paper has 0.1.
+        increment: The paper has 0.1.
+
+    Returns:
+        New delta, ().
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import decay_step
+        >>> decay_step(0.01, torch.tensor([[200, 60]]), torch.tensor([[220, 72]]), threshold=0.1, increment=0.1)
+        tensor(0.1100, dtype=torch.float64)
+
+    References:
+        Seol and Kim 2023, Performance Enhancement in Federated Learning by Reducing Class Imbalance of Non-IID Data
+        (Sensors 23(3):1152), data sampling. https://doi.org/10.3390/s23031152
     """
     current = delta if isinstance(delta, Tensor) else torch.tensor(delta, dtype=torch.float64)
     have = owned.to(torch.float64).sum()
@@ -117,9 +250,26 @@ def decay_step(delta: Tensor | float, owned: Tensor, offered: Tensor, threshold:
 
 
 def astraea_copies(global_counts: Tensor, alpha: float) -> Tensor:
-    """Copies that a sample of each class is expanded to, float64 [C]: (mean / C_c)^alpha below the mean, else 1.
+    """Number of copies to which Astraea expands a sample of each class.
 
-    global_counts [C]. To be rounded stochastically; a class without samples gets 1. Source: Astraea, augmentation.
+        (mean C / C_c)^alpha   for classes below the mean count, else 1
+
+    Args:
+        global_counts: Rows C of each class over all clients, [C].
+        alpha: Exponent in [0, 1]; 0 expands nothing.
+
+    Returns:
+        Copies, float64 [C]; round them at random. A class without rows has 1.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import astraea_copies
+        >>> astraea_copies(torch.tensor([400, 100, 50, 50]), alpha=0.5)
+        tensor([1.0000, 1.2247, 1.7321, 1.7321], dtype=torch.float64)
+
+    References:
+        Duan et al. 2019, Astraea: Self-Balancing Federated Learning for Improving Classification Accuracy of Mobile
+        Deep Learning Applications (ICCD), augmentation. https://arxiv.org/abs/1907.01132
     """
     n = global_counts.to(torch.float64)
     mean = n.mean(-1, keepdim=True)
@@ -127,10 +277,31 @@ def astraea_copies(global_counts: Tensor, alpha: float) -> Tensor:
 
 
 def astraea_schedule(counts: Tensor, gamma: int) -> list[list[int]]:
-    """Mediators of at most ``gamma`` clients, each filled greedily to the least KL(sum of counts || uniform).
+    """Group clients under Astraea's mediators, so that each group's pooled classes are balanced.
 
-    counts [N, C]; ties go to the lowest index (differences below 1e-12 are rounding). Raises ConfigError for gamma < 1.
-    Source: Astraea, mediator-based rescheduling.
+    A mediator takes, one after another, the free client that gives the least KL(sum of counts || uniform), until it has
+    ``gamma`` clients. Then the next one opens.
+
+    Args:
+        counts: Rows of each class at each client, [N, C].
+        gamma: Most clients of a mediator, at least 1. 1 gives every client its own.
+
+    Returns:
+        Client numbers of each mediator, in the order in which they were taken. Ties go to the lowest number;
+        differences below 1e-12 count as ties.
+
+    Raises:
+        ConfigError: ``gamma`` is below 1.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import astraea_schedule
+        >>> astraea_schedule(torch.tensor([[40, 0, 0], [0, 40, 0], [0, 0, 40], [20, 20, 0]]), gamma=3)
+        [[3, 2, 0], [1]]
+
+    References:
+        Duan et al. 2019, Astraea: Self-Balancing Federated Learning for Improving Classification Accuracy of Mobile
+        Deep Learning Applications (ICCD), mediator-based rescheduling. https://arxiv.org/abs/1907.01132
     """
     require(gamma >= 1, "gamma", "be at least 1", gamma)
     n = counts.to(torch.float64)
@@ -147,8 +318,23 @@ def astraea_schedule(counts: Tensor, gamma: int) -> list[list[int]]:
 
 
 def power_of_choice(losses: Tensor, m: int) -> Tensor:
-    """Positions of the m largest losses [d], largest first, ties by lowest index, int64 [min(m, d)].
+    """Select the candidates on whose data the global model has the largest loss.
 
-    Source: power-of-choice client selection.
+    Args:
+        losses: Loss of the global model on each candidate's data, [d].
+        m: Number of clients to select.
+
+    Returns:
+        Positions, largest loss first, ties by lowest position, int64 [min(m, d)].
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import power_of_choice
+        >>> power_of_choice(torch.tensor([0.3, 2.0, 0.7]), m=2)
+        tensor([1, 2])
+
+    References:
+        Cho, Wang and Joshi 2022, Towards Understanding Biased Client Selection in Federated Learning (AISTATS).
+        https://arxiv.org/abs/2010.01243
     """
     return losses.argsort(descending=True, stable=True)[:m]

@@ -1,4 +1,4 @@
-"""Server optimizers on dicts of tensors: the aggregated delta (local - global) is added, scaled by moments."""
+"""Server optimizers on dicts of tensors: they add the aggregated delta (local - global), scaled by moments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,31 @@ Moments = tuple[Params, Params, Params]
 def momentum_update(
     params: Params, delta: Params, moment: Params, lr: Tensor | float, beta: Tensor | float
 ) -> tuple[Params, Params]:
-    """m <- beta m + delta; x <- x + lr m: (params, moment). beta = 0, lr = 1 is FedAvg. Source: FedAvgM."""
+    """Server momentum (FedAvgM).
+
+        m <- beta m + delta;   x <- x + lr m
+
+    Args:
+        params: Global parameters x, a dict of tensors.
+        delta: Aggregated delta, shaped as ``params``.
+        moment: m, shaped as ``params``; zeros at first.
+        lr: Server learning rate.
+        beta: Momentum in [0, 1). beta = 0 and lr = 1 give FedAvg.
+
+    Returns:
+        (new x, new m).
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import momentum_update
+        >>> x, m = {"w": torch.tensor(0.2)}, {"w": torch.tensor(0.2)}
+        >>> momentum_update(x, {"w": torch.tensor(0.1)}, m, lr=1.0, beta=0.9)
+        ({'w': tensor(0.4800)}, {'w': tensor(0.2800)})
+
+    References:
+        Hsu, Qi and Brown 2019, Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+        Classification. https://arxiv.org/abs/1909.06335
+    """
     moment = {name: beta * moment[name] + delta[name] for name in params}
     return {name: params[name] + lr * moment[name] for name in params}, moment
 
@@ -33,6 +57,7 @@ def _adaptive(
     accumulate: Callable[[Tensor, Tensor], Tensor],  # (v, delta^2) -> v
     corrections: tuple[Tensor | float, Tensor | float],
 ) -> Moments:
+    """One step of the three adaptive rules, which differ in how v accumulates the squared delta."""
     first = {name: beta1 * first[name] + (1 - beta1) * delta[name] for name in params}
     second = {name: accumulate(second[name], delta[name].square()) for name in params}
     c1, c2 = corrections
@@ -43,6 +68,7 @@ def _adaptive(
 def _corrections(
     beta1: float, beta2: float, step: Tensor | int, bias_correction: bool
 ) -> tuple[Tensor | float, Tensor | float]:
+    """Divisors of m and v: one minus beta to the power of the step, or 1 without bias correction."""
     return (1 - beta1**step, 1 - beta2**step) if bias_correction else (1.0, 1.0)
 
 
@@ -58,10 +84,34 @@ def adagrad_update(
     step: Tensor | int = 1,
     bias_correction: bool = False,
 ) -> Moments:
-    """m <- beta1 m + (1 - beta1) delta; v <- v + delta^2; x <- x + lr m / (sqrt(v) + tau): (params, m, v).
+    """FedAdagrad: an Adagrad step of the server.
 
-    v starts at tau^2 in the algorithm. ``beta2`` has no part in Adagrad and is there so that the three updates share
-    one signature; bias correction divides m by 1 - beta1^step (step is one-based). Source: FedOpt, FedAdagrad.
+        m <- beta1 m + (1 - beta1) delta;   v <- v + delta^2;   x <- x + lr m / (sqrt(v) + tau)
+
+    Args:
+        params: Global parameters x, a dict of tensors.
+        delta: Aggregated delta, shaped as ``params``.
+        first: m, shaped as ``params``; zeros at first.
+        second: v, shaped as ``params``; tau^2 at first in the paper's algorithm.
+        lr: Server learning rate.
+        beta1: Decay of m, in [0, 1). The paper's experiments have 0 for Adagrad.
+        beta2: Not used; present so that the three updates share one signature.
+        tau: Degree of adaptivity, positive.
+        step: One-based number of this step; used by the bias correction.
+        bias_correction: Divide m by 1 - beta1^step. The paper's algorithm does not.
+
+    Returns:
+        (new x, new m, new v).
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import adagrad_update
+        >>> x, delta, zero = ({"w": torch.tensor(v)} for v in ([1.0, 1.0], [0.2, -0.1], [0.0, 0.0]))
+        >>> adagrad_update(x, delta, zero, zero, lr=0.1, beta1=0.9, beta2=0.99, tau=1e-3)[0]
+        {'w': tensor([1.0100, 0.9901])}
+
+    References:
+        Reddi et al. 2021, Adaptive Federated Optimization (ICLR), FedAdagrad. https://arxiv.org/abs/2003.00295
     """
     c1, _ = _corrections(beta1, beta2, step, bias_correction)
     return _adaptive(params, delta, first, second, lr, beta1, tau, lambda v, square: v + square, (c1, 1.0))
@@ -79,10 +129,35 @@ def adam_update(
     step: Tensor | int = 1,
     bias_correction: bool = False,
 ) -> Moments:
-    """m as in `adagrad_update`; v <- beta2 v + (1 - beta2) delta^2; x <- x + lr m / (sqrt(v) + tau): (params, m, v).
+    """FedAdam: an Adam step of the server.
 
-    v starts at tau^2 in the algorithm. ``bias_correction`` divides m by 1 - beta1^step and v by 1 - beta2^step (step
-    is one-based), as Keras and torch do. Source: FedOpt, FedAdam.
+        m <- beta1 m + (1 - beta1) delta;   v <- beta2 v + (1 - beta2) delta^2;   x <- x + lr m / (sqrt(v) + tau)
+
+    Args:
+        params: Global parameters x, a dict of tensors.
+        delta: Aggregated delta, shaped as ``params``.
+        first: m, shaped as ``params``; zeros at first.
+        second: v, shaped as ``params``; tau^2 at first in the paper's algorithm.
+        lr: Server learning rate.
+        beta1: Decay of m, in [0, 1). The paper has 0.9.
+        beta2: Decay of v, in [0, 1). The paper has 0.99.
+        tau: Degree of adaptivity, positive. The paper has 1e-3.
+        step: One-based number of this step; used by the bias correction.
+        bias_correction: Divide m by 1 - beta1^step and v by 1 - beta2^step, as Keras and torch do. The paper's
+            algorithm does not; the authors' TensorFlow code does.
+
+    Returns:
+        (new x, new m, new v).
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import adam_update
+        >>> x, delta, zero = ({"w": torch.tensor(v)} for v in ([1.0, 1.0], [0.2, -0.1], [0.0, 0.0]))
+        >>> adam_update(x, delta, zero, zero, lr=0.1, beta1=0.9, beta2=0.99, tau=1e-3)[0]
+        {'w': tensor([1.0952, 0.9091])}
+
+    References:
+        Reddi et al. 2021, Adaptive Federated Optimization (ICLR), FedAdam. https://arxiv.org/abs/2003.00295
     """
     corrections = _corrections(beta1, beta2, step, bias_correction)
     decayed: Callable[[Tensor, Tensor], Tensor] = lambda v, square: beta2 * v + (1 - beta2) * square
@@ -101,7 +176,37 @@ def yogi_update(
     step: Tensor | int = 1,
     bias_correction: bool = False,
 ) -> Moments:
-    """As `adam_update` with v <- v - (1 - beta2) delta^2 sign(v - delta^2): (params, m, v). Source: FedOpt, FedYogi."""
+    """FedYogi: a Yogi step of the server.
+
+        m <- beta1 m + (1 - beta1) delta
+        v <- v - (1 - beta2) delta^2 sign(v - delta^2)
+        x <- x + lr m / (sqrt(v) + tau)
+
+    Args:
+        params: Global parameters x, a dict of tensors.
+        delta: Aggregated delta, shaped as ``params``.
+        first: m, shaped as ``params``; zeros at first.
+        second: v, shaped as ``params``; tau^2 at first in the paper's algorithm. From 0 the first step is FedAdam's.
+        lr: Server learning rate.
+        beta1: Decay of m, in [0, 1). The paper has 0.9.
+        beta2: Rate of v, in [0, 1). The paper has 0.99.
+        tau: Degree of adaptivity, positive. The paper has 1e-3.
+        step: One-based number of this step; used by the bias correction.
+        bias_correction: Divide m by 1 - beta1^step and v by 1 - beta2^step. The paper's algorithm does not.
+
+    Returns:
+        (new x, new m, new v).
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import yogi_update
+        >>> x, delta, zero = ({"w": torch.tensor(v)} for v in ([1.0, 1.0], [0.2, -0.1], [0.0, 0.0]))
+        >>> yogi_update(x, delta, zero, zero, lr=0.1, beta1=0.9, beta2=0.99, tau=1e-3)[0]
+        {'w': tensor([1.0952, 0.9091])}
+
+    References:
+        Reddi et al. 2021, Adaptive Federated Optimization (ICLR), FedYogi. https://arxiv.org/abs/2003.00295
+    """
     corrections = _corrections(beta1, beta2, step, bias_correction)
     signed: Callable[[Tensor, Tensor], Tensor] = lambda v, square: v - (1 - beta2) * square * torch.sign(v - square)
     return _adaptive(params, delta, first, second, lr, beta1, tau, signed, corrections)

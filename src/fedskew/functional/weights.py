@@ -1,4 +1,7 @@
-"""Aggregation weights. K participants, N clients, C classes, D entries of a flattened classifier."""
+"""Aggregation weights of the participants.
+
+K participants, N clients, C classes, D entries of a flattened classifier.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,51 @@ __all__ = [
 
 
 def _normalised(mass: Tensor) -> Tensor:
-    """mass / sum(mass), or uniform when there is no mass at all: weights always sum to one."""
+    """mass / sum(mass), or uniform weights when the mass is all zero."""
     total = mass.sum(-1, keepdim=True)
     return torch.where(total > 0, mass / nonzero(total), torch.full_like(mass, 1 / mass.shape[-1]))
 
 
 def size_weights(samples: Tensor) -> Tensor:
-    """p_k = n_k / sum_j n_j, [K]; uniform when nobody has a sample. Source: FedAvg."""
+    """Weights in proportion to the number of rows (FedAvg).
+
+        p_k = n_k / sum_j n_j
+
+    Args:
+        samples: Rows n of each participant, [K].
+
+    Returns:
+        Weights, [K]; they sum to 1. Uniform when nobody has a row.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import size_weights
+        >>> size_weights(torch.tensor([3, 1]))
+        tensor([0.7500, 0.2500])
+
+    References:
+        McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data (AISTATS).
+        https://arxiv.org/abs/1602.05629
+    """
     return _normalised(as_float(samples))
 
 
 def uniform_weights(like: Tensor | int) -> Tensor:
-    """p_k = 1 / K, [K], for K participants or a tensor [K, ...] of theirs."""
+    """Equal weights.
+
+        p_k = 1 / K
+
+    Args:
+        like: Number of participants K, or a tensor [K, ...] whose dtype (if floating) and device the weights take.
+
+    Returns:
+        Weights, [K].
+
+    Example:
+        >>> from fedskew.functional import uniform_weights
+        >>> uniform_weights(4)
+        tensor([0.2500, 0.2500, 0.2500, 0.2500])
+    """
     if isinstance(like, int):
         return torch.full((like,), 1 / like)
     dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
@@ -35,18 +71,57 @@ def uniform_weights(like: Tensor | int) -> Tensor:
 
 
 def label_aware_weights(counts: Tensor) -> Tensor:
-    """p_i proportional to W_i = sum_j n_ij / S_j, S_j = sum_i n_ij over the participants, [K]; counts [K, C].
+    """Label-aware weights (FedLA): each participant counts by its share of the rows of every label.
 
-    A label that nobody holds is skipped; uniform when nobody has a sample. Source: FedLA.
+        p_i = W_i / sum_x W_x,   W_i = sum_j n_ij / S_j,   S_j = sum_i n_ij
+
+    Args:
+        counts: Rows n of each class at each participant, [K, C].
+
+    Returns:
+        Weights, [K]; they sum to 1. A label that nobody holds is left out; uniform when nobody has a row.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import label_aware_weights
+        >>> label_aware_weights(torch.tensor([[700, 0, 0], [200, 100, 25], [100, 0, 25]]))
+        tensor([0.2333, 0.5667, 0.2000])
+
+    References:
+        Khalil et al. 2023, Label-Aware Aggregation for Improved Federated Learning (FMEC).
+        https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
     """
     n = as_float(counts)
     return _normalised((n / nonzero(n.sum(-2, keepdim=True))).sum(-1))
 
 
 def classifier_similarity(before: Tensor, after: Tensor, similarity: Literal["cosine", "l2"] = "cosine") -> Tensor:
-    """v_i [K]: cosine of the global classifier [D] and a client's [K, D], or minus their Euclidean distance ("l2").
+    """Similarity of each participant's classifier to the global one (FedBal).
 
-    A zero vector has cosine 0. Raises ConfigError for another ``similarity``. Source: FedBal, aggregation balancer.
+        "cosine":  v_i = cos(before, after_i)
+        "l2":      v_i = -||before - after_i||_2
+
+    Args:
+        before: Flattened global classifier, [D].
+        after: Flattened classifiers of the participants, [K, D].
+        similarity: "cosine" is the paper's.
+
+    Returns:
+        v, [K]. A zero vector has cosine 0.
+
+    Raises:
+        ConfigError: ``similarity`` is not "cosine" or "l2".
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import classifier_similarity
+        >>> after = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 2.0]])
+        >>> classifier_similarity(torch.tensor([1.0, 0.0]), after)
+        tensor([1.0000, 0.7071, 0.0000, 0.4472])
+
+    References:
+        Anonymous 2023, Knowledge Is Not Wisdom: Weight Balancing Mechanism for Local and Global Training in Federated
+        Learning (submission, no public copy), aggregation balancer.
     """
     choose("similarity", similarity, ("cosine", "l2"))
     if similarity == "l2":
@@ -58,10 +133,32 @@ def classifier_similarity(before: Tensor, after: Tensor, similarity: Literal["co
 def aggregation_balancer_weights(
     similarity: Tensor, beta: float = 3.0, temperature: float = 1.0, inverse: bool = False
 ) -> Tensor:
-    """softmax(max(v, T) / temperature) with T = mean(v) - beta std(v), population std, [K]; v [K].
+    """Weights of FedBal's aggregation balancer: a softmax of similarities that are clipped from below.
 
-    ``inverse`` gives softmax(-max(v, T) / temperature). beta = inf clips nothing, as does beta >= sqrt(K - 1).
-    Source: FedBal, aggregation balancer.
+        p = softmax(max(v, T) / temperature),   T = mean(v) - beta std(v)
+
+    The standard deviation is that of the population, divided by K. A value lies at most sqrt(K - 1) of these below the
+    mean, so beta >= sqrt(K - 1) clips nothing: with 4 participants beta = 2 and beta = 3 are the same.
+
+    Args:
+        similarity: v, [..., K], from `classifier_similarity`.
+        beta: Width of the clipping, at least 0; inf clips nothing. The paper has 3.
+        temperature: Positive. The paper has none, that is 1.
+        inverse: Use softmax(-max(v, T) / temperature), the inverse variant of the paper's ablation.
+
+    Returns:
+        Weights, [..., K]; they sum to 1.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import aggregation_balancer_weights
+        >>> v = torch.tensor([1.0, 0.70710678, 0.0, 0.4472136])
+        >>> aggregation_balancer_weights(v), aggregation_balancer_weights(v, beta=1.0)
+        (tensor([0.3718, 0.2774, 0.1368, 0.2139]), tensor([0.3626, 0.2705, 0.1583, 0.2086]))
+
+    References:
+        Anonymous 2023, Knowledge Is Not Wisdom: Weight Balancing Mechanism for Local and Global Training in Federated
+        Learning (submission, no public copy), aggregation balancer.
     """
     floor = similarity.mean(-1, keepdim=True) - beta * similarity.std(-1, correction=0, keepdim=True)
     clipped = torch.fmax(similarity, floor)  # fmax: inf * 0 is NaN when beta is inf and all v are equal
@@ -69,12 +166,35 @@ def aggregation_balancer_weights(
 
 
 def sgd_a_norm(steps: Tensor | int, momentum: float = 0.0, decay: Tensor | float = 0.0) -> Tensor:
-    """FedNova's ||a||_1 of ``steps`` tau local steps of SGD, () or [K].
+    """FedNova's ||a||_1: how far tau local steps of SGD move, in units of the learning rate times the gradient.
 
-    plain: tau. momentum rho: (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho), rho < 1.
-    decay e = lr * mu of a proximal term: sum_{s < tau} (1 - e)^s = (1 - (1 - e)^tau) / e.
-    Note: with momentum and decay together the momentum form is returned; the published recursion for both counts the
-    increments twice, so a method should forbid the pair. Source: FedNova, section on local solvers.
+        plain SGD:              tau
+        momentum rho:           (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho)
+        proximal, e = lr mu:    sum_{s < tau} (1 - e)^s = (1 - (1 - e)^tau) / e
+
+    Args:
+        steps: Local steps tau, () or [K].
+        momentum: rho in [0, 1).
+        decay: e = lr mu of a proximal term, at least 0; () or [K].
+
+    Returns:
+        ||a||_1, shaped as ``steps`` and ``decay``.
+
+    Note:
+        With momentum and decay together this returns the momentum form. The authors' recursion adds the increments of
+        both (double counting): do not combine the two.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import sgd_a_norm
+        >>> sgd_a_norm(torch.tensor([1, 2, 3])), sgd_a_norm(torch.tensor([1, 2, 3]), momentum=0.9)
+        (tensor([1., 2., 3.]), tensor([1.0000, 2.9000, 5.6100]))
+        >>> sgd_a_norm(3, decay=0.1)
+        tensor(2.7100)
+
+    References:
+        Wang et al. 2020, Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization
+        (NeurIPS), local solvers. https://arxiv.org/abs/2007.07481
     """
     tau = as_float(torch.as_tensor(steps))
     exact = tau.to(torch.float64)  # 1 - rho^tau and 1 - (1 - e)^tau cancel in float32
@@ -90,25 +210,83 @@ def sgd_a_norm(steps: Tensor | int, momentum: float = 0.0, decay: Tensor | float
 
 
 def fednova_weights(p: Tensor, a_norm: Tensor, tau_eff: Tensor | float | None = None) -> Tensor:
-    """Coefficients of the deltas, tau_eff p_k / a_k, [K]; tau_eff defaults to sum_k p_k a_k. They need not sum to one.
+    """Coefficients of the deltas in FedNova's normalised averaging.
 
-    p, a_norm [K]. A client without a step (a = 0) gets 0. Source: FedNova, normalised averaging.
+        tau_eff p_k / a_k,   tau_eff = sum_k p_k a_k
+
+    Args:
+        p: Aggregation weights, [..., K]; they sum to 1.
+        a_norm: ||a_k||_1, [..., K], from `sgd_a_norm`.
+        tau_eff: Effective number of steps; None computes it as above. With a proximal term the authors' code uses
+            sum_k p_k tau_k.
+
+    Returns:
+        Coefficients, [..., K]. They need not sum to 1. A client without a step (a = 0) has 0.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import fednova_weights
+        >>> fednova_weights(torch.tensor([0.25, 0.75]), torch.tensor([2.0, 6.0]))
+        tensor([0.6250, 0.6250])
+
+    References:
+        Wang et al. 2020, Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization
+        (NeurIPS), normalised averaging. https://arxiv.org/abs/2007.07481
     """
     effective = (p * a_norm).sum(-1, keepdim=True) if tau_eff is None else tau_eff
     return torch.where(a_norm > 0, effective * p / nonzero(a_norm), torch.zeros_like(p))
 
 
 def climb_weights(duals: Tensor) -> Tensor:
-    """w_k = 1 + lambda_k - mean(lambda), [N]; they sum to N and may be negative. Source: CLIMB."""
+    """Client weights of CLIMB from its dual variables.
+
+        w_k = 1 + lambda_k - mean(lambda)
+
+    Args:
+        duals: lambda, [..., N], at least 0.
+
+    Returns:
+        Weights, [..., N]. They sum to N and may be negative.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import climb_weights
+        >>> climb_weights(torch.tensor([0.0, 0.0, 0.45, 0.0]))
+        tensor([0.8875, 0.8875, 1.3375, 0.8875])
+
+    References:
+        Shen et al. 2022, An Agnostic Approach to Federated Learning with Class Imbalance (ICLR).
+        https://openreview.net/forum?id=Xo0lbDt975
+    """
     return 1 + duals - duals.mean(-1, keepdim=True)
 
 
 def climb_dual_step(
     duals: Tensor, losses: Tensor, lr: Tensor | float, eps: Tensor | float, maximum: float = 100.0
 ) -> Tensor:
-    """clip(lambda_k + (lr / N)(f_k - mean f - eps), 0, maximum), [N]; losses f [N] of the global model on every client.
+    """Dual ascent of CLIMB on the constraints f_k - mean(f) <= eps.
 
-    Source: CLIMB, dual update; one official variant has maximum 5.
+        lambda_k <- clip(lambda_k + (lr / N) (f_k - mean(f) - eps), 0, maximum)
+
+    Args:
+        duals: lambda, [..., N]; zeros at first.
+        losses: Loss f of the global model on every client's data, [..., N].
+        lr: Dual learning rate.
+        eps: Tolerance of the constraint, at least 0.
+        maximum: Largest lambda. The authors' code has 100 in one variant and 5 in another.
+
+    Returns:
+        New lambda, [..., N].
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import climb_dual_step
+        >>> climb_dual_step(torch.zeros(4), torch.tensor([0.5, 1.0, 2.0, 0.5]), lr=2.0, eps=0.1)
+        tensor([0.0000, 0.0000, 0.4500, 0.0000])
+
+    References:
+        Shen et al. 2022, An Agnostic Approach to Federated Learning with Class Imbalance (ICLR).
+        https://openreview.net/forum?id=Xo0lbDt975
     """
     slack = losses - losses.mean(-1, keepdim=True) - eps
     return (duals + lr / duals.shape[-1] * slack).clamp(0, maximum)

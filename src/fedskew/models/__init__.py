@@ -1,4 +1,11 @@
-"""Networks, and how any of them becomes a pure function."""
+"""Networks, and how each of them becomes a pure function.
+
+Example:
+    >>> from fedskew.models import MLP, build
+    >>> network = build(MLP(hidden=16), shape=(1, 8, 8), classes=10, seed=0)
+    >>> sum(p.numel() for p in network.parameters())
+    1210
+"""
 
 from fedskew.models.architectures import (
     MLP,

@@ -1,7 +1,7 @@
-"""The networks of the seed papers, as options that build them, and the table `MODELS`.
+"""The networks of the papers, as options that build them, and the table `MODELS`.
 
-A shape is channels first and without the batch: (C, H, W) for images, (F,) for tables. Every network returns logits
-[B, classes] and calls its classifier ``fc``. Layers and parameter counts: ``docs/protocols/protocols.yaml``.
+A shape has the channels first and no batch axis: (C, H, W) for images, (F,) for tables. Every network returns logits
+[B, classes] and names its classifier ``fc``. Layers and parameter counts: ``docs/protocols/protocols.yaml``.
 
     logistic    784->10                          Seol-Kim, MNIST              7850
     mlp         784->128->10                     FedGA, MNIST               101770
@@ -20,8 +20,8 @@ and of two libraries, for comparisons with them:
     pfl_cnn     two 3x3 convolutions, dropout    pfl-research, CIFAR-10    1626442
     pfllib_cnn  two 5x5 convolutions             PFLlib, MNIST              582026
 
-Initial weights are keyed by (seed, parameter name): no generator is touched, and two networks that differ only in the
-number of classes start from the same trunk.
+Initial weights are keyed by (seed, parameter name). No generator is used, and two networks that differ only in the
+number of classes start from the same weights below the classifier.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Logistic(Architecture):
-    """Multinomial logistic regression: 784->10, 7850 parameters on MNIST (Seol & Kim 2023)."""
+    """Multinomial logistic regression: 784->10, 7850 parameters on MNIST (Seol and Kim 2023)."""
 
     name: ClassVar[str] = "logistic"
 
@@ -89,7 +89,12 @@ class MLP(Architecture):
 
 @dataclass(frozen=True)
 class TwoNN(Architecture):
-    """Two hidden layers: 784->200->200->10, 199210 parameters on MNIST (McMahan et al. 2017, "2NN")."""
+    """Two hidden layers: 784->200->200->10, 199210 parameters on MNIST ("2NN").
+
+    References:
+        McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data (AISTATS).
+        https://arxiv.org/abs/1602.05629
+    """
 
     name: ClassVar[str] = "2nn"
     hidden: Annotated[int, AtLeast(1)] = 200
@@ -106,7 +111,12 @@ class TwoNN(Architecture):
 
 @dataclass(frozen=True)
 class LeNet(Architecture):
-    """LeNet: 62006 parameters on CIFAR-10 (FedGA, the authors' code)."""
+    """LeNet as in FedGA's code: 62006 parameters on CIFAR-10.
+
+    References:
+        LeCun et al. 1998, Gradient-Based Learning Applied to Document Recognition (Proceedings of the IEEE).
+        https://doi.org/10.1109/5.726791
+    """
 
     name: ClassVar[str] = "lenet"
 
@@ -143,7 +153,7 @@ class ConvNet(Architecture):
 class TFCNN(Architecture):
     """FedGR's TFCNN: 66560 (code) or 122570 (tutorial) parameters for ten classes of 32x32 colour images.
 
-    28x28 images are padded to 32x32 inside the network, since neither form is defined for them.
+    28x28 images are padded to 32x32 inside the network, because neither form is defined for them.
     """
 
     name: ClassVar[str] = "tfcnn"
@@ -171,8 +181,12 @@ class TFCNN(Architecture):
 class SeolKimCNN(Architecture):
     """Seol and Kim's CIFAR-10 network: 5x5 convolutions of 64 and 128 filters, then 384, 192 and the classifier.
 
-    Two readings: the text lists one max pool (``pools=1``); pooling after each convolution (``pools=2``, 1514826
-    parameters) is the smaller net. Padding, ReLU and the dense widths are not stated in the paper.
+    The text lists one max pool (``pools=1``). Pooling after each convolution (``pools=2``, 1514826 parameters) gives
+    the smaller network. The paper does not state padding, ReLU and the dense widths.
+
+    References:
+        Seol and Kim 2023, Performance Enhancement in Federated Learning by Reducing Class Imbalance of Non-IID Data
+        (Sensors 23(3):1152). https://doi.org/10.3390/s23031152
     """
 
     name: ClassVar[str] = "seolkim_cnn"
@@ -190,7 +204,7 @@ class SeolKimCNN(Architecture):
 
 @dataclass(frozen=True)
 class EmnistCNN(Architecture):
-    """FedLA's EMNIST network: 23727 parameters for 47 classes (the authors' code).
+    """FedLA's EMNIST network as in the authors' code: 23727 parameters for 47 classes.
 
     Their log-softmax is left out: cross-entropy of log-softmax outputs equals cross-entropy of the logits.
     """
@@ -237,9 +251,12 @@ class _Block(nn.Module):
 
 @dataclass(frozen=True)
 class ResNet20(Architecture):
-    """ResNet-20 for small images (He et al. 2016), as FedGA runs it: 275572 parameters for 100 classes, 282072 for 200.
+    """ResNet-20 for small images, as FedGA runs it: 275572 parameters for 100 classes, 282072 for 200.
 
     Channels 16-32-64, three blocks each, option-A shortcuts, Kaiming-normal weights, global average pool.
+
+    References:
+        He et al. 2016, Deep Residual Learning for Image Recognition (CVPR). https://arxiv.org/abs/1512.03385
     """
 
     name: ClassVar[str] = "resnet20"
@@ -254,7 +271,7 @@ class ResNet20(Architecture):
         demand(self, "groups", 16 % self.groups == 0, "divide 16")
 
     def norm_of(self, channels: int) -> nn.Module:
-        """The normalisation layer of this many channels."""
+        """The normalisation layer for a number of channels."""
         return nn.BatchNorm2d(channels) if self.norm == "batch" else nn.GroupNorm(self.groups, channels)
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
@@ -272,12 +289,20 @@ class ResNet20(Architecture):
 
 
 MODELS: dict[str, type[Architecture]] = {
-    kind.name: kind
-    for kind in (
-        Logistic, MLP, TwoNN, LeNet, ConvNet, TFCNN, SeolKimCNN, EmnistCNN, ResNet9, ResNet18, ResNet20, PflCNN,
-        PFLlibCNN,
-    )
-}  # fmt: skip
+    "logistic": Logistic,
+    "mlp": MLP,
+    "2nn": TwoNN,
+    "lenet": LeNet,
+    "convnet": ConvNet,
+    "tfcnn": TFCNN,
+    "seolkim_cnn": SeolKimCNN,
+    "emnist_cnn": EmnistCNN,
+    "resnet9": ResNet9,
+    "resnet18": ResNet18,
+    "resnet20": ResNet20,
+    "pfl_cnn": PflCNN,
+    "pfllib_cnn": PFLlibCNN,
+}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -285,13 +310,31 @@ MODELS: dict[str, type[Architecture]] = {
 
 
 def build(model: str | Architecture, shape: Shape, classes: int, seed: int) -> nn.Module:
-    """The network with initial weights keyed by (seed, parameter name), on the CPU.
+    """Build a network with initial weights keyed by (seed, parameter name).
 
-    Weights and biases are uniform in +-1/sqrt(fan_in), torch's own rule for linear layers and convolutions, or, where
-    the architecture says so, weights are normal with variance 2/fan_in (He et al. 2015), or uniform in
-    +-sqrt(6/(fan_in + fan_out)) (Glorot & Bengio 2010). No generator is touched.
+    Weights and biases are uniform in +-1/sqrt(fan_in), torch's rule for linear layers and convolutions. Where the
+    architecture says so, weights are normal with variance 2/fan_in (He et al. 2015) or uniform in +-sqrt(6/(fan_in +
+    fan_out)) (Glorot and Bengio 2010). No generator is used.
 
-    Raises ConfigError for an unknown name, a shape that the network cannot take, or fewer than two classes.
+    Args:
+        model: A name of `MODELS`, or an architecture such as ``MLP(hidden=64)``.
+        shape: Shape of one sample: (channels, height, width) or (features,).
+        classes: Number of classes, at least 2.
+        seed: Seed of the weights.
+
+    Returns:
+        The network, on the CPU.
+
+    Raises:
+        ConfigError: The name is unknown, the network cannot take the shape, or there are fewer than two classes.
+
+    Example:
+        >>> from fedskew.models import build
+        >>> network = build("logistic", shape=(1, 8, 8), classes=10, seed=0)
+        >>> {name: tuple(p.shape) for name, p in network.named_parameters()}
+        {'fc.weight': (10, 64), 'fc.bias': (10,)}
+        >>> (build("logistic", (64,), 10, seed=0).fc.weight == network.fc.weight).all().item()
+        True
     """
     if isinstance(model, str):
         if model not in MODELS:
@@ -312,6 +355,7 @@ def build(model: str | Architecture, shape: Shape, classes: int, seed: int) -> n
 
 @torch.no_grad()
 def _initialise(module: nn.Module, init: Init, seed: int) -> None:
+    """Give every layer its keyed weights. Raises ConfigError for a kind of layer without a rule."""
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Linear | _ConvNd):
             _initialise_weights(layer, name, init, seed)
@@ -323,6 +367,7 @@ def _initialise(module: nn.Module, init: Init, seed: int) -> None:
 
 
 def _initialise_weights(layer: nn.Linear | _ConvNd, name: str, init: Init, seed: int) -> None:
+    """Give a linear layer or a convolution its keyed weights."""
     fan_in, fan_out = layer.weight[0].numel(), layer.weight[:, 0].numel()
     for local, tensor in layer.named_parameters(recurse=False):
         key = rng.key(seed, "model", f"{name}.{local}")

@@ -1,4 +1,4 @@
-"""What every network is made of, and the deeper ones and those of other libraries; `architectures` has the table."""
+"""The parts of the networks, and the deeper networks; `fedskew.models.architectures` has the table."""
 
 from __future__ import annotations
 
@@ -26,14 +26,33 @@ Init = Literal["uniform", "kaiming_normal", "glorot_uniform"]
 
 @dataclass(frozen=True)
 class Architecture(Checked):
-    """Options of one network: a value that `fedskew.models.architectures.build` turns into an nn.Module."""
+    """Options of a network, a value that `fedskew.models.build` turns into an nn.Module.
+
+    Derive a frozen dataclass with `build`. Its fields are its options.
+
+    Attributes:
+        name: Name in the table `MODELS` and in records.
+        head: Name of the classifier layer.
+        init: Rule for the initial weights: "uniform", "kaiming_normal" or "glorot_uniform".
+    """
 
     name: ClassVar[str]
     head: ClassVar[str] = "fc"  # name of the classifier layer
     init: ClassVar[Init] = "uniform"  # of convolution and linear weights
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
-        """The network for rows of this shape, with torch's own initial weights; `fedskew.models.build` keys them."""
+        """Make the network; `fedskew.models.build` then gives it keyed weights.
+
+        Args:
+            shape: Shape of one sample: (channels, height, width) or (features,).
+            classes: Number of classes.
+
+        Returns:
+            The network.
+
+        Raises:
+            ConfigError: The network cannot take the shape.
+        """
         raise NotImplementedError
 
 
@@ -42,16 +61,25 @@ class Architecture(Checked):
 
 
 def image_shape(name: str, shape: Shape) -> tuple[int, int, int]:
-    """The shape, checked to be (channels, height, width). Raises ConfigError for a table's."""
+    """The shape (channels, height, width). Raises ConfigError for the shape of a table."""
     hint = f"model {name!r} needs images; for tables use 'logistic', 'mlp' or '2nn'"
     require(len(shape) == 3, "shape", "be (channels, height, width)", shape, hint)
     return shape[0], shape[1], shape[2]
 
 
 def width_after(name: str, layers: OrderedDict[str, nn.Module], shape: Shape) -> int:
-    """Width of what ``layers`` put out: asked of a copy on the meta device, where nothing is computed or drawn.
+    """Number of features that the layers return, found on the meta device without computing.
 
-    Raises ConfigError where the images are too small for the layers.
+    Args:
+        name: Name of the network in the error message.
+        layers: Named layers.
+        shape: Shape of one sample.
+
+    Returns:
+        Number of features.
+
+    Raises:
+        ConfigError: The images are too small for the layers.
     """
     trunk = copy.deepcopy(nn.Sequential(layers)).to("meta").eval()
     try:
@@ -67,7 +95,17 @@ def stack(**layers: nn.Module) -> OrderedDict[str, nn.Module]:
 
 
 def dense(layers: OrderedDict[str, nn.Module], widths: list[int], classes: int, bias: bool = True) -> nn.Sequential:
-    """``layers``, then linear + ReLU of the given widths (the first is what enters), then the classifier ``fc``."""
+    """Add linear layers with ReLU and the classifier ``fc``.
+
+    Args:
+        layers: Layers that come before.
+        widths: Number of features that enter, then the width of each hidden layer.
+        classes: Number of classes.
+        bias: Whether the classifier has a bias.
+
+    Returns:
+        The whole network.
+    """
     for i, (before, after) in enumerate(pairwise(widths), start=1):
         layers[f"hidden{i}"] = nn.Linear(before, after)
         layers[f"hidden{i}_relu"] = nn.ReLU()
@@ -76,7 +114,7 @@ def dense(layers: OrderedDict[str, nn.Module], widths: list[int], classes: int, 
 
 
 class GlobalAverage(nn.Module):
-    """[B, F, H, W] -> [B, F]."""
+    """Global average pool: [B, F, H, W] -> [B, F]."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Mean over the pixels."""
@@ -108,9 +146,12 @@ class _BasicBlock(nn.Module):
 
 @dataclass(frozen=True)
 class ResNet18(Architecture):
-    """ResNet-18 (He et al. 2016): 11173962 parameters for ten classes of colour images, 11181642 with ImageNet's stem.
+    """ResNet-18: 11173962 parameters for ten classes of colour images, 11181642 with ImageNet's stem.
 
     Channels 64-128-256-512, two blocks each, option-B shortcuts, Kaiming-normal weights, global average pool.
+
+    References:
+        He et al. 2016, Deep Residual Learning for Image Recognition (CVPR). https://arxiv.org/abs/1512.03385
     """
 
     name: ClassVar[str] = "resnet18"
@@ -128,7 +169,7 @@ class ResNet18(Architecture):
         demand(self, "groups", 64 % self.groups == 0, "divide 64")
 
     def norm_of(self, channels: int) -> nn.Module:
-        """The normalisation layer of this many channels."""
+        """The normalisation layer for a number of channels."""
         return nn.BatchNorm2d(channels) if self.norm == "batch" else nn.GroupNorm(self.groups, channels)
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
@@ -144,6 +185,7 @@ class ResNet18(Architecture):
         return dense(layers, [512], classes)
 
     def _stem(self, channels: int) -> OrderedDict[str, nn.Module]:
+        """The first layers."""
         if self.stem == "cifar":
             return stack(conv1=nn.Conv2d(channels, 64, 3, 1, 1, bias=False), norm1=self.norm_of(64), relu1=nn.ReLU())
         wide = stack(conv1=nn.Conv2d(channels, 64, 7, 2, 3, bias=False), norm1=self.norm_of(64), relu1=nn.ReLU())
@@ -161,7 +203,7 @@ def _unit(before: int, after: int, pool: bool = False) -> nn.Sequential:
 
 
 class _Residual(nn.Module):
-    """x + two units of x; no activation after the sum. [B, F, H, W] as it was."""
+    """x plus two units of x, without activation after the sum; the shape [B, F, H, W] stays."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -174,9 +216,10 @@ class _Residual(nn.Module):
 
 @dataclass(frozen=True)
 class ResNet9(Architecture):
-    """FedLA's CIFAR-100 network, a longer ResNet-9: 30441528 parameters for a hundred classes (the authors' code).
+    """FedLA's CIFAR-100 network as in the authors' code, a longer ResNet-9: 30441528 parameters for 100 classes.
 
-    Its eleven 3x3 convolutions have a bias besides BatchNorm. Images need 32 pixels a side: five pools halve them.
+    Its eleven 3x3 convolutions have a bias although BatchNorm follows. Images need 32 pixels a side: five pools halve
+    them.
     """
 
     name: ClassVar[str] = "resnet9"
@@ -205,9 +248,9 @@ class ResNet9(Architecture):
 class PflCNN(Architecture):
     """pfl-research's simple_cnn: 1626442 parameters for CIFAR-10, 1206590 for FEMNIST (28x28, 62 classes).
 
-    After the public definition in that library's benchmarks (benchmarks/model/pytorch/cnn.py): unpadded convolutions,
-    Glorot-uniform weights as in its TensorFlow twin, biases by torch's rule. Its input has the channels last; ours
-    first, as everywhere here, with the same result.
+    It follows benchmarks/model/pytorch/cnn.py of that library: unpadded convolutions, Glorot-uniform weights as in its
+    TensorFlow version, biases by torch's rule. That library has the channels last; here they are first, with the same
+    result.
     """
 
     name: ClassVar[str] = "pfl_cnn"
@@ -231,9 +274,9 @@ class PflCNN(Architecture):
 
 @dataclass(frozen=True)
 class PFLlibCNN(Architecture):
-    """PFLlib's FedAvgCNN, after McMahan et al. 2017 but unpadded: 582026 parameters for MNIST, 878538 for CIFAR-10.
+    """PFLlib's FedAvgCNN, an unpadded version of McMahan et al. 2017: 582026 parameters for MNIST, 878538 for CIFAR-10.
 
-    Flattened widths are 1024 for 28x28 images and 1600 for 32x32.
+    The classifier's trunk has 1024 features for 28x28 images and 1600 for 32x32.
     """
 
     name: ClassVar[str] = "pfllib_cnn"

@@ -1,4 +1,4 @@
-"""The arithmetic inside a network: exact float32, TensorFloat-32 products, or bfloat16 by torch's autocast."""
+"""Arithmetic inside a network: exact float32, TensorFloat-32 products, or bfloat16 by torch's autocast."""
 
 from __future__ import annotations
 
@@ -7,26 +7,23 @@ from contextlib import contextmanager
 
 import torch
 
-from fedskew.errors import require, unknown
+__all__ = ["DTYPES", "NARROW", "arithmetic"]
 
-__all__ = ["PRECISIONS", "arithmetic", "check_precision"]
-
-PRECISIONS = ("float32", "tf32", "bfloat16")
-
-
-def check_precision(name: str, dtype: str, device: str) -> None:
-    """Raise ConfigError for an unknown name, for TF32 without a GPU, and for parameters that are not float32."""
-    if name not in PRECISIONS:
-        raise unknown("precision", name, PRECISIONS)
-    require(name != "tf32" or device.startswith("cuda"), "precision", "be float32 or bfloat16 without a GPU", name)
-    require(name == "float32" or dtype == "float32", "precision", f"be float32 beside dtype {dtype}", name)
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+NARROW = {"float32": None, "tf32": None, "bfloat16": torch.bfloat16}  # autocast's type by name of the precision
 
 
 @contextmanager
 def arithmetic(name: str) -> Iterator[None]:
-    """Products of float32 matrices and convolutions of CUDA as ``name`` says, for all of the process.
+    """Set how CUDA multiplies float32 matrices and convolutions, for the whole process, inside a ``with`` block.
 
-    torch rounds convolutions to TF32 unless it is told not to; here "float32" means that nothing is rounded.
+    By default torch rounds convolutions to TF32. Here "float32" rounds nothing.
+
+    Args:
+        name: "float32", "tf32" or "bfloat16".
+
+    Yields:
+        None. The old settings come back at the end of the block.
     """
     matrices, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")

@@ -1,1 +1,1 @@
-"""Pictures of runs and of federations."""
+"""Pictures of runs and of federations. They need the extra ``plot`` (matplotlib)."""

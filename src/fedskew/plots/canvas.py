@@ -1,7 +1,7 @@
-"""What all pictures share: a figure of its own canvas, colours, class axes, and the file that it becomes.
+"""What all pictures share: the figure, colours, class axes, and the file.
 
-Pictures need the extra ``plot`` (matplotlib), through its object API: no pyplot, no global state. Files end in .png
-(also without a suffix), .svg or .pdf; equal numbers give equal files.
+Pictures use matplotlib's object API, without pyplot and global state. Files end in .png (also without a suffix), .svg
+or .pdf. Equal numbers give equal files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WIDTH, DPI = 12.8, 125  # inches, dots an inch: 1600 pixels
 
 
 def matplotlib() -> Any:
-    """The library, or one line that names the extra."""
+    """The package matplotlib. Raises ConfigError that names the extra where it is missing."""
     try:
         import matplotlib as found
     except ImportError:
@@ -51,14 +51,23 @@ def matplotlib() -> Any:
 
 
 def target(out: str | Path) -> Path:
-    """The file to write, ".png" where it has no suffix. Raises ConfigError for another one."""
+    """The file to write; a name without a suffix gets ".png". Raises ConfigError for other suffixes."""
     path = Path(out) if Path(out).suffix else Path(out).with_suffix(".png")
     require(path.suffix.lower() in UNDATED, "out", "end in .png, .svg or .pdf", str(out))
     return path
 
 
 def figure(height: float, width: float = WIDTH, dpi: int = DPI) -> Figure:
-    """A figure of inches, unknown to pyplot."""
+    """A figure that pyplot does not know.
+
+    Args:
+        height: Inches.
+        width: Inches.
+        dpi: Dots an inch.
+
+    Returns:
+        The figure, with constrained layout.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -69,7 +78,19 @@ def figure(height: float, width: float = WIDTH, dpi: int = DPI) -> Figure:
 
 
 def save(drawn: Figure, out: str | Path) -> Path:
-    """Write the file. Raises RecordError where that cannot be done."""
+    """Write a figure to a file.
+
+    Args:
+        drawn: The figure.
+        out: File ending in .png, .svg or .pdf; no suffix means .png.
+
+    Returns:
+        The file.
+
+    Raises:
+        ConfigError: The file has another suffix.
+        RecordError: The file cannot be written.
+    """
     path = target(out)
     kind, content = path.suffix.lower(), io.BytesIO()
     drawn.savefig(content, format=kind[1:], metadata=UNDATED[kind])
@@ -82,7 +103,7 @@ def save(drawn: Figure, out: str | Path) -> Path:
 
 
 def name_classes(axis: Any, classes: int, names: Sequence[str]) -> None:
-    """Ticks of a class axis: names up to 40 classes, else every tenth number."""
+    """Label a class axis: names up to 40 classes, else every tenth number."""
     step = 1 if classes <= 40 else 10
     ticks = range(0, classes, step)
     labels = [str(names[c]) if len(names) == classes and step == 1 else str(c) for c in ticks]
@@ -91,7 +112,7 @@ def name_classes(axis: Any, classes: int, names: Sequence[str]) -> None:
 
 
 def counted(counts: Counts) -> Floats:
-    """Label histograms [N, C] as numbers. Raises DataError unless they hold a row."""
+    """Label histograms [N, C] as float64. Raises DataError unless they hold a row."""
     raw = counts.detach().cpu().numpy() if isinstance(counts, torch.Tensor) else counts
     n = np.asarray(raw, dtype=np.float64)
     if n.ndim != 2 or not n.size or not (np.isfinite(n) & (n >= 0)).all() or not n.any():

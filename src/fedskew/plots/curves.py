@@ -1,13 +1,11 @@
-"""Views of records: which runs there are, one table, and the picture that compares them. They train nothing.
+"""The table and the picture that compare runs. They read run folders and train nothing.
 
 G groups of runs (one configuration under several seeds), R rounds, C classes. A megabyte (MB) is 10^6 bytes.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +16,7 @@ from rich.table import Table
 from fedskew.errors import RecordError
 from fedskew.plots import canvas
 from fedskew.plots.canvas import COLOURS, DASHES, Floats, matplotlib
-from fedskew.records import folder as records
+from fedskew.plots.groups import Group, find_runs, groups_of, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,195 +27,39 @@ __all__ = ["comparison", "find_runs", "table"]
 
 Row = dict[str, Any]
 
-# What does not make two runs different experiments: where, how often looked at, and the seed, over which we average.
-NEUTRAL = {
-    "seed", "engine", "engine_used", "engine_reason", "device", "eval_every", "personal_every", "checkpoint_every",
-    "path", "diagnose",
-}  # fmt: skip
-OPTIONAL = ("longtail", "validation", "auxiliary")  # said only where there is some
-SCENARIO = ("data", "partition", "model", "clients", "cohort", *OPTIONAL)
-UNSAID = ("folder", "fingerprint")
 OWN = "final_personal_accuracy"
-LONGEST = 44  # characters of a label, beyond which the folder's name stands in
-
-
-# Runs
-
-
-def find_runs(paths: Iterable[str | Path]) -> list[Path]:
-    """Run folders, given directly or found below folders; each once, in order.
-
-    Raises RecordError for a path that does not exist, and when no path leads to a run.
-    """
-    given = [Path(p) for p in paths]
-    for path in given:
-        if not path.exists():
-            raise RecordError(f"there is no run at {str(path)!r}: no such file or folder")
-    found = [folder for path in given for folder in ([path] if _is_run(path) else _below(path))]
-    if not found:
-        places = ", ".join(repr(str(p)) for p in given) or "no path"
-        raise RecordError(f"no run folder found in {places}; a run folder holds config.json and rounds.jsonl")
-    once: dict[Path, Path] = {}
-    for folder in found:
-        once.setdefault(folder.resolve(), folder)
-    return list(once.values())
-
-
-def _is_run(path: Path) -> bool:
-    return (path / "config.json").is_file() and (path / "rounds.jsonl").is_file()
-
-
-def _below(path: Path) -> list[Path]:
-    return sorted(file.parent for file in path.rglob("rounds.jsonl") if _is_run(file.parent))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    """One run folder, read."""
-
-    folder: Path
-    config: Row
-    rows: list[Row]
-    summary: Row
-
-    @property
-    def name(self) -> str:
-        """The method's name; the folder's where the configuration has none."""
-        return _name(self.config.get("method")) or self.folder.name
-
-    @property
-    def last(self) -> Row:
-        """The last evaluated round."""
-        return next((row for row in reversed(self.rows) if "accuracy" in row), {})
-
-    @property
-    def settings(self) -> Row:
-        """What makes it the experiment it is, by dotted path."""
-        kept = {key: value for key, value in self.config.items() if key not in NEUTRAL}
-        return _flat(kept) if "method" in kept else {"folder": str(self.folder)}
-
-    def series(self, name: str) -> tuple[list[int], Floats, Floats]:
-        """(rounds [R], values [R], MB uploaded until then [R]) of the rounds that hold the metric."""
-        sent = np.cumsum([row.get("upload_bytes", 0) for row in self.rows]) / 1e6
-        seen = [i for i, row in enumerate(self.rows) if row.get(name) is not None]
-        values = np.array([self.rows[i][name] for i in seen], dtype=np.float64)
-        return [self.rows[i]["round"] for i in seen], values, sent[seen]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Group:
-    """Runs of one configuration under different seeds."""
-
-    label: str
-    runs: list[_Run]
-
-
-def _groups(folders: Iterable[str | Path]) -> list[_Group]:
-    """Runs by configuration, labelled; a repetition under the same seed stands for itself."""
-    seen: Counter[str] = Counter()
-    groups: dict[tuple[str, int], list[_Run]] = {}
-    for folder in folders:
-        run = _Run(Path(folder), *records.read(folder))
-        key = repr(sorted(run.settings.items(), key=lambda item: item[0]))
-        place = f"{key} {run.config.get('seed')}"
-        groups.setdefault((key, seen[place]), []).append(run)
-        seen[place] += 1
-    return [_Group(*pair) for pair in zip(_labels(list(groups.values())), groups.values(), strict=True)]
-
-
-def _labels(groups: list[list[_Run]]) -> list[str]:
-    """The method's name, with what differs from other groups of that method, and from all groups in the scenario."""
-    firsts = [runs[0] for runs in groups]
-    common = [p for p in _differing([r.settings for r in firsts]) if p.split(".")[0] in SCENARIO]
-    labels = []
-    for run in firsts:
-        own = _differing([r.settings for r in firsts if r.name == run.name])
-        told = _told(run.settings, list(dict.fromkeys(common + own)))
-        labels.append(f"{run.name} ({told})" if told else run.name)
-    many = Counter(labels)
-    for i, run in enumerate(firsts):
-        if many[labels[i]] > 1 or len(labels[i]) > LONGEST:
-            labels[i] = run.name if run.name == run.folder.name else f"{run.name} ({run.folder.name})"
-    many = Counter(labels)
-    labels = [s if many[s] == 1 else "/".join(r.folder.parts[-2:]) for s, r in zip(labels, firsts, strict=True)]
-    return [f"{s}, {len(runs)} seeds" if len(runs) > 1 else s for s, runs in zip(labels, groups, strict=True)]
-
-
-def _flat(value: Any, path: str = "") -> Row:
-    """Leaves of a configuration by dotted path; an element of a list goes by its name."""
-    if isinstance(value, Mapping):
-        items = [(str(key), v) for key, v in value.items()]
-    elif isinstance(value, list):
-        items = [(_name(v) or str(i), v) for i, v in enumerate(value)]
-    else:
-        return {path: value}
-    return {p: leaf for key, v in items for p, leaf in _flat(v, f"{path}.{key}" if path else key).items()}
-
-
-def _differing(settings: list[Row]) -> list[str]:
-    """Paths whose values differ; a path that some lack differs only where it names an ingredient."""
-    paths = dict.fromkeys(path for s in settings for path in s)
-    values = {path: [s[path] for s in settings if path in s] for path in paths}
-    lacking = {path for path, v in values.items() if path.endswith(".name") and len(v) < len(settings)}
-    return [p for p, v in values.items() if p in lacking or any(w != v[0] for w in v)]
-
-
-def _told(settings: Row, paths: list[str]) -> str:
-    """As in `label_aware, alpha 0.1`: an ingredient by its name, a field by its own, or by its path."""
-    ends = Counter(path.split(".")[-1] for path in paths)
-    words = []
-    for path in (p for p in paths if p in settings and p not in UNSAID and (settings[p] or p not in OPTIONAL)):
-        end, value = path.split(".")[-1], settings[path]
-        text = f"{value:g}" if isinstance(value, float) else str(value)
-        words.append(text if end in ("name", "method") else f"{end if ends[end] == 1 else path} {text}")
-    return ", ".join(words)
-
-
-def _name(value: Any) -> str:
-    """The name of an ingredient in a configuration: a string, or {"name": ...}; "" for anything else."""
-    found = value.get("name") if isinstance(value, Mapping) else value
-    return found if isinstance(found, str) else ""
-
-
-def _with_fields(value: Any) -> str:
-    """As in `dirichlet (alpha 0.1)`, of {"name": "dirichlet", "alpha": 0.1}."""
-    fields = {k: v for k, v in value.items() if k != "name" and v is not None} if isinstance(value, Mapping) else {}
-    told = _told(fields, list(fields))
-    return f"{_name(value)} ({told})" if told else _name(value)
-
-
-def _title(runs: list[_Run]) -> str:
-    """Dataset, partition, clients, cohort, model: what all the runs share. What they do not is in their labels."""
-    facts = []
-    for c in (run.config for run in runs):
-        clients, cohort, tail = (c.get(key) for key in ("clients", "cohort", "longtail"))
-        facts.append(
-            [
-                _name(c.get("data")),
-                f"long tail {tail:g}" if tail else "",
-                _with_fields(c.get("partition")),
-                f"{clients} clients" if clients else "",
-                f"cohort {cohort}" if cohort else "",
-                _name(c.get("model")),
-            ]
-        )
-    shared = [column[0] for column in zip(*facts, strict=True) if len(set(column)) == 1 and column[0]]
-    return ", ".join(shared) or f"{len(runs)} run{'s' * (len(runs) > 1)}"
 
 
 def table(folders: Iterable[str | Path]) -> Table:
-    """One line a configuration, the best mean accuracy of the last 10 rounds first.
+    """Compare runs in a table, one line for each configuration.
 
-    Runs that differ by their seed only share a line: the mean, and below it the sample's standard deviation.
-    Worst recall is that of the last evaluation, over classes with test rows; "own models" the final accuracy of the
-    clients' own, where a run has them. A run that stopped early shows "rounds run/rounds asked for". Raises RecordError
-    for a folder that holds no run.
+    The best mean accuracy of the last 10 rounds comes first. Runs that differ only in their seed share a line: their
+    mean and, below it, the sample standard deviation. "Worst recall" is over the classes with test rows, at the last
+    evaluation. "Own models" is the final accuracy of the clients' own models. A run that stopped early shows "rounds
+    run/rounds asked for".
+
+    Args:
+        folders: Run folders.
+
+    Returns:
+        A table for `rich`.
+
+    Raises:
+        RecordError: A folder holds no run.
+
+    Example:
+        >>> import fedskew as fs
+        >>> from fedskew.plots.curves import table
+        >>> fed = fs.federate("digits", "iid", clients=4)
+        >>> _ = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=2, out="run")
+        >>> table(["run"]).title
+        'digits, iid, 4 clients, cohort 2, logistic'
     """
-    groups = sorted(_groups(folders), key=_rank)
+    groups = sorted(groups_of(folders), key=_rank)
     personal = any(OWN in run.summary for g in groups for run in g.runs)
     view = Table(box=box.SIMPLE, pad_edge=False, collapse_padding=True, title_justify="left")
     view.add_column("method", min_width=15, overflow="fold")
-    view.title = _title([run for g in groups for run in g.runs]) if groups else None
+    view.title = title_of([run for g in groups for run in g.runs]) if groups else None
     heads = ["rounds", "final\nacc.", "mean\nof 10", "macro\nF1", "worst\nrecall", *["own\nmodels"] * personal]
     for head in (*heads, "MB\nup", "MB\ndown", "s"):
         view.add_column(head, justify="right", no_wrap=True)
@@ -226,13 +68,14 @@ def table(folders: Iterable[str | Path]) -> Table:
     return view
 
 
-def _rank(group: _Group) -> float:
-    """What sorts the best mean accuracy of the last 10 rounds first, and runs without any last."""
+def _rank(group: Group) -> float:
+    """Sort key: the best mean accuracy of the last 10 rounds first, runs without any last."""
     found = [run.summary["mean10_accuracy"] for run in group.runs if run.summary.get("mean10_accuracy") is not None]
     return -float(np.mean(found)) if found else 1.0
 
 
-def _cells(group: _Group, personal: bool) -> list[str]:
+def _cells(group: Group, personal: bool) -> list[str]:
+    """The cells of a group's line."""
     summaries = [run.summary for run in group.runs]
     names = ["final_accuracy", "mean10_accuracy", "final_macro_f1"]
     scores = [[s.get(name) for s in summaries] for name in names] + [[_worst(run.last) for run in group.runs]]
@@ -243,8 +86,8 @@ def _cells(group: _Group, personal: bool) -> list[str]:
     return [" ".join(_rounds(group)), *map(_spread_of, scores), *(f"{v:,.{int(v < 100)}f}" for v in means)]
 
 
-def _rounds(group: _Group) -> list[str]:
-    """Rounds that were run, "of those asked for" where fewer; one for all seeds where they agree."""
+def _rounds(group: Group) -> list[str]:
+    """Rounds that were run, "of those asked for" where fewer; one entry where all seeds agree."""
     told = []
     for run in group.runs:
         done, asked = run.summary["rounds"], run.config.get("rounds")
@@ -253,7 +96,7 @@ def _rounds(group: _Group) -> list[str]:
 
 
 def _spread_of(values: Sequence[float | None]) -> str:
-    """The mean, and the standard deviation of several seeds; a dash where nothing was measured."""
+    """The mean, and the standard deviation of several seeds; a dash without values."""
     seen = [v for v in values if v is not None]
     if not seen:
         return "–"
@@ -261,6 +104,7 @@ def _spread_of(values: Sequence[float | None]) -> str:
 
 
 def _worst(row: Row) -> float | None:
+    """Worst recall of a class with test rows."""
     recall = _recall(row)
     return None if np.isnan(recall).all() else float(np.nanmin(recall))
 
@@ -275,25 +119,44 @@ def _recall(row: Row) -> Floats:
 
 
 def comparison(folders: Iterable[str | Path], out: str | Path) -> Path:
-    """One picture of runs: accuracy and macro-F1 over rounds, accuracy over MB uploaded, final recall of each class.
+    """Compare runs in one picture.
 
-    Where a run evaluated the clients' own models, their accuracy over rounds is a fourth panel.
-    Seeds of one configuration are drawn as their mean with a band from the least to the greatest. From 20 evaluations
-    on, lines are trailing means (of 5 or more), and a single run's own evaluations are a thin line behind. The best
-    mean accuracy of the last 10 rounds comes first. Returns the
-    file; ``out`` ends in .png (also without a suffix), .svg or .pdf. Raises RecordError where no run was evaluated yet
-    or the file cannot be written, ConfigError for another suffix or without matplotlib.
+    Panels show accuracy and macro-F1 over rounds, accuracy over MB uploaded, the final recall of each class and, where
+    runs evaluated them, the accuracy of the clients' own models. Seeds of one configuration are drawn as their mean,
+    with a band from the least to the greatest. From 20 evaluations on, lines are trailing means of 5 or more; a single
+    run's own values are a thin line behind. The best mean accuracy of the last 10 rounds comes first.
+
+    Args:
+        folders: Run folders.
+        out: File ending in .png, .svg or .pdf; no suffix means .png.
+
+    Returns:
+        The file.
+
+    Raises:
+        RecordError: No run was evaluated yet, or the file cannot be written.
+        ConfigError: The suffix is wrong, or matplotlib is missing.
+
+    Example:
+        >>> import fedskew as fs
+        >>> from fedskew.plots.curves import comparison
+        >>> fed = fs.federate("digits", "iid", clients=4)
+        >>> for name, method in {"avg": fs.methods.fedavg(), "prox": fs.methods.fedprox(mu=0.1)}.items():
+        ...     _ = fs.run(fed, method, model="logistic", rounds=2, cohort=2, out=f"runs/{name}")
+        >>> comparison(["runs/avg", "runs/prox"], "runs.png").name
+        'runs.png'
     """
     target, mpl = canvas.target(out), matplotlib()
     places = list(folders)
-    groups = sorted((g for g in _groups(places) if any(run.last for run in g.runs)), key=_rank)
+    groups = sorted((g for g in groups_of(places) if any(run.last for run in g.runs)), key=_rank)
     if not groups:
         raise RecordError(f"no evaluated round yet in {', '.join(repr(str(f)) for f in places) or 'no folder'}")
     with mpl.rc_context(canvas.STYLE):
         return canvas.save(_compared(groups), target)
 
 
-def _compared(groups: list[_Group]) -> Figure:
+def _compared(groups: list[Group]) -> Figure:
+    """The figure of `comparison`."""
     columns = max(1, min(len(groups), 150 // (max(len(g.label) for g in groups) + 8)))
     low = 0.9 + 0.3 * len(groups)
     figure = canvas.figure(5.0 + low + 0.22 * -(-len(groups) // columns))
@@ -307,19 +170,19 @@ def _compared(groups: list[_Group]) -> Figure:
         _curves(axes, groups, metric, 1 if metric == "personal_accuracy" else window, sent)
     _recalls(figure, figure.add_subplot(grid[1, :]), groups)
     mean = f"; lines: mean of the last {window} evaluations" if window > 1 else ""
-    figure.suptitle(_title([run for g in groups for run in g.runs]) + mean, fontsize=12)
+    figure.suptitle(title_of([run for g in groups for run in g.runs]) + mean, fontsize=12)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=columns)
     return figure
 
 
-def _window(groups: list[_Group]) -> int:
+def _window(groups: list[Group]) -> int:
     """Evaluations that a line averages: 1 below 20 of them, 5 below 50, then 10, and a twentieth from 200 on."""
     most = max(len(run.series("accuracy")[0]) for g in groups for run in g.runs)
     return 1 if most < 20 else 5 if most < 50 else max(10, most // 20)
 
 
 def _smooth(values: Floats, window: int) -> Floats:
-    """Trailing mean of the last ``window`` values, of all so far at the beginning, [R]."""
+    """Trailing mean of the last ``window`` values, [R]; at the beginning, of all values so far."""
     if window == 1:
         return values
     sums = np.concatenate([[0.0], np.cumsum(values)])
@@ -328,7 +191,7 @@ def _smooth(values: Floats, window: int) -> Floats:
     return np.asarray((sums[end] - sums[start]) / (end - start))
 
 
-def _stacked(group: _Group, metric: str, window: int) -> tuple[Floats, Floats, Floats]:
+def _stacked(group: Group, metric: str, window: int) -> tuple[Floats, Floats, Floats]:
     """(rounds [R], smoothed values [seeds, R], MB [seeds, R]); NaN where a seed was not evaluated in that round."""
     found = [run.series(metric) for run in group.runs]
     rounds = sorted({r for seen, _, _ in found for r in seen})
@@ -338,8 +201,8 @@ def _stacked(group: _Group, metric: str, window: int) -> tuple[Floats, Floats, F
     return np.array(rounds, dtype=np.float64), out[0], out[1]
 
 
-def _curves(axes: Axes, groups: list[_Group], metric: str, window: int, sent: bool) -> None:
-    """One line a group over rounds, or over the MB that the cohort uploaded until then."""
+def _curves(axes: Axes, groups: list[Group], metric: str, window: int, sent: bool) -> None:
+    """Draw one line for each group, over rounds or over the MB uploaded until then."""
     for i, group in enumerate(groups):
         rounds, values, megabytes = _stacked(group, metric, window)
         if not len(rounds):
@@ -377,8 +240,8 @@ def _spread(sent: list[Floats]) -> float:
     return float(max(totals) / min(totals)) if totals else 1.0
 
 
-def _recalls(figure: Figure, axes: Axes, groups: list[_Group]) -> None:
-    """Final recall of each class, [G, C]: the mean over seeds; grey where a class has no test rows."""
+def _recalls(figure: Figure, axes: Axes, groups: list[Group]) -> None:
+    """Draw the final recall of each class, [G, C]: means over seeds; grey where a class has no test rows."""
     found = [[_recall(run.last) for run in g.runs if run.last] for g in groups]
     matrix = np.full((len(groups), max(len(r) for rows in found for r in rows)), np.nan)
     for i, rows in enumerate(found):

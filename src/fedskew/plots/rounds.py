@@ -1,14 +1,14 @@
-"""Pictures of what runs recorded: the counterparts of the papers' figures. They read run folders and train nothing.
+"""Pictures of what runs recorded, after the papers' figures. They read run folders and train nothing.
 
-Each takes run folders, and draws a panel or a line for each configuration (of several seeds the first). They need the
-extra ``plot``; files end in .png, .svg or .pdf, and equal records give equal files. docs/figures.md has the commands.
+Each figure has a panel or a line for each configuration; of several seeds it takes the first. docs/figures.md has the
+commands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ from fedskew.errors import RecordError, require, unknown
 from fedskew.plots import canvas
 from fedskew.plots import curves as plots
 from fedskew.plots.canvas import Floats
+from fedskew.plots.groups import groups_of, title_of
+from fedskew.plots.panels import Shown, colour, floats, legend, lines, logarithmic, look_of, panels_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,39 +32,35 @@ GREY = "0.6"
 PANELS = 4  # columns of a figure
 
 
-class Shown(NamedTuple):
-    """One run: its label, configuration and rounds."""
-
-    label: str
-    folder: Path
-    config: Row
-    rows: list[Row]
-
-    def diagnosed(self, name: str) -> list[tuple[int, Row]]:
-        """(round, row) of a diagnostic. Raises RecordError where the run has none."""
-        found = [(row["round"], row["diagnostics"][name]) for row in self.rows if name in row.get("diagnostics", {})]
-        if not found:
-            raise RecordError(f"{str(self.folder)!r} holds no {name!r}; record it: fedskew run ... --diagnose {name}")
-        return found
-
-    @property
-    def class_names(self) -> list[str]:
-        """As recorded; [] where there are none."""
-        return [str(name) for name in self.config.get("label_names", [])]
-
-
 def draw(name: str, folders: Iterable[str | Path], out: str | Path) -> Path:
-    """The figure ``name`` of run folders as a file; ``out`` ends in .png (also without a suffix), .svg or .pdf.
+    """Draw a figure of runs.
 
-    Raises ConfigError for an unknown figure, too many runs, or without matplotlib; RecordError where a run did not
-    record what the figure shows.
+    Args:
+        name: A name of `FIGURES`, such as "curves", "weights" or "drift".
+        folders: Run folders.
+        out: File ending in .png, .svg or .pdf; no suffix means .png.
+
+    Returns:
+        The file.
+
+    Raises:
+        ConfigError: The figure is unknown, there are too many runs, the suffix is wrong, or matplotlib is missing.
+        RecordError: A run did not record what the figure shows, or the file cannot be written.
+
+    Example:
+        >>> import fedskew as fs
+        >>> from fedskew.plots.rounds import draw
+        >>> fed = fs.federate("digits", "dirichlet", clients=4)
+        >>> _ = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=2, out="run")
+        >>> draw("weights", ["run"], "weights.png").name
+        'weights.png'
     """
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
     places = list(folders)
     if name in _WHOLE:
         return _WHOLE[name](places, out)
-    target, mpl, groups = canvas.target(out), canvas.matplotlib(), plots._groups(places)
+    target, mpl, groups = canvas.target(out), canvas.matplotlib(), groups_of(places)
     runs = [Shown(g.label, g.runs[0].folder, g.runs[0].config, g.runs[0].rows) for g in groups]
     figure, most = _DRAWN[name]
     require(len(runs) <= most, "fedskew plot", f"be given at most {most} configurations for {name}", len(runs))
@@ -71,7 +69,7 @@ def draw(name: str, folders: Iterable[str | Path], out: str | Path) -> Path:
         raise RecordError(f"{str(empty.folder)!r} holds no round yet")
     with mpl.rc_context(canvas.STYLE):
         drawn = figure(runs)
-        title = plots._title([group.runs[0] for group in groups])
+        title = title_of([group.runs[0] for group in groups])
         drawn.suptitle(f"{title}: {runs[0].label}" if len(runs) == 1 else title, fontsize=12)
         return canvas.save(drawn, target)
 
@@ -80,60 +78,61 @@ def draw(name: str, folders: Iterable[str | Path], out: str | Path) -> Path:
 
 
 def asymmetry(runs: list[Shown]) -> Figure:
-    """Ratio max EA / min EA over rounds; beside it EA of each class, or with two classes EA of class 1 over rounds."""
-    figure, (left, right) = _panels(1, 2)
-    _lines(left, runs, "asymmetry", lambda row: row["ratio"])
+    """Ratio max EA / min EA over rounds, and EA of each class; with two classes EA of class 1 over rounds."""
+    figure, (left, right) = panels_of(1, 2)
+    lines(left, runs, "asymmetry", lambda row: row["ratio"])
     left.set(title="asymmetry of errors", ylabel="max EA / min EA")
-    _logarithmic(left)
+    logarithmic(left)
     last = runs[0].diagnosed("asymmetry")[-1][1]
     binary = len(last["each"]) == 2
     (_binary if binary else _each_class)(right, runs, last)
     for axes in (left, right):
         axes.axhline(1.0, color=GREY, lw=1)
-    return _legend(figure, right if binary else left)
+    return legend(figure, right if binary else left)
 
 
 def _binary(axes: Axes, runs: list[Shown], last: Row) -> None:
-    """FedGA's study of one sigmoid: cross-entropy tends to N0/N1, aligned gradients to 1."""
-    _lines(axes, runs, "asymmetry", lambda row: row["each"][1])
+    """EA of class 1: cross-entropy tends to N0/N1, aligned gradients to 1."""
+    lines(axes, runs, "asymmetry", lambda row: row["each"][1])
     negative, positive = last["train_counts"]
     axes.axhline(negative / max(positive, 1), color="0.3", ls=":", label="N0 / N1 of the training rows")
     axes.set(title="error asymmetry of class 1", ylabel="EA")
 
 
 def _each_class(axes: Axes, runs: list[Shown], last: Row) -> None:
+    """EA of each class in the last round."""
     for i, run in enumerate(runs):
         number, row = run.diagnosed("asymmetry")[-1]
-        axes.plot(_floats(row["each"]), "o", color=_colour(i))
+        axes.plot(floats(row["each"]), "o", color=colour(i))
     canvas.name_classes(axes.xaxis, len(last["each"]), runs[0].class_names)
     axes.set(title=f"error asymmetry of each class, round {number}", ylabel="EA")
-    _logarithmic(axes)
+    logarithmic(axes)
 
 
 def drift(runs: list[Shown]) -> Figure:
-    """Norms of the clients' updates, of their weighted sum, and the share that cancels."""
-    figure, (each, update, cancelled) = _panels(1, 3)
+    """Norms of the clients' updates and of their weighted sum, and the share that cancels."""
+    figure, (each, update, cancelled) = panels_of(1, 3)
     for i, run in enumerate(runs):
         found = run.diagnosed("drift")
         rounds, norms = [n for n, _ in found], [row["norms"] for _, row in found]
-        each.fill_between(rounds, list(map(min, norms)), list(map(max, norms)), color=_colour(i), alpha=0.15, lw=0)
-        each.plot(rounds, [float(np.mean(n)) for n in norms], **_look(i, len(rounds)), label=run.label)
-    _lines(update, runs, "drift", lambda row: row["update"])
-    _lines(cancelled, runs, "drift", lambda row: row["cancellation"])
+        each.fill_between(rounds, list(map(min, norms)), list(map(max, norms)), color=colour(i), alpha=0.15, lw=0)
+        each.plot(rounds, [float(np.mean(n)) for n in norms], **look_of(i, len(rounds)), label=run.label)
+    lines(update, runs, "drift", lambda row: row["update"])
+    lines(cancelled, runs, "drift", lambda row: row["cancellation"])
     each.set(title="a client's update", ylabel="norm: mean, least and greatest", xlabel="round")
     update.set(title="the aggregated update", ylabel="norm")
     cancelled.set(title="what cancels", ylabel="1 - ||sum p d|| / sum p ||d||", ylim=(0, 1))
-    return _legend(figure, each)
+    return legend(figure, each)
 
 
 def selection(runs: list[Shown]) -> Figure:
     """Training rows read so far, clients of each round, and accuracy over the rows read."""
-    figure, (used, clients, accuracy) = _panels(1, 3)
+    figure, (used, clients, accuracy) = panels_of(1, 3)
     for i, run in enumerate(runs):
         rounds = [row["round"] for row in run.rows]
         total = np.cumsum([row["samples"] for row in run.rows])
-        count = _floats([sum(len(c) if isinstance(c, list) else 1 for c in row["clients"]) for row in run.rows])
-        look, window = _look(i, len(rounds)), 1 if len(rounds) < 20 else max(5, len(rounds) // 20)
+        count = floats([sum(len(c) if isinstance(c, list) else 1 for c in row["clients"]) for row in run.rows])
+        look, window = look_of(i, len(rounds)), 1 if len(rounds) < 20 else max(5, len(rounds) // 20)
         used.plot(rounds, total, **look, label=f"{run.label} ({total[-1]:,} rows, {count.mean():.1f} clients a round)")
         clients.plot(rounds, plots._smooth(count, window), **look)
         seen = [j for j, row in enumerate(run.rows) if "accuracy" in row]
@@ -143,35 +142,35 @@ def selection(runs: list[Shown]) -> Figure:
     clients.set_ylim(0, 1.08 * clients.get_ylim()[1])
     accuracy.set(title="accuracy over rows used", ylabel="accuracy on test rows", xlabel="rows so far")
     accuracy.locator_params(axis="x", nbins=4)
-    return _legend(figure, used)
+    return legend(figure, used)
 
 
 def weights(runs: list[Shown]) -> Figure:
-    """Histograms of the aggregation weights of all rounds: of all runs, then of each on its own scale.
+    """Histograms of the aggregation weights of all rounds, of all runs together and of each run on its own scale.
 
-    On its own scale a weight is a multiple of the uniform share 1/K: many methods stay within a few per cent of it.
+    A run's own scale is the multiple of the uniform share 1/K: many methods stay within a few per cent of it.
     """
-    figure, panels = _panels(1, 1 + len(runs))
+    figure, panels = panels_of(1, 1 + len(runs))
     for i, (run, axes) in enumerate(zip(runs, panels[1:], strict=True)):
-        found = np.concatenate([_floats(row["weights"]) * len(row["weights"]) for row in run.rows])
+        found = np.concatenate([floats(row["weights"]) * len(row["weights"]) for row in run.rows])
         _histogram(axes, [(run.label, found)], i)
         axes.axvline(1.0, color="0.3", ls=":")
         axes.set(title=run.label, xlabel="weight x clients of the round")
-    plain = [(run.label, np.concatenate([_floats(row["weights"]) for row in run.rows])) for run in runs]
+    plain = [(run.label, np.concatenate([floats(row["weights"]) for row in run.rows])) for run in runs]
     _histogram(panels[0], plain)
     panels[0].set(title="all", xlabel="aggregation weight of a client", ylabel="share of all weights")
-    return _legend(figure, panels[0])
+    return legend(figure, panels[0])
 
 
 def _histogram(axes: Axes, series: list[tuple[str, Floats]], first: int = 0) -> None:
-    """Outlines over common bins; each sums to 1."""
+    """Outlines over common bins, each with sum 1."""
     low, high = min(v.min() for _, v in series), max(v.max() for _, v in series)
     pad = max(0.02 * (high - low), 1e-3 * abs(high), 1e-9)
     bins = np.linspace(low - pad, high + pad, 41).tolist()
     for i, (label, values) in enumerate(series, first):
         share = np.full(len(values), 1 / len(values))
-        axes.hist(values, bins, weights=share, histtype="stepfilled", alpha=0.2, color=_colour(i))
-        axes.hist(values, bins, weights=share, histtype="step", lw=1.6, color=_colour(i), label=label)
+        axes.hist(values, bins, weights=share, histtype="stepfilled", alpha=0.2, color=colour(i))
+        axes.hist(values, bins, weights=share, histtype="step", lw=1.6, color=colour(i), label=label)
     axes.locator_params(axis="x", nbins=5)
 
 
@@ -179,15 +178,15 @@ def _histogram(axes: Axes, series: list[tuple[str, Floats]], first: int = 0) -> 
 
 
 def cosine(runs: list[Shown]) -> Figure:
-    """Layer by layer: cosine of successive global models, and of local models with the one they started from."""
-    figure, panels = _panels(len(runs), 2)
+    """Cosine of each layer between successive global models, and between local models and the one they started from."""
+    figure, panels = panels_of(len(runs), 2)
     for run, (whole, local) in zip(runs, panels.reshape(-1, 2), strict=True):
         found = run.diagnosed("cosine")
         rounds = [n for n, _ in found]
         for i, layer in enumerate(found[0][1]["layers"]):
-            look = _look(i, len(rounds))
-            whole.plot(rounds, _floats([row["global"][i] for _, row in found]), **look, label=layer)
-            low, mean, high = (_floats([row["local"][n][i] for _, row in found]) for n in ("min", "mean", "max"))
+            look = look_of(i, len(rounds))
+            whole.plot(rounds, floats([row["global"][i] for _, row in found]), **look, label=layer)
+            low, mean, high = (floats([row["local"][n][i] for _, row in found]) for n in ("min", "mean", "max"))
             local.fill_between(rounds, low, high, color=look["color"], alpha=0.12, lw=0)
             local.plot(rounds, mean, **look)
         told = f" ({run.label})" if len(runs) > 1 else ""
@@ -195,14 +194,14 @@ def cosine(runs: list[Shown]) -> Figure:
         local.set(title=f"local and global model{told}", ylabel="cosine: mean, least, greatest", xlabel="round")
         for axes in (whole, local):
             axes.locator_params(axis="x", integer=True, nbins=7)
-    return _legend(figure, panels.reshape(-1, 2)[0, 0])
+    return legend(figure, panels.reshape(-1, 2)[0, 0])
 
 
 def coverage(runs: list[Shown]) -> Figure:
-    """Classes in each round's cohort, and the share of each class among the rows used, round by round."""
-    figure, panels = _panels(1, 1 + len(runs))
+    """Classes of each round's cohort, and each class's share of the rows used, round by round."""
+    figure, panels = panels_of(1, 1 + len(runs))
     panels = np.atleast_1d(panels)
-    _lines(panels[0], runs, "coverage", lambda row: row["classes"])
+    lines(panels[0], runs, "coverage", lambda row: row["classes"])
     classes = len(runs[0].diagnosed("coverage")[-1][1]["used"])
     panels[0].set(title="classes of the cohort", ylabel=f"classes used, of {classes}", ylim=(0, classes * 1.05))
     for run, axes in zip(runs, panels[1:], strict=True):
@@ -216,13 +215,13 @@ def coverage(runs: list[Shown]) -> Figure:
         canvas.name_classes(axes.yaxis, classes, run.class_names if run is runs[0] else ())
         axes.set(title=run.label, xlabel="round")
         axes.grid(False)
-    return _legend(figure, panels[0])
+    return legend(figure, panels[0])
 
 
 def per_class(runs: list[Shown]) -> Figure:
     """Accuracy of each class before and after local training at up to three clients, and after aggregation."""
     found = [run.diagnosed("per_class")[-1] for run in runs]
-    figure, panels = _panels(len(runs), min(PANELS, 1 + max(len(row["clients"]) for _, row in found)))
+    figure, panels = panels_of(len(runs), min(PANELS, 1 + max(len(row["clients"]) for _, row in found)))
     grid = np.asarray(panels).reshape(len(runs), -1)
     for run, (number, row), line in zip(runs, found, grid, strict=True):
         ids = list(row["clients"])[: len(line) - 1]
@@ -234,15 +233,16 @@ def per_class(runs: list[Shown]) -> Figure:
         _pair(line[len(ids)], row["before"], row["after"], None)
         line[len(ids)].set(title=_titled(runs, run, f"aggregated, round {number}"), xlabel="class")
         line[0].set_ylabel("accuracy of the class on test rows")
-    return _legend(figure, grid[0, 0])
+    return legend(figure, grid[0, 0])
 
 
 def _titled(runs: list[Shown], run: Shown, text: str) -> str:
+    """The text, with the run's label where there are several runs."""
     return f"{run.label}: {text}" if len(runs) > 1 else text
 
 
 def _pair(axes: Axes, before: Sequence[float], after: Sequence[float], owned: Sequence[int] | None) -> None:
-    """Two bars a class."""
+    """Two bars for each class: before and after."""
     at = np.arange(len(before))
     axes.bar(at - 0.2, before, 0.4, color=GREY, label="before")
     axes.bar(at + 0.2, after, 0.4, color=canvas.COLOURS[0], label="after")
@@ -254,14 +254,14 @@ def _pair(axes: Axes, before: Sequence[float], after: Sequence[float], owned: Se
 
 
 def oversampling(runs: list[Shown]) -> Figure:
-    """Rows of each class that clients own, are offered by their sampler, and train on.
+    """Rows of each class that clients own, that their sampler offers, and that they train on.
 
-    In the first round in which one of them took part: oversampling decays.
+    It shows the first round in which one of the clients took part, because oversampling decays.
     """
     found = [next((r for r in run.diagnosed("oversampling") if r[1]), (0, {})) for run in runs]
     columns = min(PANELS, max(len(row) for _, row in found))
     require(columns > 0, "diagnose.clients", "name clients that took part; use none to see each cohort's first", 0)
-    figure, panels = _panels(len(runs), columns)
+    figure, panels = panels_of(len(runs), columns)
     grid = np.asarray(panels).reshape(len(runs), -1)
     for run, (number, row), line in zip(runs, found, grid, strict=True):
         for axes in line[len(row) :]:
@@ -274,14 +274,14 @@ def oversampling(runs: list[Shown]) -> Figure:
             canvas.name_classes(axes.xaxis, len(at), ())
             axes.set(title=_titled(runs, run, f"client {k}, round {number}"), xlabel="class")
         line[0].set_ylabel("rows")
-    return _legend(figure, grid[0, 0])
+    return legend(figure, grid[0, 0])
 
 
 def tsne(runs: list[Shown]) -> Figure:
-    """Features of test rows in two dimensions, coloured by class: scikit-learn's t-SNE, from a fixed start."""
+    """Features of test rows in two dimensions by scikit-learn's t-SNE from a fixed start, coloured by class."""
     from sklearn.manifold import TSNE
 
-    figure, panels = _panels(1, len(runs), 6.4 if len(runs) < 3 else 4.6)
+    figure, panels = panels_of(1, len(runs), 6.4 if len(runs) < 3 else 4.6)
     for run, axes in zip(runs, np.atleast_1d(panels), strict=True):
         number, row = run.diagnosed("features")[-1]
         x, y = _features(run, row["file"])
@@ -296,10 +296,11 @@ def tsne(runs: list[Shown]) -> Figure:
         axes.grid(False)
     if len(classes) > 40:
         return figure
-    return _legend(figure, np.atleast_1d(panels)[0], columns=10, markerscale=3)
+    return legend(figure, np.atleast_1d(panels)[0], columns=10, markerscale=3)
 
 
 def _features(run: Shown, name: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Features and labels of a recorded file."""
     try:
         with safe_open(run.folder / name, framework="np") as file:
             return file.get_tensor("features"), file.get_tensor("labels")
@@ -317,57 +318,6 @@ def _heatmap(folders: list[str | Path], out: str | Path) -> Path:
     fed = config.load(folders[0]).federation()
     found = describe.counted(fed)
     return skewplots.heatmap(found.counts, out, title=found.title, class_names=found.class_names)
-
-
-# What figures are made of
-
-
-def _panels(rows: int, columns: int, height: float = 4.2) -> tuple[Figure, Any]:
-    figure = canvas.figure((height if rows == 1 else 3.3 * rows) + 0.6)
-    return figure, figure.subplots(rows, columns)
-
-
-def _floats(values: Iterable[Any]) -> Floats:
-    """NaN for null."""
-    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
-
-
-def _colour(i: int) -> str:
-    return canvas.COLOURS[i % len(canvas.COLOURS)]
-
-
-def _look(i: int, points: int) -> Row:
-    dots: Row = {"marker": "o", "markersize": 4} if points <= 12 else {}
-    dash = canvas.DASHES[i // len(canvas.COLOURS) % len(canvas.DASHES)]
-    return {"color": _colour(i), "linestyle": dash, "lw": 1.8, **dots}
-
-
-def _lines(axes: Axes, runs: list[Shown], name: str, value: Callable[[Row], Any]) -> None:
-    """A number of a diagnostic over rounds, one line a run."""
-    for i, run in enumerate(runs):
-        found = run.diagnosed(name)
-        axes.plot(
-            [n for n, _ in found], _floats(value(row) for _, row in found), **_look(i, len(found)), label=run.label
-        )
-    axes.set_xlabel("round")
-    axes.locator_params(axis="x", integer=True, nbins=7)
-
-
-def _logarithmic(axes: Axes) -> None:
-    """0.5, 2, 20 rather than powers of ten."""
-    from matplotlib.ticker import LogFormatter
-
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
-
-
-def _legend(figure: Figure, axes: Axes, columns: int = 0, **more: Any) -> Figure:
-    handles, labels = axes.get_legend_handles_labels()
-    if labels:
-        width = columns or max(1, min(len(labels), 150 // (max(map(len, labels)) + 8)))
-        figure.legend(handles, labels, loc="outside lower center", ncols=width, **more)
-    return figure
 
 
 _WHOLE: dict[str, Callable[[list[str | Path], str | Path], Path]] = {"curves": plots.comparison, "heatmap": _heatmap}

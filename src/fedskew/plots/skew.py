@@ -1,7 +1,7 @@
-"""Pictures of label skew: clients x classes as circles or colours, histograms of sizes and labels, pairs of clients.
+"""Pictures of label skew: clients by classes, histograms of sizes and labels, pairs of clients.
 
-They take label histograms [N, C]. Beyond 1200 clients a column of a heat map is the mean of a block of neighbours;
-beyond 500 clients the matrix of pairs shows every so many-th of them. Files as in `fedskew.plots.canvas`.
+They take label histograms [N, C]. Beyond 1200 clients, a column of a heat map is the mean of a block of neighbours.
+Beyond 500 clients, the matrix of pairs shows an even selection. For files see `fedskew.plots.canvas`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,32 @@ def heatmap(
     title: str = "",
     class_names: Sequence[str] = (),
 ) -> Path:
-    """Rows of each class at each client: circles whose area is the number of rows, or a logarithmic colour scale.
+    """Draw the rows of each class at each client, as circles or colours.
 
-    The clients' sizes stand above, the classes' beside. "auto" takes circles up to 30 clients and 26 classes. Returns
-    the file. Raises DataError unless the counts hold a row, ConfigError for another suffix, a wrong number of names, or
-    without matplotlib.
+    Circles have an area in proportion to the rows; colours have a logarithmic scale. Bars above are the clients' sizes,
+    bars on the right the classes' sizes.
+
+    Args:
+        counts: Label histograms, [N, C].
+        out: File ending in .png, .svg or .pdf; no suffix means .png.
+        style: "circles", "colours", or "auto" for circles up to 30 clients and 26 classes.
+        title: Title; empty describes the size of the federation.
+        class_names: C names, or none.
+
+    Returns:
+        The file.
+
+    Raises:
+        DataError: The counts hold no row.
+        ConfigError: The suffix, the style or the number of names is wrong, or matplotlib is missing.
+        RecordError: The file cannot be written.
+
+    Example:
+        >>> from fedskew.data import federate
+        >>> from fedskew.plots.skew import heatmap
+        >>> fed = federate("digits", "dirichlet", clients=8)
+        >>> heatmap(fed.counts, "skew.png").name
+        'skew.png'
     """
     n = counted(counts)
     require(style in ("auto", "circles", "colours"), "style", "be auto, circles or colours", style)
@@ -56,7 +77,21 @@ def heatmap(
 
 
 def histograms(counts: Counts, out: str | Path, *, title: str = "") -> Path:
-    """How many clients have how many rows, and how many labels. Returns the file; errors as `heatmap`."""
+    """Draw how many clients have how many rows, and how many labels.
+
+    Args:
+        counts: Label histograms, [N, C].
+        out: File ending in .png, .svg or .pdf; no suffix means .png.
+        title: Title; empty describes the size of the federation.
+
+    Returns:
+        The file.
+
+    Raises:
+        DataError: The counts hold no row.
+        ConfigError: The suffix is wrong, or matplotlib is missing.
+        RecordError: The file cannot be written.
+    """
     n = counted(counts)
     sizes, held = n.sum(axis=1), skew.diversity(n)
     with canvas.matplotlib().rc_context(STYLE):
@@ -77,10 +112,22 @@ def histograms(counts: Counts, out: str | Path, *, title: str = "") -> Path:
 
 
 def pairs(counts: Counts, out: str | Path, *, measure: str = "overlap", title: str = "") -> Path:
-    """Pairs of clients, sorted by their most frequent label: their overlap sum_c min(q_ic, q_jc), or a distance.
+    """Draw all pairs of clients, sorted by their most frequent label: their overlap or a distance.
 
-    ``measure`` is overlap, js, tv, emd or hellinger (`skew.pairwise`). Clients without rows are left out. Returns the
-    file; errors as `heatmap`.
+    Args:
+        counts: Label histograms, [N, C]. Clients without rows are left out.
+        out: File ending in .png, .svg or .pdf; no suffix means .png.
+        measure: "overlap" for sum_c min(q_ic, q_jc), or a distance of `fedskew.data.skew.pairwise`: "js", "tv", "emd"
+            or "hellinger".
+        title: Title; empty names the measure.
+
+    Returns:
+        The file.
+
+    Raises:
+        DataError: The counts hold no row.
+        ConfigError: The measure or the suffix is wrong, or matplotlib is missing.
+        RecordError: The file cannot be written.
     """
     if measure not in MEASURES:
         raise unknown("measure", measure, MEASURES)
@@ -114,7 +161,24 @@ def report(
     style: Literal["auto", "circles", "colours"] = "auto",
     measure: str = "overlap",
 ) -> tuple[Path, Path, Path]:
-    """The heat map, the histograms and the pairs of one federation, into three files; errors as theirs."""
+    """Draw the heat map, the histograms and the pairs of one federation.
+
+    Args:
+        counts: Label histograms, [N, C].
+        files: The three files, in this order.
+        title: Title of all three.
+        class_names: C names, or none.
+        style: As for `heatmap`.
+        measure: As for `pairs`.
+
+    Returns:
+        The files.
+
+    Raises:
+        DataError: The counts hold no row.
+        ConfigError: An option or a suffix is wrong, or matplotlib is missing.
+        RecordError: A file cannot be written.
+    """
     heat, sizes, compared = files
     return (
         heatmap(counts, heat, style=style, title=title, class_names=class_names),
@@ -124,7 +188,15 @@ def report(
 
 
 def example(counts: Counts, out: str | Path) -> Path:
-    """A small heat map for a page: classes down, clients across, the darker the more rows, sizes above; about 10 kB."""
+    """Draw a small heat map of about 10 kB for a page: classes down, clients across, sizes above.
+
+    Args:
+        counts: Label histograms, [N, C].
+        out: File ending in .png, .svg or .pdf.
+
+    Returns:
+        The file.
+    """
     n = counted(counts)
     with canvas.matplotlib().rc_context({**STYLE, "font.size": 7, "axes.grid": False}):
         figure = canvas.figure(2.6, 4.4, dpi=100)
@@ -138,9 +210,14 @@ def example(counts: Counts, out: str | Path) -> Path:
 
 
 def scaling(series: Mapping[str, Sequence[dict[str, Any]]], out: str | Path) -> Path:
-    """Processor seconds of each stage and peak memory of measured series, each over the field that is its key.
+    """Draw processor seconds of each stage and peak memory of benchmark series.
 
-    A row has ``<stage>_cpu_s`` and ``peak_mb``; see benchmarks.
+    Args:
+        series: Rows by the field that varies; a row has this field, ``<stage>_cpu_s`` and ``peak_mb``.
+        out: File ending in .png, .svg or .pdf.
+
+    Returns:
+        The file.
     """
     with canvas.matplotlib().rc_context(STYLE):
         figure = canvas.figure(4.2 * len(series))
@@ -164,6 +241,7 @@ def scaling(series: Mapping[str, Sequence[dict[str, Any]]], out: str | Path) -> 
 
 
 def _federation(n: Floats, circles: bool, title: str, class_names: Sequence[str]) -> Figure:
+    """The figure of `heatmap`."""
     blocks = _blocks(n)
     clients, classes = blocks.shape
     figure = canvas.figure(min(max(4.0 + 0.3 * classes, 5.5), 9.0))
@@ -205,7 +283,7 @@ def _blocks(n: Floats) -> Floats:
 
 
 def _circles(figure: Figure, main: Axes, corner: Axes, n: Floats) -> None:
-    """Area in proportion to the rows, yet large enough to be seen; the largest fills most of a cell."""
+    """Circles with an area in proportion to the rows, but large enough to see; the largest fills most of a cell."""
     width, height = figure.get_size_inches() * 72  # points
     largest = min(0.70 * width / n.shape[0], 0.58 * height / n.shape[1], 0.075 * height)
 
@@ -221,13 +299,13 @@ def _circles(figure: Figure, main: Axes, corner: Axes, n: Floats) -> None:
 
 
 def _round(value: float) -> float:
-    """Down to one digit, and at least 1."""
+    """The value rounded down to one digit, at least 1."""
     digit = 10.0 ** np.floor(np.log10(max(value, 1.0)))
     return float(max(1.0, np.floor(value / digit) * digit))
 
 
 def _colours(figure: Figure, main: Axes, corner: Axes, n: Floats) -> None:
-    """A cell is white without rows and, on a logarithmic scale, the darker the more rows."""
+    """Cells are white without rows and darker for more rows, on a logarithmic scale."""
     from matplotlib.colors import ListedColormap, LogNorm
 
     blues = ListedColormap(canvas.matplotlib().colormaps["Blues"](np.linspace(0.2, 1, 256))).with_extremes(bad="white")
@@ -244,7 +322,7 @@ def _colours(figure: Figure, main: Axes, corner: Axes, n: Floats) -> None:
 
 
 def _mark_empty(above: Axes, n: Floats) -> None:
-    """Crosses where single clients are drawn, else how many they are."""
+    """Mark clients without rows by crosses; beyond 1200 clients say how many there are."""
     empty = np.flatnonzero(n.sum(axis=1) == 0)
     if not len(empty):
         return
@@ -257,7 +335,7 @@ def _mark_empty(above: Axes, n: Floats) -> None:
 
 
 def _name_clients(axes: Axes, ids: npt.NDArray[np.intp], main_class: npt.NDArray[np.intp]) -> None:
-    """Ids up to 60 clients; else the class that is most frequent at each block of clients, with borders between."""
+    """Label clients by number up to 60, else blocks of clients by their most frequent class, with borders."""
     if len(ids) <= 60:
         axes.set_xticks(range(len(ids)), [str(k) for k in ids], fontsize=8, rotation=90 if len(ids) > 40 else 0)
         axes.set_yticks(range(len(ids)), [str(k) for k in ids], fontsize=8)
@@ -275,7 +353,7 @@ def _name_clients(axes: Axes, ids: npt.NDArray[np.intp], main_class: npt.NDArray
 
 
 def _sizes(axes: Axes, sizes: Floats) -> None:
-    """A histogram of the sizes; logarithmic where they span more than a factor of 50."""
+    """A histogram of sizes, logarithmic where they differ by more than a factor of 50."""
     full = sizes[sizes > 0]
     spread = full.max() > 50 * full.min()
     low, high = float(sizes.min()), float(sizes.max())

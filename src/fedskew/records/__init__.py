@@ -1,1 +1,1 @@
-"""What a run leaves behind: its folder, its metrics, its diagnostics."""
+"""What a run records: its folder, its metrics, its diagnostics."""

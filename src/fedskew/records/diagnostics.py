@@ -1,7 +1,7 @@
-"""What a round did, measured while its parts are at hand: optional, recorded, and without effect on any number.
+"""Optional measurements of a round. They are recorded and change no number of the run.
 
-Each diagnostic is a pure function of a `Moment` and of the clients to look at, and gives a row for rounds.jsonl.
-K cohort (chains count as one), C classes, L layers, F features, R test rows. A delta is local - global.
+Each diagnostic is a pure function of a `Moment` and of the clients to look at; it returns a row for rounds.jsonl. K
+participants (a chain counts as one), C classes, L layers, F features, R test rows. A delta is local - global.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ __all__ = ["DIAGNOSTICS", "FEATURE_ROWS", "Diagnostics", "Moment", "layers", "me
 
 Row = dict[str, Any]
 FEATURE_ROWS = 1000  # test rows whose features are written: as many as a t-SNE picture can show
-SOME = 3  # clients that are looked at where none are named
-ALWAYS = ("clients", "curves", "heatmap", "samples", "selection", "weights")  # figures that need no diagnostic
+SOME = 3  # clients to look at where none are named
+ALWAYS = ("clients", "curves", "heatmap", "samples", "selection", "weights")  # figures that every run records
 
 
 @dataclass(frozen=True)
 class Diagnostics(Checked):
-    """Which diagnostics are recorded, of which clients, and how often. Raises ConfigError for an unknown name."""
+    """Which diagnostics a run records, of which clients, and how often.
+
+    Raises:
+        ConfigError: A name is unknown or given twice, or a value breaks a rule.
+    """
 
     names: tuple[str, ...] = ()
     """diagnostics to record, commas between: per_class, asymmetry, cosine, drift, coverage, oversampling, features"""
@@ -40,7 +44,7 @@ class Diagnostics(Checked):
     """rounds between diagnoses; the last round is always diagnosed"""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a name that is none, or is recorded anyway."""
+        """Check the names, clients and frequency."""
         super().__post_init__()
         for name in self.names:
             if name in ALWAYS:
@@ -55,27 +59,35 @@ class Diagnostics(Checked):
         demand(self, "names", not twice, "name a diagnostic once")
 
     def check(self, clients: int, recorded: bool) -> None:
-        """Raise ConfigError for a client that the federation lacks, and for features without a run folder."""
+        """Check against the run.
+
+        Args:
+            clients: Number of clients of the federation.
+            recorded: Whether the run has a folder.
+
+        Raises:
+            ConfigError: A client does not exist, or features are asked for without a run folder.
+        """
         demand(self, "clients", max(self.clients, default=0) < clients, f"be below the number of clients, {clients}")
         written = "features" not in self.names or recorded
         demand(self, "names", written, "name features only with a run folder, to which they are written")
 
     def due(self, number: int, rounds: int) -> bool:
-        """Whether round ``number`` is diagnosed."""
+        """Whether round ``number`` of ``rounds`` is diagnosed."""
         return bool(self.names) and (number % self.every == 0 or number == rounds)
 
     @property
     def deltas(self) -> bool:
-        """Whether any of them reads every client's delta."""
+        """Whether a diagnostic needs every client's delta."""
         return any(DIAGNOSTICS[name].deltas for name in self.names)
 
     def to_json(self) -> Row:
-        """Lists in place of tuples."""
+        """The fields as JSON can hold them."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
     @classmethod
     def from_json(cls, content: object) -> Diagnostics:
-        """The inverse of `to_json`."""
+        """The diagnostics of `to_json`. Raises ConfigError for other content."""
         require(isinstance(content, Mapping), "diagnose", 'be {"names": [...], "clients": [...], "every": 1}', content)
         assert isinstance(content, Mapping)
         for key in content:
@@ -90,7 +102,7 @@ class Diagnostics(Checked):
 
 @dataclass(frozen=True, eq=False)
 class Moment:
-    """A round after its server update: all that a diagnostic may read."""
+    """A round after its server update: everything a diagnostic may read."""
 
     round: int  # one-based
     cohort: Cohort  # as it came from the engine
@@ -98,7 +110,7 @@ class Moment:
     before: Params  # what the clients were given
     after: Params  # after the server update
     served: Params  # the model that is evaluated
-    buffers: Params  # that the clients were given
+    buffers: Params  # BatchNorm statistics that the clients were given
     buffers_after: Params
     local_buffers: Params  # [K, ...]
     train_counts: Tensor  # [C] rows of all clients
@@ -110,27 +122,27 @@ class Moment:
 
     @cached_property
     def each(self) -> Params:
-        """Deltas [K, ...]."""
+        """Deltas of the participants, [K, ...]."""
         assert self.deltas is not None
         return self.deltas
 
     def chosen(self, clients: tuple[int, ...]) -> dict[int, int]:
-        """{client: its place in the cohort} of those who took part; of the first 3 where none are named."""
+        """Clients to look at and their places in the cohort: those named that took part, or the first 3."""
         places = {int(k): i for i, chain in enumerate(self.cohort.chains.tolist()) for k in chain if k >= 0}
         return {k: places[k] for k in clients if k in places} if clients else dict(list(places.items())[:SOME])
 
     def local(self, at: int) -> tuple[Params, Params]:
-        """(parameters, buffers) at place ``at`` of the cohort after local training."""
+        """(parameters, buffers) of the participant at place ``at`` after local training."""
         params = {name: x + self.each[name][at].to(x.device) for name, x in self.before.items()}
         return params, {name: b[at] for name, b in self.local_buffers.items()}
 
     def recall(self, params: Params, buffers: Params) -> list[float]:
-        """Share of the test rows of each class that a model predicts correctly, [C]."""
+        """Recall of each class on the test rows, [C]."""
         found: Any = from_confusion(self.confusion(params, buffers))["per_class_recall"]
         return list(found)
 
     def asymmetry(self, params: Params, buffers: Params) -> tuple[list[float | None], float | None]:
-        """Error asymmetry of each class, and its ratio, on the test rows."""
+        """Error asymmetry of each class on the test rows, and its ratio."""
         probabilities, _ = self.outputs(params, buffers, None)
         each, ratio = error_asymmetry(mean_probabilities(self.labels, probabilities, probabilities.shape[1]))
         return [_finite(v) for v in each], _finite(ratio)
@@ -139,7 +151,11 @@ class Moment:
 def per_class(moment: Moment, clients: tuple[int, ...]) -> Row:
     """Recall of each class before local training, after it at chosen clients, and after aggregation.
 
-    ``before`` [C], ``after`` [C], ``clients`` {id: [C]}, ``owned`` {id: [C]} rows. Source: FedGA, figures 2 and 6.
+    The row holds ``before`` [C], ``after`` [C], ``clients`` {id: [C]} and ``owned`` {id: [C]} rows.
+
+    References:
+        Xiao, Zuo and Wang 2024, FedGA: Federated Learning with Gradient Alignment for Error Asymmetry Mitigation,
+        figures 2 and 6. https://arxiv.org/abs/2412.16582
     """
     chosen = moment.chosen(clients)
     return {
@@ -151,10 +167,15 @@ def per_class(moment: Moment, clients: tuple[int, ...]) -> Row:
 
 
 def asymmetry(moment: Moment, clients: tuple[int, ...]) -> Row:
-    """Error asymmetry EA [C] of the evaluated model and max EA / min EA, and the same of chosen clients' models.
+    """Error asymmetry of the evaluated model and of chosen clients' models.
 
-    With two classes EA of class 1 is (1 - mean p over y=1) / (mean p over y=0), which cross-entropy drives to N_0/N_1
-    of the training rows ``train_counts``; null stands for what is not finite. Source: FedGA, figures 3 and 5.
+    The row holds EA of each class and the ratio max EA / min EA. With two classes, EA of class 1 is (1 - mean p over
+    y=1) / (mean p over y=0). Cross-entropy drives it to N_0/N_1 of the training rows ``train_counts``. null stands for
+    values that are not finite.
+
+    References:
+        Xiao, Zuo and Wang 2024, FedGA: Federated Learning with Gradient Alignment for Error Asymmetry Mitigation,
+        figures 3 and 5. https://arxiv.org/abs/2412.16582
     """
     each, ratio = moment.asymmetry(moment.served, moment.buffers_after)
     found = {str(k): moment.asymmetry(*moment.local(at)) for k, at in moment.chosen(clients).items()}
@@ -163,10 +184,14 @@ def asymmetry(moment: Moment, clients: tuple[int, ...]) -> Row:
 
 
 def cosine(moment: Moment, clients: tuple[int, ...]) -> Row:
-    """Cosine, layer by layer, of the global models before and after the round, and of local models and the one before.
+    """Cosine, layer by layer, between successive global models, and between local models and their start.
 
-    ``layers`` L names, ``global`` [L] cos(x^t, x^{t+1}), ``local`` {mean, min, max: [L]} of cos(x^t, y_k) over the
-    cohort. A layer's parameters are concatenated; null where one is zero. Source: FedBal, figure 3.
+    The row holds ``layers`` (L names), ``global`` [L] of cos(x^t, x^{t+1}) and ``local`` {mean, min, max: [L]} of
+    cos(x^t, y_k) over the cohort. A layer's parameters are concatenated; null where one is zero.
+
+    References:
+        Anonymous 2023, Knowledge Is Not Wisdom: Weight Balancing Mechanism for Local and Global Training in Federated
+        Learning (submission, no public copy), figure 3.
     """
     names, whole, local = layers(moment.before), [], []
     for members in names.values():
@@ -184,13 +209,13 @@ def cosine(moment: Moment, clients: tuple[int, ...]) -> Row:
 
 
 def drift(moment: Moment, clients: tuple[int, ...]) -> Row:
-    """Norms of the clients' updates, and how much of them cancels when they are added up.
+    """Norms of the clients' updates, and the share of them that cancels in the aggregate.
 
         norms_k = ||d_k||      update = ||sum_k p_k d_k||      server = ||x^{t+1} - x^t||
         cancellation = 1 - update / sum_k |p_k| ||d_k||        spread = sqrt(mean_k ||d_k - mean d||^2)
 
-    Over all parameters, in float64; p are the aggregation weights. Cancellation is 0 where all go one way, 1 where
-    nothing is left; null where nobody moved. ``cosine`` is the mean of cos(d_k, d_j) over pairs k != j.
+    Over all parameters, in float64; p are the aggregation weights. Cancellation is 0 where all updates point one way, 1
+    where nothing is left, null where nobody moved. ``cosine`` is the mean of cos(d_k, d_j) over pairs k != j.
     """
     gram = _gram(moment.each)
     norms = gram.diagonal().clamp(min=0).sqrt()
@@ -209,10 +234,10 @@ def drift(moment: Moment, clients: tuple[int, ...]) -> Row:
 
 
 def coverage(moment: Moment, clients: tuple[int, ...]) -> Row:
-    """Classes that the cohort holds and trains on.
+    """Classes that the cohort trains on.
 
-    ``classes`` present among the rows used, ``share`` of all C, ``used`` and ``owned`` [C] rows of the cohort, ``each``
-    [K] classes used by each client, ``kl`` KL(used || uniform) in nats.
+    The row holds ``classes`` (number present among the rows used), ``share`` (of all C), ``used`` and ``owned`` [C]
+    rows of the cohort, ``each`` [K] classes used by each client, and ``kl``, KL(used || uniform) in nats.
     """
     used, owned = moment.cohort.used.sum(0), moment.cohort.owned.sum(0)
     q = used.double() / used.sum().clamp(min=1)
@@ -228,19 +253,24 @@ def coverage(moment: Moment, clients: tuple[int, ...]) -> Row:
 
 
 def oversampling(moment: Moment, clients: tuple[int, ...]) -> Row:
-    """A client's rows of each class: ``owned``, ``offered`` by its sampler, ``used`` in training, [C] each.
+    """Rows of each class at chosen clients: ``owned``, ``offered`` by the sampler and ``used`` in training, [C] each.
 
-    Source: Seol and Kim, figure 1.
+    References:
+        Seol and Kim 2023, Performance Enhancement in Federated Learning by Reducing Class Imbalance of Non-IID Data
+        (Sensors 23(3):1152), figure 1. https://doi.org/10.3390/s23031152
     """
     cohort, kinds = moment.cohort, ("owned", "offered", "used")
     return {str(k): {n: getattr(cohort, n)[at].tolist() for n in kinds} for k, at in moment.chosen(clients).items()}
 
 
 def features(moment: Moment, clients: tuple[int, ...]) -> Row:
-    """What enters the classifier of the evaluated model, on at most 1000 test rows spread over the classes.
+    """Features that enter the classifier of the evaluated model, of at most 1000 test rows spread over the classes.
 
-    Written as ``features`` [R, F] float32, ``labels`` and ``predictions`` [R], to the file that the row names.
-    Source: FedGR, figure 5.
+    They are written as ``features`` [R, F] float32, ``labels`` and ``predictions`` [R] to the file that the row names.
+
+    References:
+        Guo et al. 2023, FedGR: Federated Learning with Gravitation Regulation for Double Imbalance Distribution
+        (DASFAA), figure 5. https://doi.org/10.1007/978-3-031-30637-2_47
     """
     rows = spread_rows(moment.labels, FEATURE_ROWS)
     probabilities, found = moment.outputs(moment.served, moment.buffers_after, rows)
@@ -252,7 +282,7 @@ def features(moment: Moment, clients: tuple[int, ...]) -> Row:
 
 @dataclass(frozen=True)
 class _Diagnostic:
-    """A function, and whether it reads deltas."""
+    """A diagnostic, and whether it reads deltas."""
 
     function: Callable[[Moment, tuple[int, ...]], Row]
     deltas: bool
@@ -270,12 +300,32 @@ DIAGNOSTICS = {
 
 
 def measure(diagnostics: Diagnostics, moment: Moment) -> Row:
-    """{name: row} of the diagnostics asked for."""
+    """Run the diagnostics asked for.
+
+    Args:
+        diagnostics: Which ones, of which clients.
+        moment: The round.
+
+    Returns:
+        Rows by name.
+    """
     return {name: DIAGNOSTICS[name].function(moment, diagnostics.clients) for name in diagnostics.names}
 
 
 def layers(params: Params) -> dict[str, list[str]]:
-    """{layer: names of its parameters}: what stands before the last dot; a parameter at the top is its own layer."""
+    """Group parameters by layer: the part of the name before the last dot.
+
+    Args:
+        params: Parameters by name.
+
+    Returns:
+        Names of the parameters of each layer. A parameter without a dot is its own layer.
+
+    Example:
+        >>> from fedskew.records.diagnostics import layers
+        >>> layers(dict.fromkeys(["conv1.weight", "conv1.bias", "scale"]))
+        {'conv1': ['conv1.weight', 'conv1.bias'], 'scale': ['scale']}
+    """
     found: dict[str, list[str]] = {}
     for name in params:
         found.setdefault(name.rpartition(".")[0] or name, []).append(name)
@@ -283,7 +333,7 @@ def layers(params: Params) -> dict[str, list[str]]:
 
 
 def spread_rows(labels: Tensor, most: int) -> Tensor:
-    """At most ``most`` positions, as many of each class as possible, the first of each class, in ascending order."""
+    """At most ``most`` row numbers, as equally many of each class as possible, in ascending order."""
     classes = sorted(set(labels.tolist()))
     each = max(1, most // len(classes))
     found = torch.cat([torch.nonzero(labels == c).flatten()[:each] for c in classes])
@@ -291,11 +341,12 @@ def spread_rows(labels: Tensor, most: int) -> Tensor:
 
 
 def _flat(tensors: Iterable[Tensor], start: int = 0) -> Tensor:
+    """Tensors flattened and concatenated, in float64."""
     return torch.cat([t.cpu().double().flatten(start) for t in tensors], dim=-1)
 
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Over the last axis; NaN where one is zero."""
+    """Cosine over the last axis; NaN where one is zero."""
     found: Tensor = (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1))
     return found
 
@@ -315,5 +366,5 @@ def _mean_cosine(gram: Tensor, norms: Tensor) -> float | None:
 
 
 def _finite(value: float) -> float | None:
-    """JSON knows no NaN."""
+    """The value, or None where it is not finite: JSON has no NaN."""
     return value if math.isfinite(value) else None

@@ -1,6 +1,17 @@
-"""The run folder: config.json env.json rounds.jsonl summary.json checkpoint/ final.safetensors. Views read only it.
+"""The run folder, the only thing that views of a run read.
 
-A checkpoint is one safetensors file whose header holds the JSON part, replaced atomically: a kill leaves old or new.
+It holds config.json, env.json, rounds.jsonl, summary.json, final.safetensors and checkpoint/. A checkpoint is one
+safetensors file whose header holds the JSON part. It is replaced atomically: after a kill you find the old one or the
+new one.
+
+Example:
+    >>> from fedskew.records.folder import Record, read
+    >>> record = Record.create("run", {"method": "fedavg", "rounds": 2})
+    >>> record.append({"round": 1, "accuracy": 0.5, "upload_bytes": 8, "download_bytes": 8, "samples": 4,
+    ...                "steps": 2, "wall_s": 0.1})
+    >>> config, rounds, summary = read("run")
+    >>> config["method"], len(rounds), summary["best_accuracy"]
+    ('fedavg', 1, 0.5)
 """
 
 from __future__ import annotations
@@ -25,24 +36,44 @@ from fedskew import tree
 from fedskew.errors import RecordError
 from fedskew.tree import Tree
 
-__all__ = ["TIMES", "Record", "load_tree", "read", "save_tree", "summarise"]
+__all__ = ["FORMAT", "TIMES", "Record", "check_format", "load_tree", "read", "save_tree", "summarise"]
 
 Row = dict[str, Any]
-TIMES = ("wall_s", "select_s", "train_s", "aggregate_s", "evaluate_s", "record_s")  # what two equal runs may differ in
+FORMAT = 1  # of a run folder; reading another raises RecordError
+# what two equal runs may differ in
+TIMES = ("wall_s", "select_s", "train_s", "aggregate_s", "evaluate_s", "record_s")
 METRICS = ("accuracy", "macro_f1", "balanced_accuracy", "loss")
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Replace a file so that a reader, or a kill, sees the old content or the new, never a part."""
+    """Replace a file atomically: a reader, or a kill, sees the old content or the new.
+
+    Args:
+        path: The file.
+        content: Its new content.
+
+    Raises:
+        RecordError: The file cannot be written.
+    """
     _replace(path, lambda waiting: waiting.write_bytes(content))
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str] | None = None) -> None:
-    """Replace a safetensors file as `write_atomic` does, without a second copy of all of it in memory."""
+    """Replace a safetensors file atomically, without a second copy of all tensors in memory.
+
+    Args:
+        path: The file.
+        tensors: Tensors by name.
+        header: Strings for the header.
+
+    Raises:
+        RecordError: The file cannot be written.
+    """
     _replace(path, lambda waiting: save_file(_apart(tensors), waiting, None if header is None else dict(header)))
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a temporary file, sync it, and rename it."""
     waiting = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         write(waiting)
@@ -54,7 +85,7 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors on the host, contiguous; copies only of those that share memory, which the format refuses."""
+    """The tensors on the host, contiguous. Tensors that share memory are copied, because the format requires it."""
     seen: set[int] = set()
     found = {}
     for name, tensor in tensors.items():
@@ -67,7 +98,16 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def save_tree(path: Path, content: Tree, facts: Mapping[str, Any]) -> None:
-    """A tree and JSON facts as one safetensors file. Tensors are numbered; their paths stand in the header as lists."""
+    """Write a tree and JSON facts as one safetensors file. Tensors are numbered; the header lists their paths.
+
+    Args:
+        path: The file.
+        content: A tree of tensors.
+        facts: What JSON can hold.
+
+    Raises:
+        RecordError: The file cannot be written.
+    """
     pairs = list(tree.flatten(content))
     whole = {f"t{i}": leaf for i, (_, leaf) in enumerate(pairs) if leaf is not None}
     tensors = _apart(whole)
@@ -76,7 +116,7 @@ def save_tree(path: Path, content: Tree, facts: Mapping[str, Any]) -> None:
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
-    """A checksum of all tensors: safetensors has none."""
+    """A checksum of all tensors; safetensors has none."""
     found = hashlib.blake2b(digest_size=16)
     for name in sorted(tensors):
         found.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
@@ -84,12 +124,30 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def load_tree(path: Path) -> tuple[Tree, dict[str, Any]]:
-    """(tree, facts) of `save_tree`. Raises RecordError for a missing or damaged file."""
+    """Read what `save_tree` wrote.
+
+    Args:
+        path: The file.
+
+    Returns:
+        (tree, facts).
+
+    Raises:
+        RecordError: The file is missing or damaged.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import torch
+        >>> from fedskew.records.folder import load_tree, save_tree
+        >>> save_tree(Path("state.safetensors"), {"server": {"w": torch.tensor([1.0, 2.0])}}, {"round": 3})
+        >>> load_tree(Path("state.safetensors"))
+        ({'server': {'w': tensor([1., 2.])}}, {'round': 3})
+    """
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata()
             paths = [tuple(p) for p in json.loads(header["paths"])]
-            # clones: a tensor inside the file's mapping is aligned otherwise, and its products round differently
+            # clones: memory mapped from the file has another alignment, so products would round differently
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
             if _digest(tensors) != header["sum"]:
                 raise ValueError("its checksum does not fit its tensors")
@@ -102,14 +160,25 @@ def load_tree(path: Path) -> tuple[Tree, dict[str, Any]]:
 
 
 class Record:
-    """A run folder that is being written."""
+    """Writer of a run folder. Make one with `create` or `open`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @classmethod
     def create(cls, folder: str | Path, config: Mapping[str, Any]) -> Record:
-        """A new run folder. Raises RecordError where it cannot be written or holds a run already."""
+        """Start a new run folder.
+
+        Args:
+            folder: The folder; it may exist without a run in it.
+            config: Configuration of the run.
+
+        Returns:
+            The record.
+
+        Raises:
+            RecordError: The folder holds a run, or cannot be written.
+        """
         path = Path(folder)
         if (path / "rounds.jsonl").exists():
             raise RecordError(
@@ -120,14 +189,24 @@ class Record:
         except OSError as error:
             raise RecordError(f"out must be a writable folder; got {str(path)!r}: {error.strerror}") from None
         record = cls(path)
-        record.write_json("config.json", config)
+        record.write_json("config.json", {"format": FORMAT, **config})
         record.write_json("env.json", environment())
-        record.write_rows([])  # last: from here on the folder holds a run, and whoever is killed later can resume it
+        record.write_rows([])  # last: with this file the folder holds a run that can be resumed
         return record
 
     @classmethod
     def open(cls, folder: str | Path) -> Record:
-        """An existing run folder, for resuming."""
+        """Open an existing run folder, to resume it.
+
+        Args:
+            folder: The folder.
+
+        Returns:
+            The record. Temporary files of a killed process are removed.
+
+        Raises:
+            RecordError: The folder holds no run.
+        """
         path = Path(folder)
         if not (path / "config.json").exists():
             raise RecordError(f"resume must be a run folder; got {str(path)!r}, which has no config.json")
@@ -136,19 +215,20 @@ class Record:
         return cls(path)
 
     def config(self) -> dict[str, Any]:
-        """What the run was started with. Raises RecordError for a damaged file."""
+        """The configuration that the run was started with. Raises RecordError for a damaged file."""
         try:
             found: dict[str, Any] = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise RecordError(f"{self.folder / 'config.json'} is damaged: {error}") from None
+        check_format(found, self.folder / "config.json")
         return found
 
     def write_json(self, name: str, content: Any) -> None:
-        """One JSON file, atomically."""
+        """Replace a JSON file of the folder atomically. Raises RecordError where it cannot be written."""
         write_atomic(self.folder / name, (json.dumps(content, indent=1) + "\n").encode())
 
     def append(self, row: Row) -> None:
-        """One round."""
+        """Append one round. Raises RecordError where it cannot be written."""
         try:
             with open(self.folder / "rounds.jsonl", "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
@@ -156,9 +236,16 @@ class Record:
             raise RecordError(f"cannot write {self.folder / 'rounds.jsonl'}: {error.strerror}") from None
 
     def keep_rounds(self, last: int) -> list[Row]:
-        """Drop rounds after ``last`` (they were run after the checkpoint) and a torn last line; the rounds kept.
+        """Drop the rounds after the checkpoint, and a torn last line.
 
-        Raises RecordError, and changes nothing, unless these are rounds 1 to ``last``.
+        Args:
+            last: Round of the checkpoint.
+
+        Returns:
+            Rounds 1 to ``last``.
+
+        Raises:
+            RecordError: The file does not hold these rounds in order; it is then left as it is.
         """
         rows = [row for row in _rows(self.folder) if row.get("round", 0) <= last]
         held = [row.get("round") for row in rows]
@@ -173,20 +260,20 @@ class Record:
         return rows
 
     def write_rows(self, rows: list[Row]) -> None:
-        """Replace rounds.jsonl."""
+        """Replace rounds.jsonl. Raises RecordError where it cannot be written."""
         write_atomic(self.folder / "rounds.jsonl", "".join(json.dumps(r) + "\n" for r in rows).encode())
 
     def checkpoint(self, content: Tree, facts: Mapping[str, Any]) -> None:
-        """Replace the checkpoint."""
+        """Replace the checkpoint by a tree and JSON facts. Raises RecordError where it cannot be written."""
         save_tree(self.folder / "checkpoint" / "state.safetensors", content, facts)
 
     def restore(self) -> tuple[Tree, dict[str, Any]] | None:
-        """The last checkpoint, or None where the run was stopped before the first."""
+        """(tree, facts) of the last checkpoint; None if there is none yet. Raises RecordError for a damaged one."""
         path = self.folder / "checkpoint" / "state.safetensors"
         return load_tree(path) if path.exists() else None
 
     def tensors(self, name: str, content: Mapping[str, Tensor]) -> None:
-        """A file of tensors, atomically; its folder is made."""
+        """Write a file of tensors atomically, and make its folder. Raises RecordError where it cannot be written."""
         path = self.folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -195,12 +282,29 @@ class Record:
         write_tensors(path, content)
 
     def finish(self, summary: Mapping[str, Any], params: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
-        """summary.json and final.safetensors, the latter under the model's own names."""
+        """Write summary.json, and final.safetensors with the model's own names.
+
+        Args:
+            summary: Content of summary.json.
+            params: Final parameters.
+            buffers: Final BatchNorm statistics.
+
+        Raises:
+            RecordError: A file cannot be written.
+        """
         write_tensors(self.folder / "final.safetensors", {**params, **buffers})
         self.write_json("summary.json", summary)
 
 
+def check_format(config: Mapping[str, Any], file: Path) -> None:
+    """Raise RecordError for a configuration that another version of the format wrote."""
+    found = config.get("format", FORMAT)
+    if found != FORMAT:
+        raise RecordError(f"{file} has format {found!r}; this fedskew reads format {FORMAT}")
+
+
 def _rows(folder: Path) -> list[Row]:
+    """The rounds of a folder, up to the first torn line."""
     rows: list[Row] = []
     if not (folder / "rounds.jsonl").exists():
         return rows  # the run was killed before its first round
@@ -216,7 +320,17 @@ def _rows(folder: Path) -> list[Row]:
 
 
 def read(folder: str | Path) -> tuple[dict[str, Any], list[Row], dict[str, Any]]:
-    """(config, rounds, summary) of a run folder; the summary is made from the rounds where the run did not end."""
+    """Read a run folder.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        (configuration, rounds, summary). Where the run did not end, the summary is computed from the rounds.
+
+    Raises:
+        RecordError: It is not a run folder.
+    """
     path = Path(folder)
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
@@ -228,7 +342,24 @@ def read(folder: str | Path) -> tuple[dict[str, Any], list[Row], dict[str, Any]]
 
 
 def summarise(rows: list[Row], stopped: str = "") -> dict[str, Any]:
-    """Final, best and mean of the last 10 and 50 *rounds* (those evaluated among them) of every metric, and totals."""
+    """Summarise rounds: final, best and mean values of every metric, and totals.
+
+    Means are over the last 10 and 50 rounds; they cover the rounds among these that were evaluated.
+
+    Args:
+        rows: Rounds, as rounds.jsonl holds them.
+        stopped: Why the run stopped early, if it did.
+
+    Returns:
+        The summary.
+
+    Example:
+        >>> from fedskew.records.folder import summarise
+        >>> costs = {"upload_bytes": 8, "download_bytes": 8, "samples": 4, "steps": 2, "wall_s": 0.1}
+        >>> found = summarise([{"round": r, "accuracy": r / 10, **costs} for r in (1, 2, 3)])
+        >>> found["final_accuracy"], round(found["mean10_accuracy"], 4), found["total_upload_bytes"]
+        (0.3, 0.2, 24)
+    """
     out: dict[str, Any] = {"rounds": rows[-1]["round"] if rows else 0, "stopped": stopped}
     for name in [m for p in ("", "val_", "personal_") for m in (p + n for n in METRICS)]:
         seen = [(row["round"], row[name]) for row in rows if name in row]
@@ -245,7 +376,7 @@ def summarise(rows: list[Row], stopped: str = "") -> dict[str, Any]:
 
 
 def environment() -> dict[str, Any]:
-    """Versions and hardware."""
+    """Versions of the packages, and the hardware."""
     versions = {}
     for name in ("fedskew", "torch", "numpy", "safetensors"):
         try:

@@ -1,15 +1,14 @@
-"""Metrics of classifiers, all from one pooled confusion matrix; and error asymmetry. Pure functions in float64.
+"""Metrics of classifiers from a confusion matrix, and error asymmetry. Pure functions in float64.
 
 C classes, B rows. Rows of a confusion matrix are true classes, columns are predictions; support_c is the sum of row c.
 
 Absent classes. A class is *present* when the test labels contain it (support > 0).
 
 - recall_c is 0 for an absent class, precision_c is 0 for a class that is never predicted, and F1_c is 0 where
-  precision_c + recall_c is 0: a 0 beside ``support`` 0 means "not measured".
-- macro-F1 is the mean of F1_c over all C classes, absent ones included.
-- balanced accuracy, G-mean and worst-class recall run over the present classes; the G-mean is 0 if any of them has
-  recall 0.
-- a group (head, mid, tail) without a test row gives no entry.
+  precision_c + recall_c is 0. Where ``support`` is 0, a 0 means "not measured".
+- macro-F1 is the mean of F1_c over all C classes, absent ones included. - balanced accuracy, G-mean and worst-class
+recall cover the present classes; the G-mean is 0 if one of them has recall 0. - a group (head, mid, tail) without a
+test row has no entry.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Metrics = dict[str, float | list[float] | list[int]]
 
 
 class Groups(NamedTuple):
-    """Classes by how often the training set holds them; int64 class ids in ascending order, together all classes."""
+    """Classes grouped by their training counts; class numbers in ascending order, together all classes."""
 
     head: Tensor  # [H] the frequent classes
     mid: Tensor  # [C - 2H]
@@ -36,9 +35,26 @@ class Groups(NamedTuple):
 
 
 def confusion(labels: Tensor, predictions: Tensor, classes: int) -> Tensor:
-    """Counts m[t, p] of rows with true class t and predicted class p: int64 [C, C], on the device of the labels.
+    """Confusion matrix of predictions.
 
-    ``labels`` and ``predictions`` are [B] integers. Raises DataError when they differ in length or leave [0, C).
+    Args:
+        labels: True classes, integers [B].
+        predictions: Predicted classes, integers [B].
+        classes: Number of classes C.
+
+    Returns:
+        m[t, p], the rows with true class t and predicted class p, int64 [C, C], on the device of the labels.
+
+    Raises:
+        DataError: The lengths differ, or a value is not in [0, C).
+
+    Example:
+        >>> import torch
+        >>> from fedskew.records.metrics import confusion
+        >>> confusion(torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 1, 1]), classes=3)
+        tensor([[1, 1, 0],
+                [0, 1, 0],
+                [0, 1, 0]])
     """
     if labels.shape != predictions.shape or labels.ndim != 1:
         shapes = f"{tuple(labels.shape)} and {tuple(predictions.shape)}"
@@ -51,17 +67,32 @@ def confusion(labels: Tensor, predictions: Tensor, classes: int) -> Tensor:
 
 
 def confusion_of(labels: Tensor, predictions: Tensor, classes: int) -> Tensor:
-    """`confusion` of int64 values that are known to be in range: nothing is read back from the device."""
+    """`confusion` of int64 values that are known to be in range; it reads nothing back from the device."""
     cells = labels * classes + predictions
     counts = cells.new_zeros(classes * classes).scatter_add(0, cells, torch.ones_like(cells))
     return counts.reshape(classes, classes)
 
 
 def groups_by_counts(counts: Tensor) -> Groups:
-    """Head, mid and tail classes from training counts [C].
+    """Group classes into head, mid and tail by their training counts.
 
-    Classes are sorted by decreasing count, ties by increasing class id. The first max(1, floor(C/3)) are the head, as
-    many at the end are the tail, the rest is mid: 3, 4, 3 of ten classes; with two classes mid is empty.
+    Classes are sorted by decreasing count, ties by increasing class number. The first max(1, floor(C/3)) are the head,
+    as many at the end are the tail, the rest is mid: 3, 4, 3 of ten classes. With two classes mid is empty.
+
+    Args:
+        counts: Training rows of each class, [C], C at least 2.
+
+    Returns:
+        Class numbers of head, mid and tail.
+
+    Raises:
+        ConfigError: ``counts`` is not [C] with C at least 2.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.records.metrics import groups_by_counts
+        >>> groups_by_counts(torch.tensor([5, 90, 40, 8]))
+        Groups(head=tensor([1]), mid=tensor([2, 3]), tail=tensor([0]))
     """
     require(counts.ndim == 1 and len(counts) >= 2, "counts", "be [C] with C at least 2", tuple(counts.shape))
     order = torch.sort(counts.cpu(), descending=True, stable=True).indices
@@ -76,13 +107,31 @@ def _ratio(part: Tensor, whole: Tensor) -> Tensor:
 
 
 def from_confusion(m: Tensor, groups: Groups | None = None) -> Metrics:
-    """Every metric of a confusion matrix [C, C], as Python numbers.
+    """Every metric of a confusion matrix, as Python numbers.
 
-    accuracy, macro_f1, balanced_accuracy, g_mean, worst_class_recall: floats. per_class_precision, per_class_recall,
-    per_class_f1: lists of C floats. support: C ints. With ``groups``: head_accuracy, mid_accuracy, tail_accuracy, the
-    share of the test rows of those classes that are predicted correctly. The module says what absent classes do.
+    The result holds ``accuracy``, ``macro_f1``, ``balanced_accuracy``, ``g_mean`` and ``worst_class_recall`` as floats,
+    ``per_class_precision``, ``per_class_recall`` and ``per_class_f1`` as lists of C floats, and ``support`` as C ints.
+    With ``groups`` it also holds ``head_accuracy``, ``mid_accuracy`` and ``tail_accuracy``: the share of the test rows
+    of these classes that are predicted correctly. The module defines how absent classes count.
 
-    Raises DataError for a matrix that is not square or holds no row.
+    Args:
+        m: Confusion matrix, [C, C], rows are true classes.
+        groups: Head, mid and tail classes, from `groups_by_counts`.
+
+    Returns:
+        Metrics by name.
+
+    Raises:
+        DataError: The matrix is not square or holds no row.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.records.metrics import from_confusion
+        >>> found = from_confusion(torch.tensor([[8, 2], [1, 4]]))
+        >>> {name: round(found[name], 4) for name in ("accuracy", "macro_f1", "balanced_accuracy", "g_mean")}
+        {'accuracy': 0.8, 'macro_f1': 0.7847, 'balanced_accuracy': 0.8, 'g_mean': 0.8}
+        >>> found["per_class_recall"], found["support"]
+        ([0.8, 0.8], [10, 5])
     """
     if m.ndim != 2 or m.shape[0] != m.shape[1] or int(m.sum()) <= 0:
         raise DataError(f"a confusion matrix must be [C, C] and hold a row; got {tuple(m.shape)}, sum {int(m.sum())}")
@@ -109,6 +158,7 @@ def from_confusion(m: Tensor, groups: Groups | None = None) -> Metrics:
 
 
 def _by_group(hits: Tensor, support: Tensor, groups: Groups | None) -> dict[str, float]:
+    """Accuracy of each group that has test rows."""
     out = {}
     for name, ids in (groups._asdict() if groups is not None else {}).items():
         rows = support[ids].sum()
@@ -118,9 +168,23 @@ def _by_group(hits: Tensor, support: Tensor, groups: Groups | None) -> dict[str,
 
 
 def mean_probabilities(labels: Tensor, probabilities: Tensor, classes: int) -> Tensor:
-    """p[c, i], the mean predicted probability of class i over the rows of true class c: float64 [C, C].
+    """Mean predicted probabilities of each true class.
 
-    ``labels`` [B] int64, ``probabilities`` [B, C]. The row of a class without labels is NaN.
+    Args:
+        labels: True classes, int64 [B].
+        probabilities: Predicted probabilities, [B, C].
+        classes: Number of classes C.
+
+    Returns:
+        p[c, i], the mean probability of class i over the rows of class c, float64 [C, C]. The row of a class without
+        labels is NaN.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.records.metrics import mean_probabilities
+        >>> mean_probabilities(torch.tensor([0, 0, 1]), torch.tensor([[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]), 2)
+        tensor([[0.8000, 0.2000],
+                [0.4000, 0.6000]], dtype=torch.float64)
     """
     sums = probabilities.new_zeros(classes, classes, dtype=torch.float64)
     sums.index_add_(0, labels, probabilities.double())
@@ -128,14 +192,32 @@ def mean_probabilities(labels: Tensor, probabilities: Tensor, classes: int) -> T
 
 
 def error_asymmetry(mean_probabilities: Tensor) -> tuple[list[float], float]:
-    """Error asymmetry of each class and its ratio, from class-conditional mean probabilities p [C, C].
+    """Error asymmetry of each class, and its ratio.
 
         EA_i = (1 - p_ii) / sum_{c != i} p_ci          ratio = max_i EA_i / min_i EA_i
 
-    Above 1 a class gives away more probability than it takes. NaN rows (classes without test rows) are left out of
-    the sums; their own EA, and a 0/0, is NaN and does not enter the ratio. Measure it on a class-balanced set.
+    A class with EA above 1 gives away more probability than it takes. Measure it on a class-balanced set.
 
-    Source: FedGA, the diagnostic EA(i) and its max/min ratio.
+    Args:
+        mean_probabilities: p, [C, C], from `mean_probabilities`. NaN rows (classes without test rows) are left out of
+            sums.
+
+    Returns:
+        (EA of each class, ratio). EA is NaN for a class without test rows and for 0/0; these do not enter the ratio.
+
+    Raises:
+        ConfigError: ``mean_probabilities`` is not square.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.records.metrics import error_asymmetry
+        >>> each, ratio = error_asymmetry(torch.tensor([[0.7, 0.2, 0.1], [0.3, 0.6, 0.1], [0.2, 0.2, 0.6]]))
+        >>> [round(ea, 4) for ea in each], round(ratio, 4)
+        ([0.6, 1.0, 2.0], 3.3333)
+
+    References:
+        Xiao, Zuo and Wang 2024, FedGA: Federated Learning with Gradient Alignment for Error Asymmetry Mitigation, error
+        asymmetry. https://arxiv.org/abs/2412.16582
     """
     p = mean_probabilities.detach().cpu().double()
     require(p.ndim == 2 and p.shape[0] == p.shape[1], "mean_probabilities", "be [C, C]", tuple(p.shape))

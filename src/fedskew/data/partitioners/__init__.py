@@ -1,10 +1,19 @@
-"""Partitioners that split labelled rows over clients, each a frozen value with a name.
+"""Partitioners: ways to divide labelled rows among clients. Each is a frozen value with a name.
 
 n rows, N clients, C classes that occur in the labels, N_c rows of class c. "Dir(0.1)" means at least seven different
-splits in the literature, so every partitioner states its own formula and who uses it. All of them give disjoint rows,
-depend on nothing but their fields, the labels and the seed, and check that the request can be met before they draw:
-only dirichlet with `least` draws again, a bounded number of times, and clients that end up without rows are kept.
-Memory is at most about 10 numbers of 8 bytes a row and a cell of [N, C].
+splits in the literature, so every partitioner states its formula and who uses it. All partitioners give disjoint rows,
+depend on nothing but their fields, the labels and the seed, and check before they draw that the request can be met.
+Only `Dirichlet` with ``least`` draws again, a bounded number of times. Clients that end up without rows are kept.
+Memory is at most about ten 8-byte numbers for each row and each cell of [N, C].
+
+Example:
+    >>> import numpy as np
+    >>> from fedskew.data.partitioners import PARTITIONERS, Shards
+    >>> labels = np.repeat([0, 1, 2], 4)
+    >>> Shards(shards=1).split(labels, clients=3, seed=0).counts(labels, 3).tolist()
+    [[0, 0, 4], [4, 0, 0], [0, 4, 0]]
+    >>> PARTITIONERS["shards"]().shards
+    2
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every partitioner is made of: partitions, tables of labelled rows, rounding, dealing, and the checks."""
+"""What all partitioners share: partitions, tables of labelled rows, rounding, dealing and checks."""
 
 from __future__ import annotations
 
@@ -42,36 +42,68 @@ Columns = Mapping[str, npt.NDArray[Any]]
 
 
 class Partition(NamedTuple):
-    """Which rows each client owns: client k has ``rows[offsets[k]:offsets[k + 1]]``, in ascending order."""
+    """The rows of each client: client k has ``rows[offsets[k]:offsets[k + 1]]``, in ascending order.
+
+    Attributes:
+        rows: Row numbers, int64 [n_used].
+        offsets: Where each client's rows begin, int64 [N + 1].
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import Partition
+        >>> parts = Partition(rows=np.array([0, 3, 1, 2]), offsets=np.array([0, 2, 4]))
+        >>> parts.of(1).tolist(), parts.sizes.tolist()
+        ([1, 2], [2, 2])
+        >>> parts.counts(labels=[0, 1, 1, 0], classes=2).tolist()
+        [[2, 0], [0, 2]]
+    """
 
     rows: Ints  # [n_used]
     offsets: Ints  # [N + 1]
 
     @property
     def clients(self) -> int:
-        """N, with the clients that own nothing."""
+        """Number of clients N, including clients without rows."""
         return len(self.offsets) - 1
 
     @property
     def sizes(self) -> Ints:
-        """Rows of each client n_k, [N]."""
+        """Rows of each client, int64 [N]."""
         return np.diff(self.offsets)
 
     def of(self, k: int) -> Ints:
-        """Rows of client k, [n_k]. Raises IndexError unless 0 <= k < N."""
+        """Rows of one client.
+
+        Args:
+            k: Number of the client, from 0.
+
+        Returns:
+            Row numbers, int64 [n_k].
+
+        Raises:
+            IndexError: There is no client k.
+        """
         if not 0 <= k < self.clients:
             raise IndexError(f"client {k} is not in 0..{self.clients - 1}")
         return self.rows[self.offsets[k] : self.offsets[k + 1]]
 
     def counts(self, labels: npt.ArrayLike, classes: int) -> Ints:
-        """Label histograms n_kc of the clients, [N, C]; ``labels`` [n] are those that were split, below ``classes``."""
+        """Label histograms of the clients.
+
+        Args:
+            labels: Labels of all rows, [n], below ``classes``.
+            classes: Number of classes C.
+
+        Returns:
+            Rows of each class at each client, int64 [N, C].
+        """
         cell = np.repeat(np.arange(self.clients) * classes, self.sizes)
         cell += np.asarray(labels)[self.rows]
         return np.bincount(cell, minlength=self.clients * classes).reshape(self.clients, classes)
 
 
 class Table(NamedTuple):
-    """The labelled rows to split, classes renumbered 0..C-1 without gaps."""
+    """The labelled rows to divide. Classes are renumbered 0..C-1 without gaps."""
 
     codes: Ints  # [n]
     totals: Ints  # [C] N_c, all >= 1
@@ -79,10 +111,22 @@ class Table(NamedTuple):
 
 
 def largest_remainder(shares: Floats, totals: Ints) -> Ints:
-    """Whole numbers [R, M] in proportion to ``shares`` [R, M] >= 0, each row summing exactly to ``totals`` [R].
+    """Round shares to whole numbers that sum exactly to given totals.
 
-    floor(total * share / sum), then one more for the largest fractions (ties: lowest index), so every entry is within
-    one of its exact value. A row of zero shares must have total 0.
+    Each entry is floor(total * share / sum of shares); the largest fractions get one more, ties by lowest index.
+
+    Args:
+        shares: Numbers of at least 0, [R, M]. A row of zeros must have total 0.
+        totals: Sum of each row of the result, [R].
+
+    Returns:
+        int64 [R, M]; each entry is within one of its exact value.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data.partitioners import largest_remainder
+        >>> largest_remainder(np.array([[0.5, 0.3, 0.2]]), np.array([9])).tolist()
+        [[4, 3, 2]]
     """
     sums = shares.sum(axis=1, keepdims=True)
     exact = shares / np.where(sums > 0, sums, 1.0) * totals[:, None]
@@ -96,10 +140,17 @@ def largest_remainder(shares: Floats, totals: Ints) -> Ints:
 
 
 def log_dirichlet(concentration: Floats, gen: np.random.Generator) -> Floats:
-    """Logarithms of independent Dirichlet draws along the last axis, for any concentration > 0; shape kept.
+    """Logarithms of independent Dirichlet draws along the last axis.
 
-    Gamma(a) = Gamma(a + 1) * U^(1/a), taken in logarithms and normalised by logsumexp: below a = 0.01 or so the gamma
-    variates themselves underflow to zero and their ratio is NaN.
+    Uses Gamma(a) = Gamma(a + 1) U^(1/a) in logarithms: below a = 0.01 gamma variates underflow to 0 and their ratio is
+    NaN.
+
+    Args:
+        concentration: Parameters above 0, [..., M].
+        gen: Source of random numbers.
+
+    Returns:
+        Log shares, [..., M]; exp of them sums to 1.
     """
     a = np.maximum(concentration, 1e-300)  # keeps log(U) / a finite
     log_gamma = np.log(gen.standard_gamma(a + 1.0)) - gen.standard_exponential(a.shape) / a  # -Exp(1) is log U
@@ -107,14 +158,14 @@ def log_dirichlet(concentration: Floats, gen: np.random.Generator) -> Floats:
 
 
 def normalised(logs: Floats) -> Floats:
-    """``logs`` - logsumexp(logs) along the last axis, in place."""
+    """``logs`` - logsumexp(logs) along the last axis. Changes ``logs``."""
     logs -= logs.max(axis=-1, keepdims=True)
     out: Floats = logs - np.log(np.exp(logs).sum(axis=-1, keepdims=True))
     return out
 
 
 def argsort(keys: npt.NDArray[Any], bound: int) -> Ints:
-    """The stable order of ``keys`` [n], whole numbers in [0, bound): radix passes of 16 bits, O(n)."""
+    """Stable order of whole numbers in [0, bound), [n], in O(n) by radix passes of 16 bits."""
     low = np.argsort((keys & 0xFFFF).astype(np.uint16), kind="stable")
     if bound <= 1 << 16:
         return low
@@ -125,7 +176,7 @@ def argsort(keys: npt.NDArray[Any], bound: int) -> Ints:
 
 
 def gather(owner: Ints, clients: int) -> Partition:
-    """A partition from the owner of each row, [n]; -1 leaves a row unused. Disjoint by construction."""
+    """The partition of an owner for each row, [n]. Rows of owner -1 belong to nobody."""
     places = owner + 1
     sizes = np.bincount(places, minlength=clients + 1)
     rows = argsort(places, clients + 1)[sizes[0] :]
@@ -133,15 +184,21 @@ def gather(owner: Ints, clients: int) -> Partition:
 
 
 def by_label(codes: Ints, classes: int, gen: np.random.Generator) -> Ints:
-    """Places of all rows [n], class by class, those of a class in random order."""
+    """Row numbers [n] sorted by class, in random order within a class."""
     order = gen.permutation(len(codes))
     return order[argsort(codes[order], classes)]
 
 
 def deal(codes: Ints, counts: Ints, gen: np.random.Generator) -> Partition:
-    """Give client k ``counts[k, c]`` random rows of class c: shuffle each class, deal it in the order of the clients.
+    """Give each client random rows of each class.
 
-    ``codes`` [n] are classes below C, ``counts`` is [N, C] with column sums of at most the rows of that class.
+    Args:
+        codes: Class of each row, in [0, C), [n].
+        counts: Rows of each class for each client, [N, C]. A column must not ask for more rows than the class has.
+        gen: Source of random numbers.
+
+    Returns:
+        The partition. Rows of each class are shuffled and dealt in the order of the clients.
     """
     clients, classes = counts.shape
     order = by_label(codes, classes, gen)
@@ -154,12 +211,23 @@ def deal(codes: Ints, counts: Ints, gen: np.random.Generator) -> Partition:
 
 
 def table_of(labels: npt.ArrayLike, columns: Columns | None) -> Table:
-    """The table of integer ``labels`` [n] of any type and layout. Raises DataError unless they are such a vector."""
+    """The table of a vector of labels.
+
+    Args:
+        labels: Integers of any type, [n].
+        columns: Further facts of each row, [n] each.
+
+    Returns:
+        The table.
+
+    Raises:
+        DataError: The labels are not a non-empty vector of integers.
+    """
     values = np.asarray(labels)
     if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
         raise DataError(f"labels must be a non-empty vector of integers; got {values.dtype} of shape {values.shape}")
     low, high = int(values.min()), int(values.max())
-    if not 0 <= low <= high < 1 << 20:  # np.unique sorts; labels as they usually are can be counted
+    if not 0 <= low <= high < 1 << 20:  # np.unique sorts; small labels can be counted instead
         _, codes, totals = np.unique(values, return_inverse=True, return_counts=True)
         return Table(codes.astype(np.int64), totals.astype(np.int64), columns or {})
     rows = np.bincount(values, minlength=high + 1)
@@ -170,7 +238,7 @@ def table_of(labels: npt.ArrayLike, columns: Columns | None) -> Table:
 
 
 def check_clients(clients: int, classes: int) -> None:
-    """ConfigError unless a whole number of at least 1 whose counts [N, C] can be held."""
+    """Raise ConfigError unless the number of clients is at least 1 and counts [N, C] fit into memory."""
     require(fits(clients, int) and clients >= 1, "clients", "be a whole number of at least 1", clients, "use 1")
     most = CELLS // classes
     rule = f"be at most {most} for {classes} classes: the counts [N, C] are held in memory"
@@ -178,7 +246,7 @@ def check_clients(clients: int, classes: int) -> None:
 
 
 def enough_rows(partitioner: Partitioner, clients: int, rows: int) -> None:
-    """ConfigError unless every client can have the rows of the field ``least``, which may be unset or missing."""
+    """Raise ConfigError unless every client can have the rows of the field ``least``, which may be unset or missing."""
     each = getattr(partitioner, "least", 1) or 0
     if each <= 1:
         require(clients * each <= rows, "clients", f"be at most the {rows} rows", clients, f"use {rows}")
@@ -188,7 +256,7 @@ def enough_rows(partitioner: Partitioner, clients: int, rows: int) -> None:
 
 
 def check_size(partitioner: Any, largest: int, clients: int, most: int) -> int:
-    """Rows per client: ``samples``, or the largest feasible when it is 0. ``most`` clients are the largest number."""
+    """Rows of a client: ``samples``, or the largest feasible number where it is 0; ConfigError if it cannot be met."""
     rule = "leave every client at least one row under this partition"
     require(largest > 0, "clients", rule, clients, f"use at most {most}")
     holds = partitioner.samples <= largest
@@ -197,28 +265,73 @@ def check_size(partitioner: Any, largest: int, clients: int, most: int) -> int:
 
 
 class Partitioner(Checked, ABC):
-    """A way to split labelled rows over clients: a frozen dataclass, its first line the definition."""
+    """Base of the partitioners. Derive a frozen dataclass with `draw`, and name it.
+
+    The first line of a partitioner's docstring is its definition. Its fields are its options.
+
+    Attributes:
+        name: Name in the table `PARTITIONERS` and in records.
+        stream: Name in the key of its draws, where that differs from ``name``; a key never changes.
+        formula: Its formula in one line.
+        users: Papers and libraries that use it.
+        limits: What extreme options give.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> import numpy as np
+        >>> from fedskew.data import federate
+        >>> from fedskew.data.partitioners import Partitioner
+        >>> from fedskew.data.partitioners.base import gather
+        >>> @dataclass(frozen=True)
+        ... class Alternate(Partitioner):
+        ...     name = "alternate"
+        ...
+        ...     def draw(self, table, clients, gen):
+        ...         return gather(np.arange(len(table.codes)) % clients, clients)
+        >>> federate("digits", Alternate(), clients=3).sizes.tolist()
+        [480, 479, 479]
+    """
 
     name: ClassVar[str]
-    stream: ClassVar[str] = ""  # the name in the key of its draws, where that is another: a key never changes
+    stream: ClassVar[str] = ""  # name in the key of its draws where it differs: a key never changes
     formula: ClassVar[str] = ""
     users: ClassVar[str] = ""
     limits: ClassVar[str] = ""
 
     @property
     def decides(self) -> bool:
-        """Whether the partitioner itself says how many clients there are (see `count`)."""
+        """Whether the partitioner decides the number of clients; see `count`."""
         return False
 
     def count(self, columns: Columns) -> int:
-        """Number of clients where the partitioner decides it. Raises TypeError where the caller must say it."""
+        """Number of clients, for a partitioner that decides it.
+
+        Args:
+            columns: Further facts of each row, [n] each.
+
+        Returns:
+            Number of clients N.
+
+        Raises:
+            TypeError: The partitioner takes any number of clients.
+        """
         raise TypeError(f"partition {self.name!r} takes any number of clients")
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
-        """Split rows with ``labels`` [n] over N ``clients``; ``columns`` [n] each hold what else is known of a row.
+        """Divide labelled rows among clients.
 
-        The draw is keyed by (seed, "partition", name). Raises ConfigError if the request cannot be met (nothing has
-        been drawn then), DataError if the labels are not a non-empty vector of integers.
+        Args:
+            labels: Labels of the rows, integers [n].
+            clients: Number of clients N, at least 1.
+            seed: Seed; the draw is keyed by (seed, "partition", name).
+            columns: Further facts of each row, [n] each, such as the user it comes from.
+
+        Returns:
+            The partition.
+
+        Raises:
+            ConfigError: The request cannot be met. Nothing has been drawn then.
+            DataError: The labels are not a non-empty vector of integers.
         """
         table = table_of(labels, columns)
         check_clients(clients, len(table.totals))
@@ -226,10 +339,22 @@ class Partitioner(Checked, ABC):
 
     @abstractmethod
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Check the request against the table, then draw."""
+        """Check the request against the table, then draw. This is what a partitioner implements.
+
+        Args:
+            table: The labelled rows.
+            clients: Number of clients N.
+            gen: Source of random numbers.
+
+        Returns:
+            The partition.
+
+        Raises:
+            ConfigError: The request cannot be met.
+        """
 
     def options(self) -> dict[str, Any]:
-        """The fields that are set (None is unset), as they are told to a reader; {} for a partitioner without any."""
+        """The fields that are set, by name; None counts as unset."""
         of: Any = self
         names = [f.name for f in dataclasses.fields(of)] if dataclasses.is_dataclass(of) else []
         return {name: value for name in names if (value := getattr(self, name)) is not None}

@@ -1,4 +1,4 @@
-"""Partitioners that the data or the user give: natural clients, a feature's column, a matrix of counts."""
+"""Partitioners that follow the data or a matrix of yours: natural clients, a feature's column, counts."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from fedskew.fields import Above, AtLeast, demand
 
 __all__ = ["Counts", "Feature", "Natural"]
 
-CELLS = 10**8  # values x clients of a feature that fit into memory with what is made of them
+CELLS = 10**8  # most cells, values x clients of a feature, that fit into memory
 
 
 def column_of(partitioner: Natural | Feature, columns: Columns, prefer: str = "") -> str:
-    """The column that is meant: as named, else ``prefer`` where there is one, else the only one there is."""
+    """The column to use: the one named, else ``prefer`` if it exists, else the only one."""
     column = partitioner.column
     if column in columns:
         return column
@@ -44,6 +44,7 @@ def column_of(partitioner: Natural | Feature, columns: Columns, prefer: str = ""
 
 
 def _values(table: Table, name: str) -> npt.NDArray[Any]:
+    """Values of a column, [n]."""
     values = np.asarray(table.columns[name])
     if values.shape != table.codes.shape:
         raise DataError(f"column {name!r} must hold {table.codes.shape} values; got {values.shape}")
@@ -52,10 +53,22 @@ def _values(table: Table, name: str) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True)
 class Natural(Partitioner):
-    """The data's own clients: each distinct value of a column is one, in the order of the sorted values.
+    """The data's own clients: each distinct value of a column is a client, in the order of the sorted values.
 
-    Every row is used and nothing is drawn; the values are kept as `Federation.client_names`. FEMNIST writers,
-    Shakespeare speakers, hospital sites.
+    Every row is used and nothing is drawn. The values become `Federation.client_names`. Examples are FEMNIST's writers,
+    Shakespeare's speakers and hospital sites.
+
+    Raises:
+        ConfigError: There is no such column, or the number of clients differs from the number of values.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import federate, from_arrays
+        >>> from fedskew.data.partitioners import Natural
+        >>> data = from_arrays(np.eye(4), [0, 1, 0, 1], np.eye(4), [0, 1, 0, 1], columns={"site": ["b", "a", "b", "b"]})
+        >>> fed = federate(data, Natural("site"))
+        >>> fed.client_names, fed.sizes.tolist()
+        (('a', 'b'), [1, 3])
     """
 
     name: ClassVar[str] = "natural"
@@ -67,15 +80,15 @@ class Natural(Partitioner):
 
     @property
     def decides(self) -> bool:
-        """The values are the clients."""
+        """True: the values decide the number of clients."""
         return True
 
     def resolved(self, columns: Columns) -> str:
-        """Name of the column that is used. Raises ConfigError if there is none, or several and none was named."""
+        """Name of the column that is used. Raises ConfigError unless it is clear."""
         return column_of(self, columns, "client")
 
     def count(self, columns: Columns) -> int:
-        """Number of clients: values that occur in the rows. Raises ConfigError if there is no such column."""
+        """Number of values that occur. Raises ConfigError unless the column exists."""
         return len(np.unique(np.asarray(columns[self.resolved(columns)])))
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
@@ -89,10 +102,13 @@ class Natural(Partitioner):
 
 @dataclass(frozen=True)
 class Feature(Partitioner):
-    """Feature skew by a column: for each value v of it p_v ~ Dir(alpha 1_N) over clients, the shuffled rows cut.
+    """Feature skew by a column: the rows of each value v are cut by shares p_v ~ Dir(alpha 1_N) over clients.
 
-    As dirichlet, with the values of a column of the user's (a domain, a brightness, a country) in the place of the
-    labels; `bins` first groups the sorted values into so many groups of nearly equal numbers of rows.
+    This is `dirichlet` with the values of a column (a domain, a brightness, a country) instead of the labels. `bins`
+    first groups the sorted values into that many groups with nearly equal numbers of rows.
+
+    Raises:
+        ConfigError: A field breaks a rule, the column is unknown, or it has too many values.
     """
 
     name: ClassVar[str] = "feature"
@@ -107,7 +123,7 @@ class Feature(Partitioner):
     """Groups of neighbouring values; 0: each value is its own."""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Groups, shares [G, N], cut, dealt."""
+        """Group the rows, draw shares [G, N], cut and deal."""
         groups = self._groups(_values(table, column_of(self, table.columns)))
         totals = np.bincount(groups)
         most = max(CELLS // clients, 1)
@@ -129,9 +145,19 @@ class Feature(Partitioner):
 
 @dataclass(frozen=True)
 class Counts(Partitioner):
-    """A matrix of the user's: client k gets ``matrix[k][c]`` random rows of class c, columns in the order of labels.
+    """A matrix of yours: client k gets ``matrix[k][c]`` random rows of class c, columns in the order of the labels.
 
-    Given as numbers or as a file (csv, npy, npz); the columns' sums must be at most the rows of the classes.
+    Give numbers or a file (csv, npy, npz). Column sums must not exceed the rows of the classes.
+
+    Raises:
+        ConfigError: There is no matrix, both a path and a matrix, or a column asks for more rows than its class has.
+        DataError: The matrix does not hold counts, or the data have labels beyond its columns.
+
+    Example:
+        >>> from fedskew.data import federate
+        >>> from fedskew.data.partitioners import Counts
+        >>> federate("digits", Counts(matrix=[[5] * 10, [20] * 10])).sizes.tolist()
+        [50, 200]
     """
 
     name: ClassVar[str] = "counts"
@@ -154,22 +180,22 @@ class Counts(Partitioner):
 
     @property
     def decides(self) -> bool:
-        """The matrix has a row a client."""
+        """True: the matrix has one row for each client."""
         return True
 
     def count(self, columns: Columns) -> int:
-        """Rows of the matrix."""
+        """Number of rows of the matrix."""
         return len(self.load())
 
     def load(self) -> Ints:
-        """The matrix, [N, C]. Raises ConfigError where none is given, DataError for a file that holds none."""
+        """The matrix, [N, C]. Raises ConfigError if there is none, DataError if the file holds none."""
         if self.matrix is not None:
             return np.asarray(self.matrix, dtype=np.int64)
         demand(self, "path", bool(self.path), "name a csv, npy or npz file of counts [N, C]")
         return counts_matrix(read_counts(self.path).counts, f"{self.path}")
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
-        """As `Partitioner.split`; column c of the matrix is label c, whichever labels occur."""
+        """Divide as `Partitioner.split`. Column c of the matrix is label c, whichever labels occur."""
         table_of(labels, columns)
         codes, matrix = np.asarray(labels).astype(np.int64), self.load()
         rule = "equal the rows of the matrix of counts"
@@ -182,11 +208,12 @@ class Counts(Partitioner):
         return deal(codes, matrix, rng.generator(rng.key(seed, "partition", self.name)))
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Deal by the matrix; classes must be numbered as its columns."""
+        """Deal by the matrix. Classes must be numbered as its columns."""
         return deal(table.codes, self.load(), gen)
 
 
 def _fits(asked: Ints, have: Ints) -> None:
+    """Raise ConfigError unless every class has the rows asked for."""
     over = int((asked - have).argmax())
     if asked[over] > have[over]:
         factor = np.min(have[asked > 0] / asked[asked > 0])

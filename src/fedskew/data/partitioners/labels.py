@@ -1,4 +1,4 @@
-"""Conventions by whole labels: how many a client holds, and how the rows of each are shared."""
+"""Partitioners by whole labels: how many labels a client holds, and how the rows of each label are divided."""
 
 from __future__ import annotations
 
@@ -29,10 +29,23 @@ __all__ = ["DirExtended", "Double", "ExclusiveIid", "LabelsK", "Mix", "Shards"]
 
 @dataclass(frozen=True)
 class LabelsK(Partitioner):
-    """L labels per client, dealt from shuffled label lists in rotation; a label's rows are split equally by its owners.
+    """L labels for each client, dealt from shuffled label lists in rotation; owners of a label divide its rows equally.
 
-    All rows of a label that somebody owns are used (all rows, if N L >= C). A label with fewer rows than owners leaves
-    some owners without it. FedRepo (FedRS); `repeats` gives its literal deal.
+    All rows of a label that somebody owns are used: all rows, if N L >= C. A label with fewer rows than owners leaves
+    some owners without it. FedRepo (FedRS) uses it; `repeats` gives its literal deal.
+
+    Raises:
+        ConfigError: A field breaks a rule, or ``labels`` exceeds the number of classes.
+
+    Example:
+        >>> from fedskew.data import federate
+        >>> from fedskew.data.partitioners import LabelsK
+        >>> (federate("digits", LabelsK(labels=2), clients=5).counts > 0).sum(1).tolist()
+        [2, 2, 2, 2, 2]
+
+    References:
+        Li and Zhan 2021, FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data (KDD).
+        https://doi.org/10.1145/3447548.3467254
     """
 
     name: ClassVar[str] = "labels_k"
@@ -45,16 +58,23 @@ class LabelsK(Partitioner):
     """Let a client draw a label twice where two lists meet: fewer than L labels, a double share of one."""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Tickets of equal weight."""
+        """Deal tickets of equal weight."""
         return _tickets(self, table, clients, 0.0, gen)
 
 
 @dataclass(frozen=True)
 class Double(Partitioner):
-    """L labels per client as in labels_k, and a power law in quantity: a label's i-th owner gets a share ~ i^(-a).
+    """L labels a client as in labels_k, with a power law in quantity: a label's i-th owner gets a share ~ i^(-a).
 
-    Owners are ranked at random for each label. With L = C this is the quantity-only split. FedGR, where the exponent
-    is not stated.
+    Owners are ranked at random for each label. With L = C only quantities are skewed. FedGR uses it and does not state
+    the exponent.
+
+    Raises:
+        ConfigError: A field breaks a rule, or ``labels`` exceeds the number of classes.
+
+    References:
+        Guo et al. 2023, FedGR: Federated Learning with Gravitation Regulation for Double Imbalance Distribution
+        (DASFAA). https://doi.org/10.1007/978-3-031-30637-2_47
     """
 
     name: ClassVar[str] = "double"
@@ -69,16 +89,19 @@ class Double(Partitioner):
     """Let a client draw a label twice where two lists meet: fewer than L labels, two shares of one."""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Tickets of weight rank^(-a)."""
+        """Deal tickets of weight rank^(-a)."""
         return _tickets(self, table, clients, self.exponent, gen)
 
 
 @dataclass(frozen=True)
 class DirExtended(Partitioner):
-    """Extended Dirichlet: L labels per client as in labels_k, each label split among its owners by Dir(alpha).
+    """Extended Dirichlet: L labels a client as in labels_k; each label is divided among its owners by Dir(alpha).
 
-    Shares are rounded by largest remainders; all rows of a label that somebody owns are used. Li and Lyu (NeurIPS
-    2023), PFLlib's "exdir".
+    Shares are rounded by largest remainders; all rows of a label that somebody owns are used. Li and Lyu (NeurIPS 2023)
+    and PFLlib ("exdir") use it.
+
+    Raises:
+        ConfigError: A field breaks a rule, or ``labels`` exceeds the number of classes.
     """
 
     name: ClassVar[str] = "dir_extended"
@@ -91,7 +114,7 @@ class DirExtended(Partitioner):
     """Concentration of a label over its owners."""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Owners, then shares, then rows."""
+        """Draw owners, then shares, then deal."""
         classes = len(table.totals)
         _enough_labels(self, classes)
         ticket = _label_lists(clients, self.labels, classes, False, gen)
@@ -105,6 +128,7 @@ class DirExtended(Partitioner):
 
 
 def _enough_labels(partitioner: LabelsK | Double | DirExtended, classes: int) -> None:
+    """Raise FieldError unless there are as many classes as labels asked for."""
     holds = partitioner.labels <= classes
     demand(partitioner, "labels", holds, f"be at most the {classes} classes", f"use {classes}")
 
@@ -112,7 +136,7 @@ def _enough_labels(partitioner: LabelsK | Double | DirExtended, classes: int) ->
 def _tickets(
     partitioner: LabelsK | Double, table: Table, clients: int, exponent: float, gen: np.random.Generator
 ) -> Partition:
-    """Deal each client ``labels`` tickets, one class each; split a class by its tickets' weights rank^(-exponent)."""
+    """Deal each client ``labels`` tickets, one class each; divide a class by its tickets' weights rank^(-exponent)."""
     classes = len(table.totals)
     _enough_labels(partitioner, classes)
     labels = partitioner.labels
@@ -143,9 +167,24 @@ def _label_lists(clients: int, labels: int, classes: int, repeats: bool, gen: np
 
 @dataclass(frozen=True)
 class Shards(Partitioner):
-    """Rows sorted by label are cut into N s contiguous shards of equal size (within one row), s random ones per client.
+    """Rows sorted by label are cut into N s shards of equal size (within one row); each client gets s random shards.
 
-    Every row is used. The pathological split of the FedAvg paper; FedNTD.
+    Every row is used. This is the pathological split of the FedAvg paper; FedNTD uses it, too.
+
+    Raises:
+        ConfigError: A field breaks a rule, or there are more shards than rows.
+
+    Example:
+        >>> from fedskew.data import federate
+        >>> from fedskew.data.partitioners import Shards
+        >>> federate("digits", Shards(shards=2), clients=5).sizes.tolist()
+        [288, 288, 288, 286, 288]
+
+    References:
+        McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data (AISTATS).
+        https://arxiv.org/abs/1602.05629
+        Lee et al. 2022, Preservation of the Global Knowledge by Not-True Distillation in Federated Learning (NeurIPS).
+        https://arxiv.org/abs/2106.03097
     """
 
     name: ClassVar[str] = "shards"
@@ -156,7 +195,7 @@ class Shards(Partitioner):
     """s, shards per client."""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Rows of a label stand in random order, shards go out in random order."""
+        """Shuffle the rows of each label, cut, and deal the shards in random order."""
         n, pieces = len(table.codes), clients * self.shards
         rule = f"give each of the {clients} x shards pieces at least one of the {n} rows"
         hint = f"use {n // clients}" if clients <= n else f"use 1 and at most {n} clients"
@@ -169,10 +208,17 @@ class Shards(Partitioner):
 
 @dataclass(frozen=True)
 class Mix(Partitioner):
-    """A fraction h of the rows is spread IID, the rest is sorted by label and cut into N contiguous pieces.
+    """A fraction h of the rows is spread IID; the rest is sorted by label and cut into N contiguous pieces.
 
-    Before that the rows of the first `minority` labels may be reduced to a fraction, drawn at random. Each part is cut
-    into pieces that differ by at most one row; client k gets the k-th of each. CLIMB.
+    Before that, the rows of the first `minority` labels may be reduced to a random fraction. Each part is cut into
+    pieces that differ by at most one row; client k gets the k-th piece of each. CLIMB uses it.
+
+    Raises:
+        ConfigError: A field breaks a rule, or there are more clients than rows of the larger part.
+
+    References:
+        Shen et al. 2022, An Agnostic Approach to Federated Learning with Class Imbalance (ICLR).
+        https://openreview.net/forum?id=Xo0lbDt975
     """
 
     name: ClassVar[str] = "mix"
@@ -187,7 +233,7 @@ class Mix(Partitioner):
     """Fraction of their rows that these labels keep, at least one row."""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Rows of a label stand in random order: the first of each are kept, a random part of these is spread."""
+        """Shuffle the rows of each label, keep the first ones, spread a random part of them and cut the rest."""
         classes = len(table.totals)
         demand(self, "minority", self.minority <= classes, f"be at most the {classes} labels", f"use {classes}")
         order = by_label(table.codes, classes, gen)
@@ -207,10 +253,17 @@ class Mix(Partitioner):
 
 @dataclass(frozen=True)
 class ExclusiveIid(Partitioner):
-    """Some clients own labels that nobody else has, the others are IID on the remaining labels; all have one size.
+    """Some clients own labels that nobody else has; the others are IID on the remaining labels. All have the same size.
 
-    The first e = round(N noniid_s) clients draw unique_c labels each and take equal counts of them; the other N - e
-    share the remaining labels in proportion to their rows, equally. FedLA, from the paper's text.
+    The first e = round(N noniid_s) clients draw unique_c labels each and take equal counts of them. The other N - e
+    share the remaining labels in proportion to their rows, equally. FedLA uses it; this follows the paper's text.
+
+    Raises:
+        ConfigError: A field breaks a rule, or there are too few labels or rows.
+
+    References:
+        Khalil et al. 2023, Label-Aware Aggregation for Improved Federated Learning (FMEC).
+        https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
     """
 
     name: ClassVar[str] = "exclusive_iid"
@@ -225,7 +278,7 @@ class ExclusiveIid(Partitioner):
     """Rows per client; 0: the largest that is feasible whichever labels are drawn."""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Exclusive labels first, then the rest dealt round."""
+        """Deal exclusive labels first, then the rest."""
         classes = len(table.totals)
         alone = self._alone(clients, classes)  # e
         largest = self._largest(table.totals, clients, alone)
@@ -248,7 +301,7 @@ class ExclusiveIid(Partitioner):
         return half if fits else max(1, classes // 2 // self.unique_c)
 
     def _largest(self, totals: Ints, clients: int, alone: int) -> int:
-        """Largest client size, whichever labels are drawn; raises ConfigError if there are too few labels."""
+        """Largest client size, whichever labels are drawn. Raises ConfigError if there are too few labels."""
         classes, shared = len(totals), clients - alone
         spare = classes - (shared > 0)  # the IID clients need a label, too
         rule = f"leave enough of the {classes} labels for {alone} exclusive and {shared} other clients"
@@ -261,18 +314,18 @@ class ExclusiveIid(Partitioner):
         return min(bounds)
 
     def _most(self, totals: Ints, alone: int) -> int:
-        """Largest number of clients that leaves everybody a row with this many exclusive ones."""
+        """Largest number of clients that leaves every client a row."""
         return alone + int(np.sort(totals)[: len(totals) - alone * self.unique_c].sum())
 
 
 def _down(value: float) -> float:
-    """Three digits of a positive number, rounded down."""
+    """A positive number rounded down to three digits."""
     digits = 2 - math.floor(math.log10(value)) if value > 0 else 0
     return math.floor(value * 10.0**digits + 1e-9) / 10.0**digits
 
 
 def _share_out(totals: Ints, clients: int, size: int) -> Ints:
-    """Counts [N, C] in proportion to ``totals`` [C]: rows sum to ``size``, a column's entries differ by at most one."""
+    """Counts [N, C] in proportion to ``totals`` [C]; rows sum to ``size``, a column's entries differ by at most 1."""
     used = largest_remainder(totals[None].astype(np.float64), np.array([clients * size]))[0]
     label = np.repeat(np.arange(len(totals)), used)
     cell = (np.arange(len(label)) % clients) * len(totals) + label  # dealing round keeps sizes and counts level

@@ -1,4 +1,4 @@
-"""The long tail: classes thinned to a profile before any partitioner divides them."""
+"""The long tail: classes are thinned to a profile before a partitioner divides the rows."""
 
 from __future__ import annotations
 
@@ -29,12 +29,35 @@ PROFILES = ("exp", "step")
 
 
 def long_tail(counts: np.ndarray, factor: float, profile: str = "exp", parameter: str = "longtail") -> np.ndarray:
-    """Rows that each class keeps, [C], with class 0 the head and IF = n_max / n_min >= 1.
+    """Rows that each class keeps in a long tail, with class 0 the head.
 
-    Profile "exp": floor(n_max IF^(-c / (C-1))); "step": n_max for the first C - floor(C/2) classes, floor(n_max / IF)
-    for the others. ``counts`` [C] are the rows there are. n_max is the largest head for which no class has too few, so
-    the profile is exact where classes differ in size. Raises ConfigError when the last class would keep nothing.
-    Cao and others (2019), with the factor inverted as CReFF and Fed-GraB do in their options.
+        "exp":   floor(n_max IF^(-c / (C-1)))
+        "step":  n_max for the first C - floor(C/2) classes, floor(n_max / IF) for the others
+
+    n_max is the largest head for which no class has too few rows, so the profile is exact even where classes differ in
+    size.
+
+    Args:
+        counts: Rows of each class, [C], C at least 2.
+        factor: IF = n_max / n_min, at least 1. CReFF and Fed-GraB give its inverse as their option.
+        profile: "exp" or "step".
+        parameter: Name of the factor in error messages.
+
+    Returns:
+        Rows kept, int64 [C].
+
+    Raises:
+        ConfigError: The last class would keep no row, or there is one class only.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data.federation import long_tail
+        >>> long_tail(np.full(5, 100), factor=10).tolist()
+        [100, 56, 31, 17, 10]
+
+    References:
+        Cao et al. 2019, Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss (NeurIPS).
+        https://arxiv.org/abs/1906.07413
     """
     kept, rule, hint = _thinned(counts, factor, profile)
     require(not rule, parameter, rule, factor, hint)
@@ -60,7 +83,7 @@ FACTOR = "be n_max / n_min of at least 1"
 
 
 def check_factor(factor: float, parameter: str) -> None:
-    """ConfigError unless n_max / n_min >= 1; a factor below 1 is the inverse, as others write it."""
+    """Raise ConfigError unless the factor is a finite number of at least 1; suggest the inverse below 1."""
     require(_is_factor(factor), parameter, FACTOR, factor, _factor_hint(factor))
 
 
@@ -74,10 +97,23 @@ def _factor_hint(factor: float) -> str:
 
 @dataclass(frozen=True)
 class LongTail(Partitioner):
-    """Long tail, then any partitioner: class c is thinned to n_max IF^(-c / (C-1)) rows, the rest divided by the base.
+    """Long tail, then any partitioner: class c is thinned to n_max IF^(-c / (C-1)) rows, and the base divides the rest.
 
-    The same rows as `federate(..., base, longtail=factor)`. Thinned rows belong to nobody. Classes are in the order of
-    their labels, IF = n_max / n_min. Natural clients that lose all their rows are kept, empty.
+    The rows are those of `federate(..., base, longtail=factor)`. Thinned rows belong to nobody. Classes are in the
+    order of their labels; IF = n_max / n_min. Natural clients that lose all their rows are kept, empty.
+
+    Raises:
+        ConfigError: A field breaks a rule, or a class would keep no row.
+
+    Example:
+        >>> from fedskew.data import federate
+        >>> from fedskew.data.partitioners import Iid, LongTail
+        >>> federate("digits", LongTail(Iid(), factor=10), clients=4).counts.sum(0).tolist()
+        [142, 109, 85, 65, 51, 39, 30, 23, 18, 14]
+
+    References:
+        Cao et al. 2019, Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss (NeurIPS).
+        https://arxiv.org/abs/1906.07413
     """
 
     name: ClassVar[str] = "longtail"
@@ -99,15 +135,15 @@ class LongTail(Partitioner):
 
     @property
     def decides(self) -> bool:
-        """As the base."""
+        """Whether the base decides the number of clients."""
         return self.base.decides
 
     def count(self, columns: Columns) -> int:
-        """As the base."""
+        """Number of clients that the base decides."""
         return self.base.count(columns)
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
-        """As `Partitioner.split`; the thinning is keyed as `federate` keys it, the rest as the base alone."""
+        """Divide as `Partitioner.split`. The thinning is keyed as in `federate`, the rest as the base alone."""
         table = table_of(labels, columns)
         check_clients(clients, len(table.totals))
         kept, rule, hint = _thinned(table.totals, self.factor, self.profile)
@@ -120,12 +156,12 @@ class LongTail(Partitioner):
         return Partition(rows[local.rows], local.offsets)
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """The base's draw; the rows of the table must be thinned."""
+        """Draw as the base does; the table must be thinned already."""
         return self.base.draw(table, clients, gen)
 
 
 def _restrict(whole: Partition, rows: np.ndarray, n: int) -> Partition:
-    """The partition without rows other than ``rows``; clients stay, though they be empty."""
+    """The partition without rows other than ``rows``; clients stay even if they lose all rows."""
     stays = np.zeros(n, dtype=bool)
     stays[rows] = True
     mask = stays[whole.rows]

@@ -1,1 +1,1 @@
-"""Where datasets come from: embedded, official files, tables, the hub."""
+"""Where datasets come from: embedded data, official files, tables, the hub."""

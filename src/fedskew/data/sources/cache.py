@@ -1,6 +1,6 @@
-"""Decoded datasets, stored once: one safetensors file each, its header holding the rest as JSON. Nothing is pickled.
+"""A cache of decoded datasets: one safetensors file each, with the facts as JSON in its header. Nothing is pickled.
 
-The folder is $FEDSKEW_CACHE, else ~/.cache/fedskew. A cache that cannot be read or written is as good as none.
+The folder is $FEDSKEW_CACHE, else ~/.cache/fedskew. A cache that cannot be read or written counts as empty.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FACTS = ("name", "classes", "label_names", "column_names", "test_is_official", "
 
 
 def folder() -> Path | None:
-    """The cache's folder, which need not exist yet; None where there is no home."""
+    """Folder of the cache, which may not exist yet; None without a home directory."""
     if given := os.environ.get("FEDSKEW_CACHE"):
         return Path(given).expanduser()
     try:
@@ -36,14 +36,23 @@ def folder() -> Path | None:
 
 
 def key_of(name: str, options: Mapping[str, Any], files: Sequence[Path]) -> str:
-    """``name-<24 hex digits>`` of the options that change decoding and of each source file's path, size and time."""
+    """Key of a decoded dataset.
+
+    Args:
+        name: Name of the dataset.
+        options: Options that change decoding.
+        files: Source files; path, size and time of each enter the key.
+
+    Returns:
+        ``name-<24 hex digits>``.
+    """
     stats = [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
     text = json.dumps([VERSION, name, dict(options), stats], sort_keys=True, default=str)
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
 def fetch(key: str) -> Dataset | None:
-    """The stored dataset, without normalisation and augmentation; None when absent or damaged."""
+    """The stored dataset, without normalisation and augmentation; None if it is absent or damaged."""
     from safetensors import SafetensorError, safe_open
 
     root = folder()
@@ -58,7 +67,7 @@ def fetch(key: str) -> Dataset | None:
 
 
 def store(key: str, data: Dataset) -> None:
-    """Write the dataset under its key, whole or not at all."""
+    """Store a dataset under a key. A failure leaves no partial file and raises no error."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -82,6 +91,7 @@ def store(key: str, data: Dataset) -> None:
 
 
 def _rebuild(facts: dict[str, Any], tensors: dict[str, Tensor]) -> Dataset:
+    """The dataset of its facts and tensors."""
     columns = {n.removeprefix("columns."): t for n, t in tensors.items() if n.startswith("columns.")}
     names = {column: tuple(labels) for column, labels in facts.pop("column_names").items()}
     facts |= {"label_names": tuple(facts["label_names"]), "notes": tuple(facts["notes"])}

@@ -1,4 +1,4 @@
-"""Where datasets are looked for, and whether what was found is the published content."""
+"""Where datasets are searched for, and checks that the content is the published one."""
 
 from __future__ import annotations
 
@@ -16,20 +16,28 @@ __all__ = ["Known", "absent", "md5_of", "places", "rows_digest", "together", "ve
 
 
 class Known(NamedTuple):
-    """What is known of the published content of one split."""
+    """Published facts of one split."""
 
     rows: int
-    digest: str = ""  # of the rows as a set, see rows_digest; empty: not known
+    digest: str = ""  # see rows_digest; empty: not known
     labels: str = ""  # md5 of the labels as bytes in the official order
-    inexact: tuple[int, ...] = ()  # rows left out of the digest, as they differ between copies in circulation
+    inexact: tuple[int, ...] = ()  # rows left out of the digest: they differ between public copies
     proven: bool = True  # False: the digest is of a copy that was not checked against the official files
     counts: tuple[int, ...] = ()  # published rows of each class, compared where no digest is known
 
 
 def places(path: str | None, folders: Sequence[str]) -> list[Path]:
-    """Existing places to search: subfolders of the root, then the root, which is ``path``, else $FEDSKEW_DATA.
+    """Existing places to search for a dataset.
 
-    Raises DataError when the root does not exist.
+    Args:
+        path: Root given by the user; None takes $FEDSKEW_DATA.
+        folders: Names of subfolders to search before the root.
+
+    Returns:
+        Existing subfolders, then the root; empty without a root.
+
+    Raises:
+        DataError: The root does not exist.
     """
     given = path or os.environ.get("FEDSKEW_DATA")
     if not given:
@@ -44,16 +52,24 @@ def places(path: str | None, folders: Sequence[str]) -> list[Path]:
 
 
 def absent(name: str, path: str | None, download: str = "") -> DataError:
-    """The error for a dataset that is nowhere; ``download`` says what to do about the hub, or why it did not help."""
+    """The error for a dataset that is nowhere; ``download`` adds what to do about the hub."""
     root = path or os.environ.get("FEDSKEW_DATA")
     where = f"'{root}'" if root else "any folder (FEDSKEW_DATA is not set)"
     return DataError(f"dataset {name!r} was not found in {where}; set FEDSKEW_DATA or --data.path{download}")
 
 
 def together(folder: Path, names: Sequence[Sequence[str]]) -> tuple[Path, ...]:
-    """The files of a folder, the first existing of each group of alternative names; empty when all are absent.
+    """Files of a folder that belong together.
 
-    Raises DataError when only some are there.
+    Args:
+        folder: The folder.
+        names: Alternative names of each file.
+
+    Returns:
+        The first existing file of each group; empty if all are absent.
+
+    Raises:
+        DataError: Some files are there and some are missing.
     """
     found = [next((folder / n for n in group if (folder / n).is_file()), None) for group in names]
     if all(file is None for file in found):
@@ -65,12 +81,12 @@ def together(folder: Path, names: Sequence[Sequence[str]]) -> tuple[Path, ...]:
 
 
 def md5_of(content: bytes | memoryview | np.ndarray) -> str:
-    """Hex md5: a checksum of published files, not a defence."""
+    """md5 as hex digits: a checksum of published files, not a defence."""
     return hashlib.md5(content, usedforsecurity=False).hexdigest()  # type: ignore[arg-type]
 
 
 def rows_digest(x: np.ndarray, y: np.ndarray) -> str:
-    """md5 of the sorted md5s of the rows (bytes of x[i], then the label's byte): the same for any order of the rows."""
+    """Checksum of rows in any order: the md5 of the sorted md5s of the rows (bytes of x[i], then the label's byte)."""
     marks = []
     for row, label in zip(x.reshape(len(x), -1), y.astype(np.uint8), strict=True):
         mark = hashlib.md5(row.tobytes(), usedforsecurity=False)
@@ -80,7 +96,21 @@ def rows_digest(x: np.ndarray, y: np.ndarray) -> str:
 
 
 def verify(split: str, x: np.ndarray, y: np.ndarray, known: Known, files: Callable[[], str]) -> list[str]:
-    """Notes on the split; DataError when its rows are not the published ones. x [n, ...] uint8, y [n]."""
+    """Compare a split with the published one.
+
+    Args:
+        split: "training" or "test", for messages.
+        x: Samples, uint8 [n, ...].
+        y: Labels, [n].
+        known: Published facts.
+        files: Names the files to blame, called on failure.
+
+    Returns:
+        Notes, for example that rows are not in the official order.
+
+    Raises:
+        DataError: The rows are not the published ones.
+    """
     advice = "for files of your own in this format set verify to false"
     if len(y) != known.rows:
         raise DataError(f"{files()}: expected {known.rows} {split} rows, got {len(y)}; {advice}")

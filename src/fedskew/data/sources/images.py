@@ -1,4 +1,4 @@
-"""The published image sets: digits, MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100, with every option of theirs."""
+"""Published image sets: digits, MNIST and Fashion-MNIST, and what they share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedskew.data.sources.files import Known, absent, md5_of, places, together, 
 from fedskew.errors import ConfigError, DataError, require
 from fedskew.fields import AtLeast, Checked, demand
 
-__all__ = ["Cifar10", "Cifar100", "Digits", "FashionMnist", "ImageOptions", "Mnist", "Normalize", "Published"]
+__all__ = ["Decoded", "Digits", "FashionMnist", "ImageOptions", "Mnist", "Normalize", "Published"]
 
 Normalize = Literal["protocol", "channel", "half", "none"]
 Constants = tuple[tuple[float, ...], tuple[float, ...]]
@@ -24,7 +24,7 @@ Constants = tuple[tuple[float, ...], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class ImageOptions(Checked):
-    """What can be asked of any image set."""
+    """Options of every image set."""
 
     name: ClassVar[str]
     protocol: ClassVar[Constants] = ((), ())  # mean and std of the seed papers' code
@@ -38,14 +38,24 @@ class ImageOptions(Checked):
     """Pixels of zero border on each side; 2 makes 28x28 images 32x32."""
 
     def padded(self, x: Any) -> Any:
-        """Images [n, channels, H, W] uint8 with their border; ConfigError when a border is asked for features."""
+        """Add the border of ``pad`` pixels to images [n, channels, H, W]. Raises ConfigError for features."""
         if not self.pad or x is None:
             return x
         demand(self, "pad", np.ndim(x) == 4, "be 0 for data that are no images", "use 0")
         return np.pad(np.asarray(x), [(0, 0), (0, 0), (self.pad, self.pad), (self.pad, self.pad)])
 
     def finish(self, data: Dataset) -> Dataset:
-        """The dataset with its normalisation and augmentation."""
+        """Add normalisation and augmentation to a dataset.
+
+        Args:
+            data: The decoded dataset.
+
+        Returns:
+            The dataset with ``mean``, ``std`` and ``augment``.
+
+        Raises:
+            ConfigError: An option is for images and the data are features.
+        """
         images = data.x.dim() == 4 and data.x.dtype == torch.uint8
         if not images and (self.augment or self.normalize in ("channel", "half")):
             option = "augment" if self.augment else "normalize"
@@ -64,17 +74,36 @@ class ImageOptions(Checked):
 
 @dataclass(frozen=True)
 class Digits(ImageOptions):
-    """The 1 797 handwritten digits of 8x8 pixels that come with scikit-learn (UCI, test part): needs no file.
+    """The 1 797 handwritten digits of 8x8 pixels that come with scikit-learn (UCI, test part); no file is needed.
 
-    Values 0..16 are stored as 15 times themselves: exact in uint8, and after division by 255 the grey is value / 17.
-    The test set is a stratified 20 %, always the same.
+    Values 0..16 are stored times 15, which is exact in uint8; divided by 255 the grey is value / 17. The test set is a
+    stratified 20 %, always the same.
+
+    Example:
+        >>> from fedskew.data import load
+        >>> digits = load("digits")
+        >>> digits.shape, len(digits.x), len(digits.x_test)
+        ((1, 8, 8), 1438, 359)
+
+    References:
+        Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (UCI). https://doi.org/10.24432/C50P49
     """
 
     name: ClassVar[str] = "digits"
     augmentations: ClassVar[tuple[str, ...]] = ("crop",)
 
     def load(self, path: str | None = None) -> Dataset:
-        """Images [n, 1, 8, 8] uint8. Raises ConfigError when a path is given: the data are embedded."""
+        """Load the embedded images, uint8 [n, 1, 8, 8].
+
+        Args:
+            path: Must be None.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            ConfigError: A path is given, or an option breaks a rule.
+        """
         require(path is None, "data.path", "be unset for 'digits', which needs no file", path)
         from sklearn.datasets import load_digits
 
@@ -84,7 +113,7 @@ class Digits(ImageOptions):
 
 
 class Decoded(NamedTuple):
-    """A published set as it was read."""
+    """A published set after reading."""
 
     x: np.ndarray  # [n, channels, H, W] uint8
     y: list[np.ndarray]  # [n] for each label column
@@ -96,12 +125,12 @@ class Decoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Published(ImageOptions):
-    """An image set with known content: local files first, then what was downloaded before, then the hub."""
+    """An image set with known content. Local files come first, then the cache, then the hub."""
 
-    repo: ClassVar[str] = ""  # on the hub; empty: nowhere there
-    config: ClassVar[str | None] = None  # of the repo, where it has several
+    repo: ClassVar[str] = ""  # id on the hub; empty: not there
+    config: ClassVar[str | None] = None  # configuration of the repo, where it has several
     test_split: ClassVar[str] = "test"  # in the repo and in parquet files
-    mode: ClassVar[parquet.ImageMode | None] = None  # of encoded images; None: as the first one is
+    mode: ClassVar[parquet.ImageMode | None] = None  # of encoded images; None: that of the first
     folders: ClassVar[tuple[str, ...]]  # below the root
     x_column: ClassVar[str]  # in parquet
     y_columns: ClassVar[tuple[str, ...]]
@@ -113,22 +142,30 @@ class Published(ImageOptions):
     """Check that local files hold the published rows; switch off for files of your own in the same format."""
 
     def load(self, path: str | None = None) -> Dataset:
-        """The dataset from ``path``, else $FEDSKEW_DATA, else the cache, else the hub.
+        """Load the dataset.
 
-        Raises DataError when it is nowhere, or when a file is truncated or altered.
+        Args:
+            path: File or folder; None searches $FEDSKEW_DATA, then the cache, then the hub.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            ConfigError: An option breaks a rule.
+            DataError: The data are nowhere, or a file is truncated or altered.
         """
         return self.finish(self._local(path) or self._hub(path))
 
     def target(self) -> tuple[int, tuple[str, ...]]:
-        """Which of the label columns is predicted, and the names of its classes."""
+        """Number of the label column to predict, and the names of its classes."""
         return 0, self.names
 
     def columns(self, y: list[np.ndarray]) -> dict[str, np.ndarray]:
-        """Natural client columns of the training rows, from their label columns."""
+        """Columns for natural clients, from the label columns of the training rows."""
         return {}
 
     def formats(self, place: Path) -> list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]:
-        """Files of each known format at a place, with what reads them."""
+        """Files of each known format at a place, with the function that reads them."""
         return [(self._parquet_files(place), self._read_parquet)]
 
     def _local(self, path: str | None) -> Dataset | None:
@@ -166,7 +203,7 @@ class Published(ImageOptions):
         return cache.key_of(self.name, self._decoding(files), files)
 
     def _decoding(self, files: Sequence[Path]) -> dict[str, Any]:
-        """What else than the files' sizes and times decides the decoded rows."""
+        """What decides the decoded rows besides the files' sizes and times."""
         return {"pad": self.pad, "verify": self.verify, "target": self.target()[0]}
 
     def _cached(self, files: Sequence[Path], read: Callable[[], Decoded]) -> Dataset:
@@ -184,7 +221,7 @@ class Published(ImageOptions):
         return train + verify("test", d.x_test, d.y_test[0], self.known[1], lambda: self._blame(d.files[1]))
 
     def _blame(self, files: Sequence[Path]) -> str:
-        """The files whose md5 is not the published one, with both; all files where none is published."""
+        """Files whose md5 is not the published one, with both; all files where none is published."""
         pairs = [(f, self.md5[f.name], md5_of(f.read_bytes())) for f in files if f.name in self.md5]
         wrong = [f"{f} (expected md5 {want}, got {got})" for f, want, got in pairs if want != got]
         return ", ".join(wrong or map(str, files))
@@ -226,7 +263,12 @@ IDX_FILES = [(f"{n}.gz", n, f"{n.replace('-idx', '.idx')}.gz", n.replace("-idx",
 
 @dataclass(frozen=True)
 class Mnist(Published):
-    """MNIST (LeCun and others, 1998): 60 000 and 10 000 handwritten digits of 28x28, 10 classes."""
+    """MNIST: 60 000 training and 10 000 test images of handwritten digits, 28x28, 10 classes.
+
+    References:
+        LeCun et al. 1998, Gradient-Based Learning Applied to Document Recognition (Proceedings of the IEEE).
+        https://doi.org/10.1109/5.726791
+    """
 
     name: ClassVar[str] = "mnist"
     protocol: ClassVar[Constants] = ((0.1307,), (0.3081,))
@@ -249,7 +291,7 @@ class Mnist(Published):
     }
 
     def formats(self, place: Path) -> list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]:
-        """idx files, gzipped or not, before parquet."""
+        """idx files, gzipped or not, before parquet files."""
         return [(together(place, self.idx), self._read_idx), *super().formats(place)]
 
     def _read_idx(self, files: tuple[Path, ...]) -> Decoded:
@@ -271,7 +313,11 @@ class Mnist(Published):
 
 @dataclass(frozen=True)
 class FashionMnist(Mnist):
-    """Fashion-MNIST (Xiao and others, 2017; MIT licence): 60 000 and 10 000 clothes of 28x28, 10 classes."""
+    """Fashion-MNIST (MIT licence): 60 000 training and 10 000 test images of clothes, 28x28, 10 classes.
+
+    References:
+        Xiao, Rasul and Vollgraf 2017, Fashion-MNIST: a Novel Image Dataset. https://arxiv.org/abs/1708.07747
+    """
 
     name: ClassVar[str] = "fashion_mnist"
     protocol: ClassVar[Constants] = ((0.5,), (0.5,))
@@ -289,99 +335,3 @@ class FashionMnist(Mnist):
         f"{IDX[2]}.gz": "bef4ecab320f06d8554ea6380940ec79",
         f"{IDX[3]}.gz": "bb300cfdad3c16e7a12a480ee83cd310",
     }
-
-
-CIFAR_CONSTANTS = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # CIFAR-10's, used for both by the papers' code
-DECODED_JPEGS = (
-    1259, 1369, 1422, 2245, 2737, 2935, 3695, 3718, 4085, 4496,
-    5791, 5896, 6286, 7580, 7707, 7724, 7832, 8117, 8551, 9254,
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Cifar10(Published):
-    """CIFAR-10 (Krizhevsky, 2009): 50 000 and 10 000 colour images of 32x32, 10 classes."""
-
-    name: ClassVar[str] = "cifar10"
-    protocol: ClassVar[Constants] = CIFAR_CONSTANTS
-    repo: ClassVar[str] = "uoft-cs/cifar10"
-    folders: ClassVar[tuple[str, ...]] = ("cifar10", "cifar-10")
-    x_column: ClassVar[str] = "img"
-    y_columns: ClassVar[tuple[str, ...]] = ("label",)
-    names: ClassVar[tuple[str, ...]] = labels.CIFAR10
-    known: ClassVar[tuple[Known, Known]] = (
-        Known(50000, "608b58aed9d6cb6699103559008cda70", "69c5f3349be54915edfca558b72ad888"),
-        Known(10000, "87c9a27c33052a498ff7c4ff162a9c36", "251f18ce75337ae9ca5d0dbd7ea62cf4", DECODED_JPEGS),
-    )
-    decoded_jpegs: ClassVar[str] = "732c957094f5781f9b27bb8dce0f0458"  # md5 of the 20 images in the copy that has them
-    batches: ClassVar[tuple[str, str]] = ("cifar-10-batches-py", "cifar-10-python")  # folder, archive
-    members: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (
-        tuple(f"data_batch_{i}" for i in range(1, 6)),
-        ("test_batch",),
-    )
-    keys: ClassVar[tuple[str, ...]] = ("labels",)
-
-    def formats(self, place: Path) -> list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]:
-        """The official python batches in a folder, the official archive, then parquet."""
-        folder, archive = self.batches
-        members = [(member,) for split in self.members for member in split]
-        direct = all((place / name).is_file() for (name,) in members)  # "train" alone is too common a name to be a sign
-        batches = together(place if direct else place / folder, members)
-        tars = [place] if place.is_file() else [place / f"{archive}.tar.gz", place / f"{archive}.tar"]
-        tar = next(((t,) for t in tars if t.is_file() and ".tar" in t.name), ())
-        return [(batches, self._read_batches), (tar, self._read_tar), *super().formats(place)]
-
-    def _read_batches(self, files: tuple[Path, ...]) -> Decoded:
-        at = len(self.members[0])
-        return self._read({str(f): readers.read_bytes(f) for f in files}, (files[:at], files[at:]))
-
-    def _read_tar(self, files: tuple[Path, ...]) -> Decoded:
-        members = [f"{self.batches[0]}/{m}" for split in self.members for m in split]
-        return self._read(readers.read_members(files[0], members), (files, files))
-
-    def _read(self, contents: dict[str, bytes], files: tuple[Sequence[Path], Sequence[Path]]) -> Decoded:
-        batches, at = list(contents.items()), len(self.members[0])
-        (x, y), (x_test, y_test) = (readers.read_cifar(part, self.keys) for part in (batches[:at], batches[at:]))
-        return Decoded(x, y, x_test, y_test, files)
-
-    def _verify(self, d: Decoded) -> list[str]:
-        notes = super()._verify(d)
-        if self.decoded_jpegs and md5_of(np.ascontiguousarray(d.x_test[list(DECODED_JPEGS)])) == self.decoded_jpegs:
-            rows = " ".join(map(str, DECODED_JPEGS))
-            notes.append(f"20 test images are decoded JPEGs, not exact (at most 0.2 points of accuracy): {rows}")
-        return notes
-
-
-@dataclass(frozen=True)
-class Cifar100(Cifar10):
-    """CIFAR-100 (Krizhevsky, 2009): 50 000 and 10 000 colour images of 32x32, 100 classes in 20 superclasses.
-
-    The column ``coarse_label`` holds the superclasses, for the partition "natural".
-    """
-
-    name: ClassVar[str] = "cifar100"
-    repo: ClassVar[str] = "uoft-cs/cifar100"
-    folders: ClassVar[tuple[str, ...]] = ("cifar100", "cifar-100")
-    y_columns: ClassVar[tuple[str, ...]] = ("fine_label", "coarse_label")
-    names: ClassVar[tuple[str, ...]] = labels.CIFAR100
-    known: ClassVar[tuple[Known, Known]] = (
-        Known(50000, "f9c530e1a417feb91bd4e4edc8910a7a", "00c0899b82d482aefa46cdb301dbaf9c"),
-        Known(10000, "887656c7c745158fb8b3f227c1d6536d", "1ddeb59844e0066662ddddaec17677b9", proven=False),
-    )
-    decoded_jpegs: ClassVar[str] = ""
-    batches: ClassVar[tuple[str, str]] = ("cifar-100-python", "cifar-100-python")
-    members: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("train",), ("test",))
-    keys: ClassVar[tuple[str, ...]] = ("fine_labels", "coarse_labels")
-
-    coarse: bool = False
-    """Predict the 20 superclasses in place of the 100 classes."""
-
-    def target(self) -> tuple[int, tuple[str, ...]]:
-        """Fine labels, or coarse ones."""
-        return (1, labels.CIFAR100_COARSE) if self.coarse else (0, self.names)
-
-    def columns(self, y: list[np.ndarray]) -> dict[str, np.ndarray]:
-        """The superclass of each row, by name."""
-        if len(y[1]) and not 0 <= int(y[1].min()) <= int(y[1].max()) < len(labels.CIFAR100_COARSE):
-            raise DataError(f"coarse labels must be 0..19; got {y[1].min()}..{y[1].max()}")
-        return {"coarse_label": np.array(labels.CIFAR100_COARSE)[y[1]]}

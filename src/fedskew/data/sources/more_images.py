@@ -1,6 +1,6 @@
-"""Further published image sets: SVHN, EMNIST-balanced and Tiny-ImageNet.
+"""More published image sets: SVHN, EMNIST-balanced and Tiny-ImageNet.
 
-No digest of their rows is known to this package: ``verify`` compares the number of rows of each class, and for SVHN's
+This package knows no checksum of their rows. ``verify`` compares the number of rows of each class, and for SVHN's
 official files their md5.
 """
 
@@ -27,10 +27,14 @@ Formats = list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]
 
 @dataclass(frozen=True)
 class Svhn(Published):
-    """SVHN, cropped digits (Netzer and others, 2011): 73 257 and 26 032 colour images of 32x32, 10 classes.
+    """SVHN, cropped digits: 73 257 training and 26 032 test colour images, 32x32, 10 classes.
 
-    The official MATLAB files give the digit 0 the label 10, which becomes 0. The 531 131 extra images are not used.
-    The protocol of FedGA has no normalisation.
+    The official MATLAB files label the digit 0 as 10; this becomes 0. The 531 131 extra images are not used. FedGA's
+    protocol has no normalisation.
+
+    References:
+        Netzer et al. 2011, Reading Digits in Natural Images with Unsupervised Feature Learning.
+        http://ufldl.stanford.edu/housenumbers/
     """
 
     name: ClassVar[str] = "svhn"
@@ -51,7 +55,7 @@ class Svhn(Published):
     }
 
     def formats(self, place: Path) -> Formats:
-        """MATLAB files before parquet."""
+        """MATLAB files before parquet files."""
         return [(together(place, [(name,) for name in self.md5]), self._read_mat), *super().formats(place)]
 
     def _read_mat(self, files: tuple[Path, ...]) -> Decoded:
@@ -81,11 +85,14 @@ EMNIST = [f"emnist-balanced-{s}-{k}-ubyte" for s in ("train", "test") for k in (
 
 @dataclass(frozen=True)
 class Emnist(Mnist):
-    """EMNIST-balanced (Cohen and others, 2017): 112 800 and 18 800 digits and letters of 28x28, 47 classes.
+    """EMNIST-balanced: 112 800 training and 18 800 test images of digits and letters, 28x28, 47 classes.
 
-    Letters whose two cases look alike share a class. The official idx files hold every image transposed, which is
-    undone; parquet files (columns image and label) are taken as they are. No copy on the hub is known, so local
+    Letters whose upper and lower case look alike share a class. The official idx files store every image transposed;
+    this is undone. Parquet files (columns image and label) are taken as they are. No copy on the hub is known, so local
     files are needed.
+
+    References:
+        Cohen et al. 2017, EMNIST: an Extension of MNIST to Handwritten Letters. https://arxiv.org/abs/1702.05373
     """
 
     name: ClassVar[str] = "emnist"
@@ -110,11 +117,14 @@ class EmnistBalanced(Emnist):
 
 @dataclass(frozen=True)
 class TinyImageNet(Published):
-    """Tiny-ImageNet (Stanford CS231n): 100 000 and 10 000 colour images of 64x64, 200 classes.
+    """Tiny-ImageNet: 100 000 training and 10 000 test colour images, 64x64, 200 classes.
 
-    The official validation set is the test set, since the test set has no public labels; grey images get three equal
-    channels, and nothing is normalised (FedGA's protocol). Classes are coded in the order of wnids.txt for the
-    official folder, and as on the hub, sorted, for parquet files; ``label_names`` tells which.
+    The official validation set is the test set, because the test set has no public labels. Grey images get three equal
+    channels. Nothing is normalised, as in FedGA's protocol. Classes are numbered in the order of wnids.txt for the
+    official folder, and sorted as on the hub for parquet files; ``label_names`` shows the order.
+
+    References:
+        Stanford CS231n, Tiny ImageNet Challenge. http://cs231n.stanford.edu/
     """
 
     name: ClassVar[str] = "tiny_imagenet"
@@ -128,12 +138,12 @@ class TinyImageNet(Published):
     known: ClassVar[tuple[Known, Known]] = (Known(100000, counts=(500,) * 200), Known(10000, counts=(50,) * 200))
 
     def formats(self, place: Path) -> Formats:
-        """The official folder before parquet."""
+        """The official folder before parquet files."""
         signs = together(place, (("wnids.txt",), ("val/val_annotations.txt",)))
         return [(signs, self._read_folder), *super().formats(place)]
 
     def _decoding(self, files: Sequence[Path]) -> dict[str, Any]:
-        """The images' names, sizes and times besides those of the two lists."""
+        """Names, sizes and times of the images as well."""
         folder = [files[0].parent] if files and files[0].name == "wnids.txt" else []
         return super()._decoding(files) | {"images": [_stamp(root) for root in folder]}
 
@@ -177,7 +187,7 @@ def _annotated(file: Path, codes: Mapping[str, int]) -> list[tuple[Path, int]]:
 
 
 def _stamp(root: Path) -> str:
-    """Digest of every image's path, size and time below the official folder; a second for all of them."""
+    """Checksum of every image's path, size and time below the official folder; takes about a second."""
     digest = hashlib.sha256()
     for folder in sorted([*root.glob("train/*/images"), root / "val" / "images"]):
         if folder.is_dir():

@@ -1,4 +1,4 @@
-"""Parquet files and the hub's datasets: tables to arrays. The extra `hub` is imported late."""
+"""Parquet files and datasets of the hub, as arrays. The packages of the extra ``hub`` are imported when needed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Y_COLUMNS = ("label", "labels", "fine_label", "y", "target", "class")
 
 
 class Columns(NamedTuple):
-    """The decoded columns of one or two tables."""
+    """Decoded columns of one or two tables."""
 
     x: np.ndarray  # [n, channels, H, W] uint8, or [n, F] float32
     y: np.ndarray  # [n] int64
@@ -48,7 +48,7 @@ class Columns(NamedTuple):
 
 
 class HubTables(NamedTuple):
-    """A downloaded dataset: pyarrow tables, and the names of the labels by column."""
+    """A downloaded dataset: pyarrow tables, and label names by column."""
 
     train: Any
     test: Any | None
@@ -56,9 +56,17 @@ class HubTables(NamedTuple):
 
 
 def parquet_files(folder: Path, split: str) -> tuple[Path, ...]:
-    """Files ``<split>-*.parquet`` or ``<split>.parquet`` of a folder or its subfolder data, in order of their names.
+    """Files ``<split>-*.parquet`` or ``<split>.parquet`` of a folder or its subfolder data, sorted by name.
 
-    Raises DataError when a file of a numbered set (-00000-of-00002) is missing.
+    Args:
+        folder: The folder.
+        split: "train" or "test".
+
+    Returns:
+        The files; empty if there are none.
+
+    Raises:
+        DataError: A file of a numbered set (-00000-of-00002) is missing.
     """
     for place in (folder, folder / "data"):
         files = sorted((*place.glob(f"{split}-*.parquet"), *place.glob(f"{split}.parquet")))
@@ -72,7 +80,18 @@ def parquet_files(folder: Path, split: str) -> tuple[Path, ...]:
 
 
 def read_table(files: Sequence[Path], columns: Sequence[str] | None = None) -> Any:
-    """The rows of parquet files as one pyarrow table. Raises DataError naming the damaged file."""
+    """Read parquet files as one pyarrow table.
+
+    Args:
+        files: The files.
+        columns: Columns to read; None reads all.
+
+    Returns:
+        The table.
+
+    Raises:
+        DataError: A file is damaged, or the extra ``hub`` is missing.
+    """
     pa, pq = _arrow()
     tables = []
     for file in files:
@@ -84,7 +103,20 @@ def read_table(files: Sequence[Path], columns: Sequence[str] | None = None) -> A
 
 
 def choose(names: Sequence[str], given: str | None, guesses: Sequence[str], option: str) -> str:
-    """The column that was asked for, else the first guess that is there. Raises ConfigError when there is none."""
+    """The column asked for, else the first guess that exists.
+
+    Args:
+        names: Columns of the table.
+        given: The column asked for, or None.
+        guesses: Names to try.
+        option: Name of the option in error messages.
+
+    Returns:
+        Name of the column.
+
+    Raises:
+        ConfigError: The column is unknown, or no guess exists.
+    """
     if given is not None:
         if given not in names:
             raise unknown(option, given, names)
@@ -98,7 +130,22 @@ def choose(names: Sequence[str], given: str | None, guesses: Sequence[str], opti
 def arrays_of(
     train: Any, test: Any | None, x_column: str | None, y_column: str | None, names: Mapping[str, tuple[str, ...]]
 ) -> Columns:
-    """Decode two tables. ``x_column`` may name several number columns, comma-separated: they become features."""
+    """Decode one or two tables.
+
+    Args:
+        train: Training table.
+        test: Test table, or None.
+        x_column: Column of samples, or several number columns with commas between, which become features. None guesses.
+        y_column: Column of labels. None guesses.
+        names: Label names by column.
+
+    Returns:
+        Samples, labels and label names.
+
+    Raises:
+        ConfigError: A column is unknown.
+        DataError: A column has nulls, ragged rows or unreadable images.
+    """
     x_names = [] if x_column is None else [n.strip() for n in x_column.split(",")]
     x_names = [choose(train.column_names, n, (), "data.x_column") for n in x_names]
     x_names = x_names or [choose(train.column_names, None, X_COLUMNS, "data.x_column")]
@@ -113,10 +160,20 @@ def arrays_of(
 
 
 def read_column(table: Any, name: str, rows: int | None = None, mode: ImageMode | None = None) -> np.ndarray:
-    """The first ``rows`` values of a column: images [n, channels, H, W] uint8, lists [n, ...], else values [n].
+    """Decode a column of a table.
 
-    Images are encoded bytes, or the hub's struct of bytes and path; ``mode`` as in `decode_images`. Raises DataError
-    for nulls and ragged rows.
+    Args:
+        table: A pyarrow table.
+        name: Name of the column.
+        rows: Number of rows to read from the start; None reads all.
+        mode: As for `decode_images`.
+
+    Returns:
+        Images, uint8 [n, channels, H, W]; lists, [n, ...]; or values, [n]. Images are encoded bytes, or the hub's
+        struct of bytes and path.
+
+    Raises:
+        DataError: There are nulls, ragged rows or unreadable images.
     """
     pa, _ = _arrow()
     chunks = table.column(name).slice(0, rows).chunks
@@ -144,7 +201,7 @@ def _lists(rows: Sequence[Any], name: str) -> np.ndarray:
 
 
 def hub_installed() -> bool:
-    """Whether `datasets` of the extra hub can be imported."""
+    """Whether the package ``datasets`` can be imported."""
     try:
         import datasets  # noqa: F401
     except ImportError:
@@ -155,9 +212,21 @@ def hub_installed() -> bool:
 def hub_tables(
     repo: str, config: str | None = None, train: str = "train", test: str | None = None, *, columns: Sequence[str] = ()
 ) -> HubTables:
-    """Load a dataset by its hub id (or a local folder in the hub's layout) with `datasets.load_dataset`.
+    """Load a dataset of the hub with `datasets.load_dataset`.
 
-    ``test`` None means the split "test" where there is one. Raises DataError, one line, when the hub is out of reach.
+    Args:
+        repo: Id on the hub, or a local folder in the hub's layout.
+        config: Configuration, for a dataset with several.
+        train: Split to train on.
+        test: Split to test on; None takes "test" if it exists.
+        columns: Columns to read; empty reads all.
+
+    Returns:
+        Tables and label names.
+
+    Raises:
+        ConfigError: A split is unknown.
+        DataError: The hub cannot be reached, or the extra ``hub`` is missing.
     """
     try:
         import datasets
@@ -180,7 +249,7 @@ def hub_tables(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the hub's warnings of each attempt: what fails in the end is told by the one error."""
+    """Silence the hub's warnings about single attempts; the final error says what failed."""
     loggers = [logging.getLogger(name) for name in ("huggingface_hub", "datasets", "fsspec", "urllib3", "httpx")]
     before = [logger.level for logger in loggers]
     try:
@@ -196,7 +265,7 @@ def _quiet() -> Iterator[None]:
 
 def _rows(split: Any, columns: Sequence[str]) -> Any:
     split = split.select_columns(list(columns)) if columns else split
-    return split.with_format("arrow")[:]  # encoded images as they are stored: decoding is ours
+    return split.with_format("arrow")[:]  # images stay encoded: they are decoded here
 
 
 def _arrow() -> tuple[Any, Any]:
@@ -209,10 +278,18 @@ def _arrow() -> tuple[Any, Any]:
 
 
 def decode_images(encoded: Sequence[bytes | Path], what: str, mode: ImageMode | None = None) -> np.ndarray:
-    """Decode PNG, WebP or JPEG, given as bytes or as files: [n, channels, H, W] uint8.
+    """Decode PNG, WebP or JPEG images.
 
-    ``mode`` says whether all become grey (L) or three channels (RGB); None: as the first one is. Raises DataError
-    naming ``what`` and the row or file for images that are damaged or of another size than the first.
+    Args:
+        encoded: Images as bytes or as files.
+        what: Their name in error messages.
+        mode: "L" makes all images grey, "RGB" gives them three channels; None takes the first image's mode.
+
+    Returns:
+        uint8 [n, channels, H, W].
+
+    Raises:
+        DataError: An image is damaged, or has another size than the first.
     """
     try:
         from PIL import Image
@@ -265,7 +342,7 @@ def _numbers(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def _labels(columns: Sequence[np.ndarray]) -> tuple[list[np.ndarray], tuple[str, ...]]:
-    """Labels as they are, or, for strings, their place among the sorted names of both splits."""
+    """Labels as they are; strings become places among the sorted names of both splits."""
     if all(column.dtype.kind in "fiub" for column in columns):
         return list(columns), ()
     texts = [column.astype(str) for column in columns]
@@ -274,7 +351,7 @@ def _labels(columns: Sequence[np.ndarray]) -> tuple[list[np.ndarray], tuple[str,
 
 
 def schema_names(table: Any, column: str) -> tuple[str, ...]:
-    """Label names that the hub's writer leaves in a parquet file's schema; none when they are not there."""
+    """Label names that the hub's writer leaves in a parquet file's schema; empty without them."""
     try:
         info = json.loads((table.schema.metadata or {})[b"huggingface"])
         return tuple(map(str, info["info"]["features"][column]["names"]))

@@ -1,4 +1,4 @@
-"""File formats: official idx, official CIFAR pickles read without unpickling anything but arrays, npz."""
+"""File formats: idx, CIFAR's pickles, MATLAB, npz. Pickles are read without running anything in them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,19 @@ DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """The uint8 array of an idx file, gzipped or not: magic 0, 0, 8, ndim, then big-endian sizes, then the bytes."""
+    """Read an idx file of bytes, gzipped or not.
+
+    The format is: magic 0, 0, 8, number of axes; big-endian sizes; the bytes.
+
+    Args:
+        path: The file.
+
+    Returns:
+        uint8 array.
+
+    Raises:
+        DataError: The file is damaged, truncated or of another format.
+    """
     try:
         raw = path.read_bytes()
         raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
@@ -41,7 +53,17 @@ def read_idx(path: Path) -> np.ndarray:
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """Every array of an npz file; arrays of objects, which would be pickled, are refused."""
+    """Read every array of an npz file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Arrays by name.
+
+    Raises:
+        DataError: The file is damaged, is not an npz file, or holds arrays of objects, which would need pickle.
+    """
     if path.is_file() and not zipfile.is_zipfile(path):
         raise DataError(f"{path} is not a readable npz file: it is no zip archive, as numpy.savez writes")
     try:
@@ -52,12 +74,23 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
-    """The named uint8 arrays of a MATLAB file of version 5, in the order asked for."""
+    """Read uint8 arrays of a MATLAB 5 file.
+
+    Args:
+        path: The file.
+        names: Names of the arrays.
+
+    Returns:
+        The arrays, in the order of the names.
+
+    Raises:
+        DataError: The file is damaged or lacks an array.
+    """
     from scipy.io import loadmat
 
     try:
         with path.open("rb") as opened, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # scipy warns of a variable that it cannot read, and gives its text instead
+            warnings.simplefilter("ignore")  # scipy warns of variables that it cannot read
             content = loadmat(opened, variable_names=list(names))
     except Exception as error:  # a damaged file can fail at any element
         raise DataError(f"{path} is not a whole MATLAB 5 file: {_line(error)}") from None
@@ -77,7 +110,18 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_members(path: Path, members: Sequence[str]) -> dict[str, bytes]:
-    """Contents of an archive's members by ``path:member``, in the order asked for. One pass; nothing is extracted."""
+    """Read members of a tar archive in one pass, without extracting files.
+
+    Args:
+        path: The archive.
+        members: Names of the members.
+
+    Returns:
+        Contents by ``path:member``, in the order asked for.
+
+    Raises:
+        DataError: The archive is damaged or lacks a member.
+    """
     found: dict[str, bytes] = {}
     try:
         with tarfile.open(path, "r|*") as archive:
@@ -92,7 +136,18 @@ def read_members(path: Path, members: Sequence[str]) -> dict[str, bytes]:
 
 
 def read_cifar(batches: Sequence[tuple[str, bytes]], keys: Sequence[str]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Images [n, 3, 32, 32] uint8, and int64 labels [n] for each key, from (name, content) of official batches."""
+    """Decode official CIFAR batches.
+
+    Args:
+        batches: (name, content) of each batch.
+        keys: Keys of the label lists to read.
+
+    Returns:
+        (images, uint8 [n, 3, 32, 32]; labels, int64 [n], for each key).
+
+    Raises:
+        DataError: A batch is not a pickle of arrays, or lacks rows or labels.
+    """
     images, labels = [], []
     for what, raw in batches:
         content = safe_unpickle(raw, what)
@@ -106,6 +161,7 @@ def read_cifar(batches: Sequence[tuple[str, bytes]], keys: Sequence[str]) -> tup
 
 
 def _label_list(batch: dict[str, Any], key: str, rows: int, what: str) -> np.ndarray:
+    """The whole-number labels of a batch under one key."""
     values = batch.get(key)
     if not isinstance(values, list | np.ndarray) or len(values) != rows:
         raise DataError(f"{what} must hold {key!r} with {rows} labels")
@@ -116,7 +172,7 @@ def _label_list(batch: dict[str, Any], key: str, rows: int, what: str) -> np.nda
 
 
 class _Dtype:
-    """Stands in for numpy.dtype: plain numbers only."""
+    """Replaces numpy.dtype in pickles; plain numbers only."""
 
     def __init__(self, code: str | bytes, *_: object) -> None:
         self.value = np.dtype(_text(code))
@@ -129,7 +185,7 @@ class _Dtype:
 
 
 class _Array:
-    """Stands in for numpy.ndarray, so that numpy's own unpickling never runs."""
+    """Replaces numpy.ndarray in pickles, so that numpy's own unpickling never runs."""
 
     value: np.ndarray
 
@@ -179,7 +235,18 @@ class _Unpickler(pickle.Unpickler):
 
 
 def safe_unpickle(raw: bytes, what: str) -> Any:
-    """Dicts, lists, strings, numbers and arrays of a pickle; anything else raises DataError and is never called."""
+    """Read dicts, lists, strings, numbers and arrays from a pickle.
+
+    Args:
+        raw: The pickle.
+        what: Its name in error messages.
+
+    Returns:
+        The content.
+
+    Raises:
+        DataError: The pickle names anything else, which is then not called.
+    """
     try:
         return _plain(_Unpickler(io.BytesIO(raw), encoding="bytes").load())
     except Exception as error:  # a damaged pickle can fail in any opcode

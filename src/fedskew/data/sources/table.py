@@ -1,4 +1,4 @@
-"""The table of datasets, and the sources of the user's own: npz, csv and parquet files, any dataset of the hub."""
+"""The table of datasets, and sources for your own data: npz and parquet files, any dataset of the hub."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Protocol
 
 from fedskew.data.arrays import Dataset, build, from_arrays
 from fedskew.data.sources import cache, parquet, readers
+from fedskew.data.sources.cifar import Cifar10, Cifar100
 from fedskew.data.sources.files import absent, places
-from fedskew.data.sources.images import Cifar10, Cifar100, Digits, FashionMnist, ImageOptions, Mnist
+from fedskew.data.sources.images import Digits, FashionMnist, ImageOptions, Mnist
 from fedskew.data.sources.more_images import Emnist, EmnistBalanced, Svhn, TinyImageNet
 from fedskew.data.sources.tabular import Adult, Csv, HeartDisease
 from fedskew.errors import ConfigError, DataError, closest, require, unknown
@@ -24,15 +25,26 @@ class Source(Protocol):
     name: ClassVar[str]
 
     def load(self, path: str | None = None) -> Dataset:
-        """The dataset, from ``path`` where one is given. Raises ConfigError and DataError."""
+        """Load the dataset.
+
+        Args:
+            path: File or folder; None searches $FEDSKEW_DATA and the cache.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            ConfigError: An option breaks a rule.
+            DataError: The data are absent or damaged.
+        """
 
 
 @dataclass(frozen=True)
 class Npz(ImageOptions):
     """Arrays x_train, y_train, x_test, y_test of an npz file, or x and y, of which 20 % become the test set.
 
-    uint8 arrays of 3 or 4 axes are images, everything else is features; labels are numbers 0..C-1 or strings. Arrays of
-    objects are refused.
+    uint8 arrays with 3 or 4 axes are images; everything else is features. Labels are numbers 0..C-1 or strings. Arrays
+    of objects raise an error.
     """
 
     name: ClassVar[str] = "npz"
@@ -41,7 +53,25 @@ class Npz(ImageOptions):
     """Arrays with one value a training row, comma-separated, for natural clients; unset: client, where there is one."""
 
     def load(self, path: str | None = None) -> Dataset:
-        """The file at ``path``. Raises DataError when it is absent, damaged or lacks an array."""
+        """Load the file.
+
+        Args:
+            path: The npz file.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            ConfigError: No path is given, or an option breaks a rule.
+            DataError: The file is absent or damaged, or lacks an array.
+
+        Example:
+            >>> import numpy as np
+            >>> from fedskew.data import load
+            >>> np.savez("mine.npz", x=np.random.default_rng(0).normal(size=(20, 3)), y=np.arange(20) % 2)
+            >>> load("npz", "mine.npz").shape
+            (3,)
+        """
         file = _given(self.name, path)
         arrays = readers.read_npz(file)
         names = ("x_train", "y_train", "x_test", "y_test") if "x_train" in arrays else ("x", "y")
@@ -56,7 +86,7 @@ class Npz(ImageOptions):
 
 @dataclass(frozen=True)
 class Parquet(ImageOptions):
-    """A parquet file, or a folder with train-*.parquet and, where there is one, test-*.parquet."""
+    """A parquet file, or a folder with train-*.parquet and, optionally, test-*.parquet."""
 
     name: ClassVar[str] = "parquet"
 
@@ -68,7 +98,18 @@ class Parquet(ImageOptions):
     """Columns that say whose a row is, comma-separated, for natural clients; unset: client, where there is one."""
 
     def load(self, path: str | None = None) -> Dataset:
-        """The file or folder at ``path``. Raises DataError when it is absent or damaged."""
+        """Load the file or folder.
+
+        Args:
+            path: The file or folder.
+
+        Returns:
+            The dataset. Without test files a stratified 20 % of the rows becomes the test set.
+
+        Raises:
+            ConfigError: No path is given, or an option breaks a rule.
+            DataError: The files are absent or damaged, or the extra ``hub`` is missing.
+        """
         place = _given(self.name, path)
         train = (place,) if place.is_file() else parquet.parquet_files(place, "train")
         test = () if place.is_file() else parquet.parquet_files(place, "test")
@@ -105,7 +146,18 @@ class Hub(ImageOptions):
     """Split to test on; unset: the split test, or a stratified 20 % of the training split where there is none."""
 
     def load(self, path: str | None = None) -> Dataset:
-        """The dataset, downloaded or taken from the cache. Raises DataError when the hub is out of reach."""
+        """Download the dataset, or take it from the cache.
+
+        Args:
+            path: A local folder in the hub's layout, instead of ``repo``.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            ConfigError: No ``repo`` is given, or an option breaks a rule.
+            DataError: The hub cannot be reached, or the data are unusable.
+        """
         repo = self.repo if path is None else str(_given(self.name, path))
         require(bool(repo), "data.repo", "name a dataset of the hub", repo, "for example ylecun/mnist")
         names = ("repo", "config", "x_column", "y_column", "train_split", "test_split", "pad")
@@ -139,9 +191,25 @@ DATASETS: dict[str, type[Source]] = {
 
 
 def load(name: str, path: str | None = None, **options: Any) -> Dataset:
-    """The dataset ``name`` of the table `DATASETS`, with the options of its class.
+    """Load a dataset by name.
 
-    Raises ConfigError for an unknown name or option, DataError when the data are absent, truncated or altered.
+    Args:
+        name: A name of the table `DATASETS`, such as "digits" or "cifar10".
+        path: File or folder of the data; None searches $FEDSKEW_DATA, then the cache, then the hub.
+        **options: Options of the dataset, such as ``normalize="channel"``.
+
+    Returns:
+        The dataset.
+
+    Raises:
+        ConfigError: The name or an option is unknown, or an option breaks a rule.
+        DataError: The data are absent, truncated or altered.
+
+    Example:
+        >>> from fedskew.data import load
+        >>> digits = load("digits", normalize="half")
+        >>> digits.shape, digits.classes, len(digits.x), len(digits.x_test), digits.mean
+        ((1, 8, 8), 10, 1438, 359, (0.5,))
     """
     if name not in DATASETS:
         raise unknown("dataset", name, DATASETS)
@@ -155,7 +223,7 @@ def load(name: str, path: str | None = None, **options: Any) -> Dataset:
 
 
 def _given(name: str, path: str | None) -> Path:
-    """The path as it was given; these sources search nowhere else."""
+    """The path as given; these sources search nowhere else."""
     require(bool(path), "data.path", f"name the file of dataset {name!r}", path or "")
     found = places(path, ())
     if not found:
@@ -164,7 +232,7 @@ def _given(name: str, path: str | None) -> Path:
 
 
 def _own(options: ImageOptions, name: str, parts: list[Any], **facts: Any) -> Dataset:
-    """A dataset of the user's from [x, y] or [x, y, x_test, y_test]."""
+    """A dataset of [x, y] or [x, y, x_test, y_test]."""
     padded = [options.padded(part) if i % 2 == 0 and options.pad else part for i, part in enumerate(parts)]
     return options.finish(build(name, *padded, **facts))
 
@@ -173,13 +241,14 @@ def _of_tables(
     options: ImageOptions, name: str, train: Any, test: Any, x_column: str | None, y_column: str | None,
     label_names: dict[str, tuple[str, ...]], source: str, columns: dict[str, Any] | None = None,
 ) -> Dataset:  # fmt: skip
+    """A dataset of one or two tables."""
     c = parquet.arrays_of(train, test, x_column, y_column, label_names)
     samples = options.padded(c.x), c.y, options.padded(c.x_test), c.y_test
     return build(name, *samples, label_names=c.label_names, columns=columns, source=source)
 
 
 def _columns(asked: str | None, there: Iterable[str]) -> list[str]:
-    """The columns that were asked for, else "client" where there is one. Raises ConfigError for an unknown one."""
+    """The columns asked for, else "client" if it exists. Raises ConfigError for an unknown column."""
     known = list(there)
     if asked is None:
         return [name for name in known if name == "client"]

@@ -1,4 +1,4 @@
-"""Tables: UCI Adult, the four hospitals of UCI Heart Disease, and csv files of the user's own."""
+"""Tables: UCI Adult, the four hospitals of UCI Heart Disease, and your own csv files."""
 
 from __future__ import annotations
 
@@ -33,8 +33,12 @@ HOSPITALS = {"cleveland": 303, "hungarian": 294, "switzerland": 123, "va": 200} 
 class Adult(Checked):
     """UCI Adult (Becker and Kohavi, 1996): does a person earn more than 50 000 dollars a year? 24 % do.
 
-    Features: six numbers standardised by the training set's mean and standard deviation, eight attributes one-hot over
-    the values of the training set ("?" is a value). Every attribute is a column for the partition "natural".
+    Features are six numbers, standardised by the training set's mean and standard deviation, and eight attributes,
+    one-hot over the values of the training set ("?" is a value). Every attribute is a column for the partition
+    "natural".
+
+    References:
+        Becker and Kohavi 1996, Adult (UCI). https://doi.org/10.24432/C5XW20
     """
 
     name: ClassVar[str] = "adult"
@@ -45,7 +49,18 @@ class Adult(Checked):
     """Check that the files have the published number of rows."""
 
     def load(self, path: str | None = None) -> Dataset:
-        """32 561 training rows and the official 16 281 test rows. Raises DataError when files are absent or damaged."""
+        """Load 32 561 training rows and the official 16 281 test rows.
+
+        Args:
+            path: Folder of adult.data and adult.test; None searches $FEDSKEW_DATA.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            ConfigError: An excluded attribute is unknown.
+            DataError: The files are absent or damaged.
+        """
         dropped = {name.strip() for name in self.exclude.split(",") if name.strip()}
         for name in dropped - set(ADULT_COLUMNS):
             raise unknown("data.exclude", name, ADULT_COLUMNS)
@@ -74,8 +89,11 @@ class Adult(Checked):
 class HeartDisease(Checked):
     """UCI Heart Disease (Janosi and others, 1988): disease (1-4) or none (0), from 13 features in four hospitals.
 
-    "?" becomes the median of the training rows, then each feature is standardised by the training rows. The column
-    ``hospital`` is for the partition "natural"; the test set is a stratified 20 % of each hospital, always the same.
+    "?" becomes the median of the training rows; then each feature is standardised by the training rows. The column
+    ``hospital`` is for the partition "natural". The test set is a stratified 20 % of each hospital, always the same.
+
+    References:
+        Janosi et al. 1988, Heart Disease (UCI). https://doi.org/10.24432/C52P4X
     """
 
     name: ClassVar[str] = "heart_disease"
@@ -84,7 +102,17 @@ class HeartDisease(Checked):
     """Check that each hospital's file has the published number of rows."""
 
     def load(self, path: str | None = None) -> Dataset:
-        """920 rows in all. Raises DataError when files are absent or damaged."""
+        """Load the 920 rows.
+
+        Args:
+            path: Folder of the four files processed.*.data; None searches $FEDSKEW_DATA.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            DataError: The files are absent or damaged.
+        """
         names = [f"processed.{h}.data" for h in HOSPITALS]
         files = _find(self.name, path, ("heart-disease", "heart_disease", "heart+disease"), names)
         tables = [_heart_rows(f, n if self.verify else None) for f, n in zip(files, HOSPITALS.values(), strict=True)]
@@ -122,7 +150,27 @@ class Csv(Checked):
     """Standardise the features; false leaves them as they are."""
 
     def load(self, path: str | None = None) -> Dataset:
-        """The file or folder at ``path``. Raises DataError when it is absent or damaged, ConfigError for a column."""
+        """Load the file or folder.
+
+        Args:
+            path: The file or folder.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            ConfigError: No path is given, or a column is unknown.
+            DataError: The file is absent or damaged, or a feature column does not hold numbers.
+
+        Example:
+            >>> from pathlib import Path
+            >>> from fedskew.data import load
+            >>> rows = [f"{i % 7},{i % 3},{'ab'[i % 2]},site{i % 2}" for i in range(20)]
+            >>> _ = Path("mine.csv").write_text(chr(10).join(["age,dose,label,client", *rows]))
+            >>> data = load("csv", "mine.csv")
+            >>> data.shape, data.label_names, data.column_names
+            ((2,), ('a', 'b'), {'client': ('site0', 'site1')})
+        """
         require(bool(path), "data.path", "name the file of dataset 'csv'", path or "")
         place = next(iter(places(path, ())))
         files = [place] if place.is_file() else [f for f in (place / "train.csv", place / "test.csv") if f.is_file()]
@@ -159,6 +207,7 @@ LABELS = ("label", "labels", "y", "target", "class")
 
 
 def _column(name: str, names: list[str], option: str) -> str:
+    """The name of an existing column. Raises ConfigError for an unknown one."""
     if name not in names:
         raise unknown(option, name, names)
     return name
@@ -190,6 +239,7 @@ def _numbers(table: dict[str, np.ndarray], names: Sequence[str], place: Path) ->
 
 
 def _is_number(cell: str) -> bool:
+    """Whether the text is a finite number."""
     try:
         return bool(np.isfinite(float(cell)))
     except ValueError:
@@ -197,7 +247,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _codes(labels: np.ndarray) -> np.ndarray:
-    """Labels as whole numbers where all are, else as the strings that they are."""
+    """Labels as whole numbers if all are, else as strings."""
     try:
         return labels.astype(np.int64)
     except ValueError:
@@ -205,6 +255,7 @@ def _codes(labels: np.ndarray) -> np.ndarray:
 
 
 def _standardised(data: Dataset) -> Dataset:
+    """A dataset with features standardised by the training rows."""
     both = np.concatenate([data.x.numpy(), data.x_test.numpy()]).astype(np.float64)
     scaled = torch.from_numpy(_standardise(both, np.arange(len(both)) < len(data.x)))
     made = replace(data, x=scaled[: len(data.x)].clone(), x_test=scaled[len(data.x) :].clone())
@@ -212,6 +263,7 @@ def _standardised(data: Dataset) -> Dataset:
 
 
 def _find(name: str, path: str | None, folders: Sequence[str], names: Sequence[str]) -> tuple[Path, ...]:
+    """The files of a dataset. Raises DataError if they are nowhere."""
     for place in places(path, folders):
         if place.is_dir() and (files := together(place, [[n] for n in names])):
             return files
@@ -219,6 +271,7 @@ def _find(name: str, path: str | None, folders: Sequence[str], names: Sequence[s
 
 
 def _lines(file: Path) -> list[str]:
+    """Lines of a text file, without blank lines and comments."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -239,6 +292,7 @@ def _cells(file: Path, width: int, rows: int | None) -> np.ndarray:
 
 
 def _adult_rows(file: Path, rows: int | None) -> np.ndarray:
+    """Checked rows of an Adult file, as strings."""
     cells = _cells(file, len(ADULT_COLUMNS) + 1, rows)
     bad = np.flatnonzero(~np.isin(np.char.rstrip(cells[:, -1], "."), ["<=50K", ">50K"]))
     if bad.size:
@@ -258,6 +312,7 @@ def _adult_features(train: np.ndarray, rows: np.ndarray, dropped: set[str]) -> n
 
 
 def _heart_rows(file: Path, rows: int | None) -> np.ndarray:
+    """Checked rows of a hospital's file, as numbers; "?" is NaN."""
     cells = _cells(file, 14, rows)
     values = _floats(np.where(cells == "?", "nan", cells), str(file))
     if not np.isin(values[:, -1], range(5)).all():
@@ -268,6 +323,7 @@ def _heart_rows(file: Path, rows: int | None) -> np.ndarray:
 
 
 def _floats(cells: np.ndarray, what: str) -> np.ndarray:
+    """Numbers of the cells."""
     try:
         return cells.astype(np.float64)
     except ValueError as error:
@@ -275,7 +331,7 @@ def _floats(cells: np.ndarray, what: str) -> np.ndarray:
 
 
 def _impute(x: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """NaN to the median of the training rows, feature by feature; 0 for a feature that no training row has."""
+    """Replace NaN by the median of the training rows, feature by feature; 0 for a feature that no training row has."""
     medians = [np.median(seen) if (seen := c[train & ~np.isnan(c)]).size else 0.0 for c in x.T]
     return np.where(np.isnan(x), np.array(medians), x)
 

@@ -1,0 +1,33 @@
+"""Where the checkout stands, and what the numbers of a session depend on beside the work."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+BENCHMARKS = Path(__file__).resolve().parents[1]
+ROOT = BENCHMARKS.parent
+
+
+def setting() -> dict[str, Any]:
+    """What the numbers depend on beside the work."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+    models = [line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")]
+    return {
+        "session": time.strftime("%Y-%m-%dT%H:%M:%S"),
+        "commit": git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "src") else ""),
+        "machine": models[0] if models else platform.machine(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _cpuinfo() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text().splitlines() if path.exists() else []

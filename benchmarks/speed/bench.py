@@ -1,0 +1,199 @@
+"""fedskew beside other frameworks and the bare-torch floors: the same work, run in turns, in one table.
+
+python benchmarks/speed/bench.py --install  # the peers' environments, in benchmarks/.envs
+python benchmarks/speed/bench.py --workloads mnist-lr,cifar-tfcnn --peers pfl,fluke --repeats 3 --engine auto,batched
+python benchmarks/speed/bench.py --table results/speed/bench-mnist-lr.jsonl
+
+Every run of a peer is followed by one of fedskew, and ratios are taken within such a pair: on a shared machine, what
+slows one slows the other. The order of the peers is shuffled anew in each repeat under a fixed seed. Every run is a
+process of its own and one line of results/speed/bench-WORKLOAD.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
+
+from environments import ENVIRONMENTS, UNAVAILABLE, install, python_of
+from tables import table
+
+from common.processes import run_process
+from common.session import BENCHMARKS, ROOT, setting
+from common.work import WORKLOADS, Work
+
+HERE = Path(__file__).resolve().parent
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONPATH")  # peers set their own
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One way to do the work: a script of this folder, its options, and the environment that it runs in."""
+
+    name: str
+    script: str
+    options: tuple[str, ...] = ()
+    environment: str = ""  # "": the interpreter of this script
+    floor: bool = False
+
+    @property
+    def python(self) -> Path | None:
+        """Its interpreter; None where it is not installed."""
+        return python_of(self.environment) if self.environment else Path(sys.executable)
+
+
+PEERS = {
+    p.name: p
+    for p in (
+        Peer("loop", "floor.py", ("--how", "loop"), floor=True),
+        Peer("pool", "floor.py", ("--how", "pool", "--layout", "nhwc"), floor=True),
+        Peer("vmap", "floor.py", ("--how", "vmap"), floor=True),
+        Peer("hand", "floor.py", ("--how", "hand"), floor=True),
+        *(Peer(name, f"peer_{name}.py", environment=name) for name in ENVIRONMENTS),
+    )
+}
+
+
+def fedskew(engine: str) -> Peer:
+    """The library itself, on one engine."""
+    return Peer(f"fedskew {engine}", "peer_fedskew.py", ("--engine", engine))
+
+
+def at_threads(peer: Peer, threads: list[int] | None) -> list[Peer]:
+    """The peer at each of several thread counts, where it has a use for them."""
+    if not threads or not (peer.environment or peer.name == "loop"):
+        return [peer]
+    suffix = len(threads) > 1
+    return [
+        replace(peer, name=f"{peer.name}@{t}" if suffix else peer.name, options=(*peer.options, "--threads", str(t)))
+        for t in threads
+    ]
+
+
+def takes(peer: Peer, work: Work) -> bool:
+    """Whether a peer is worth running: stacked convolutions are no floor on a CPU, and none is written out by hand."""
+    return work.dense or peer.name not in ("vmap", "hand")
+
+
+def run(peer: Peer, work: Work, args: argparse.Namespace) -> dict[str, Any]:
+    """One process: its RESULT, or why there is none."""
+    assert peer.python is not None
+    words = [str(peer.python), str(HERE / peer.script), work.name, *peer.options]
+    words += ["--rounds", str(args.rounds)] if args.rounds else []
+    surroundings = {k: v for k, v in os.environ.items() if k not in THREAD_VARIABLES}
+    surroundings["PYTHONPATH"] = os.pathsep.join(
+        [str(BENCHMARKS)] if peer.environment else [str(BENCHMARKS), str(ROOT / "src")]
+    )
+    load = os.getloadavg()[0]
+    done = run_process(words, surroundings, args.timeout)
+    facts = {"peer": peer.name, "workload": work.name, "floor": peer.floor, "load_before": round(load, 2)}
+    lines = [line for line in done.output.splitlines() if line.startswith("RESULT ")]
+    if done.failure or not lines:
+        return {**facts, "failed": done.failure or "no RESULT line"}
+    return {**json.loads(lines[-1][len("RESULT ") :]), **facts, "peak_mb": round(done.peak_mb)}
+
+
+def compare(work: Work, args: argparse.Namespace, facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """All repeats of one workload, each run appended to its file as it ends."""
+    out = args.out / f"bench-{work.name}.jsonl"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    peers = [q for p in args.peers if p.python and takes(p, work) for q in at_threads(p, args.threads)]
+    rows: list[dict[str, Any]] = []
+    for repeat in range(args.repeats):
+        order = random.Random(f"{args.seed} {work.name} {repeat}").sample(peers, len(peers))
+        for place, peer in enumerate(order):
+            for one in (peer, *map(fedskew, args.engine)):
+                row = {**run(one, work, args), "repeat": repeat, "place": place, **facts}
+                rows.append(row)
+                with out.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+                told = row.get("failed") or f"{row['round_s']:.3f} s a round"
+                print(f"{work.name} {repeat + 1}/{args.repeats} {one.name}: {told}", file=sys.stderr, flush=True)
+    return rows
+
+
+def absent(peers: list[Peer]) -> list[str]:
+    """One line for each peer that cannot be run here, and why."""
+    lines = [
+        f"{p.name}: not installed; run benchmarks/speed/bench.py --install {p.name}" for p in peers if not p.python
+    ]
+    return lines + [f"{name}: {why}" for name, why in UNAVAILABLE.items()]
+
+
+def names(known: dict[str, Any], what: str) -> Any:
+    """A parser of comma-separated names, and "all"."""
+
+    def parse(text: str) -> list[Any]:
+        chosen = list(known) if text == "all" else text.split(",")
+        for name in chosen:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"unknown {what} {name!r}; known: {', '.join(known)}, all")
+        return [known[name] for name in chosen]
+
+    return parse
+
+
+def counts(text: str) -> list[int]:
+    """Whole numbers with commas between."""
+    found = [int(word) for word in text.split(",")]
+    if min(found) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1; got {text}")
+    return found
+
+
+def warn_if_busy() -> None:
+    """Others' work on the same cores slows what uses two threads by far more than what uses one."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > cores / 2:
+        print(f"bench.py: the machine is busy, load {load:.1f} on {cores} cores; read no numbers", file=sys.stderr)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workloads", type=names(WORKLOADS, "workload"), help="names, or all; default: a CPU's")
+    parser.add_argument("--peers", type=names(PEERS, "peer"), default="all", help="names, or all")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--engine", type=lambda t: t.split(","), default="auto", help="of fedskew, first compared")
+    parser.add_argument("--rounds", type=int, help="instead of each workload's own number")
+    parser.add_argument("--threads", type=counts, help="of the peers, with commas between, instead of the workload's")
+    parser.add_argument("--seed", type=int, default=0, help="of the order of the peers")
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds a run")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed")
+    parser.add_argument("--install", nargs="*", metavar="PEER", help="make the environments of these peers, or of all")
+    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="print the last session of each file")
+    args = parser.parse_args()
+    if args.repeats < 1:
+        parser.error(f"--repeats must be at least 1; got {args.repeats}")
+    args.workloads = args.workloads or [w for w in WORKLOADS.values() if w.cpu]
+    return args
+
+
+def main() -> int:
+    """Install, print, or run and print."""
+    args = arguments()
+    if args.install is not None:
+        return install(args.install or list(ENVIRONMENTS))
+    if args.table:
+        for path in args.table:
+            print(table([json.loads(line) for line in path.read_text().splitlines()]), end="\n\n")
+        return 0
+    warn_if_busy()
+    facts, failed = setting(), 0
+    for work in args.workloads:
+        rows = compare(work, args, facts)
+        failed += sum("failed" in row for row in rows)
+        print(table(rows), end="\n\n", flush=True)
+    print("\n".join(absent(args.peers)))
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,218 @@
+"""Bare torch, resident tensors and nothing else: what a framework can hope to reach.
+
+python floor.py WORKLOAD --how loop|pool|vmap|hand [--layout nchw|nhwc] [--device cuda]
+
+loop: one client after the other, plain autograd, --threads intra-op threads.
+pool: one client a thread, one thread a core, one intra-op thread each (torch releases the interpreter's lock).
+vmap: the whole cohort stacked, one forward pass under vmap: fewer and larger operations, for small networks and GPUs.
+hand: dense networks only, stacked, with their gradients written out: what torch's operators alone cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
+
+from common import work as bench
+from common.work import Work
+
+State = list[Tensor]  # parameters, then the running statistics
+Data = tuple[Tensor, Tensor]
+
+
+def state_of(net: nn.Module) -> State:
+    """The tensors that are averaged, not copied."""
+    return [*net.parameters(), *(b for b in net.buffers() if b.is_floating_point())]
+
+
+def batches(work: Work, g: torch.Generator) -> Iterator[Tensor]:
+    """Row numbers of each mini-batch of a client's round."""
+    for _ in range(work.epochs):
+        yield from torch.randperm(work.rows, generator=g).split(work.batch)
+
+
+@torch.no_grad()
+def descend(params: State, grads: tuple[Tensor, ...], work: Work) -> None:
+    """w <- w - lr (g + weight_decay w), in place."""
+    if work.weight_decay:
+        grads = torch._foreach_add(grads, params, alpha=work.weight_decay)
+    torch._foreach_add_(params, grads, alpha=-work.lr)
+
+
+@torch.no_grad()
+def load(net: nn.Module, state: State) -> None:
+    """Copy a state into a network."""
+    torch._foreach_copy_(state_of(net), state)
+
+
+def train_client(net: nn.Module, start: State, work: Work, data: Data, k: int, seed: int) -> State:
+    """One client's local round from ``start``."""
+    x, y = (t[bench.rows_of(work, k)] for t in data)
+    load(net, start)
+    params = list(net.parameters())
+    for rows in batches(work, torch.Generator().manual_seed(seed)):
+        rows = rows.to(x.device)
+        descend(params, torch.autograd.grad(cross_entropy(net(x[rows]), y[rows]), params), work)
+    return [t.detach().clone() for t in state_of(net)]
+
+
+def mean(states: list[State]) -> State:
+    """The average of all clients."""
+    return [torch.stack(same).mean(0) for same in zip(*states, strict=True)]
+
+
+Seeded = list[tuple[int, int]]  # (client, seed)
+Round = Callable[[State, Seeded], State]
+Score = Callable[[State], float]
+
+
+def loop(net: nn.Module, work: Work, data: Data, test: Data) -> tuple[Round, Score]:
+    """One client after the other."""
+
+    def train(state: State, cohort: Seeded) -> State:
+        return mean([train_client(net, state, work, data, k, seed) for k, seed in cohort])
+
+    def score(state: State) -> float:
+        load(net, state)
+        return bench.accuracy(net, *test)
+
+    return train, score
+
+
+def pool(net: nn.Module, work: Work, data: Data, test: Data) -> tuple[Round, Score]:
+    """Clients and chunks of the test set dealt to one thread a core, each with a network of its own."""
+    workers = os.cpu_count() or 1
+    torch.set_num_threads(1)
+    nets = [copy.deepcopy(net) for _ in range(workers)]
+    threads = ThreadPoolExecutor(workers)
+
+    def train(state: State, cohort: Seeded) -> State:
+        def share(i: int) -> list[State]:
+            torch.set_num_threads(1)
+            return [train_client(nets[i], state, work, data, k, seed) for k, seed in cohort[i::workers]]
+
+        return mean([s for part in threads.map(share, range(workers)) for s in part])
+
+    def score(state: State) -> float:
+        parts = list(zip(*(t.chunk(workers) for t in test), strict=True))
+
+        def share(i: int) -> float:
+            load(nets[i], state)
+            return bench.accuracy(nets[i], *parts[i]) * len(parts[i][1])
+
+        return sum(threads.map(share, range(len(parts)))) / len(test[1])
+
+    return train, score
+
+
+def vmap(net: nn.Module, work: Work, data: Data, test: Data) -> tuple[Round, Score]:
+    """The cohort stacked; networks without running statistics and dropout only."""
+    names = [n for n, _ in net.named_parameters()]
+
+    def loss(params: State, x: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(torch.func.functional_call(net, dict(zip(names, params, strict=True)), (x,)), y)
+
+    losses = torch.vmap(loss)
+
+    def gradients(params: State, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        # clients do not meet in the sum, so its gradient is every client's own: half of what vmapped func.grad costs
+        leaves = [p.requires_grad_() for p in params]
+        return torch.autograd.grad(losses(leaves, x, y).sum(), leaves)
+
+    def train(state: State, cohort: Seeded) -> State:
+        params = [t.detach().expand(len(cohort), *t.shape).clone() for t in state]
+        plans = [list(batches(work, torch.Generator().manual_seed(seed))) for _, seed in cohort]
+        first = torch.tensor([k * work.rows for k, _ in cohort]).unsqueeze(1)
+        for rows in zip(*plans, strict=True):
+            at = (torch.stack(rows) + first).to(data[0].device)
+            descend(params, gradients(params, data[0][at], data[1][at]), work)
+        return [p.detach().mean(0) for p in params]
+
+    return train, loop(net, work, data, test)[1]
+
+
+def hand(net: nn.Module, work: Work, data: Data, test: Data) -> tuple[Round, Score]:
+    """Dense networks, differentiated by hand: stacks of clients, as many as the cache holds, and no tape."""
+    x, y = data[0].flatten(1), data[1]
+    size = sum(t.numel() * t.element_size() for t in net.parameters())
+    stack = max(CACHE_BYTES // size, 1)
+    classes = torch.arange(work.classes, device=y.device)
+
+    def step(params: State, rows: Tensor) -> None:
+        inputs, weights, biases = [x[rows]], params[::2], params[1::2]
+        for w, b in zip(weights, biases, strict=True):
+            inputs.append(torch.baddbmm(b.unsqueeze(1), inputs[-1], w.transpose(1, 2)))
+            if w is not weights[-1]:
+                inputs[-1].relu_()
+        slope = (inputs.pop().softmax(2) - (y[rows].unsqueeze(2) == classes).float()) / rows.shape[1]
+        for i in reversed(range(len(weights))):
+            behind = torch.bmm(slope, weights[i]).mul_(inputs[i] > 0) if i else slope
+            weights[i].baddbmm_(slope.transpose(1, 2), inputs[i], beta=1 - work.lr * work.weight_decay, alpha=-work.lr)
+            biases[i].mul_(1 - work.lr * work.weight_decay).sub_(slope.sum(1), alpha=work.lr)
+            slope = behind
+
+    def train(state: State, cohort: Seeded) -> State:
+        ends = []
+        for at in range(0, len(cohort), stack):
+            part = cohort[at : at + stack]
+            params = [t.detach().expand(len(part), *t.shape).clone() for t in state]
+            plans = [list(batches(work, torch.Generator().manual_seed(seed))) for _, seed in part]
+            first = torch.tensor([k * work.rows for k, _ in part]).unsqueeze(1)
+            for rows in zip(*plans, strict=True):
+                step(params, (torch.stack(rows) + first).to(x.device))
+            ends.append([p.sum(0) for p in params])
+        return [torch.stack(same).sum(0) / len(cohort) for same in zip(*ends, strict=True)]
+
+    return torch.no_grad()(train), loop(net, work, data, test)[1]
+
+
+HOWS = {"loop": loop, "pool": pool, "vmap": vmap, "hand": hand}
+CACHE_BYTES = 2**22  # of parameters in a stack
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What this peer takes beside the common options."""
+    parser.add_argument("--how", choices=HOWS, default="loop")
+    parser.add_argument("--layout", choices=("nchw", "nhwc"), default="nchw")
+    parser.add_argument("--device", default="cpu")
+
+
+def main() -> None:
+    """Train and report."""
+    args = bench.options(__doc__, arguments)
+    work, net = args.work, bench.make_model(args.work)
+    if args.how == "hand" and not work.dense:
+        raise SystemExit(f"floor.py: --how hand takes dense networks; got {work.model}")
+    if args.how == "vmap" and any(isinstance(m, nn.Dropout | nn.BatchNorm2d) for m in net.modules()):
+        raise SystemExit(f"floor.py: --how vmap takes no dropout and no running statistics; got {work.model}")
+    layout = torch.channels_last if args.layout == "nhwc" else torch.contiguous_format
+    torch.backends.cudnn.allow_tf32 = False  # as fedskew's float32
+    net = net.to(args.device, memory_format=layout)
+    x, y, x_test, y_test = (t.to(args.device) for t in bench.make_data(work))
+    data, test = (x.to(memory_format=layout), y), (x_test.to(memory_format=layout), y_test)
+    train, score = HOWS[args.how](net, work, data, test)
+    state, draw = [t.detach().clone() for t in state_of(net)], torch.Generator().manual_seed(1)
+    clock = bench.Clock()
+    clock.start()
+    for r in range(work.rounds):
+        ids = torch.randperm(work.clients, generator=draw)[: work.cohort].tolist()
+        state = train(state, [(k, 100_003 * r + k) for k in ids])
+        right = score(state)
+        clock.tick()
+    planned = len(list(batches(work, draw))) * work.cohort * work.rounds
+    bench.report(f"floor-{args.how}-{args.layout}", work, clock, right, planned, device=args.device)
+
+
+if __name__ == "__main__":
+    main()

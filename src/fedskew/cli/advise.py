@@ -1,0 +1,59 @@
+"""``fedskew advise``: what to try first on a federation."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from fedskew.cli.composed import FEDERATION, FileOrOptions
+from fedskew.cli.describe import source_of
+from fedskew.cli.values import TYPED, Names, Place, Positive, Runs
+
+if TYPE_CHECKING:
+    from fedskew.config.experiment import Experiment
+
+__all__ = ["advise"]
+
+EXAMPLES = (
+    "fedskew advise --data digits --partition labels_k --partition.labels 3",
+    "fedskew advise --from runs/fedavg",
+    "fedskew advise split.npz --evidence runs --top 3",
+)
+
+
+@click.command(cls=FileOrOptions, slots=("data", "partition", "model"), fields=FEDERATION, lines=EXAMPLES)
+@click.argument("file", required=False, metavar="[FILE]", type=Place())
+@click.option("--from", "source", metavar="RUN", type=Runs(), help="a run folder or its config.json: its federation")
+@click.option(
+    "--evidence", metavar="FOLDER", type=Place("dir"),
+    help="a folder of runs, or a table of them; read beside the runs that come with fedskew",
+)  # fmt: skip
+@click.option(
+    "--measure", metavar="NAME", type=Names("measure of advice"), default="accuracy", show_default=True,
+    help="a name: accuracy or macro_f1, of the last ten rounds",
+)  # fmt: skip
+@click.option(
+    "--top", metavar="INT", type=Positive(), default=5, show_default=True, help="a whole number: how many methods"
+)
+@click.option("--json", "as_json", is_flag=True, help="print everything as JSON")
+@click.pass_context
+def advise(
+    ctx: click.Context, file: str | None, source: str | None, evidence: str | None, measure: str, top: int,
+    as_json: bool, experiment: Experiment | None,
+) -> None:  # fmt: skip
+    """Say what to try first on a federation, from runs that were measured on federations like it.
+
+    FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy, npz). Without it the
+    options name the federation; --model or --from also name the model.
+    """
+    from rich.console import Console
+
+    from fedskew.advice import adviser
+    from fedskew.advice.table import advice_table
+
+    told = {"--model", "--from"} & set(ctx.meta[TYPED])
+    model = experiment.model.name if told and experiment else None
+    found = adviser.advise(source_of(file, experiment), evidence, model=model, measure=measure, top=top)
+    print(json.dumps(found.to_json(), indent=1)) if as_json else Console().print(advice_table(found))

@@ -1,0 +1,195 @@
+"""What every subcommand shares: its words checked, help with examples, one line and exit code 2 for a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from fedskew.cli import interrupt
+from fedskew.cli.values import TYPED
+from fedskew.config.words import scan, split
+from fedskew.errors import ConfigError, closest, unknown
+
+__all__ = ["HELP", "Command", "Group", "Section", "asks_help", "examples"]
+
+HELP = ("-h", "--help")
+SETTINGS = {"help_option_names": [*HELP], "max_content_width": 120}
+Section = tuple[str, list[tuple[str, str]]]  # (title, [(option, what it is)])
+
+
+def asks_help(args: Sequence[str]) -> bool:
+    """Whether help is asked for, wherever the flag stands."""
+    return any(word in args for word in HELP)
+
+
+class Command(click.Command):
+    """A subcommand.
+
+    Args:
+        lines: examples, whole command lines.
+        missing: what the command needs where no positional word is given, after "fedskew NAME needs".
+        needs: a module that is imported first; an interruption of that import ends the command at once.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        lines: Sequence[str] = (),
+        missing: str = "",
+        needs: str = "fedskew.config.flags",
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.lines, self.missing, self.needs = tuple(lines), missing, needs
+
+    # Words
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Check the words, then let Click read them. Raises ConfigError."""
+        if ctx.resilient_parsing:
+            return super().parse_args(ctx, self._readable(ctx, args))
+        if asks_help(args):
+            click.echo(self.get_help(ctx))
+            ctx.exit()
+        positional, flags = split(args, self.bare, lambda flag: self.wanted(ctx, flag, args))
+        ctx.meta[TYPED] = [flag for flag, _ in flags]
+        self.check(ctx, positional, flags)
+        return super().parse_args(ctx, args)
+
+    @property
+    def bare(self) -> set[str]:
+        """Flags that take no value."""
+        switches = [p for p in self.params if isinstance(p, click.Option) and p.is_flag]
+        return {flag for param in switches for flag in param.opts}
+
+    def own(self) -> dict[str, click.Option]:
+        """The options that are written with the command, by flag."""
+        return {flag: param for param in self.params if isinstance(param, click.Option) for flag in param.opts}
+
+    def wanted(self, ctx: click.Context, flag: str, args: Sequence[str]) -> str:
+        """What a flag without its value wants, after "must be followed by a value"."""
+        param = self.own().get(flag)
+        return f", {_first(param.help)}" if param else ""
+
+    def check(self, ctx: click.Context, positional: list[str], flags: list[tuple[str, str]]) -> None:
+        """Raise ConfigError for an option that the command lacks, and for words too many or too few."""
+        self.check_flags(ctx, [flag for flag, _ in flags])
+        arguments = [p for p in self.params if isinstance(p, click.Argument)]
+        if not positional and self.missing:
+            raise ConfigError(f"{ctx.command_path} needs {self.missing}")
+        if len(positional) > len(arguments) and all(p.nargs == 1 for p in arguments):
+            taken = " ".join(str(p.metavar) for p in arguments) or "options alone"
+            raise ConfigError(f"{ctx.command_path} takes {taken}; got {', '.join(map(repr, positional))}")
+
+    def check_flags(self, ctx: click.Context, flags: Sequence[str]) -> None:
+        """Raise ConfigError for an option that the command lacks."""
+        for flag in flags:
+            if flag not in (known := self.own()):
+                near = closest(flag, known).partition("; known")[0]
+                raise ConfigError(f"unknown option {flag!r} of {ctx.command_path}{near or f'; {_listed(known)}'}")
+
+    def _readable(self, ctx: click.Context, args: Sequence[str]) -> list[str]:
+        """The words of half a command line that Click can read."""
+        own, kept = self.own(), []
+        for flag, value in scan(args, self.bare):
+            if not flag and value and not value.startswith("-"):
+                kept.append(value)
+            elif flag in own and (value is not None or flag in self.bare):
+                kept.append(flag if value is None else f"{flag}={value}")
+        return kept
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Import what the command needs, then run it."""
+        if self.needs:
+            import_module(self.needs)
+        interrupt.end()
+        return super().invoke(ctx)
+
+    # Help
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Positional words first."""
+        arguments = [p for p in self.params if isinstance(p, click.Argument)]
+        return [*(piece for p in arguments for piece in p.get_usage_pieces(ctx)), "[OPTIONS]"]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What the command does, and examples."""
+        super().format_help_text(ctx, formatter)
+        examples(formatter, self.lines)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options, section by section."""
+        for title, rows in self.sections(ctx):
+            with formatter.section(title):
+                formatter.write_dl(rows, col_max=34 if formatter.width < 100 else 44)
+
+    def sections(self, ctx: click.Context) -> Iterator[Section]:
+        """(title, rows) of the options."""
+        shown = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+        yield "Options", [record for p in shown if (record := p.get_help_record(ctx))]
+
+
+class Group(click.Group):
+    """A command with subcommands, in titled sections."""
+
+    def __init__(self, *args: Any, kind: str, lines: Sequence[str] = (), titles: Any = None, **options: Any) -> None:
+        options = {"context_settings": SETTINGS, "subcommand_metavar": "COMMAND [OPTIONS]", **options}
+        super().__init__(*args, **options)
+        self.kind, self.lines, self.titles = kind, tuple(lines), titles or {}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Raise ConfigError for an unknown option before the subcommand, and where no subcommand follows."""
+        options = {flag for p in self.get_params(ctx) for flag in p.opts}
+        if not ctx.resilient_parsing:
+            if not args:
+                raise ConfigError(f"{ctx.command_path} needs one of {', '.join(self.commands)}")
+            if args[0].startswith("-") and args[0] not in options:
+                raise unknown("option", args[0], options)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Raise ConfigError for an unknown subcommand."""
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            raise unknown(self.kind, args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """COMMAND alone: no option stands before it but --help and --version."""
+        return [self.subcommand_metavar]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What the command does, and examples."""
+        super().format_help_text(ctx, formatter)
+        examples(formatter, self.lines)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Subcommands first."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The subcommands under their titles."""
+        titles = self.titles or {"Commands": tuple(self.commands)}
+        for title, listed in titles.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(200)) for name in listed])
+
+
+def examples(formatter: click.HelpFormatter, lines: Sequence[str]) -> None:
+    """Write examples as they are typed, never wrapped."""
+    if lines:
+        with formatter.section("Examples"):
+            for line in lines:
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+def _first(text: str | None) -> str:
+    """What an option's help says first: what its value is."""
+    return " ".join((text or "").split()).partition(";")[0].rstrip(".")
+
+
+def _listed(flags: Sequence[str] | dict[str, Any]) -> str:
+    return f"it takes {', '.join(flags)}" if flags else "it takes no options"

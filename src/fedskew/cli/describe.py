@@ -1,0 +1,68 @@
+"""``fedskew describe``: how skewed a federation is."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedskew.cli.composed import FEDERATION, FileOrOptions
+from fedskew.cli.values import Place
+
+if TYPE_CHECKING:
+    from fedskew.config.experiment import Experiment
+
+__all__ = ["describe", "source_of"]
+
+EXAMPLES = (
+    "fedskew describe --data digits --partition dirichlet --partition.alpha 0.1",
+    "fedskew describe --partition shards --clients 20 --out shards.svg",
+    "fedskew describe split.npz --json",
+)
+
+
+def source_of(file: str | None, experiment: Experiment | None) -> Any:
+    """What is described: the FILE, or the federation that the options name."""
+    if file is not None:
+        return Path(file)
+    assert experiment is not None
+    return experiment.federation()
+
+
+@click.command(cls=FileOrOptions, slots=("data", "partition"), fields=FEDERATION, lines=EXAMPLES)
+@click.argument("file", required=False, metavar="[FILE]", type=Place())
+@click.option(
+    "--out", metavar="PICTURE", type=Place(), default="federation.png", show_default=True,
+    help="a picture's file, .png, .svg or .pdf; histograms and overlap are written beside it",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="print numbers as JSON in place of the table")
+def describe(file: str | None, out: str, as_json: bool, experiment: Experiment | None) -> None:
+    """Say how skewed a federation is, as a table and three pictures.
+
+    FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy, npz). Without it the
+    options name the federation. The other options of `fedskew run` are accepted and have no effect.
+    """
+    from rich.console import Console
+
+    import fedskew.data.describe as words
+    from fedskew.plots import canvas
+    from fedskew.plots import skew as skewplots
+
+    path, to = canvas.target(out), sys.stderr if as_json else sys.stdout
+    source = source_of(file, experiment)
+    found = words.counted(source)
+    dataset = getattr(source, "dataset", None)
+    notes = list(dataset.notes) if dataset else []
+    if as_json:
+        print(json.dumps({**words.describe(source), "notes": notes}, indent=1))
+    else:
+        Console().print(words.describe_table(source))
+        for note in notes:
+            print(f"note: {note}")
+    beside, overlap = (path.with_name(f"{path.stem}-{name}{path.suffix}") for name in ("histograms", "overlap"))
+    drawn = skewplots.report(found.counts, (path, beside, overlap), title=found.title, class_names=found.class_names)
+    for name, picture in zip(("heat map", "histograms", "overlap"), drawn, strict=True):
+        print(f"{name}: {picture}", file=to)

@@ -1,0 +1,53 @@
+"""``fedskew plot``: pictures of recorded runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fedskew.cli.base import Command
+from fedskew.cli.names import names
+from fedskew.cli.values import Names, Place, Runs
+from fedskew.errors import unknown
+
+__all__ = ["plot"]
+
+EXAMPLES = (
+    "fedskew plot runs",
+    "fedskew plot runs/fedavg runs/mixed --out both.svg",
+    "fedskew plot runs/fedavg --figure selection",
+)
+MISSING = "at least one run folder, or a folder that holds some"
+
+
+@click.command(cls=Command, lines=EXAMPLES, missing=MISSING)
+@click.argument("runs", nargs=-1, metavar="RUN [RUN ...]", type=Runs())
+@click.option(
+    "--figure", metavar="NAME", type=Names("figure"),
+    help=f"a figure of docs/figures.md: {', '.join(names('figure'))}  [default: curves, with a table]",
+)  # fmt: skip
+@click.option(
+    "--out", metavar="PICTURE", type=Place(),
+    help="a picture's file, .png, .svg or .pdf  [default: in the folder of one RUN, else here]",
+)  # fmt: skip
+def plot(runs: tuple[str, ...], figure: str | None, out: str | None) -> None:
+    """Compare runs in one picture and a table, or draw a figure of what --diagnose recorded.
+
+    RUN is a run folder, or a folder that holds some.
+    """
+    from rich.console import Console
+
+    import fedskew.plots.curves as curves
+    import fedskew.plots.rounds as rounds
+    from fedskew.plots import canvas
+
+    if figure is not None and figure not in rounds.FIGURES:
+        raise unknown("figure", figure, rounds.FIGURES)
+    folders = curves.find_runs([Path(run) for run in runs])
+    name = "comparison.png" if figure is None else f"{figure}.png"
+    target = Path(out) if out else (Path(runs[0]) if len(runs) == 1 else Path(".")) / name
+    canvas.target(target)  # refused before anything is printed
+    if figure is None:
+        Console().print(curves.table(folders))
+    print(f"picture: {rounds.draw(figure or 'curves', folders, target)}")

@@ -1,0 +1,68 @@
+"""Every name that a command or a configuration file may hold, and its class. A file never holds a class path."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from fedskew.component import SLOTS
+from fedskew.data import DATASETS
+from fedskew.data.partitioners import PARTITIONERS
+from fedskew.errors import ConfigError, FieldError, require, unknown
+from fedskew.method import Method
+from fedskew.methods import METHODS
+from fedskew.models import MODELS
+from fedskew.slots import INGREDIENTS
+
+__all__ = ["TABLES", "make", "method_from", "method_named"]
+
+TABLES: dict[str, dict[str, Any]] = {  # slot -> name -> class
+    "data": dict(DATASETS),
+    "partition": dict(PARTITIONERS),
+    "model": dict(MODELS),
+    **INGREDIENTS,
+}
+
+
+def make(slot: str, spec: str | Mapping[str, Any], place: str = "") -> Any:
+    """The ingredient of a slot from its name, or from {"name": ..., field: value}. Raises ConfigError."""
+    require(isinstance(spec, str | Mapping), slot, 'be a name, or {"name": ..., field: value}', spec)
+    fields = {} if isinstance(spec, str) else dict(spec)
+    name = spec if isinstance(spec, str) else fields.pop("name", "")
+    require(isinstance(name, str), f"the name of {slot}", "be a word", name)
+    if name not in TABLES[slot]:
+        raise unknown({"data": "dataset", "parts": "part"}.get(slot, slot), name, TABLES[slot])
+    kind = TABLES[slot][name]
+    known = [f.name for f in dataclasses.fields(kind)]
+    for option in fields:
+        if option not in known:
+            raise unknown(f"option of {slot} {name!r}", option, known)
+    place = place or (f"parts.{name}" if slot == "parts" else slot)
+    if isinstance(fields.get("base"), Mapping):
+        fields["base"] = make(slot, fields["base"], f"{place}.base")
+    try:
+        return kind(**fields)
+    except FieldError as error:
+        raise ConfigError(error.named(f"{place}.{error.field}")) from None
+
+
+def method_named(name: str) -> Method:
+    """The method of the table. Raises ConfigError for an unknown name."""
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return METHODS[name]()
+
+
+def method_from(content: Mapping[str, Any]) -> Method:
+    """The inverse of `method_spec`."""
+    require(isinstance(content, Mapping), "method", 'be {"name": ..., "parts": [...], slot: ...}', content)
+    for key in content:
+        if key not in (known := ("name", "parts", *SLOTS)):
+            raise unknown("entry of method", key, known)
+    name, listed = content["name"], content["parts"]
+    require(isinstance(name, str), "the name of a method", "be a word", name)
+    require(isinstance(listed, list), "parts", "be a list", listed)
+    reference = method_named(named).reference if (named := name.partition("(")[0]) in METHODS else ""
+    parts = tuple(make("parts", p) for p in listed)
+    return Method(name, parts, **{s: make(s, content[s]) for s in SLOTS}, reference=reference)

@@ -1,0 +1,161 @@
+"""The words of a command line: flags with their values, and a value read by the type of its field.
+
+Nothing here needs torch, and nothing knows which options there are.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Annotated, Any
+
+from fedskew.errors import ConfigError
+from fedskew.fields import fits, kind_of
+
+__all__ = ["ALIASES", "SHORT", "Pair", "choices_of", "parse", "scan", "split", "without_none"]
+
+ALIASES = {  # what users type -> the flag made from the field
+    "--epochs": "--pace.epochs",
+    "--batch-size": "--pace.batch_size",
+    "--lr": "--pace.lr",
+    "--lr.decay": "--pace.decay",
+    "--momentum": "--local.momentum",
+    "--weight-decay": "--local.weight_decay",
+    "--clip": "--local.clip",
+    "--server-lr": "--server.lr",
+    "--eval.every": "--eval-every",
+    "--eval.personal": "--personal-every",
+    "--checkpoint.every": "--checkpoint-every",
+    "--data.path": "--path",
+    "--diagnose": "--diagnose.names",
+}
+SHORT = {full: alias for alias, full in ALIASES.items()}
+TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+NOTHING = ("none", "null")  # how an optional value is unset again
+
+Pair = tuple[str, str]  # (flag, value)
+
+
+def scan(words: Sequence[str], bare: Collection[str] = ()) -> Iterator[tuple[str, str | None]]:
+    """(flag, value) for ``--flag value`` and ``--flag=value``, in order; ("", word) for a positional word.
+
+    The value is None where none follows: at the end, before another flag, and for the flags in ``bare``, which take
+    none. Raises nothing, so that help and completion can read half a command line.
+    """
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        flag, equals, value = word.partition("=")
+        if not word.startswith("--"):
+            yield "", word
+        elif equals or flag in bare or not rest or rest[0].startswith("--"):
+            yield flag, value if equals else None
+        else:
+            yield flag, rest.pop(0)
+
+
+def split(
+    words: Sequence[str], bare: Collection[str] = (), wanted: Callable[[str], str] = lambda flag: ""
+) -> tuple[list[str], list[Pair]]:
+    """(positional words, [(flag, value)]) of a command line.
+
+    Args:
+        words: the words after the subcommand.
+        bare: flags that take no value; they are checked and left out.
+        wanted: text after "must be followed by a value", of a flag without one.
+
+    Raises:
+        ConfigError: a flag without its value, with one that it does not take, or given twice; a single dash.
+    """
+    positional: list[str] = []
+    flags: dict[str, Pair] = {}
+    for flag, value in scan(words, bare):
+        if not flag:
+            positional.append(_undashed(value or ""))
+        elif flag in bare and value is not None:
+            raise ConfigError(f"{flag} takes no value; got {value!r}")
+        elif flag not in bare:
+            if value is None:
+                raise ConfigError(f"{flag} must be followed by a value{wanted(flag)}")
+            _once(flag, value, flags)
+    return positional, list(flags.values())
+
+
+def _undashed(word: str) -> str:
+    if word.startswith("-"):
+        raise ConfigError(f"unknown option {word!r}; did you mean {'-' + word!r}?")
+    return word
+
+
+def _once(flag: str, value: str, flags: dict[str, Pair]) -> None:
+    full = ALIASES.get(flag, flag)
+    if full in flags:
+        before = " ".join(flags[full])
+        raise ConfigError(f"{flag} must be given once; got {before!r} and {f'{flag} {value}'!r}")
+    flags[full] = flag, value
+
+
+def parse(flag: str, kind: Any, text: str) -> Any:
+    """A word as a value of a field's type.
+
+    Limits are not checked here but where the value is used, by its dataclass.
+
+    Raises:
+        ConfigError: the flag, what it must be, the word, and the choice that was probably meant.
+    """
+    plain, optional = without_none(kind)
+    if typing.get_origin(plain) is tuple and not _is_rows(plain):
+        inner = typing.get_args(plain)[0]
+        return tuple(parse(flag, inner, word) for word in map(str.strip, text.split(",")) if word)
+    try:
+        return None if optional and plain is not str and text.lower() in NOTHING else _read(plain, text)
+    except (ValueError, KeyError):
+        near = difflib.get_close_matches(text, choices_of(plain), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        rule = "rows such as [[1,2],[3,4]]" if _is_rows(plain) else kind_of(plain)
+        raise ConfigError(f"{flag} must be {rule}; got {text!r}{hint}") from None
+
+
+def without_none(kind: Any) -> tuple[Any, bool]:
+    """(the type itself without its limits, whether None is one of its values)."""
+    if typing.get_origin(kind) is Annotated:
+        return without_none(kind.__origin__)
+    if typing.get_origin(kind) not in (typing.Union, types.UnionType):
+        return kind, False
+    inner = [one for one in typing.get_args(kind) if one is not type(None)]
+    return without_none(inner[0])[0], len(inner) < len(typing.get_args(kind))
+
+
+def choices_of(kind: Any) -> list[str]:
+    """The words that a field takes, where its type lists them."""
+    plain, _ = without_none(kind)
+    if plain is bool:
+        return ["true", "false"]
+    return [str(one) for one in typing.get_args(plain)] if typing.get_origin(plain) is typing.Literal else []
+
+
+def _is_rows(kind: Any) -> bool:
+    """Whether values are rows of values, written as JSON."""
+    return typing.get_origin(kind) is tuple and typing.get_origin(typing.get_args(kind)[0]) is tuple
+
+
+def _read(kind: Any, text: str) -> Any:
+    """The value of a type without None. Raises ValueError or KeyError."""
+    if kind is str:
+        return text
+    if kind is bool:
+        return TRUTH[text.lower()]
+    if kind in (int, float):
+        return kind(text)
+    if typing.get_origin(kind) is typing.Literal:
+        return {str(choice): choice for choice in typing.get_args(kind)}[text]
+    if not _is_rows(kind):
+        raise ValueError(text)
+    found = json.loads(text)
+    value = tuple(tuple(row) if isinstance(row, list) else row for row in found) if isinstance(found, list) else found
+    if not fits(value, kind):
+        raise ValueError(text)
+    return value

@@ -1,0 +1,121 @@
+"""CIFAR-10 and CIFAR-100."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from fedskew.data.sources import labels, readers
+from fedskew.data.sources.files import Known, md5_of, together
+from fedskew.data.sources.images import Constants, Decoded, Published
+from fedskew.errors import DataError
+
+__all__ = ["DECODED_JPEGS", "Cifar10", "Cifar100"]
+
+CIFAR_CONSTANTS = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # CIFAR-10's, used for both by the papers' code
+DECODED_JPEGS = (
+    1259, 1369, 1422, 2245, 2737, 2935, 3695, 3718, 4085, 4496,
+    5791, 5896, 6286, 7580, 7707, 7724, 7832, 8117, 8551, 9254,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cifar10(Published):
+    """CIFAR-10: 50 000 training and 10 000 test colour images, 32x32, 10 classes.
+
+    References:
+        Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
+        https://www.cs.toronto.edu/~kriz/cifar.html
+    """
+
+    name: ClassVar[str] = "cifar10"
+    protocol: ClassVar[Constants] = CIFAR_CONSTANTS
+    repo: ClassVar[str] = "uoft-cs/cifar10"
+    folders: ClassVar[tuple[str, ...]] = ("cifar10", "cifar-10")
+    x_column: ClassVar[str] = "img"
+    y_columns: ClassVar[tuple[str, ...]] = ("label",)
+    names: ClassVar[tuple[str, ...]] = labels.CIFAR10
+    known: ClassVar[tuple[Known, Known]] = (
+        Known(50000, "608b58aed9d6cb6699103559008cda70", "69c5f3349be54915edfca558b72ad888"),
+        Known(10000, "87c9a27c33052a498ff7c4ff162a9c36", "251f18ce75337ae9ca5d0dbd7ea62cf4", DECODED_JPEGS),
+    )
+    decoded_jpegs: ClassVar[str] = "732c957094f5781f9b27bb8dce0f0458"  # md5 of the 20 images in the copy that has them
+    batches: ClassVar[tuple[str, str]] = ("cifar-10-batches-py", "cifar-10-python")  # folder, archive
+    members: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (
+        tuple(f"data_batch_{i}" for i in range(1, 6)),
+        ("test_batch",),
+    )
+    keys: ClassVar[tuple[str, ...]] = ("labels",)
+
+    def formats(self, place: Path) -> list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]:
+        """The official Python batches in a folder, the official archive, then parquet files."""
+        folder, archive = self.batches
+        members = [(member,) for split in self.members for member in split]
+        direct = all((place / name).is_file() for (name,) in members)  # "train" alone is too common a name to be a sign
+        batches = together(place if direct else place / folder, members)
+        tars = [place] if place.is_file() else [place / f"{archive}.tar.gz", place / f"{archive}.tar"]
+        tar = next(((t,) for t in tars if t.is_file() and ".tar" in t.name), ())
+        return [(batches, self._read_batches), (tar, self._read_tar), *super().formats(place)]
+
+    def _read_batches(self, files: tuple[Path, ...]) -> Decoded:
+        at = len(self.members[0])
+        return self._read({str(f): readers.read_bytes(f) for f in files}, (files[:at], files[at:]))
+
+    def _read_tar(self, files: tuple[Path, ...]) -> Decoded:
+        members = [f"{self.batches[0]}/{m}" for split in self.members for m in split]
+        return self._read(readers.read_members(files[0], members), (files, files))
+
+    def _read(self, contents: dict[str, bytes], files: tuple[Sequence[Path], Sequence[Path]]) -> Decoded:
+        batches, at = list(contents.items()), len(self.members[0])
+        (x, y), (x_test, y_test) = (readers.read_cifar(part, self.keys) for part in (batches[:at], batches[at:]))
+        return Decoded(x, y, x_test, y_test, files)
+
+    def _verify(self, d: Decoded) -> list[str]:
+        notes = super()._verify(d)
+        if self.decoded_jpegs and md5_of(np.ascontiguousarray(d.x_test[list(DECODED_JPEGS)])) == self.decoded_jpegs:
+            rows = " ".join(map(str, DECODED_JPEGS))
+            notes.append(f"20 test images are decoded JPEGs, not exact (at most 0.2 points of accuracy): {rows}")
+        return notes
+
+
+@dataclass(frozen=True)
+class Cifar100(Cifar10):
+    """CIFAR-100: 50 000 training and 10 000 test colour images, 32x32, 100 classes in 20 superclasses.
+
+    The column ``coarse_label`` holds the superclasses, for the partition "natural".
+
+    References:
+        Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
+        https://www.cs.toronto.edu/~kriz/cifar.html
+    """
+
+    name: ClassVar[str] = "cifar100"
+    repo: ClassVar[str] = "uoft-cs/cifar100"
+    folders: ClassVar[tuple[str, ...]] = ("cifar100", "cifar-100")
+    y_columns: ClassVar[tuple[str, ...]] = ("fine_label", "coarse_label")
+    names: ClassVar[tuple[str, ...]] = labels.CIFAR100
+    known: ClassVar[tuple[Known, Known]] = (
+        Known(50000, "f9c530e1a417feb91bd4e4edc8910a7a", "00c0899b82d482aefa46cdb301dbaf9c"),
+        Known(10000, "887656c7c745158fb8b3f227c1d6536d", "1ddeb59844e0066662ddddaec17677b9", proven=False),
+    )
+    decoded_jpegs: ClassVar[str] = ""
+    batches: ClassVar[tuple[str, str]] = ("cifar-100-python", "cifar-100-python")
+    members: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("train",), ("test",))
+    keys: ClassVar[tuple[str, ...]] = ("fine_labels", "coarse_labels")
+
+    coarse: bool = False
+    """Predict the 20 superclasses in place of the 100 classes."""
+
+    def target(self) -> tuple[int, tuple[str, ...]]:
+        """Fine labels, or coarse ones."""
+        return (1, labels.CIFAR100_COARSE) if self.coarse else (0, self.names)
+
+    def columns(self, y: list[np.ndarray]) -> dict[str, np.ndarray]:
+        """The superclass of each row, by name. Raises DataError for labels beyond 0..19."""
+        if len(y[1]) and not 0 <= int(y[1].min()) <= int(y[1].max()) < len(labels.CIFAR100_COARSE):
+            raise DataError(f"coarse labels must be 0..19; got {y[1].min()}..{y[1].max()}")
+        return {"coarse_label": np.array(labels.CIFAR100_COARSE)[y[1]]}

@@ -1,0 +1,128 @@
+"""What comes out of local runs, and how the outcomes of a cohort become the results of a round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedskew import tree
+from fedskew.engines.jobs import Place
+from fedskew.errors import TrainingError
+from fedskew.server import aggregate
+from fedskew.tree import Tree
+from fedskew.types import Cohort, Params, Report, Results, Weights
+
+__all__ = ["Outcome", "Reduction", "Settle", "as_it_is", "chained", "check_losses"]
+
+
+class Outcome(NamedTuple):
+    """What one or more finished local runs give, leaves [k, ...]."""
+
+    params: Params
+    buffers: Params
+    uploads: dict[str, Tree]
+    memories: dict[str, Tree]
+    reports: Report
+    kept: Params | None = None  # deltas [k, ...] on the host, beside their weighted sum in ``params``
+
+
+Settle = Callable[[int, Outcome], Outcome]  # (place of the first client in the cohort, outcome) -> outcome
+
+
+def as_it_is(at: int, outcome: Outcome) -> Outcome:
+    """The outcome itself."""
+    return outcome
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """Turns local parameters into deltas, and deltas into their weighted sum where the weights are known.
+
+    `settle` runs in the thread that trained the client, while its parameters are at hand. `collect` adds up in the
+    order of the cohort, so that sums do not depend on the threads.
+    """
+
+    before: Params  # w^t, from which the clients started
+    weights: Weights | None  # None: the server must see every delta
+    keep: bool  # hand back every delta as well
+
+    def settle(self, at: int, outcome: Outcome) -> Outcome:
+        """The outcome with deltas in place of parameters: [k, ...], or their weighted sum [1, ...]."""
+        names, before = list(self.before), list(self.before.values())
+        leaves = [outcome.params[n] for n in names]
+        kept: Params | None = None
+        if self.keep and self.weights is not None:  # on the host: the device has room for one stack, not for all
+            kept = {n: (y - x).cpu() for n, y, x in zip(names, leaves, before, strict=True)}
+        change = self._change(at, len(outcome.reports.loss), leaves, before)
+        return outcome._replace(params=dict(zip(names, change, strict=True)), kept=kept)
+
+    def _change(self, at: int, clients: int, leaves: list[Tensor], before: list[Tensor]) -> list[Tensor]:
+        if self.weights is None:
+            return [y - x for y, x in zip(leaves, before, strict=True)]
+        share = self.weights.update[at : at + clients]
+        if clients == 1:  # the bits of `aggregate`, by two calls for all parameters
+            moved = torch._foreach_sub([leaf[0] for leaf in leaves], before)
+            torch._foreach_mul_(moved, float(share[0].to(before[0].dtype)))
+            return [leaf.unsqueeze(0) for leaf in moved]
+        return [aggregate(y - x, share).unsqueeze(0) for y, x in zip(leaves, before, strict=True)]
+
+    def collect(self, cohort: Cohort, outcomes: Iterable[Outcome]) -> Results:
+        """The results of a round, from settled outcomes in the order of the cohort."""
+        delta: Params | None = None
+        deltas, kept, buffers, uploads, losses = [], [], [], [], []
+        for outcome in outcomes:
+            if self.weights is None:
+                deltas.append(outcome.params)
+            else:
+                delta = _added(delta, tree.row(outcome.params, 0))
+            if outcome.kept is not None:
+                kept.append(outcome.kept)
+            buffers.append(outcome.buffers)
+            uploads.append(outcome.uploads)
+            losses.append(outcome.reports.loss)
+        report = cohort.reports._replace(loss=torch.cat(losses).double().cpu())
+        cohort = cohort._replace(reports=report, uploads=tree.concatenate(uploads))
+        if deltas:
+            cohort = cohort._replace(deltas=tree.concatenate(deltas))
+            kept = [tree.map_tree(Tensor.cpu, cohort.deltas)] if self.keep else []
+        return Results(cohort, delta, tree.concatenate(buffers), tree.concatenate(kept) if kept else None)
+
+
+def _added(total: Params | None, share: Params) -> Params:
+    """total + share, in the memory of ``total``."""
+    if total is None:
+        return share
+    torch._foreach_add_(list(total.values()), list(share.values()))
+    return total
+
+
+def chained(reports: list[Report]) -> Report:
+    """The report of a chain, which counts as one client, from those of its members, leaves [1].
+
+    Samples, steps and FedNova's ||a||_1 add up, the loss is the mean over all steps, the rate is the first member's.
+    """
+    samples, steps, loss, a_norm = (
+        torch.cat([getattr(r, n) for r in reports]) for n in ("samples", "steps", "loss", "a_norm")
+    )
+
+    def total(values: Tensor) -> Tensor:
+        return values.sum(0, keepdim=True)
+
+    mean = total(loss * steps) / total(steps).clamp(min=1)
+    return Report(total(samples), total(steps), reports[0].lr, mean, total(a_norm))
+
+
+def check_losses(losses: Tensor, place: Place) -> None:
+    """Raise TrainingError, which names client, round and step, where a loss of a local run, [T], is not finite."""
+    bad = torch.nonzero(~torch.isfinite(losses))
+    if len(bad):
+        step = int(bad[0])
+        raise TrainingError(
+            f"the loss became {float(losses[step])} at client {place.plan.client}, "
+            f"round {int(place.job.shared.round)}, step {step + 1} of {len(losses)}; "
+            "a smaller learning rate or clipped gradients may help"
+        )

@@ -1,0 +1,68 @@
+"""Evaluation of the clients' own models, for methods that have them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedskew import client as rounds
+from fedskew.engines.clients import Clients
+from fedskew.engines.evaluation import Evaluator
+from fedskew.engines.memory import ClientMemory
+from fedskew.functional import cross_entropy
+from fedskew.method import Method
+from fedskew.server import Broadcast
+from fedskew.types import Batch, Params
+
+if TYPE_CHECKING:
+    from fedskew.data.federation import Federation
+
+__all__ = ["personal_model", "pooled"]
+
+Array = np.ndarray[Any, Any]
+
+
+def pooled(
+    clients: Clients, test: Evaluator, method: Method, broadcast: Broadcast, memory: ClientMemory, fed: Federation
+) -> tuple[Tensor, float]:
+    """(confusion matrix [C, C], mean cross-entropy) of every client's own model on its own share of the test set.
+
+    Clients without training rows or without test rows are left out. ``broadcast`` is in the layout of the runtime.
+    """
+    shares = {k: fed.test_rows(k) for k in range(fed.clients) if len(clients.own.rows[k])}
+    shares = {k: rows for k, rows in shares.items() if len(rows)}
+
+    def one(k: int) -> tuple[Tensor, float]:
+        params = personal_model(clients, method, broadcast, memory, k)
+        found, loss = test.confusion(params, broadcast.buffers, shares[k])
+        return found.cpu(), float(loss)
+
+    classes = clients.task.classes
+    matrix, total = torch.zeros(classes, classes, dtype=torch.int64), 0.0
+    for (found, loss), rows in zip(clients.runtime.map(one, shares), shares.values(), strict=True):
+        matrix, total = matrix + found, total + loss * len(rows)
+    return matrix, total / max(sum(map(len, shares.values())), 1)
+
+
+def personal_model(clients: Clients, method: Method, broadcast: Broadcast, memory: ClientMemory, k: int) -> Params:
+    """The parameters of client k's own model: the `personalize` of every component, one after another."""
+    ctx, rows = clients.context(broadcast, memory, k, clients.own), clients.batch(clients.own.rows[k])
+    net = clients.runtime.net
+
+    def gradient(params: Params) -> Params:
+        """Of the mean cross-entropy over all rows of the client, in evaluation mode."""
+
+        def objective(p: Params) -> tuple[Tensor, tuple[Batch, Params]]:
+            key = ctx.owned.new_zeros(())
+            out, _ = net.forward(p, broadcast.buffers, rows.x, rows.mask, train=False, key=key)
+            return rows.mean(cross_entropy(out.logits, rows.y)), (rows, {})
+
+        return rounds.autograd(objective, params)[0]
+
+    params = broadcast.params
+    for part in method.having("personalize"):
+        params = part.personalize(params, ctx, gradient)
+    return params

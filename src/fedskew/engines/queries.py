@@ -1,0 +1,123 @@
+"""Answers to the questions that components ask of clients or of the server's rows (`fedskew.types.Query`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedskew import rng, tree
+from fedskew.engines.clients import Clients, Source
+from fedskew.engines.evaluation import Evaluator
+from fedskew.engines.jobs import Jobs, Place
+from fedskew.engines.memory import ClientMemory
+from fedskew.engines.outcomes import Outcome
+from fedskew.engines.planning import Planner
+from fedskew.errors import ConfigError, require
+from fedskew.method import Component, Method
+from fedskew.server import Broadcast
+from fedskew.tree import Tree
+from fedskew.types import Answers, Assignment, Batch, Context, Params, Progress, Query, View
+
+__all__ = ["Queries"]
+
+LocalRuns = Callable[[Method, list[Place]], Iterator[Outcome]]  # the engine's own, for "delta" questions
+
+
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """Answers questions by a run's rows, plans and local runs."""
+
+    clients: Clients
+    auxiliary: Source
+    planner: Planner
+    jobs: Jobs
+    train: Evaluator  # on the training set
+    local_runs: LocalRuns
+
+    def answer(
+        self, query: Query, part: Component, method: Method, broadcast: Broadcast, memory: ClientMemory
+    ) -> Answers:
+        """Answer one question; an answer that stays on the clients is written to ``memory``.
+
+        Raises:
+            ConfigError: the question needs auxiliary rows and there are none, or a kept answer has no place in the
+                memory that the component's ``init_client`` gives.
+        """
+        source = self.auxiliary if query.rows == "auxiliary" else self.clients.own
+        if query.rows == "auxiliary" and not any(len(r) for r in source.rows):
+            raise ConfigError(f"--auxiliary must be at least 1: {part.name!r} trains on rows that the server holds")
+        ids = torch.arange(len(source.rows)) if isinstance(query.ids, str) else query.ids
+        values = self._values(query, part, method, broadcast, memory, source, ids)
+        if query.keep:
+            _keep(memory, part, ids, values)
+        return Answers(ids, values)
+
+    def _values(
+        self,
+        query: Query,
+        part: Component,
+        method: Method,
+        broadcast: Broadcast,
+        memory: ClientMemory,
+        source: Source,
+        ids: Tensor,
+    ) -> Tree:
+        """One answer a client, leaves [Q, ...]."""
+        if query.what == "counts":
+            return self.planner.offer(method, source, broadcast)[ids]
+        if query.what == "delta":
+            return self._deltas(method.probe(), ids, broadcast, source)
+        runtime = self.clients.runtime
+        given = runtime.laid_out(broadcast)
+        if query.what == "loss":
+
+            def loss(k: int) -> Tensor:
+                return self.train.confusion(given.params, given.buffers, source.rows[k])[1]
+
+            return torch.stack(list(runtime.map(loss, ids.tolist())))
+
+        def view(k: int) -> Tree:
+            ctx = self.clients.context(given, memory, k, source)
+            key = rng.key(self.planner.seed, broadcast.round, k, part.name, "query").to(runtime.device)
+            return self._asked(query, ctx, self.clients.batch(source.rows[k]), key, broadcast.round)
+
+        return tree.stack(list(runtime.map(view, ids.tolist())))
+
+    def _asked(self, query: Query, ctx: Context, whole: Batch, key: Tensor, round: int) -> Tree:
+        """A function of a view, averaged over ``draws`` calls."""
+        assert callable(query.what)
+        net, device = self.clients.runtime.net, self.clients.runtime.device
+        none, now, last = (torch.tensor(v, device=device) for v in (0, round, self.clients.task.rounds))
+        progress = Progress(none, none, none, none, now, last)
+        total: Tree = None
+        for d in range(query.draws):
+            one = rng.fold(key, d)
+            batch = whole._replace(x=self.clients.store.augmented(whole.x, one)) if query.augment else whole
+            with torch.no_grad():
+                out, _ = net.forward(ctx.params, ctx.buffers, batch.x, batch.mask, train=False, key=one)
+            view = View(net.forward, ctx.params, ctx.buffers, out, batch, ctx, ctx.memory, one, progress)
+            answer = query.what(view)
+            total = answer if total is None else tree.add(total, answer)
+        return tree.scale(total, 1.0 / query.draws)
+
+    def _deltas(self, method: Method, ids: Tensor, broadcast: Broadcast, source: Source) -> Params:
+        """Deltas [Q, ...] of plain local runs on a source, without anything that components broadcast or kept."""
+        plain = broadcast._replace(common={}, each={})
+        plans = self.planner.plans(method, Assignment(ids.unsqueeze(1)), plain, source)
+        plain = self.clients.runtime.laid_out(plain)
+        task = self.clients.task
+        newborn = ClientMemory({c.name: c.init_client(plain.params, plain.buffers, task) for c in method.components})
+        places = self.jobs.places(method, [group[0] for group in plans], plain, newborn, {})
+        after: Params = tree.concatenate([o.params for o in self.local_runs(method, places)])
+        return {name: y - broadcast.params[name] for name, y in after.items()}
+
+
+def _keep(memory: ClientMemory, part: Component, ids: Tensor, values: Tree) -> None:
+    """Write each client's answer beside what the component already keeps there."""
+    has_place = any(True for _ in tree.leaves(memory.template[part.name]))
+    require(has_place, f"{part.name}.init_client", "give the kept answer a place", memory.template[part.name])
+    for i, k in enumerate(ids.tolist()):
+        memory.put(k, {part.name: {**memory.get(k)[part.name], **tree.row(values, i)}})

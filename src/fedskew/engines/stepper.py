@@ -1,0 +1,125 @@
+"""Runs local steps along a schedule, by the plain function or by a program (`fedskew.engines.programs`)."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+from torch import Tensor
+
+from fedskew.engines.flat import flatten, leaves_of, like, rebuild
+from fedskew.engines.programs import Program, StepFunction, program
+
+__all__ = ["TRACE_AFTER", "Stepper", "Steppers"]
+
+TRACE_AFTER = 1000  # untraced steps of one shape: tracing costs about as much as it then saves
+KNOWN = 64  # shapes that `Stepper.known` holds before it is emptied
+_LOCK = threading.Lock()  # make_fx sets modes of the whole process
+
+
+class Stepper:
+    """Applies ``function(rows, fixed, carry, now) -> (carry, loss)`` along a schedule of ``now``.
+
+    All four arguments are trees of tensors. Of ``rows``, what mini-batches are drawn from, the number may change from
+    call to call, their shape may not. ``fixed`` is a pair (shared, own): ``shared`` is one object for all clients of a
+    round, so its identity stands for its shapes; ``own`` is a tree that differs from client to client.
+    """
+
+    def __init__(self, function: StepFunction, after: float) -> None:
+        """Trace steps of one shape once ``after`` of them were noted by `due`; never with ``after`` infinite."""
+        self.function, self.after = function, after
+        self.counts: Counter[Any] = Counter()
+        self.known: dict[Any, tuple[Any, Program | None]] = {}  # of the round in progress
+        self.programs: dict[Any, Program | None] = {}
+
+    def due(self, size: Any, steps: int) -> bool:
+        """Note that steps of this size are about to run. True when it is time to trace them, which is once."""
+        before = self.counts[size]
+        self.counts[size] += steps
+        return before < self.after <= self.counts[size]
+
+    def make(self, rows: Any, fixed: Any, carry: Any, now: Any) -> None:
+        """Trace the step at these shapes, where that can be done. Call it while no thread trains."""
+        key = _key(rows, fixed, carry, now)
+        if key not in self.programs and all(leaf.device.type == "cpu" for leaf in leaves_of(carry)):
+            with _LOCK:
+                self.programs[key] = program(self.function, rows, fixed, carry, now)
+
+    def run(self, rows: Any, fixed: Any, carry: Any, schedule: Sequence[Any]) -> tuple[Any, list[Tensor]]:
+        """All steps of a schedule: the carry after the last one, and the loss of each."""
+        losses: list[Tensor] = []
+        kept: dict[int, list[Tensor]] = {}  # what a program computes once a run, by the program's identity
+        for _, group in groupby(schedule, key=_sizes):
+            steps = list(group)
+            traced = self._find(rows, fixed, carry, steps[0]) if self.programs else None
+            if traced is not None:
+                if id(traced) not in kept:
+                    kept[id(traced)] = traced.once(*leaves_of((rows, fixed)))
+                carry = _along(traced, kept[id(traced)], carry, steps, losses)
+                continue
+            for now in steps:
+                carry, loss = self.function(rows, fixed, carry, now)
+                losses.append(loss)
+        return carry, losses
+
+    def _find(self, rows: Any, fixed: Any, carry: Any, now: Any) -> Program | None:
+        """The program for these shapes. Within a round only ``own``, ``now`` and the rows are looked at."""
+        shared, own = fixed
+        quick = (id(shared), tuple(map(like, leaves_of(own))), _sizes(now), rows[0].shape[1:], rows[0].stride())
+        held, found = self.known.get(quick, (None, None))
+        if held is not shared:  # the identity of an object that is gone may come again
+            found = self.programs.get(_key(rows, fixed, carry, now))
+            if len(self.known) > KNOWN:
+                self.known = {}
+            self.known[quick] = (shared, found)
+        return found
+
+    @property
+    def traced(self) -> int:
+        """Number of shapes that run as programs."""
+        return sum(p is not None for p in self.programs.values())
+
+
+class Steppers:
+    """One `Stepper` for each key, made when it is first asked for.
+
+    Keys are compared by ``==``, so that they need no hash: a method with a tensor in a field has none.
+    """
+
+    def __init__(self, function_of: Callable[[Any], StepFunction], after: float) -> None:
+        """``function_of(key)`` makes the function of a stepper; ``after`` is as in `Stepper`."""
+        self._function_of, self._after = function_of, after
+        self._made: list[tuple[Any, Stepper]] = []
+
+    def of(self, key: Any) -> Stepper:
+        """The stepper of a key."""
+        for known, stepper in self._made:
+            if known is key or known == key:
+                return stepper
+        self._made.append((key, Stepper(self._function_of(key), self._after)))
+        return self._made[-1][1]
+
+
+def _along(traced: Program, kept: list[Tensor], carry: Any, steps: Sequence[Any], losses: list[Tensor]) -> Any:
+    """The carry after steps of one shape; their losses are appended."""
+    moving, each = leaves_of(carry), traced.each
+    for now in steps:
+        *moving, loss = each(*kept, *moving, *now)
+        losses.append(loss)
+    return rebuild(carry, iter(moving))
+
+
+def _sizes(now: Any) -> tuple[Any, ...]:
+    return tuple(leaf.shape for leaf in now)
+
+
+def _key(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+    """What a program depends on: names, shapes, strides and dtypes; of the rows, all but their number."""
+    leaves: list[Tensor] = []
+    names: list[Any] = []
+    flatten((fixed, carry, now), leaves, names)
+    kinds = tuple((r.shape[1:], r.stride(), r.dtype) for r in rows)
+    return tuple(names), kinds, tuple(map(like, leaves))

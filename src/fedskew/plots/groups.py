@@ -1,0 +1,206 @@
+"""Runs read from their folders, and grouped by configuration with labels that tell the groups apart."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedskew.errors import RecordError
+from fedskew.plots.canvas import Floats
+from fedskew.records import folder as records
+
+__all__ = ["Group", "Run", "find_runs", "groups_of", "title_of"]
+
+Row = dict[str, Any]
+
+# Settings that do not make two runs different experiments: where they ran, how often they were evaluated, the seed.
+NEUTRAL = {
+    "seed", "engine", "engine_used", "engine_reason", "device", "eval_every", "personal_every", "checkpoint_every",
+    "path", "diagnose",
+}  # fmt: skip
+OPTIONAL = ("longtail", "validation", "auxiliary")  # named only where they are set
+SCENARIO = ("data", "partition", "model", "clients", "cohort", *OPTIONAL)
+UNSAID = ("folder", "fingerprint")
+LONGEST = 44  # characters; a longer label is replaced by the folder's name
+
+
+def find_runs(paths: Iterable[str | Path]) -> list[Path]:
+    """Find run folders.
+
+    Args:
+        paths: Run folders, or folders that contain run folders at any depth.
+
+    Returns:
+        Run folders, each once, in order.
+
+    Raises:
+        RecordError: A path does not exist, or no path leads to a run.
+    """
+    given = [Path(p) for p in paths]
+    for path in given:
+        if not path.exists():
+            raise RecordError(f"there is no run at {str(path)!r}: no such file or folder")
+    found = [folder for path in given for folder in ([path] if _is_run(path) else _below(path))]
+    if not found:
+        places = ", ".join(repr(str(p)) for p in given) or "no path"
+        raise RecordError(f"no run folder found in {places}; a run folder holds config.json and rounds.jsonl")
+    once: dict[Path, Path] = {}
+    for folder in found:
+        once.setdefault(folder.resolve(), folder)
+    return list(once.values())
+
+
+def _is_run(path: Path) -> bool:
+    """Whether the folder holds a run."""
+    return (path / "config.json").is_file() and (path / "rounds.jsonl").is_file()
+
+
+def _below(path: Path) -> list[Path]:
+    """Run folders below a folder, sorted."""
+    return sorted(file.parent for file in path.rglob("rounds.jsonl") if _is_run(file.parent))
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run read from its folder."""
+
+    folder: Path
+    config: Row
+    rows: list[Row]
+    summary: Row
+
+    @property
+    def name(self) -> str:
+        """Name of the method; the folder's name where the configuration has none."""
+        return _name(self.config.get("method")) or self.folder.name
+
+    @property
+    def last(self) -> Row:
+        """The last evaluated round."""
+        return next((row for row in reversed(self.rows) if "accuracy" in row), {})
+
+    @property
+    def settings(self) -> Row:
+        """The configuration by dotted path, without what does not change the experiment."""
+        kept = {key: value for key, value in self.config.items() if key not in NEUTRAL}
+        return _flat(kept) if "method" in kept else {"folder": str(self.folder)}
+
+    def series(self, name: str) -> tuple[list[int], Floats, Floats]:
+        """A metric over rounds.
+
+        Args:
+            name: Name of the metric in rounds.jsonl.
+
+        Returns:
+            (rounds [R], values [R], MB uploaded until then [R]) of the rounds that have it.
+        """
+        sent = np.cumsum([row.get("upload_bytes", 0) for row in self.rows]) / 1e6
+        seen = [i for i, row in enumerate(self.rows) if row.get(name) is not None]
+        values = np.array([self.rows[i][name] for i in seen], dtype=np.float64)
+        return [self.rows[i]["round"] for i in seen], values, sent[seen]
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Runs of one configuration under different seeds."""
+
+    label: str
+    runs: list[Run]
+
+
+def groups_of(folders: Iterable[str | Path]) -> list[Group]:
+    """Read run folders and group them by configuration. A second run with the same seed is a group of its own."""
+    seen: Counter[str] = Counter()
+    groups: dict[tuple[str, int], list[Run]] = {}
+    for folder in folders:
+        run = Run(Path(folder), *records.read(folder))
+        key = repr(sorted(run.settings.items(), key=lambda item: item[0]))
+        place = f"{key} {run.config.get('seed')}"
+        groups.setdefault((key, seen[place]), []).append(run)
+        seen[place] += 1
+    return [Group(*pair) for pair in zip(_labels(list(groups.values())), groups.values(), strict=True)]
+
+
+def _labels(groups: list[list[Run]]) -> list[str]:
+    """Label each group by its method and by the options in which it differs from other groups."""
+    firsts = [runs[0] for runs in groups]
+    common = [p for p in _differing([r.settings for r in firsts]) if p.split(".")[0] in SCENARIO]
+    labels = []
+    for run in firsts:
+        own = _differing([r.settings for r in firsts if r.name == run.name])
+        told = _told(run.settings, list(dict.fromkeys(common + own)))
+        labels.append(f"{run.name} ({told})" if told else run.name)
+    many = Counter(labels)
+    for i, run in enumerate(firsts):
+        if many[labels[i]] > 1 or len(labels[i]) > LONGEST:
+            labels[i] = run.name if run.name == run.folder.name else f"{run.name} ({run.folder.name})"
+    many = Counter(labels)
+    labels = [s if many[s] == 1 else "/".join(r.folder.parts[-2:]) for s, r in zip(labels, firsts, strict=True)]
+    return [f"{s}, {len(runs)} seeds" if len(runs) > 1 else s for s, runs in zip(labels, groups, strict=True)]
+
+
+def _flat(value: Any, path: str = "") -> Row:
+    """Leaves of a configuration by dotted path. An element of a list is addressed by its name."""
+    if isinstance(value, Mapping):
+        items = [(str(key), v) for key, v in value.items()]
+    elif isinstance(value, list):
+        items = [(_name(v) or str(i), v) for i, v in enumerate(value)]
+    else:
+        return {path: value}
+    return {p: leaf for key, v in items for p, leaf in _flat(v, f"{path}.{key}" if path else key).items()}
+
+
+def _differing(settings: list[Row]) -> list[str]:
+    """Paths whose values differ. A path that some groups lack counts only where it names an ingredient."""
+    paths = dict.fromkeys(path for s in settings for path in s)
+    values = {path: [s[path] for s in settings if path in s] for path in paths}
+    lacking = {path for path, v in values.items() if path.endswith(".name") and len(v) < len(settings)}
+    return [p for p, v in values.items() if p in lacking or any(w != v[0] for w in v)]
+
+
+def _told(settings: Row, paths: list[str]) -> str:
+    """Options as a phrase, such as `label_aware, alpha 0.1`: ingredients by name, fields by name or path."""
+    ends = Counter(path.split(".")[-1] for path in paths)
+    words = []
+    for path in (p for p in paths if p in settings and p not in UNSAID and (settings[p] or p not in OPTIONAL)):
+        end, value = path.split(".")[-1], settings[path]
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        words.append(text if end in ("name", "method") else f"{end if ends[end] == 1 else path} {text}")
+    return ", ".join(words)
+
+
+def _name(value: Any) -> str:
+    """Name of an ingredient in a configuration: a string, or {"name": ...}; "" for anything else."""
+    found = value.get("name") if isinstance(value, Mapping) else value
+    return found if isinstance(found, str) else ""
+
+
+def _with_fields(value: Any) -> str:
+    """An ingredient with its options, such as `dirichlet (alpha 0.1)`."""
+    fields = {k: v for k, v in value.items() if k != "name" and v is not None} if isinstance(value, Mapping) else {}
+    told = _told(fields, list(fields))
+    return f"{_name(value)} ({told})" if told else _name(value)
+
+
+def title_of(runs: list[Run]) -> str:
+    """Dataset, partition, clients, cohort and model, as far as all runs share them. Labels show the rest."""
+    facts = []
+    for c in (run.config for run in runs):
+        clients, cohort, tail = (c.get(key) for key in ("clients", "cohort", "longtail"))
+        facts.append(
+            [
+                _name(c.get("data")),
+                f"long tail {tail:g}" if tail else "",
+                _with_fields(c.get("partition")),
+                f"{clients} clients" if clients else "",
+                f"cohort {cohort}" if cohort else "",
+                _name(c.get("model")),
+            ]
+        )
+    shared = [column[0] for column in zip(*facts, strict=True) if len(set(column)) == 1 and column[0]]
+    return ", ".join(shared) or f"{len(runs)} run{'s' * (len(runs) > 1)}"

@@ -1,0 +1,94 @@
+"""What the figures of rounds share: a run to draw, panels, lines and legends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fedskew.errors import RecordError
+from fedskew.plots import canvas
+from fedskew.plots.canvas import Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["Shown", "colour", "floats", "legend", "lines", "logarithmic", "look_of", "panels_of"]
+
+Row = dict[str, Any]
+
+
+class Shown(NamedTuple):
+    """A run with its label, configuration and rounds."""
+
+    label: str
+    folder: Path
+    config: Row
+    rows: list[Row]
+
+    def diagnosed(self, name: str) -> list[tuple[int, Row]]:
+        """(round, row) of every record of a diagnostic. Raises RecordError where the run has none."""
+        found = [(row["round"], row["diagnostics"][name]) for row in self.rows if name in row.get("diagnostics", {})]
+        if not found:
+            raise RecordError(f"{str(self.folder)!r} holds no {name!r}; record it: fedskew run ... --diagnose {name}")
+        return found
+
+    @property
+    def class_names(self) -> list[str]:
+        """The recorded class names, or none."""
+        return [str(name) for name in self.config.get("label_names", [])]
+
+
+def panels_of(rows: int, columns: int, height: float = 4.2) -> tuple[Figure, Any]:
+    """A figure with rows and columns of panels."""
+    figure = canvas.figure((height if rows == 1 else 3.3 * rows) + 0.6)
+    return figure, figure.subplots(rows, columns)
+
+
+def floats(values: Iterable[Any]) -> Floats:
+    """Numbers; null becomes NaN."""
+    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+
+def colour(i: int) -> str:
+    """Colour of the i-th run."""
+    return canvas.COLOURS[i % len(canvas.COLOURS)]
+
+
+def look_of(i: int, points: int) -> Row:
+    """Style of the i-th run's line."""
+    dots: Row = {"marker": "o", "markersize": 4} if points <= 12 else {}
+    dash = canvas.DASHES[i // len(canvas.COLOURS) % len(canvas.DASHES)]
+    return {"color": colour(i), "linestyle": dash, "lw": 1.8, **dots}
+
+
+def lines(axes: Axes, runs: list[Shown], name: str, value: Callable[[Row], Any]) -> None:
+    """A number of a diagnostic over rounds, one line for each run."""
+    for i, run in enumerate(runs):
+        found = run.diagnosed(name)
+        axes.plot(
+            [n for n, _ in found], floats(value(row) for _, row in found), **look_of(i, len(found)), label=run.label
+        )
+    axes.set_xlabel("round")
+    axes.locator_params(axis="x", integer=True, nbins=7)
+
+
+def logarithmic(axes: Axes) -> None:
+    """A logarithmic axis with ticks such as 0.5, 2 and 20."""
+    from matplotlib.ticker import LogFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+
+
+def legend(figure: Figure, axes: Axes, columns: int = 0, **more: Any) -> Figure:
+    """Add the legend below the panels."""
+    handles, labels = axes.get_legend_handles_labels()
+    if labels:
+        width = columns or max(1, min(len(labels), 150 // (max(map(len, labels)) + 8)))
+        figure.legend(handles, labels, loc="outside lower center", ncols=width, **more)
+    return figure

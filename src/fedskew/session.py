@@ -1,0 +1,243 @@
+"""One run in progress. A `Session` closes rounds and keeps them; an `Observer` says what a round's record holds."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from fedskew import server, tree
+from fedskew.engines import LocalEngine
+from fedskew.errors import TrainingError
+from fedskew.method import Component, Method
+from fedskew.records import diagnostics
+from fedskew.records.diagnostics import Moment
+from fedskew.records.folder import Record
+from fedskew.records.metrics import from_confusion, groups_by_counts
+from fedskew.records.traffic import Traffic
+from fedskew.server import Ask, Broadcast, Opened, State
+from fedskew.settings import Settings
+from fedskew.types import Answers, Cohort, Params, Query, Results, Task, Weights
+
+if TYPE_CHECKING:
+    from fedskew.data.federation import Federation
+
+__all__ = ["Observer", "Row", "Session"]
+
+Row = dict[str, Any]
+PERSONAL = ("accuracy", "macro_f1", "balanced_accuracy", "loss")  # what is recorded of the clients' own models
+
+
+@dataclass
+class Session:
+    """The state of a run, round by round."""
+
+    method: Method
+    task: Task
+    engine: LocalEngine
+    settings: Settings
+    cohort: int
+    state: State
+    observer: Observer
+    record: Record | None
+    rows: list[Row] = field(default_factory=list)
+    record_s: float = 0.0
+
+    def round(self) -> Row:
+        """Run one round: open, train, close, observe, keep. A round that raises leaves no state or memory behind."""
+        watch, traffic, before = Stopwatch(), Traffic(), self.state
+        opened = server.open_round(self.method, self.state, self.cohort, self.settings.seed, self._query(traffic))
+        watch.lap("select_s")
+        results = self._train(opened)
+        watch.lap("train_s")
+        try:
+            weights = self._close(opened, results)
+            given = opened.broadcast
+            sizes = {"update_bytes": given.update_bytes, "broadcast_bytes": given.common_bytes}
+            traffic.add_training(opened.assignment, given.each, results.cohort.uploads, **sizes)
+            watch.lap("aggregate_s")
+            row = self.observer.row(opened, results, weights, self.state, traffic)
+            self.engine.memory.commit()
+        except BaseException:
+            self.state = before
+            raise
+        watch.lap("evaluate_s")
+        self._keep(row, watch.stages)
+        return row
+
+    def _query(self, traffic: Traffic) -> Ask:
+        def query(question: Query, part: Component, broadcast: Broadcast) -> Answers:
+            answers = self.engine.query(question, part, self.method, broadcast)
+            traffic.add_query(question, answers, broadcast.common_bytes)
+            return answers
+
+        return query
+
+    def _train(self, opened: Opened) -> Results:
+        """Local training; weights that do not read updates are known before it, so updates come back as a sum."""
+        state = opened.state.parts[self.method.weighting.name]
+        return self.engine.train(
+            self.method,
+            opened.assignment,
+            opened.broadcast,
+            None if self.method.stacks else lambda cohort: self.method.weigh(state, cohort),
+            keep_deltas=self.observer.wants_deltas(opened.broadcast.round),
+        )
+
+    def _close(self, opened: Opened, results: Results) -> Weights:
+        """The server's half; the new state and the memories written back wait for the end of the round."""
+        state, written, weights = server.close_round(self.method, opened.state, results, self.settings.seed)
+        check_finite(state)
+        for name, memories in written.items():
+            for i, k in enumerate(results.cohort.ids.tolist()):
+                self.engine.memory.put(k, {name: tree.row(memories, i)})
+        self.state = state
+        return weights
+
+    def _keep(self, row: Row, stages: Row) -> None:
+        """Append the row, then write the checkpoint: a kill between them loses no row. record_s is the last round's."""
+        row |= {"wall_s": sum(stages.values()) + self.record_s, **stages, "record_s": self.record_s}
+        start = time.perf_counter()
+        self.rows.append(row)
+        if self.record:
+            self.record.append(row)
+            if row["round"] == self.task.rounds or due(row["round"], self.settings.checkpoint_every):
+                self.checkpoint()
+        self.record_s = time.perf_counter() - start
+
+    def checkpoint(self) -> None:
+        """Replace the checkpoint by the state after the last whole round."""
+        assert self.record is not None
+        s = self.state
+        content = {"params": s.params, "buffers": s.buffers, "parts": s.parts, "memory": self.engine.memory.dump()}
+        moved = [i for i, leaf in enumerate(tree.leaves(content)) if leaf.device.type != "cpu"]
+        self.record.checkpoint(content, {"round": s.round, "on_device": moved})
+
+    def restore(self) -> None:
+        """Continue from the last checkpoint; without one, from the beginning."""
+        assert self.record is not None
+        found = self.record.restore()
+        if found is not None:
+            content, facts = found
+            # label counts and the like never leave the host
+            moved, place = set(facts.get("on_device", range(sum(1 for _ in tree.leaves(content))))), count()
+            content = tree.map_tree(lambda t: t.to(self.engine.device) if next(place) in moved else t, content)
+            parts = {c.name: content.get("parts", {}).get(c.name, {}) for c in self.method.components}
+            self.state = State(facts["round"], content["params"], content.get("buffers", {}), parts)
+            self.engine.memory.load(content.get("memory", {}))
+        self.rows = self.record.keep_rounds(self.state.round)
+
+
+@dataclass(frozen=True)
+class Observer:
+    """What is measured of a round that was closed. Nothing that it finds is read by training."""
+
+    fed: Federation
+    method: Method
+    task: Task
+    engine: LocalEngine
+    settings: Settings
+    record: Record | None
+
+    def row(self, opened: Opened, results: Results, weights: Weights, state: State, traffic: Traffic) -> Row:
+        """The round's line of rounds.jsonl, without seconds."""
+        number = state.round
+        row: Row = {"round": number}
+        if due(number, self.settings.eval_every) or number == self.task.rounds:
+            row |= self._evaluate(state)
+        if self.method.having("personalize") and (
+            due(number, self.settings.personal_every) or number == self.task.rounds
+        ):
+            row |= self._evaluate_personal(state)
+        row |= told_of(results.cohort, weights)
+        row |= {"upload_bytes": traffic.up, "download_bytes": traffic.down}
+        components = {c.name: c.record(state.parts[c.name]) for c in self.method.having("record")}
+        if components:
+            row["components"] = components
+        if self.settings.diagnose.due(number, self.task.rounds):
+            row["diagnostics"] = self._diagnose(opened, results, weights, state)
+        return row
+
+    def wants_deltas(self, number: int) -> bool:
+        """Whether a diagnostic of this round reads every client's update."""
+        watched = self.settings.diagnose
+        return watched.deltas and watched.due(number, self.task.rounds)
+
+    def served(self, state: State) -> Params:
+        """The parameters that are evaluated and deployed."""
+        return server.served(self.method, state, self.task)
+
+    def _metrics(self, matrix: Tensor, loss: float) -> Row:
+        return {**from_confusion(matrix, groups_by_counts(self.fed.counts.sum(0))), "loss": loss}
+
+    def _evaluate(self, state: State) -> Row:
+        params, buffers = self.served(state), state.buffers
+        row = self._metrics(*self.engine.evaluate(params, buffers))
+        if len(self.fed.validation_rows):
+            held = self.engine.evaluate(params, buffers, self.fed.validation_rows, on="train")
+            row |= {f"val_{name}": value for name, value in self._metrics(*held).items()}
+        return row
+
+    def _evaluate_personal(self, state: State) -> Row:
+        broadcast = server.broadcast(self.method, state, None)._replace(params=self.served(state))
+        found = self._metrics(*self.engine.personal(self.method, broadcast))
+        return {f"personal_{name}": value for name, value in found.items() if name in PERSONAL}
+
+    def _diagnose(self, opened: Opened, results: Results, weights: Weights, state: State) -> Row:
+        given = opened.broadcast
+        moment = Moment(
+            round=state.round, cohort=results.cohort, weights=weights, before=given.params, after=state.params,
+            served=self.served(state), buffers=given.buffers, buffers_after=state.buffers,
+            local_buffers=results.buffers, train_counts=self.fed.counts.sum(0),
+            deltas=results.kept, labels=self.fed.dataset.y_test.cpu(),
+            confusion=lambda params, buffers: self.engine.evaluate(params, buffers)[0],
+            outputs=self.engine.outputs, write=self.record.tensors if self.record else _nowhere,
+        )  # fmt: skip
+        return diagnostics.measure(self.settings.diagnose, moment)
+
+
+class Stopwatch:
+    """Seconds of the stages of a round."""
+
+    def __init__(self) -> None:
+        self.stages: Row = {}
+        self._last = time.perf_counter()
+
+    def lap(self, stage: str) -> None:
+        """End a stage."""
+        now = time.perf_counter()
+        self.stages[stage], self._last = now - self._last, now
+
+
+def told_of(cohort: Cohort, weights: Weights) -> Row:
+    """What every record says of the clients of a round."""
+    reports = cohort.reports
+    return {
+        "train_loss": float((reports.loss * reports.samples).sum() / reports.samples.sum().clamp(min=1)),
+        "clients": [[int(k) for k in c if k >= 0] if len(c) > 1 else int(c[0]) for c in cohort.chains],
+        "weights": [float(w) for w in weights.update],
+        "samples": int(reports.samples.sum()),
+        "steps": int(reports.steps.sum()),
+    }
+
+
+def check_finite(state: State) -> None:
+    """Raise TrainingError, naming the parameter, where the aggregated model is not finite."""
+    finite = torch.stack([torch.isfinite(p).all() for p in state.params.values()]).cpu()  # a GPU is asked once
+    if not bool(finite.all()):
+        broken = list(state.params)[int(finite.int().argmin())]
+        hint = "a smaller rate of the clients or of the server, or clipping, may help"
+        raise TrainingError(f"the aggregated parameter {broken!r} is not finite after round {state.round}; {hint}")
+
+
+def due(number: int, every: int) -> bool:
+    """Whether something that happens every so many rounds happens in this one; 0 means never."""
+    return every > 0 and number % every == 0
+
+
+def _nowhere(name: str, content: Params) -> None:
+    raise AssertionError(f"{name} has no run folder")  # Diagnostics.check has refused this

@@ -1,0 +1,153 @@
+"""The options of a run, each declared once: type, limit, default and help stand on its field.
+
+`fedskew.run`, `Experiment`, the command's flags and help, and the record of a run all read this class. To add an
+option, add a field here and read it where it acts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+from fedskew.errors import ConfigError, FieldError, closest
+from fedskew.fields import AtLeast, check, demand
+from fedskew.records.diagnostics import Diagnostics
+
+__all__ = ["Engine", "Home", "Settings", "check_device", "fields_from_json"]
+
+Engine = Literal["auto", "sequential", "threaded", "batched", "debug"]
+Home = Literal["device", "ram", "disk"]
+DEVICE = re.compile(r"cpu|cuda(?::\d+)?")
+COHORT = 10  # clients of a round where none are asked for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a method is trained: everything that is neither data, model nor method.
+
+    Raises:
+        FieldError: a value of another type, beyond its limit, or at odds with another field.
+
+    Example:
+        >>> Settings(rounds=20, engine="threaded").rounds
+        20
+        >>> Settings(rounds=0)
+        Traceback (most recent call last):
+        fedskew.errors.FieldError: Settings.rounds must be at least 1; got 0
+    """
+
+    rounds: Annotated[int, AtLeast(1)] = 100
+    """number of rounds"""
+    cohort: Annotated[int, AtLeast(1)] | None = None
+    """clients of a round; unset: 10, or all clients that have rows where there are fewer"""
+    seed: int = 0
+    """seed of the data, the initial weights and every draw"""
+    engine: Engine = "auto"
+    """how clients are trained: one after another, on threads, in stacks, or with every error located"""
+    threads: Annotated[int, AtLeast(0)] = 0
+    """threads that train and evaluate; 0: one a core"""
+    device: str = "cpu"
+    """cpu, cuda or cuda:NUMBER"""
+    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
+    """type of the parameters and of everything computed from them"""
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    """precision of the products inside the network: float32, tf32 (on a GPU) or bfloat16 (autocast)"""
+    memory: Home = "device"
+    """where clients keep state between rounds: on the device, in ram, or on disk in the run folder"""
+    eval_every: Annotated[int, AtLeast(1)] = 1
+    """rounds between evaluations; the last round is always evaluated"""
+    personal_every: Annotated[int, AtLeast(0)] = 0
+    """rounds between evaluations of the clients' own models; 0: after the last round only"""
+    checkpoint_every: Annotated[int, AtLeast(0)] = 10
+    """rounds between checkpoints; 0: only after the last round"""
+    diagnose: Diagnostics = field(default_factory=Diagnostics)
+    """what is recorded of local training beside the metrics; the run itself does not change"""
+
+    def __post_init__(self) -> None:
+        """Check every field, then the rules between fields."""
+        check(self)
+        gpu = self.device.startswith("cuda")
+        demand(self, "precision", self.precision != "tf32" or gpu, "be float32 or bfloat16 without a GPU")
+        plain = self.precision == "float32" or self.dtype == "float32"
+        demand(self, "precision", plain, f"be float32 beside dtype {self.dtype}")
+
+    def with_options(self, options: Mapping[str, Any]) -> Settings:
+        """The same settings with other values, as `fedskew.run` takes them by keyword.
+
+        Args:
+            options: values by field name; ``diagnose`` may also be a name or a sequence of names.
+
+        Raises:
+            ConfigError: a name that is no field, with a suggestion; FieldError for a value that breaks a rule.
+        """
+        known = [f.name for f in dataclasses.fields(self)]
+        for name in options:
+            if name not in known:
+                raise ConfigError(f"run() has no option {name!r}{closest(name, known)}")
+        values = dict(options)
+        if "diagnose" in values and not isinstance(values["diagnose"], Diagnostics):
+            names = values["diagnose"]
+            values["diagnose"] = Diagnostics((names,) if isinstance(names, str) else tuple(names))
+        return replace(self, **values)
+
+    def cohort_of(self, clients: int, with_rows: int) -> int:
+        """The clients of a round on a federation.
+
+        Args:
+            clients: clients of the federation, N.
+            with_rows: those of them that have training rows.
+
+        Returns:
+            ``cohort``, or where it is unset 10, cut to ``with_rows``.
+
+        Raises:
+            FieldError: more were asked for than there are.
+        """
+        if self.cohort is None:
+            return min(COHORT, with_rows)
+        demand(self, "cohort", self.cohort <= clients, f"be at most the number of clients, {clients}")
+        rule = f"be at most the number of clients that have rows, {with_rows} of {clients}"
+        hint = "a larger alpha, fewer clients or another seed leaves fewer of them empty"
+        demand(self, "cohort", self.cohort <= with_rows, rule, hint)
+        return self.cohort
+
+    def to_json(self) -> dict[str, Any]:
+        """Values by field name, as the run folder keeps them; ``diagnose`` only where something is diagnosed."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings) if f.name != "diagnose"}
+        return {**values, **({"diagnose": self.diagnose.to_json()} if self.diagnose.names else {})}
+
+
+def fields_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of `Settings.to_json` that a mapping holds, by field name; other entries are left out.
+
+    Raises:
+        ConfigError: an entry of ``diagnose`` that is unknown.
+    """
+    names = [f.name for f in dataclasses.fields(Settings)]
+    values = {name: content[name] for name in names if name in content}
+    if "diagnose" in values:
+        values["diagnose"] = Diagnostics.from_json(values["diagnose"])
+    return values
+
+
+def check_device(name: str) -> None:
+    """Check that a device is there, before data are read.
+
+    Raises:
+        FieldError: a name that is no device, or a GPU that this machine does not have.
+    """
+
+    def claim(holds: bool, rule: str) -> None:
+        if not holds:
+            raise FieldError("Settings", "device", rule, name)
+
+    claim(bool(DEVICE.fullmatch(name)), "be cpu, cuda or cuda:NUMBER")
+    if name != "cpu":
+        import torch
+
+        claim(torch.cuda.is_available(), "be 'cpu' where no GPU is at hand")
+        last = torch.cuda.device_count() - 1
+        claim(int(name.partition(":")[2] or 0) <= last, f"be one of the GPUs, at most cuda:{last}")

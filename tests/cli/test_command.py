@@ -1,0 +1,273 @@
+"""The command: what it runs, what it writes, and the one line that every mistake gets."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from fedskew.config import experiment as config
+from fedskew.config.flags import experiment_from, options_of
+from fedskew.methods import METHODS
+from fedskew.records.folder import TIMES, read
+from support.command import SMALL, fedskew
+
+
+def rows_without_times(folder: Path) -> list[dict]:
+    return [{k: v for k, v in row.items() if k not in TIMES} for row in read(folder)[1]]
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_runs_and_again_from_its_configuration(method: str, tmp_path: Path) -> None:
+    assert fedskew("run", method, *SMALL, "--out", tmp_path / "a") == 0
+    assert fedskew("run", "--from", tmp_path / "a/config.json", "--out", tmp_path / "b") == 0
+    assert rows_without_times(tmp_path / "a") == rows_without_times(tmp_path / "b")
+    assert (tmp_path / "a/final.safetensors").read_bytes() == (tmp_path / "b/final.safetensors").read_bytes()
+    assert fedskew("run", method, *SMALL, "--seed", 1, "--out", tmp_path / "c") == 0
+    assert rows_without_times(tmp_path / "a") != rows_without_times(tmp_path / "c")
+
+
+def test_a_run_folder_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("run", "fedla", *SMALL, "--validation", 0.1, "--out", tmp_path / "a") == 0
+    names = {p.name for p in (tmp_path / "a").iterdir()}
+    assert names == {"config.json", "env.json", "rounds.jsonl", "summary.json", "final.safetensors", "checkpoint"}
+    settings, rows, summary = read(tmp_path / "a")
+    measured = "accuracy macro_f1 balanced_accuracy per_class_recall loss val_accuracy"
+    counted = "round clients weights samples steps upload_bytes download_bytes"
+    expected = {*measured.split(), *counted.split(), *TIMES}
+    assert expected <= set(rows[0])
+    assert {"final_accuracy", "best_accuracy", "mean10_accuracy", "mean50_accuracy"} <= set(summary)
+    assert settings["method"]["weighting"]["name"] == "label_aware" and settings["engine_used"] == "batched"
+    assert "fedla: accuracy" in capsys.readouterr().out
+
+
+def test_evaluation_every_n_rounds_and_the_last(tmp_path: Path) -> None:
+    assert fedskew("run", "fedavg", *SMALL[:4], "--rounds", 5, "--eval.every", 2, "--out", tmp_path / "a") == 0
+    assert [r["round"] for r in read(tmp_path / "a")[1] if "accuracy" in r] == [2, 4, 5]
+
+
+def test_slots_parts_and_fields_from_the_command_line() -> None:
+    words = (
+        "scaffold --weighting aggregation_balancer --weighting.beta 2 --parts proximal,local_balancer --momentum 0.9 "
+        "--parts.proximal.mu=0.5 --lr 0.05 --server-lr 0.5 --data.augment true"
+    )
+    e = experiment_from(words.split(" "))
+    assert e.method.weighting.beta == 2 and [p.name for p in e.method.parts] == ["proximal", "local_balancer"]
+    assert e.method.parts[0].mu == 0.5 and e.method.pace.lr == 0.05 and e.method.local.momentum == 0.9
+    assert e.method.server.lr == 0.5 and e.data.augment is True
+    nova = experiment_from(["fednova", "--weighting.base", "aggregation_balancer", "--weighting.base.beta", "1"])
+    assert nova.method.weighting.base.beta == 1
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_a_configuration_goes_to_json_and_back(method: str, tmp_path: Path) -> None:
+    e = experiment_from([method, "--lr", "0.07"])
+    (tmp_path / "config.json").write_text(json.dumps(e.to_json()))
+    assert config.load(tmp_path / "config.json") == e
+
+
+def test_every_option_has_help() -> None:
+    for method in METHODS:
+        missing = [o.flag for o in options_of(experiment_from([method])) if not o.help]
+        assert not missing, (method, missing)
+
+
+MISTAKES = {
+    "method": (["fedprx"], "unknown method 'fedprx'; did you mean 'fedprox'?"),
+    "dataset": (["fedavg", "--data", "digit"], "unknown dataset 'digit'; did you mean 'digits'?"),
+    "partition": (["fedavg", "--partition", "dirichlt"], "unknown partition 'dirichlt'; did you mean 'dirichlet'?"),
+    "option": (["fedavg", "--roundz", "3"], "unknown option '--roundz'; did you mean '--rounds'?"),
+    "field": (["fedbal", "--parts.local_balancer.strenght", "3"], "did you mean '--parts.local_balancer.strength'?"),
+    "engine": (["fedavg", "--engine", "batch"], "batched, debug; got 'batch'; did you mean 'batched'?"),
+    "model": (["fedavg", "--model", "lenett"], "unknown model 'lenett'; did you mean 'lenet'?"),
+    "part": (["fedavg", "--parts", "proximl"], "unknown part 'proximl'; did you mean 'proximal'?"),
+    "type": (["fedavg", "--rounds", "ten"], "rounds must be a whole number; got 'ten'"),
+    "choice": (["fedga", "--parts.calibrated_targets.form", "exct"], "did you mean 'exact'?"),
+    "cohort": (["fedavg", "--clients", "5", "--cohort", "6"], "--cohort must be at most the number of clients, 5"),
+    "alpha": (["fedavg", "--partition.alpha", "0"], "alpha"),
+    "labels": (["fedavg", "--partition", "labels_k", "--partition.labels", "11"], "labels"),
+    "empty clients": (["fedavg", "--partition.alpha", "0.001", "--cohort", "100"], "that have rows"),
+    "two methods": (["fedavg", "fedla"], "one METHOD"),
+    "no method": ([], "name a METHOD"),
+    "no value": (["fedavg", "--rounds"], "--rounds must be followed by a value"),
+    "pace": (["seolkim", "--batch-size", "8"], "--batch-size has no meaning here"),
+    "lr": (["fedavg", "--lr", "-1"], "--lr must be positive; got -1.0"),
+    "auxiliary": (["fedrl", "--auxiliary", "0"], "--auxiliary must be at least 1"),
+    "two losses": (["fedbal", "--parts", "local_balancer,calibrated_targets"], "at most one classification loss"),
+    "chains": (["scaffold", "--selector", "mediators"], "must not be combined"),
+    "momentum with prox in fednova": (["fednova", "--parts", "proximal", "--momentum", "0.9"], "--momentum must be 0"),
+    "model for the data": (["fedavg", "--model", "convnet", "--data", "heart_disease"], ""),
+    "resume nothing": (["--resume", "no/such/run"], "--resume must be a run folder"),
+    "from nothing": (["--from", "no/such.json"], "cannot read"),
+    "longtail": (["fedavg", "--longtail", "0.01"], "longtail"),
+    "device": (["fedavg", "--device", "cuda"], "--device"),
+    "dtype": (["fedavg", "--dtype", "float16"], "--dtype must be one of"),
+    "option of another": (
+        ["fedavg", "--weighting.beta", "3"], "did you mean --weighting.beta with --weighting aggregation_balancer",
+    ),
+    "option near": (["fedbal", "--weighting.bta", "3"], "did you mean '--weighting.beta'"),
+    "csv without a file": (["fedavg", "--data", "csv"], "data.path must name the file of dataset 'csv'; got ''"),
+    "precision": (["fedavg", "--precision", "bfloat"], "got 'bfloat'; did you mean 'bfloat16'"),
+    "tf32": (["fedavg", "--precision", "tf32"], "--precision must be float32 or bfloat16 without a GPU"),
+    "narrow": (["fedavg", "--precision", "bfloat16", "--dtype", "float64"], "--precision must be float32 beside"),
+    "memory": (["fedavg", "--memory", "dsik"], "got 'dsik'; did you mean 'disk'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [["describe", "--clients", "4"], ["plot", "."]])
+def test_a_pictures_suffix_is_refused_before_anything_is_printed(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert fedskew("run", "fedavg", "--rounds", "1", "--clients", "4", "--out", "r") == 0
+    capsys.readouterr()
+    assert fedskew(*words, "--out", "x.txt") == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err == "fedskew: --out must end in .png, .svg or .pdf; got 'x.txt'\n"
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, expected = MISTAKES[case]
+    monkeypatch.chdir(tmp_path)
+    assert fedskew("run", *words) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and said.err.startswith("fedskew: ")
+    assert expected in said.err
+    assert not list(tmp_path.rglob("rounds.jsonl")), "a mistake must be found before a run folder is made"
+
+
+def test_a_loss_that_is_not_finite_names_client_round_and_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        fedskew("run", "fedavg", *SMALL, "--lr", "1e38", "--epochs", 9, "--batch-size", 8, "--out", tmp_path / "a") == 2
+    )
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "client" in said and "round 1" in said and "step" in said
+    assert "TrainingError" in read(tmp_path / "a")[2]["stopped"]
+
+
+def test_a_folder_that_cannot_be_written_or_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "file/run") == 2
+    assert "--out must be a writable folder" in capsys.readouterr().err
+    assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "a") == 0
+    before = (tmp_path / "a/rounds.jsonl").read_bytes()
+    assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "a") == 2
+    assert "--resume" in capsys.readouterr().err and (tmp_path / "a/rounds.jsonl").read_bytes() == before
+
+
+def test_a_truncated_data_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (folder / f"{name}-ubyte.gz").write_bytes(gzip.compress(b"\x00\x00\x08\x03\x00\x00\xea\x60")[:-5])
+    assert fedskew("run", "fedavg", "--data", "mnist", "--data.path", tmp_path) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "ubyte.gz" in said
+
+
+def test_no_data_at_all_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FEDSKEW_DATA", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert fedskew("run", "fedavg", "--data", "imagenet") == 2
+    assert "unknown dataset 'imagenet'" in capsys.readouterr().err
+    assert fedskew("run", "fedavg", "--data", "adult") == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "FEDSKEW_DATA" in said and "--data.path" in said
+
+
+def test_methods_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("methods", "--json") == 0
+    rows = {r["name"]: r for r in json.loads(capsys.readouterr().out)}
+    assert set(rows) == set(METHODS)
+    for row in rows.values():
+        assert set(row["slots"]) == {"parts", "sampler", "selector", "pace", "weighting", "server", "local"}
+        assert row["reference"] and row["summary"]
+    assert rows["fedla"]["discloses"] == ["class histogram"] and rows["fedbal"]["discloses"] == []
+    assert rows["scaffold"]["extra_upload"] == ["P"] == rows["scaffold"]["extra_download"]
+
+
+def test_commands_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("rnu") == 2
+    assert "unknown command 'rnu'; did you mean 'run'?" in capsys.readouterr().err
+    assert fedskew("methods", "--jsn") == 2
+    assert fedskew("plot") == 2
+    assert fedskew("plot", "--colour", "x") == 2
+    assert fedskew("describe", "fedavg") == 2
+    assert fedskew("--help") == 0 and fedskew("--version") == 0
+
+
+def test_help_lists_the_options_of_the_composition(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert fedskew("run", "fedbal", "--help") == 0
+    said = capsys.readouterr().out
+    assert "--parts.local_balancer.strength" in said and "--lr, --pace.lr" in said and "aggregation_balancer" in said
+
+
+def test_describe_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("describe", "--clients", 10, "--out", tmp_path / "f.png") == 0
+    assert (tmp_path / "f.png").stat().st_size > 10_000
+    assert fedskew("describe", "--clients", 10, "--json", "--out", tmp_path / "f.png") == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out[said.out.index("{") :])["clients"] == 10
+    for method in ("fedavg", "fedla"):
+        assert fedskew("run", method, *SMALL, "--out", tmp_path / "runs" / method) == 0
+    assert fedskew("plot", tmp_path / "runs") == 0
+    assert (tmp_path / "runs/comparison.png").stat().st_size > 10_000
+
+
+def test_no_traceback_reaches_a_user(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fault() -> None:
+        raise ValueError("inside")
+
+    monkeypatch.setattr("fedskew.catalogue.listing.catalogue", fault)
+    monkeypatch.delenv("FEDSKEW_DEBUG", raising=False)
+    assert fedskew("methods") == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "a fault of fedskew itself, ValueError: inside" in said
+
+
+def test_a_configuration_of_other_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "a") == 0
+    path = tmp_path / "a/config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "fingerprint": "00"}))
+    assert fedskew("run", "--from", path, "--out", tmp_path / "b") == 2
+    assert "fingerprint was 00" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["describe", "methods", "plot", "cite"])
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew(command, "--help") == 0
+    assert f"fedskew {command}" in capsys.readouterr().out
+
+
+def test_help_cuts_no_name(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert fedskew("run", "fedga", "--help") == 0
+    said = capsys.readouterr().out
+    assert "…" not in said and "softce" in said and "exact" in said
+
+
+def test_options_that_a_method_does_not_read_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unused = ["--auxiliary", "2", "--eval.personal", "1"]
+    assert fedskew("run", "fedavg", *SMALL, *unused, "--out", tmp_path / "a") == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if "note" in line]
+    assert len(notes) == 2 and "--auxiliary 2: fedavg does not read them" in notes[0]
+    assert "--eval.personal 1: fedavg has no models of the clients' own" in notes[1]
+    assert fedskew("run", "fedrl", *SMALL, "--auxiliary", 2, "--out", tmp_path / "b") == 0
+    assert fedskew("run", "perfedavg", *SMALL, "--eval.personal", 1, "--out", tmp_path / "c") == 0
+    assert "note" not in capsys.readouterr().err

@@ -1,0 +1,141 @@
+"""Completion on Tab, and how long the command takes to start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fedskew as fs
+
+SOURCE = str(Path(fs.__file__).parents[1])
+LATE = ("torch", "numpy", "scipy", "sklearn", "rich", "matplotlib", "pandas", "datasets")
+
+
+def process(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, *words], cwd=cwd, env={**os.environ, "PYTHONPATH": paths, **environment},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+def complete(line: str, cwd: Path | None = None) -> list[str]:
+    """What bash is offered at the end of a line."""
+    words = line.split(" ")
+    asked = {"_FEDSKEW_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    done = process("-m", "fedskew", cwd=cwd, **asked)
+    assert done.stderr == "", done.stderr
+    return [row.partition(",")[2] for row in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("fedskew par", ["partition", "partitions"]),
+        ("fedskew partition ", ["make", "show", "verify"]),
+        ("fedskew run fedb", ["fedbal"]),
+        ("fedskew run fedbal --data fash", ["fashion_mnist"]),
+        ("fedskew run --lr 0.1 fedpr", ["fedprox"]),
+        ("fedskew run fedavg --parts proximal,ld", ["proximal,ldam"]),
+        ("fedskew run fedavg --server yo", ["yogi"]),
+        ("fedskew describe --partition dirichlet --data mn", ["mnist"]),
+        ("fedskew partition make --partition sh", ["shards"]),
+        ("fedskew models res", ["resnet18", "resnet20", "resnet9"]),
+        ("fedskew plot --figure dr", ["drift"]),
+        ("fedskew completion ", ["bash", "fish", "zsh"]),
+        ("fedskew methods --js", ["--json"]),
+    ],
+)
+def test_names_are_completed_without_torch(line: str, offered: list[str], tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
+    assert complete(line, tmp_path) == offered
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("fedskew run fedbal --parts.local_balancer.s", ["strength", "schedule_unit"]),
+        ("fedskew run fedavg --weighting aggregation_balancer --weighting.s", ["scope", "similarity"]),
+    ],
+)
+def test_options_are_those_of_the_composition_so_far(line: str, offered: list[str]) -> None:
+    assert {flag.rpartition(".")[2] for flag in complete(line)} == set(offered)
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("fedskew run fedga --parts.calibrated_targets.form ", ["softce", "exact", "binary"]),
+        ("fedskew run fedavg --engine th", ["threaded"]),
+        ("fedskew run fedavg --diagnose drift,cov", ["drift,coverage"]),
+        ("fedskew run fedavg --data.augment ", ["true", "false"]),
+    ],
+)
+def test_values_are_those_that_the_type_lists(line: str, offered: list[str]) -> None:
+    assert complete(line) == offered
+
+
+def test_run_folders_are_completed(tmp_path: Path) -> None:
+    for name in ("runs/a", "runs/b"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text("{}")
+    for words in ("run --from", "run --resume", "plot", "advise --from"):
+        assert complete(f"fedskew {words} ", tmp_path) == ["runs/a", "runs/b"]
+    assert complete("fedskew plot runs/b", tmp_path) == ["runs/b"]
+
+
+@pytest.mark.parametrize("line", ["fedskew rnu ", "fedskew run fedprx --da", "fedskew run --from nowhere --server "])
+def test_a_mistake_on_the_line_breaks_no_completion(line: str) -> None:
+    complete(line)
+
+
+@pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
+def test_the_script_of_each_shell(shell: str) -> None:
+    done = process("-m", "fedskew", "completion", shell)
+    assert done.returncode == 0 and f"_FEDSKEW_COMPLETE={shell}_complete" in done.stdout
+
+
+# Start-up
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["completion", "bash"], ["plot", "--help"], ["rnu"]])
+def test_the_command_starts_without_torch(words: list[str]) -> None:
+    code = f"import sys; sys.argv = ['fedskew', *{words}]\n" + (
+        "from fedskew.cli.command import main\n"
+        "try: main()\n"
+        "except SystemExit: print([name for name in {LATE} if name in sys.modules])"
+    ).replace("{LATE}", repr(LATE))
+    assert process("-c", code).stdout.endswith("[]\n")
+
+
+def test_the_package_is_imported_without_torch() -> None:
+    done = process("-c", f"import fedskew, sys; print([name for name in {LATE} if name in sys.modules])")
+    assert done.stdout == "[]\n"
+
+
+def test_what_is_imported_beside_torch_is_little() -> None:
+    done = process(
+        "-c",
+        f"import fedskew as fs, sys; fs.run, fs.methods, fs.parts; print([n for n in {LATE[2:]} if n in sys.modules])",
+    )
+    assert done.stdout == "[]\n"
+
+
+def _seconds(*words: str) -> float:
+    """The shortest of three."""
+    found = []
+    for _ in range(3):
+        start = time.perf_counter()
+        assert process(*words).returncode == 0
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
+def test_help_takes_little_more_than_python() -> None:
+    """0.1 s on an idle machine; the bound is against Python's own start, for machines that are not."""
+    assert _seconds("-m", "fedskew", "--help") < 0.3 + 8 * _seconds("-c", "pass")

@@ -1,0 +1,188 @@
+"""Help of every command: its own options, examples that work, nothing cut, whatever stands beside --help."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from fedskew.cli.command import main, root
+from fedskew.cli.composed import CHOSEN
+from fedskew.cli.names import SLOTS, TABLES, names
+from fedskew.config.flags import NAMED, experiment_from, options_of
+from fedskew.config.tables import TABLES as CLASSES
+from fedskew.config.words import ALIASES
+from fedskew.methods import METHODS
+from fedskew.plots.rounds import FIGURES
+
+
+def fedskew(*words: object) -> int:
+    """The command in this process: its exit code."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    return int(stop.value.code or 0)
+
+
+def commands(
+    group: click.Group = root, before: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """((words of the command), command) of every command and subcommand."""
+    for name, command in group.commands.items():
+        yield (*before, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*before, name))
+
+
+ALL = {" ".join(words): command for words, command in commands()}
+
+
+@pytest.mark.parametrize("columns", ["80", "140"])
+@pytest.mark.parametrize("name", ALL)
+def test_help_shows_own_options_and_an_example_and_cuts_nothing(
+    name: str, columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert fedskew(*name.split(), "--help") == 0
+    said = capsys.readouterr()
+    assert said.err == "" and "…" not in said.out and max(map(len, said.out.splitlines())) <= int(columns)
+    assert said.out.startswith(f"Usage: fedskew {name} ")
+    assert re.search(rf"^Examples:\n  fedskew {name}( |$)", said.out, re.M)
+    for param in ALL[name].params:
+        assert not isinstance(param, click.Option) or all(flag in said.out for flag in param.opts)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "--help", "--out", "x"],
+        ["run", "--out", "--help"],
+        ["run", "--help", "--out"],
+        ["run", "-h"],
+        ["run", "fedbal", "--lr", "fast", "--help"],
+        ["run", "fedavg", "--roundz", "3", "--help"],
+        ["run", "fedavg", "fedla", "--help"],
+        ["run", "--resume", "no/such/run", "--help"],
+        ["run", "--lr", "0.1", "--lr", "0.2", "-lr", "--help"],
+        ["describe", "no.npz", "--data", "digits", "--help"],
+        ["partition", "verify", "--help", "--match"],
+        ["plot", "--figure", "drfit", "--help"],
+        ["help"],
+        ["help", "run", "fedbal"],
+        [],
+    ],
+)
+def test_help_never_fails(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew(*words) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("Usage: fedskew") and said.err == ""
+
+
+def test_help_of_a_name_that_is_unknown_says_which_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("run", "fedavg", "--partition", "dirichlt", "--help") == 2
+    assert "did you mean 'dirichlet'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_help_of_run_lists_every_option_of_the_composition(
+    method: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert fedskew("run", method, "--help") == 0
+    said = capsys.readouterr().out
+    options = list(options_of(experiment_from([method])))
+    shown = set(re.findall(r"--[\w.-]+", said))
+    assert {flag for option in options for flag in option.flags} <= shown
+    assert {f"--{slot}" for slot in CHOSEN} <= shown
+    assert all(option.help for option in options)
+
+
+def test_help_of_an_option_has_its_default_its_limits_and_its_choices(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    assert fedskew("run", "fedga", "--weighting", "fednova", "--rounds", "7", "--help") == 0
+    said = capsys.readouterr().out
+    assert re.search(r"--rounds INT .*\[at least 1; default: 100\]", said)
+    assert re.search(r"--lr, --pace.lr FLOAT .*\[positive; default: 0.1\]", said)
+    assert "--parts.calibrated_targets.form softce|exact|binary" in said
+    assert re.search(r"--weighting.base NAME .*\[now: size\]", said) and "--weighting fednova:" in said
+
+
+def test_help_of_a_recorded_run_shows_its_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--clients", 4, "--cohort", 2, "--rounds", 1, "--model", "logistic", "--lr", 0.07]
+    assert fedskew("run", "fedla", *words, "--out", tmp_path / "a") == 0
+    capsys.readouterr()
+    assert fedskew("run", "--from", tmp_path / "a", "--help") == 0
+    said = capsys.readouterr().out
+    assert "Composition of fedla:" in said and "default: 0.07]" in said
+
+
+def test_the_examples_work_in_the_order_in_which_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newcomer who types every line that begins with fedskew, the page of run first, gets no error."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    first = ["run", "partition make", "partition", "partition show", "partition verify"]
+    pages = [*first, *(name for name in ALL if name not in first)]
+    lines = [line for name in pages for line in ALL[name].lines]  # type: ignore[attr-defined]
+    for line in dict.fromkeys([*lines, *root.lines]):  # type: ignore[attr-defined]
+        words = shlex.split(line.partition(" >")[0])
+        (tmp_path / "split.npz").unlink(missing_ok=True) if words[1:3] == ["partition", "make"] else None
+        assert words[0] == "fedskew" and fedskew(*words[1:]) == 0, line
+
+
+MISTAKES = {
+    "option before the command": (["--dta", "x"], "unknown option '--dta'"),
+    "no action": (["partition"], "fedskew partition needs one of make, show, verify"),
+    "action": (["partition", "verfy"], "unknown action of fedskew partition 'verfy'; did you mean 'verify'?"),
+    "no file": (["partition", "show"], "fedskew partition show needs a file"),
+    "two files": (["partition", "verify", "a", "b"], "one FILE at a time"),
+    "shell": (["completion", "fihs"], "unknown shell 'fihs'; did you mean 'fish'?"),
+    "no shell": (["completion"], "fedskew completion needs one of bash, fish, zsh"),
+    "nothing to cite": (["cite"], "fedskew cite needs at least one method or ingredient"),
+    "words where none belong": (["methods", "fedavg"], "fedskew methods takes options alone; got 'fedavg'"),
+    "a switch with a value": (["methods", "--json=1"], "--json takes no value; got '1'"),
+    "style": (["partition", "show", "a.npz", "--style", "circels"], "did you mean 'circles'?"),
+    "match": (["partition", "verify", "a.npz", "--match", "label"], "did you mean 'labels'?"),
+    "option of a page": (["plot", "x", "--figur", "y"], "'--figur' of fedskew plot; did you mean '--figure'?"),
+    "alias and field": (["run", "fedavg", "--server-lr", "-1"], "--server-lr must be positive; got -1.0"),
+    "field as typed": (["run", "fedavg", "--server.lr", "-1"], "--server.lr must be positive; got -1.0"),
+    "bool": (["run", "fedavg", "--data.augment", "treu"], "must be true or false; got 'treu'; did you mean 'true'?"),
+    "rows": (["run", "fedavg", "--partition", "counts", "--partition.matrix", "1,2"], "rows such as [[1,2],[3,4]]"),
+    "resume and more": (["run", "fedavg", "--resume", "x"], "--resume must stand alone"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words, expected = MISTAKES[case]
+    assert fedskew(*words) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and expected in said.err
+
+
+def test_options_may_stand_in_any_order() -> None:
+    """Rules between fields are checked once all values are in."""
+    words = ["fedavg", "--precision", "tf32", "--device", "cuda"]
+    assert experiment_from(words) == experiment_from([words[0], *words[3:], *words[1:3]])
+
+
+def test_an_optional_value_is_unset_by_none() -> None:
+    assert experiment_from(["fedavg", "--clients", "none"]).clients is None
+    assert experiment_from(["fedavg", "--partition.least", "3", "--auxiliary=null"]).partition.least == 3
+
+
+def test_the_names_that_are_read_from_the_source_are_those_of_the_tables() -> None:
+    for slot in SLOTS:
+        assert list(names(slot)) == sorted(CLASSES[slot]), slot
+    assert {*SLOTS, "weighting.base", "partition.base"} == set(NAMED) and set(CHOSEN) == set(SLOTS)
+    assert names("method") == tuple(sorted(METHODS)) and names("figure") == FIGURES
+    assert all(names(table) for table in TABLES)
+
+
+def test_every_alias_names_an_option() -> None:
+    options = {option.flag for option in options_of(experiment_from(["fedavg"]))}
+    assert set(ALIASES.values()) <= options

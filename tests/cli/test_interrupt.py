@@ -1,0 +1,49 @@
+"""Ctrl-C: one word of the command, and Python's own behaviour in a program of the user's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedskew as fs
+from fedskew.catalogue import listing as catalogue
+from fedskew.cli import interrupt as _interrupt
+from support.command import fedskew
+
+
+def interrupted(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A process that gets SIGINT in the midst of importing torch."""
+    (tmp_path / "torch").mkdir(exist_ok=True)
+    (tmp_path / "torch/__init__.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)"
+    )
+    paths = os.pathsep.join([str(tmp_path), str(Path(fs.__file__).parents[1])])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    return subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, timeout=60)
+
+
+def test_an_interruption_while_importing_is_one_word(tmp_path: Path) -> None:
+    done = interrupted(tmp_path, "-m", "fedskew", "methods")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_a_program_of_the_user_s_keeps_python_s_own_behaviour(tmp_path: Path) -> None:
+    done = interrupted(tmp_path, "-c", "import fedskew; fedskew.run")
+    assert done.returncode != 130 and "KeyboardInterrupt" in done.stderr
+    assert not _interrupt.is_command(["prog.py"], ["python", "prog.py"])
+    assert not _interrupt.is_command(["-m"], ["python", "-m", "pytest", "fedskew"])
+    assert _interrupt.is_command(["/usr/bin/fedskew", "run"], ["python", "/usr/bin/fedskew", "run"])
+
+
+def test_an_interruption_of_a_command_is_one_word(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pressed() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(catalogue, "catalogue", pressed)
+    assert fedskew("methods") == 130 and capsys.readouterr().err == "interrupted\n"

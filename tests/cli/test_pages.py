@@ -1,0 +1,50 @@
+"""The pages of names: a line for each, its options, its reference."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+
+import pytest
+
+from fedskew.catalogue import listing as catalogue
+from fedskew.config.tables import TABLES, make
+from fedskew.methods import METHODS
+from support.command import fedskew, mistake
+
+
+def test_a_reference_in_words_of_one_s_own_breaks_no_page(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = lambda: replace(METHODS["fedavg"](), name="mine", reference="Smith 2024, in words of my own")
+    monkeypatch.setitem(METHODS, "mine", mine)
+    assert fedskew("methods", "--json") == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["mine"]["reference"] == "Smith 2024, in words of my own"
+    assert "unknown reference" in mistake(capsys, "cite", "mine")
+
+
+@pytest.mark.parametrize(("command", "slot"), [("datasets", "data"), ("partitions", "partition"), ("models", "model")])
+def test_every_name_has_a_line_and_its_options(
+    command: str, slot: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert fedskew(command) == 0
+    said = capsys.readouterr().out
+    for name in TABLES[slot]:
+        assert f" {name} " in said, name
+    rows = catalogue.named(slot)
+    assert all(text and "object at 0x" not in " ".join(options) for _, text, options in rows)
+    for name in TABLES[slot]:
+        assert fedskew(command, name) == 0
+        page = capsys.readouterr().out
+        for option in [f.name for f in fields(make(slot, name))]:
+            (line,) = [s for s in page.splitlines() if s.startswith(f"--{slot}.{option} = ")]
+            assert len(line.partition(": ")[2]) > 5, line
+    assert "did you mean" in mistake(capsys, command, f"{name}x")
+
+
+def test_the_help_of_run_names_the_pages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("run", "--help") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert all(f"fedskew {page}" in said for page in ("datasets", "partitions", "models"))

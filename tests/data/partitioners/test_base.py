@@ -1,0 +1,68 @@
+"""What partitioners share: partitions, largest remainders, Dirichlet draws, a stable order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedskew import rng
+from fedskew.data.partitioners import (
+    deal,
+    largest_remainder,
+    log_dirichlet,
+)
+from fedskew.data.partitioners.base import argsort
+from support.strategies import few, quick, seeds
+
+
+def test_partition_helpers():
+    parts = deal(np.array([0, 1, 0, 1, 1]), np.array([[1, 2], [0, 0], [1, 0]]), rng.generator(0))
+    assert parts.sizes.tolist() == [3, 0, 1] and len(parts.of(1)) == 0
+    assert parts.counts([0, 1, 0, 1, 1], 3).tolist() == [[1, 2, 0], [0, 0, 0], [1, 0, 0]]
+    for k in (-1, 3):
+        with pytest.raises(IndexError):
+            parts.of(k)
+
+
+@quick
+@given(
+    shares=st.lists(st.floats(0, 1e6), min_size=1, max_size=12).filter(lambda s: sum(s) > 0),
+    total=st.integers(0, 10**6),
+)
+def test_largest_remainder_sums_and_stays_within_one(shares, total):
+    out = largest_remainder(np.array([shares]), np.array([total]))[0]
+    exact = np.array(shares) / sum(shares) * total
+    assert out.sum() == total and (np.abs(out - exact) < 1 + 1e-6).all()
+
+
+def test_largest_remainder_of_a_row_without_shares():
+    assert largest_remainder(np.array([[0.0, 0.0], [1.0, 2.0]]), np.array([0, 4])).tolist() == [[0, 0], [1, 3]]
+
+
+def test_largest_remainder_is_exact_where_shares_are_whole():
+    assert largest_remainder(np.array([[1.0, 2.0, 3.0]]), np.array([60])).tolist() == [[10, 20, 30]]
+
+
+@quick
+@given(alpha=st.floats(-300, 300).map(lambda e: 10.0**e), seed=seeds)
+def test_log_dirichlet_is_normalised_for_any_concentration(alpha, seed):
+    logs = log_dirichlet(np.full((5, 30), alpha), rng.generator(seed))
+    assert not np.isnan(logs).any() and np.allclose(np.exp(logs).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.5, 4.0])
+def test_log_dirichlet_has_the_moments_of_the_distribution(alpha):
+    shares = np.exp(log_dirichlet(np.full((40_000, 4), alpha), rng.generator(7)))
+    variance = 0.25 * 0.75 / (4 * alpha + 1)
+    assert np.allclose(shares.mean(axis=0), 0.25, atol=5 * (variance / 40_000) ** 0.5)
+    assert np.allclose(shares.var(axis=0), variance, rtol=0.05)
+
+
+@few
+@given(bound=st.sampled_from([1, 60, 1 << 16, (1 << 16) + 1, 10**7, 1 << 33]), n=st.integers(0, 400), seed=seeds)
+def test_the_radix_order_is_the_stable_order(bound, n, seed):
+    keys = np.random.default_rng(seed).integers(0, bound, n)
+    keys[: n // 2 : 3] = bound - 1
+    assert np.array_equal(argsort(keys, bound), np.argsort(keys, kind="stable"))

@@ -1,0 +1,214 @@
+"""The Dirichlet partitioners: limits of alpha, sizes, guards and the prior."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedskew import rng
+from fedskew.data.partitioners import (
+    DirBernoulli,
+    DirClientEqual,
+    DirClientNorm,
+    DirExtended,
+    Dirichlet,
+    DirPrior,
+    Feature,
+    LongTail,
+    QuantityDir,
+    dirichlet,
+    log_dirichlet,
+)
+from fedskew.errors import ConfigError
+from support.labels import BALANCED, MIXED, SITES, counted, histograms
+from support.strategies import alphas, few, quick, seeds, tables
+
+
+@pytest.mark.parametrize("partitioner", [Dirichlet(1e6), DirClientEqual(1e6), DirPrior(1e6)], ids=lambda c: c.name)
+def test_large_alpha_gives_iid_histograms(partitioner):
+    counts = histograms(partitioner.split(BALANCED, 10, 0), BALANCED)
+    assert np.abs(counts - 20).max() <= 2
+
+
+@quick
+@given(labels=tables(), clients=st.integers(1, 30), seed=seeds)
+def test_alpha_towards_zero_gives_each_class_to_one_client(labels, clients, seed):
+    counts = histograms(Dirichlet(1e-9).split(labels, clients, seed), labels)
+    assert ((counts > 0).sum(axis=0) <= 1).all()
+
+
+@pytest.mark.parametrize("kind", [Dirichlet, DirClientEqual, DirPrior])
+@settings(deadline=None, max_examples=20)
+@given(labels=tables(), alpha=alphas, clients=st.integers(1, 20), seed=seeds)
+def test_no_alpha_breaks_a_dirichlet(kind, labels, alpha, clients, seed):
+    parts = kind(alpha).split(labels, clients, seed)
+    assert len(np.unique(parts.rows)) == len(parts.rows) > 0
+
+
+@pytest.mark.parametrize(("alpha", "low", "high"), [(0.05, 0.8, 0.95), (0.1, 0.06, 0.17), (0.5, 0.0, 0.0)])
+def test_how_often_class_wise_dirichlet_leaves_a_client_empty(alpha, low, high):
+    labels = np.repeat(np.arange(10), 6000)
+    empty = [(Dirichlet(alpha).split(labels, 100, seed).sizes == 0).any() for seed in range(200)]
+    assert low <= np.mean(empty) <= high  # about 0.88, 0.11 and 0
+
+
+@quick
+@given(labels=tables(), alpha=alphas, clients=st.integers(1, 20), seed=seeds)
+def test_fedga_sizes_are_near_equal_and_the_scarcest_class_is_used_up(labels, alpha, clients, seed):
+    counts = histograms(DirClientEqual(alpha).split(labels, clients, seed), labels)
+    left = np.bincount(labels) - counts.sum(axis=0)
+    assert np.ptp(counts.sum(axis=1)) <= 10  # a rounding of one half for each of 10 classes
+    assert left[np.unique(labels)].min() <= clients / 2
+
+
+def test_seol_kim_cases():
+    cifar, mnist = np.repeat(np.arange(10), 5000), np.repeat(np.arange(10), 6000)
+    case1 = histograms(DirPrior(0).split(cifar, 200, 0), cifar)
+    assert ((case1 > 0).sum(axis=1) == 1).all() and (case1.sum(axis=1) == 250).all()
+    case2 = histograms(DirPrior(alpha=0, rest=20, alpha_rest=0.2).split(cifar, 200, 0), cifar)
+    assert ((case2[:180] > 0).sum(axis=1) == 1).all() and ((case2[180:] > 0).sum(axis=1) > 1).any()
+    case3 = DirPrior(0.2).split(cifar, 100, 0)
+    assert (case3.sizes == 500).all()
+    case4 = histograms(DirPrior(0).split(mnist, 200, 0), mnist)
+    assert (case4.max(axis=1) == 300).all() and (case4.sum(axis=1) == 300).all()
+
+
+@quick
+@given(labels=tables(), clients=st.integers(1, 40), seed=seeds, rest=st.integers(0, 40))
+def test_dir_prior_sizes_are_equal_and_alpha_zero_gives_one_class(labels, clients, seed, rest):
+    rest = min(rest, clients)
+    counts = histograms(DirPrior(0, rest=rest, alpha_rest=0.5).split(labels, clients, seed), labels)
+    assert np.ptp(counts.sum(axis=1)) == 0 and counts.sum(axis=1)[0] > 0
+    assert ((counts[: clients - rest] > 0).sum(axis=1) == 1).all()
+
+
+def test_dir_prior_largest_size_is_tight_and_the_data_prior_follows_the_data():
+    labels = np.repeat(np.arange(3), [100, 50, 10])
+    best = int(DirPrior(0).split(labels, 7, 0).sizes[0])  # 100//20 + 50//20 + 10//20 = 7, at 21 it is 6
+    assert best == 20
+    with pytest.raises(ConfigError, match="at most 20 here; got 21; use 20 or 0"):
+        DirPrior(0, samples=21).split(labels, 7, 0)
+    counts = histograms(DirPrior(1e6, samples=16, prior="data").split(labels, 10, 0), labels)
+    assert np.array_equal(counts, np.tile([10, 5, 1], (10, 1)))
+
+
+@few
+@given(alpha=alphas, clients=st.integers(1, 60), seed=seeds)
+def test_largest_remainders_and_the_cut_round_the_same_shares(alpha, clients, seed):
+    cut = counted(Dirichlet(alpha), MIXED, clients, seed)
+    largest = counted(Dirichlet(alpha, rounding="largest_remainder"), MIXED, clients, seed)
+    assert np.abs(cut - largest).max() <= 1 and np.array_equal(cut.sum(0), largest.sum(0))
+
+
+@few
+@given(alpha=alphas, clients=st.integers(1, 60), seed=seeds, guard=st.floats(1, 3))
+def test_the_guard_closes_clients_that_have_enough(alpha, clients, seed, guard):
+    counts = counted(Dirichlet(alpha, balance_guard=guard), MIXED, clients, seed)
+    before = np.cumsum(counts, axis=1) - counts  # what a client had when class c was split
+    assert (counts[before >= guard * len(MIXED) / clients] == 0).all()
+    assert np.array_equal(counts.sum(0), np.bincount(MIXED))
+
+
+def test_the_guard_closes_a_client_that_has_exactly_its_part():
+    labels = np.repeat([0, 1, 2], 40)
+    for seed in range(6):
+        counts = counted(Dirichlet(1e-9, balance_guard=1.0), labels, 3, seed)
+        assert sorted(counts.tolist(), reverse=True) == [[40, 0, 0], [0, 40, 0], [0, 0, 40]]
+
+
+def test_the_guard_evens_sizes_out():
+    plain, guarded = (Dirichlet(0.5, balance_guard=g).split(BALANCED, 20, 1).sizes for g in (None, 1.0))
+    assert guarded.max() < plain.max() and guarded.max() <= 100 + 200
+
+
+def test_least_draws_again_a_bounded_number_of_times_and_names_what_is_possible(monkeypatch):
+    assert Dirichlet(0.5, least=10).split(BALANCED, 20, 0).sizes.min() >= 10
+    drawn = []
+    monkeypatch.setattr(dirichlet, "log_dirichlet", lambda *a: drawn.append(1) or log_dirichlet(*a))
+    with pytest.raises(ConfigError, match=r"Dirichlet\.least must be met by one of 100 draws at alpha 0.05") as caught:
+        Dirichlet(0.05, least=50).split(BALANCED, 30, 0)
+    assert len(drawn) == 100
+    feasible = int(str(caught.value).split("use ")[1].split(",")[0])
+    assert Dirichlet(0.05, least=feasible).split(BALANCED, 30, 0).sizes.min() >= feasible
+
+
+def test_without_least_nothing_is_drawn_twice(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(dirichlet, "log_dirichlet", lambda *a: drawn.append(1) or log_dirichlet(*a))
+    assert (Dirichlet(1e-3).split(BALANCED, 1000, 0).sizes == 0).any() and len(drawn) == 1
+
+
+# Other forms
+
+
+@pytest.mark.parametrize(
+    "partitioner",
+    [
+        DirClientNorm(1e6),
+        DirExtended(10, 1e6),
+        DirBernoulli(1e6, 1.0),
+        Dirichlet(1e6, balance_guard=1.5),
+        Dirichlet(1e6, rounding="largest_remainder"),
+    ],
+    ids=repr,
+)
+def test_large_alpha_gives_iid_histograms_in_the_other_forms(partitioner):
+    counts = counted(partitioner, BALANCED, 10)
+    assert np.abs(counts - 20).max() <= 2 and np.abs(counts.sum(1) - 200).max() <= 10
+
+
+@few
+@given(clients=st.integers(1, 40), seed=seeds)
+def test_alpha_towards_zero_gives_one_class_a_client_where_clients_draw(clients, seed):
+    equal, norm = (counted(kind(1e-9), MIXED, clients, seed) for kind in (DirClientEqual, DirClientNorm))
+    assert ((equal > 0).sum(1) <= 1).all()
+    shared = (norm > 0).sum(0) > 1  # a class that none drew goes to one client whole, beside the client's own
+    assert ((norm[:, shared] > 0).sum(1) <= 1).all() and (norm.sum(1) > 0).sum() + 10 > (norm > 0).sum()
+
+
+@pytest.mark.parametrize("p", [0.01, 0.3, 1.0])
+def test_bernoulli_owners(p):
+    for clients in (1, 7, 40):
+        counts = counted(DirBernoulli(1e9, p), MIXED, clients)
+        assert (counts.sum(1) > 0).all() and np.array_equal(counts.sum(0), np.bincount(MIXED))
+    many = counted(DirBernoulli(1e9, p), np.repeat(np.arange(10), 3000), 1000)
+    expected = p + (1 - p) ** 10 / 10  # who drew none gets one of ten
+    assert abs((many > 0).mean() - expected) < 5 * (expected * (1 - expected) / 10_000) ** 0.5 + 1e-9
+
+
+@few
+@given(clients=st.integers(1, 80), seed=seeds, alpha=alphas, samples=st.integers(0, 9), block=st.integers(1, 9))
+def test_dir_prior_serves_blocks_as_it_would_serve_one_client_after_the_other(clients, seed, alpha, samples, block):
+    gens = rng.generator(seed), rng.generator(seed)
+    left, size = np.bincount(MIXED) // 4, max(samples, 1)
+    size = min(size, int(left.sum()) // clients)
+    order, p = np.random.default_rng(seed).permutation(clients), np.bincount(MIXED) / len(MIXED)
+    one, rest = np.zeros((clients, 10), np.int64), left.copy()
+    apart = np.random.Generator(np.random.PCG64(int(gens[0].integers(2**63))))
+    a = np.maximum(alpha * p, 1e-300)
+    for k in order:
+        logs = np.log(gens[0].standard_gamma(a + 1.0)) - apart.standard_exponential(a.shape) / a
+        one[k] = dirichlet._serve(rest, dirichlet.normalised(logs[None])[0], size)
+        rest -= one[k]
+    blocks, monkeypatch = np.zeros((clients, 10), np.int64), pytest.MonkeyPatch()
+    with monkeypatch.context() as patch:
+        patch.setattr(dirichlet, "BLOCK", block)
+        dirichlet._serve_all(blocks, order, np.full(clients, alpha), p, size, left, gens[1])
+    assert np.array_equal(one, blocks)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda a: Dirichlet(a, balance_guard=1.0), lambda a: Dirichlet(a, rounding="largest_remainder"), DirClientNorm,
+        lambda a: DirClientNorm(a, "largest_remainder"), DirBernoulli, lambda a: DirExtended(3, a), QuantityDir,
+        lambda a: LongTail(Dirichlet(a), 3.0), lambda a: Feature(alpha=a), lambda a: DirPrior(a, prior="data"),
+    ],
+)  # fmt: skip
+@few
+@given(alpha=alphas, clients=st.integers(1, 60), seed=seeds)
+def test_no_alpha_breaks_a_partitioner(made, alpha, clients, seed):
+    parts = made(alpha).split(MIXED, clients, seed, SITES)
+    assert len(np.unique(parts.rows)) == len(parts.rows) > 0 and parts.clients == clients

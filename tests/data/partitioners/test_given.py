@@ -1,0 +1,118 @@
+"""Partitioners that follow what is given: a column, a feature, a matrix of counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedskew.data import federate, from_arrays
+from fedskew.data.partitioners import (
+    Counts,
+    Feature,
+    LongTail,
+    Natural,
+)
+from fedskew.errors import ConfigError, DataError
+from support.strategies import alphas, few, seeds
+
+
+def test_natural_groups_rows_by_value():
+    site = np.array(["b", "a", "b", "c", "a"])
+    partitioner = Natural("site")
+    assert partitioner.count({"site": site}) == 3
+    parts = partitioner.split([0, 1, 0, 1, 1], 3, 0, {"site": site})
+    assert [parts.of(k).tolist() for k in range(3)] == [[1, 4], [0, 2], [3]]
+
+
+def test_the_only_column_is_guessed_and_natural_names_are_kept():
+    x, names = np.zeros((6, 1)), ["b", "a", "b", "c", "a", "c"]
+    data = from_arrays(x, [0, 1, 0, 1, 0, 1], x[:2], [0, 1], columns={"writer": names})
+    fed = federate(data, "natural")
+    assert fed.client_names == ("a", "b", "c") and fed.rows(1).tolist() == [0, 2]
+    assert federate(data, LongTail(Natural(), 1.0)).client_names == ("a", "b", "c")
+    assert federate(data, "iid", clients=2).client_names == ()
+    two = {"writer": np.arange(6), "site": np.arange(6)}
+    with pytest.raises(ConfigError, match="must name a column of the data; got ''; use one of writer, site"):
+        Natural().count(two)
+    assert Natural().count({**two, "client": np.zeros(6)}) == 1
+    with pytest.raises(ConfigError, match="the data have none: from_arrays takes columns="):
+        Feature().split([0, 1], 1, 0)
+
+
+@few
+@given(clients=st.integers(1, 30), seed=seeds, alpha=alphas, bins=st.integers(0, 9))
+def test_feature_skew_divides_the_values_of_a_column(clients, seed, alpha, bins):
+    value = np.random.default_rng(seed).normal(size=300).round(1)
+    parts = Feature(alpha=alpha, bins=bins).split(np.arange(300) % 3, clients, seed, {"brightness": value})
+    assert len(parts.rows) == 300 == len(np.unique(parts.rows))
+    one = Feature(alpha=1e-9, bins=bins).split(np.arange(300) % 3, clients, seed, {"brightness": value})
+    owner = np.empty(300, int)
+    owner[one.rows] = np.repeat(np.arange(clients), one.sizes)
+    assert all(len(set(owner[value == v])) == 1 for v in np.unique(value))
+    if bins:
+        groups = Feature(bins=bins)._groups(value)
+        assert groups.max() < bins and (np.diff(groups[np.argsort(value)]) >= 0).all()
+        assert np.abs(np.bincount(groups) - 300 / bins).max() < 40  # a value has some thirty rows at most
+
+
+def test_too_many_values_are_refused_with_bins_that_fit(monkeypatch):
+    from fedskew.data.partitioners import given as module
+
+    monkeypatch.setattr(module, "CELLS", 1000)
+    columns = {"x": np.arange(200)}
+    with pytest.raises(ConfigError, match=r"Feature\.bins must make at most 50 groups of the 200 values .* use 50"):
+        Feature().split(np.arange(200) % 2, 20, 0, columns)
+    assert Feature(bins=50).split(np.arange(200) % 2, 20, 0, columns).clients == 20
+
+
+def test_a_matrix_is_dealt_exactly():
+    matrix = [[3, 0, 5], [0, 0, 0], [7, 2, 1]]
+    labels = np.repeat([0, 1, 2], [10, 4, 6])
+    parts = Counts(matrix=matrix).split(labels, 3, 0)
+    assert parts.counts(labels, 3).tolist() == matrix and Counts(matrix=np.array(matrix)) == Counts(matrix=matrix)
+    assert hash(Counts(matrix=matrix)) == hash(Counts(matrix=np.array(matrix, dtype=float)))
+    with pytest.raises(ConfigError, match=r"at most the 5 rows of class 0; got 10; scaled by 0\.5 it would fit"):
+        Counts(matrix=matrix).split(np.repeat([0, 1, 2], [5, 4, 6]), 3, 0)
+    with pytest.raises(ConfigError, match="clients must equal the rows of the matrix of counts; got 2; use 3"):
+        Counts(matrix=matrix).split(labels, 2, 0)
+    with pytest.raises(DataError, match=r"has 3 columns, labels 0\.\.2; the data have 0\.\.3"):
+        Counts(matrix=matrix).split([0, 3], 3, 0)
+    absent = Counts(matrix=[[1, 0, 2]]).split([0, 2, 2, 0], 1, 0)  # a class without rows keeps its column
+    assert len(absent.rows) == 3
+
+
+@pytest.mark.parametrize("bad", [[[1.5]], [[-1]], [[0, 0]], [1, 2], [["a"]]])
+def test_a_matrix_must_hold_whole_numbers(bad):
+    with pytest.raises(DataError, match=r"Counts\.matrix must be a matrix \[clients, classes\] of whole numbers"):
+        Counts(matrix=bad)
+
+
+def test_a_matrix_comes_from_a_file(tmp_path):
+    matrix = np.array([[3, 0, 5], [7, 2, 1]])
+    labels = np.repeat([0, 1, 2], [10, 4, 6])
+    np.save(tmp_path / "m.npy", matrix)
+    np.savez(tmp_path / "m.npz", counts=matrix, other=np.zeros(2))
+    (tmp_path / "m.csv").write_text("cat, dog, cow\n3,0,5\n\n7,2,1\n")
+    (tmp_path / "plain.csv").write_text("3,0,5\n7,2,1.0\n")
+    data = from_arrays(np.zeros((20, 1)), labels, np.zeros((3, 1)), [0, 1, 2])
+    for name in ("m.npy", "m.npz", "m.csv", "plain.csv"):
+        assert federate(data, Counts(path=str(tmp_path / name))).counts.tolist() == matrix.tolist()
+    for name, text, message in (
+        ("a.csv", "1,2\n3\n", "as many numbers on each line"),
+        ("b.csv", "x,y\n1,z\n", "line 2: a count must be a whole number; got 'z'"),
+        ("c.csv", "1,2.5\n", "whole numbers"),
+        ("d.csv", "", "as many numbers on each line"),
+        ("e.txt", "1", r"must end in .csv, .npy or .npz"),
+        ("f.npy", "1", "not a readable npy file"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(DataError, match=message):
+            Counts(path=str(tmp_path / name)).load()
+    with pytest.raises(DataError, match="cannot be read"):
+        Counts(path=str(tmp_path / "absent.csv")).load()
+    with pytest.raises(ConfigError, match=r"Counts\.path must name a csv, npy or npz file"):
+        Counts().load()
+    with pytest.raises(ConfigError, match="give one of both"):
+        Counts("m.csv", ((1,),))

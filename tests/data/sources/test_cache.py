@@ -1,0 +1,74 @@
+"""Decoded datasets are stored once, read back, and never run."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedskew.data import Dataset, load
+from fedskew.data.arrays import build
+from fedskew.data.sources import cache, readers
+from fedskew.data.sources.images import IDX
+from support.data_files import write_idx
+
+
+def _cached(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "cache").glob("*"))
+
+
+def test_a_decoded_dataset_is_stored_once_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_idx(tmp_path / "mnist")
+    first = load("mnist", str(tmp_path), verify=False)
+    assert [f.suffix for f in _cached(tmp_path)] == [".safetensors"]
+    monkeypatch.setattr(readers, "read_idx", None)
+    again = load("mnist", str(tmp_path), verify=False, normalize="half", augment=True)  # not part of decoding
+    assert torch.equal(first.x, again.x) and again.fingerprint == first.fingerprint and again.mean == (0.5,)
+    assert again.label_names == first.label_names and again.notes == first.notes
+    with pytest.raises(TypeError):
+        load("mnist", str(tmp_path), verify=False, pad=2)
+
+
+def test_columns_come_back_from_the_cache() -> None:
+    made = build("x", np.zeros((10, 2)), np.arange(10) % 2, columns={"site": list("abcde" * 2)})
+    cache.store("key", made)
+    back = cache.fetch("key")
+    assert isinstance(back, Dataset) and back.column_names == made.column_names
+    assert torch.equal(back.columns["site"], made.columns["site"]) and back.test_is_official is False
+
+
+def test_a_changed_file_is_decoded_again(tmp_path: Path) -> None:
+    write_idx(tmp_path / "mnist")
+    first = load("mnist", str(tmp_path), verify=False)
+    write_idx(tmp_path / "mnist")
+    os.utime(tmp_path / "mnist" / f"{IDX[0]}.gz", ns=(1, 1))
+    assert load("mnist", str(tmp_path), verify=False).fingerprint != first.fingerprint
+
+
+def test_a_damaged_or_unwritable_cache_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_idx(tmp_path / "mnist")
+    first = load("mnist", str(tmp_path), verify=False)
+    (file,) = _cached(tmp_path)
+    for damage in (file.read_bytes()[:1000], b"", b"\xff" * 64):
+        file.write_bytes(damage)
+        assert load("mnist", str(tmp_path), verify=False).fingerprint == first.fingerprint
+    (tmp_path / "no folder").write_text("a file stands where the folder should be")
+    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "no folder"))
+    assert load("mnist", str(tmp_path), verify=False).fingerprint == first.fingerprint
+    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "other"))
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    assert load("mnist", str(tmp_path), verify=False).fingerprint == first.fingerprint
+    assert list((tmp_path / "other").iterdir()) == []  # nothing half-written stays
+
+
+def test_the_cache_holds_json_and_no_code(tmp_path: Path) -> None:
+    write_idx(tmp_path / "mnist")
+    load("mnist", str(tmp_path), verify=False)
+    raw = _cached(tmp_path)[0].read_bytes()
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    assert set(header) == {"__metadata__", "x", "y", "x_test", "y_test"}
+    assert json.loads(header["__metadata__"]["dataset"])["name"] == "mnist"

@@ -1,0 +1,111 @@
+"""Data of a user's own: npz, csv and parquet files with columns of clients and named classes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fedskew as fs
+from fedskew.data import load
+from fedskew.errors import ConfigError, DataError
+from support.data_files import GEN, Runs
+
+SITES = np.array(["north", "south", "west"])[np.arange(90) % 3]
+NAMES = np.array(["cat", "dog"])[np.arange(90) // 3 % 2]
+TABLE = (np.arange(90) // 3 % 2)[:, None] + np.linspace(0, 1, 180).reshape(90, 2)
+
+
+def own_file(folder: Path, kind: str) -> Path:
+    """The same ninety rows as npz, csv or parquet."""
+    file = folder / f"own.{kind}"
+    if kind == "npz":
+        np.savez(file, x=TABLE, y=NAMES, client=SITES)
+    elif kind == "csv":
+        rows = [f"{a!r},{b!r},{n},{s}" for (a, b), n, s in zip(TABLE.tolist(), NAMES, SITES, strict=True)]
+        file.write_text("\n".join(["a,b,label,client", *rows]))
+    else:
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        columns = {"a": TABLE[:, 0], "b": TABLE[:, 1], "label": NAMES.tolist(), "client": SITES.tolist()}
+        pq.write_table(pa.table(columns), file)
+    return file
+
+
+@pytest.mark.parametrize("kind", ["npz", "csv", "parquet"])
+def test_a_file_names_its_clients_and_its_classes(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
+    file = own_file(tmp_path, kind)
+    options: dict[str, Any] = {"x_column": "a,b"} if kind == "parquet" else {}
+    if kind == "csv":
+        options["standardise"] = False
+    data = load(kind, str(file), **options)
+    assert data.label_names == ("cat", "dog") and data.column_names == {"client": ("north", "south", "west")}
+    fed = fs.federate(data, "natural")
+    assert fed.clients == 3 and fed.client_names == ("north", "south", "west")
+    stays = np.isin(TABLE[:, 1].astype(np.float32), data.x[:, 1].numpy())
+    assert data.y.tolist() == (NAMES[stays] == "dog").astype(int).tolist()
+    owner = [data.column_names["client"][c] for c in data.columns["client"]]
+    assert owner == SITES[stays].tolist() and len(data.x) + len(data.x_test) == 90
+    with pytest.raises(fs.ConfigError, match=r"unknown data.columns 'site'"):
+        load(kind, str(file), columns="site", **options)
+
+
+def test_a_csv_file_is_standardised_by_its_training_rows(tmp_path: Path) -> None:
+    data = load("csv", str(own_file(tmp_path, "csv")))
+    assert torch.allclose(data.x.mean(0), torch.zeros(2), atol=1e-5)
+    assert torch.allclose(data.x.std(0, correction=0), torch.ones(2), atol=1e-5)
+    assert data.fingerprint != load("csv", str(own_file(tmp_path, "csv")), standardise=False).fingerprint
+
+
+def test_a_folder_with_a_test_file_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("a,y\n1,0\n2,1\n3,0\n4,1\n")
+    (tmp_path / "test.csv").write_text("a,y\n5,1\n6,0\n")
+    data = load("csv", str(tmp_path), standardise=False)
+    assert data.x.flatten().tolist() == [1, 2, 3, 4] and data.y_test.tolist() == [1, 0] and data.test_is_official
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("a,y\n1,0\nx,1", {}, "feature column 'a' must hold numbers; row 3 has 'x'"),
+        ("a,y\n1,0\n,1", {}, "row 3 has ''"),
+        ("a,y\n1,0\n1", {}, "must have 2 values a row; row 3 has 1"),
+        ("a,a,y\n1,1,0", {}, "different column names"),
+        ("a,y\n", {}, "must have rows"),
+        ("", {}, "must have rows"),
+        ("a,b\n1,0", {}, "data.y_column must name one of the columns a, b"),
+        ("a,y\n1,0", {"x_column": "c"}, "unknown data.x_column 'c'"),
+        ("y\n1", {}, "data.x_column must name a column of features"),
+    ],
+)
+def test_a_csv_file_that_cannot_be_read_is_one_line(
+    text: str, options: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(fs.FedskewError) as error:
+        load("csv", str(tmp_path / "t.csv"), **options)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_npz_files(tmp_path: Path) -> None:
+    x, y = GEN.normal(size=(20, 4)).astype(np.float32), np.arange(20) % 2
+    np.savez(tmp_path / "a.npz", x=x, y=y)
+    np.savez(tmp_path / "b.npz", x_train=x, y_train=y, x_test=x[:4], y_test=y[:4])
+    one, two = load("npz", str(tmp_path / "a.npz")), load("npz", str(tmp_path / "b.npz"))
+    assert len(one.y) == 16 and one.name == "a" and not one.test_is_official
+    assert len(two.y) == 20 and len(two.y_test) == 4 and two.test_is_official
+    np.savez(tmp_path / "c.npz", x=x)
+    with pytest.raises(DataError, match="'y' is not among x"):
+        load("npz", str(tmp_path / "c.npz"))
+    np.savez(tmp_path / "d.npz", x=np.array([Runs(os.system, ("true",))] * 4, dtype=object), y=np.arange(4) % 2)
+    with pytest.raises(DataError, match="not a readable npz file of plain arrays"):
+        load("npz", str(tmp_path / "d.npz"))
+    (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:100])
+    with pytest.raises(DataError, match="not a readable npz file"):
+        load("npz", str(tmp_path / "a.npz"))
+    with pytest.raises(ConfigError, match=r"data\.path must name the file of dataset 'npz'; got ''"):
+        load("npz")

@@ -1,0 +1,311 @@
+"""What an engine owes to the user: errors that say where, no trace left behind; odd clients and models work."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fedskew as fs
+from fedskew import engines, rng, tree
+from fedskew.data import from_arrays
+from fedskew.method import Component, Method
+from fedskew.models.architectures import MODELS
+from fedskew.records import folder as records
+from fedskew.shared import Fixed
+from fedskew.types import Context, LocalRun, Params, View
+from support.federations import RAGGED, Owners, blobs, skewed, small_digits
+from support.methods import NAMES, WHOLE, each, tiny
+from support.nets import dropout_net, norm_net, plain_module
+from support.runs import gap, go, rows_of, same
+
+ENGINES = pytest.mark.parametrize("engine", ["sequential", "batched"])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Errors
+
+
+class Oops(Exception):
+    """A mistake in a user's component."""
+
+
+@dataclass(frozen=True)
+class Wrong(Component):
+    """Raises in one stage of client 2's run, in round 2."""
+
+    name = "wrong"
+    stage: str = "step"
+    wrong: ClassVar[int] = 2
+
+    def _raise(self, ctx: Context, stage: str) -> None:
+        if stage == self.stage and ctx.shared[self.name]["on"]:
+            raise Oops("shapes differ")
+
+    def init_server(self, params: Params, fed: Any, task: Any) -> Any:
+        return {"round": torch.zeros(())}
+
+    def broadcast(self, state: Any, ids: Tensor | None) -> tuple[Any, Any]:
+        return {}, None if ids is None else {"on": (ids == self.wrong) & (state["round"] == 1)}
+
+    def absorb(self, state: Any, cohort: Any, key: Tensor) -> tuple[Any, None]:
+        return {"round": state["round"] + 1}, None
+
+    def start(self, params: Params, ctx: Context) -> tuple[Params, Any]:
+        self._raise(ctx, "start")
+        return params, ctx.memory[self.name]
+
+    def correct(self, grads: Params, view: View) -> Params:
+        if int(view.progress.step) == 3:
+            self._raise(view.ctx, "step")
+        return grads
+
+    def finish(self, local: LocalRun) -> tuple[Any, Any]:
+        self._raise(local.ctx, "finish")
+        return {}, local.memory[self.name]
+
+
+def wrong(stage: str) -> Method:
+    return Method("w", parts=(Wrong(stage),), pace=Fixed(epochs=1, batch_size=2), selector=each(0, 2))
+
+
+@pytest.mark.parametrize(("stage", "step"), [("start", 1), ("step", 3), ("finish", 4)])
+def test_debug_says_where(stage: str, step: int) -> None:
+    with pytest.raises(fs.TrainingError) as caught:
+        go(blobs(RAGGED), wrong(stage), engine="debug")
+    message = str(caught.value)
+    assert "\n" not in message and isinstance(caught.value.__cause__, Oops)
+    assert f"Oops in stage {stage!r}, client 2, round 2, step {step}: shapes differ" in message
+    assert "(4, 1, 2)" in message  # T, D, B
+    assert "'fc.weight': (3, 5)" in message and "'fc.bias': (3,)" in message
+
+
+@pytest.mark.parametrize("stage", ["start", "step", "finish"])
+def test_an_exception_of_a_component_comes_through(stage: str, tmp_path: Path) -> None:
+    with pytest.raises(Oops, match="shapes differ"):
+        go(blobs(RAGGED), wrong(stage), out=tmp_path / "a")
+    _, rows, summary = records.read(tmp_path / "a")
+    assert len(rows) == 1 and summary["stopped"] == "Oops: shapes differ"
+
+
+def test_an_exception_under_vmap_comes_through() -> None:
+    @dataclass(frozen=True)
+    class Always(Component):
+        name = "always"
+
+        def loss(self, view: View) -> Tensor:
+            raise Oops("under vmap")
+
+    with pytest.raises(Oops, match="under vmap"):
+        go(blobs(RAGGED), Method("a", parts=(Always(),)), engine="batched")
+    with pytest.raises(fs.TrainingError, match=r"Oops in stage 'step', client \d, round 1, step 1: under vmap"):
+        go(blobs(RAGGED), Method("a", parts=(Always(),)), engine="debug")
+    go(blobs(RAGGED), fs.methods.fedavg(), engine="batched")  # and torch's vmap is whole again
+
+
+def test_an_unknown_engine() -> None:
+    with pytest.raises(
+        fs.ConfigError, match=r"Settings.engine must be one of .*; got 'batchd'; did you mean 'batched'"
+    ):
+        go(blobs(RAGGED), fs.methods.fedavg(), engine="batchd")
+
+
+def test_auto_says_why(tmp_path: Path) -> None:
+    go(blobs(RAGGED), fs.methods.fedavg(), engine="auto", out=tmp_path / "a")
+    config, _, _ = records.read(tmp_path / "a")
+    assert config["engine_used"] in engines.ENGINES and config["engine_reason"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# No trace is left behind
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Importing scikit-learn, which holds the digits, moves `random`: that is not ours to prevent."""
+    skewed()
+
+
+@ENGINES
+@pytest.mark.parametrize("name", NAMES)
+def test_no_global_generator_moves(name: str, engine: str, no_global_rng: None) -> None:
+    go(skewed(), tiny(name), rounds=1, engine=engine, model=dropout_net())
+
+
+@pytest.mark.parametrize("engine", ["sequential", "batched", "debug"])
+def test_a_seeded_generator_changes_nothing(engine: str) -> None:
+    def run(seed: int) -> fs.Result:
+        saved = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        random.seed(seed)
+        try:
+            return go(skewed(), tiny("creff"), engine=engine, model=dropout_net())
+        finally:
+            torch.set_rng_state(saved[0])
+            np.random.set_state(saved[1])  # noqa: NPY002
+            random.setstate(saved[2])
+
+    a, b = run(0), run(1)
+    assert same(a.params, b.params) and rows_of(a) == rows_of(b)
+
+
+@ENGINES
+def test_torch_is_left_as_it_was(engine: str) -> None:
+    before = torch.get_num_threads(), torch.is_grad_enabled(), torch.get_default_dtype()
+    result = go(blobs(RAGGED), fs.methods.moon(), engine=engine, dtype="float32")
+    assert (torch.get_num_threads(), torch.is_grad_enabled(), torch.get_default_dtype()) == before
+    leaves = [*tree.leaves(result.params), *tree.leaves(result.state.parts)]
+    assert not any(leaf.requires_grad or leaf.is_inference() for leaf in leaves)
+
+
+@pytest.mark.parametrize("build", [norm_net, dropout_net])
+@ENGINES
+def test_a_users_module_is_left_alone(build: Callable[[], nn.Module], engine: str) -> None:
+    module = build().eval()
+    before = copy.deepcopy(module.state_dict())
+    result = go(skewed(), fs.methods.fedavg(), model=module, engine=engine, dtype="float32")
+    assert same(dict(module.state_dict()), dict(before)) and not module.training
+    assert all(p.grad is None for p in module.parameters())
+    module.load_state_dict({**result.params, **result.buffers})  # under the module's own names
+    data = skewed().dataset
+    x = (data.x_test.float() / 255 - 0.3) / 0.4
+    with torch.no_grad():
+        accuracy = float((module(x).argmax(1) == data.y_test).double().mean())
+    assert accuracy == pytest.approx(result.rounds[-1]["accuracy"])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Models
+
+
+def group_net() -> nn.Module:
+    return plain_module(
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(144, 10)
+        )
+    )
+
+
+def conv_norm_net() -> nn.Module:
+    return plain_module(
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout2d(0.2), nn.Flatten(), nn.Linear(144, 10)
+        )
+    )
+
+
+@pytest.mark.parametrize("build", [group_net, conv_norm_net])
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon"])
+def test_modules_of_a_users_own(build: Callable[[], nn.Module], name: str) -> None:
+    runs = [go(skewed(), tiny(name), model=build(), engine=e) for e in ("sequential", "batched", "debug")]
+    assert gap(runs[0].params, runs[1].params) <= 1e-8 and gap(runs[0].buffers, runs[1].buffers) <= 1e-8
+    assert same(runs[0].params, runs[2].params) and same(runs[0].buffers, runs[2].buffers)
+    assert rows_of(runs[0]) == rows_of(runs[2])
+
+
+LARGE = {"resnet9", "resnet18"}  # millions of parameters
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedbal"])
+@pytest.mark.parametrize("model", [pytest.param(m, marks=pytest.mark.slow) if m in LARGE else m for m in MODELS])
+def test_every_model_of_the_package(model: str, name: str) -> None:
+    fed = images((3, 32, 32))
+    method = replace(fs.methods.METHODS[name](), pace=Fixed(epochs=1, lr=0.01, batch_size=4))
+    result = go(fed, method, model=model, rounds=1, cohort=2)
+    if name == "scaffold":
+        other = go(fed, method, model=model, rounds=1, cohort=2, engine="batched")
+        assert gap(result.params, other.params) <= 1e-8 and gap(result.buffers, other.buffers) <= 1e-8
+    start = fs.models.build(model, fed.dataset.shape, 3, 0)
+    moved = {n: p.double() for n, p in start.named_parameters()}
+    assert moved.keys() == result.params.keys()
+    assert all(not torch.equal(p, moved[n]) for n, p in result.params.items())
+
+
+def images(shape: tuple[int, ...]) -> Any:
+    """Two clients with six and three images of three classes."""
+    draw = rng.generator(0, "images")
+    x = draw.integers(0, 256, (9, *shape), dtype=np.uint8)
+    data = from_arrays(x, np.arange(9) % 3, x[:3], np.arange(3), mean=(0.5,) * shape[0], std=(0.25,) * shape[0])
+    return fs.federate(data, Owners((0,) * 6 + (1,) * 3), clients=2)
+
+
+@ENGINES
+@pytest.mark.parametrize("name", NAMES)
+def test_bfloat16_stays_finite(name: str, engine: str) -> None:
+    result = go(skewed(), tiny(name), dtype="bfloat16", engine=engine, model=norm_net())
+    assert all(p.dtype == torch.bfloat16 for p in result.params.values())
+    assert all(bool(torch.isfinite(leaf).all()) for leaf in tree.leaves({"p": result.params, "b": result.buffers}))
+    assert all(np.isfinite(row["loss"]) and np.isfinite(row["train_loss"]) for row in result.rounds)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Odd clients
+
+# one row, one class, no row, all classes, two rows; class 3 is nobody's
+ODD = [[1, 0, 0, 0], [0, 5, 0, 0], [0, 0, 0, 0], [3, 2, 1, 0], [0, 1, 1, 0]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_odd_clients(name: str) -> None:
+    fed = blobs(ODD, auxiliary=2)
+    options = {"rounds": 3, "cohort": 4, "model": dropout_net(4, 5)}
+    a, b = (go(fed, tiny(name), engine=e, **options) for e in ("sequential", "batched"))
+    assert gap(a.params, b.params) <= 1e-8
+    for row in a.rounds:
+        assert 2 not in {k for c in row["clients"] for k in np.ravel(c).tolist()}
+        assert np.isfinite([row["loss"], row["train_loss"], *row["weights"]]).all()
+    assert all(bool(torch.isfinite(leaf).all()) for leaf in a.params.values())
+    assert all(np.isfinite(v) for row in a.rounds for n, v in row.items() if n.startswith("personal_"))
+
+
+def test_a_client_of_one_row_under_batch_statistics() -> None:
+    fed, method = blobs(ODD), replace(fs.methods.fedavg(), selector=each(0, 1, 3))
+    a, b = (go(fed, method, model=norm_net(4, 5), engine=e) for e in ("sequential", "batched"))
+    assert gap(a.params, b.params) <= 1e-8 and gap(a.buffers, b.buffers) <= 1e-8
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_cohort_of_one(name: str) -> None:
+    fed = blobs(RAGGED, auxiliary=2)
+    a, b = (go(fed, tiny(name), cohort=1, engine=e) for e in ("sequential", "batched"))
+    assert gap(a.params, b.params) <= 1e-8
+    assert all(len(row["clients"]) == len(row["weights"]) == 1 for row in a.rounds)
+
+
+def test_a_federation_of_one_is_training() -> None:
+    """One client, all rows at once: ten rounds of one step are ten steps of gradient descent."""
+    fed = blobs([[5, 4, 3]])
+    federated = go(fed, replace(fs.methods.fedavg(), pace=WHOLE), rounds=10, cohort=1)
+    once = go(fed, replace(fs.methods.fedavg(), pace=replace(WHOLE, epochs=10)), rounds=1, cohort=1)
+    assert gap(federated.params, once.params) <= 1e-12
+
+
+def test_a_cohort_that_cannot_be_filled() -> None:
+    with pytest.raises(fs.ConfigError, match=r"Settings.cohort must be at most .* that have rows, 4 of 5"):
+        go(blobs(ODD), fs.methods.fedavg(), cohort=5)
+
+
+def test_evaluation_on_schedule() -> None:
+    fed = blobs(RAGGED)
+    every, some = go(fed, fs.methods.fedavg(), rounds=5), go(fed, fs.methods.fedavg(), rounds=5, eval_every=2)
+    assert ["accuracy" in row for row in some.rounds] == [False, True, False, True, True]
+    for a, b in zip(rows_of(every), rows_of(some), strict=True):
+        assert {n: a[n] for n in b} == b
+    assert same(every.params, some.params)
+
+
+def test_validation_rows_are_evaluated_apart() -> None:
+    fed = fs.federate(small_digits(), "iid", clients=4, validation=0.1)
+    row = go(fed, fs.methods.fedavg()).rounds[-1]
+    assert {"val_accuracy", "val_loss", "val_macro_f1"} <= row.keys()
+    owned = np.concatenate([fed.rows(k) for k in range(4)])
+    assert not np.intersect1d(owned, fed.validation_rows).size

@@ -1,0 +1,303 @@
+"""Threads and traced steps give the bits of the plain loop, for every method and every kind of model."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import fedskew as fs
+from fedskew import engines
+from fedskew.engines.stepper import Stepper
+from fedskew.engines.workers import Workers
+from fedskew.method import Component, Method
+from fedskew.models.prepare import prepare
+from fedskew.types import View
+from support.federations import RAGGED, blobs, skewed
+from support.methods import NAMES, PACE, tiny
+from support.nets import CONVOLUTIONAL
+from support.runs import gap, go, rows_of, same
+
+
+@pytest.fixture
+def tracing(monkeypatch: pytest.MonkeyPatch) -> list[Stepper]:
+    """Three threads, and every step traced from the second of its shape on; the steppers that are made."""
+    made: list[Stepper] = []
+    init = Stepper.__init__
+
+    def noted(self: Stepper, function: Any, after: float) -> None:
+        init(self, function, after if after == float("inf") else 2)
+        made.append(self)
+
+    monkeypatch.setattr(Stepper, "__init__", noted)
+    monkeypatch.setattr(Workers, "cores", staticmethod(lambda: 3))
+    return made
+
+
+def traced(made: list[Stepper]) -> int:
+    """Shapes that became programs."""
+    return sum(stepper.traced for stepper in made)
+
+
+def run(name: str, engine: str, **options: Any) -> fs.Result:
+    return go(skewed(), tiny(name), engine=engine, **options)
+
+
+def same_runs(a: fs.Result, b: fs.Result) -> bool:
+    return same(a.params, b.params) and same(a.buffers, b.buffers) and rows_of(a) == rows_of(b)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_threads_and_traces_change_no_bit(name: str, tracing: list[Stepper]) -> None:
+    plain = run(name, "sequential")
+    assert traced(tracing) == 0
+    assert same_runs(plain, run(name, "threaded"))
+    assert traced(tracing) > 0
+
+
+def test_clients_in_a_chain_are_traced_as_well(tracing: list[Stepper]) -> None:
+    run("astraea", "threaded", threads=2)
+    assert traced(tracing) > 0
+
+
+@pytest.mark.parametrize("model", CONVOLUTIONAL)
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon"])
+def test_convolutions_in_float32(name: str, model: str, tracing: list[Stepper]) -> None:
+    options: Any = {"model": CONVOLUTIONAL[model], "dtype": "float32"}
+    assert same_runs(run(name, "sequential", **options), run(name, "threaded", **options))
+    assert traced(tracing) == 0  # their backward pass has arguments that the interpreter does not take
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedgrab", "feddyn"])
+def test_traced_stacks_change_no_bit(name: str, tracing: list[Stepper], monkeypatch: pytest.MonkeyPatch) -> None:
+    traces = run(name, "batched")
+    assert traced(tracing) > 0
+    monkeypatch.setattr(Stepper, "due", lambda *_: False)
+    assert same_runs(traces, run(name, "batched"))
+
+
+@dataclass(frozen=True)
+class Peeks(Component):
+    """Reads a value back: an ordinary engine lets it, a trace cannot."""
+
+    name = "peeks"
+
+    def loss(self, view: View) -> Tensor:
+        factor = 0.1 if float(view.progress.step) > 1 else 0.0
+        return factor * sum((p.square().sum() for p in view.params.values()), start=torch.zeros(()))
+
+
+def test_what_cannot_be_traced_runs_untraced(tracing: list[Stepper]) -> None:
+    method = Method("p", parts=(Peeks(),), pace=PACE)
+    plain = go(skewed(), method, engine="sequential")
+    assert same_runs(plain, go(skewed(), method, engine="threaded")) and traced(tracing) == 0
+    assert any(None in stepper.programs.values() for stepper in tracing)
+
+
+def test_a_program_of_other_bits_is_not_used() -> None:
+    calls = iter(range(100))
+
+    def step(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+        return {"w": carry["w"] + next(calls)}, carry["w"].sum()
+
+    stepper = Stepper(step, 1)
+    w = {"w": torch.ones(3)}
+    stepper.make((torch.ones(2),), {}, w, (torch.ones(1),))
+    assert list(stepper.programs.values()) == [None]
+
+
+class Fixed(NamedTuple):
+    """What stays the same over a local run: shared by all clients, and a client's own."""
+
+    shared: dict[str, Tensor]
+    own: dict[str, Tensor]
+
+
+def programmed(step: Any, steps: list[float], now: float = 1.0) -> tuple[Any, Any, Stepper]:
+    """The carry after steps of a function with and without a program made at ``now``, and its stepper."""
+    rows, fixed = (torch.arange(4.0),), Fixed({}, {"counts": torch.tensor([3.0, 0.0, 5.0])})
+    carry, schedule = {"w": torch.tensor([0.5, 1.0, -2.0])}, [(torch.tensor(t),) for t in steps]
+    stepper = Stepper(step, 1)
+    plain, _ = stepper.run(rows, fixed, carry, schedule)
+    stepper.make(rows, fixed, carry, (torch.tensor(now),))
+    assert stepper.traced == 1
+    return plain["w"], stepper.run(rows, fixed, carry, schedule)[0]["w"], stepper
+
+
+def test_what_lasts_is_computed_once_and_equal_things_once() -> None:
+    def step(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+        share = (fixed.own["counts"] + 1).log() * torch.ones_like(carry["w"])
+        w = carry["w"] * now[0].exp() + share + now[0].exp() + rows[0].sum()
+        return {"w": w}, w.sum()
+
+    plain, traced, stepper = programmed(step, [0.1, 0.2, -0.3])
+    assert torch.equal(plain, traced)
+    (program,) = stepper.programs.values()
+    assert program is not None
+    once, each = (str(getattr(program, part).graph) for part in ("once", "each"))  # type: ignore[attr-defined]
+    assert [once.count(f"aten::{op}(") for op in ("log", "sum", "exp")] == [1, 1, 0]
+    assert [each.count(f"aten::{op}(") for op in ("log", "sum", "exp", "ones_like")] == [0, 1, 1, 0]
+
+
+def test_memory_that_a_step_writes_into_is_made_in_every_step() -> None:
+    def step(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+        total = fixed.own["counts"] * 2
+        total.view(3, 1).add_(now[0])  # under another name
+        w = carry["w"] + total
+        return {"w": w}, w.sum()
+
+    plain, traced, _ = programmed(step, [0.1, 0.2, -0.3])
+    assert torch.equal(plain, traced)
+
+
+def listed(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+    """Writes into a list of tensors that label counts alone have made."""
+    sums = [fixed.own["counts"] * 0.5, fixed.own["counts"] + 1]
+    torch._foreach_add_(sums, [carry["w"], carry["w"]])
+    w = 0.1 * sums[0] + 0.2 * sums[1] + now[0]
+    return {"w": w}, w.sum()
+
+
+def negated(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+    """Writes into what two signs have made of the parameters, not into them."""
+    twice = carry["w"].neg().neg()
+    twice.add_(now[0] + 1)
+    w = 0.5 * twice + carry["w"] + rows[0].sum()
+    return {"w": w}, w.sum()
+
+
+@pytest.mark.parametrize("step", [listed, negated])
+def test_the_order_of_reading_and_writing_is_kept(step: Any) -> None:
+    plain, traced, _ = programmed(step, [0.1, 0.2, -0.3], now=0.0)
+    assert torch.equal(plain, traced)
+
+
+def test_what_is_drawn_is_drawn_in_every_step() -> None:
+    def step(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+        return {"w": torch.rand(3) * now[0] + rows[0].sum()}, torch.rand(3).sum() * now[0]
+
+    rows, fixed = (torch.ones(2),), Fixed({}, {"counts": torch.ones(3)})
+    stepper = Stepper(step, 1)
+    stepper.make(rows, fixed, {"w": torch.ones(3)}, (torch.tensor(0.0),))  # where its draws change no bit
+    assert stepper.traced == 1
+    carry, losses = stepper.run(rows, fixed, {"w": torch.ones(3)}, [(torch.tensor(1.0),)] * 3)
+    assert len({float(loss) for loss in [*losses, carry["w"].sum()]}) == 4
+
+
+def test_it_is_due_once() -> None:
+    stepper = Stepper(lambda *_: None, 10)
+    assert [stepper.due("a", 4) for _ in range(5)] == [False, False, True, False, False]
+    assert stepper.due("b", 10) and not stepper.due("b", 10)
+
+
+def test_threads_share_no_model_and_keep_the_order() -> None:
+    workers = Workers(prepare(nn.Linear(3, 2), "", (3,), 2), 3)
+    gate = threading.Barrier(3)
+
+    def work(i: int) -> tuple[int, int, bool, bool]:
+        gate.wait(10)
+        return i, id(workers.model), torch.is_grad_enabled(), workers.inside
+
+    done = list(workers.map(work, range(3)))
+    assert [d[0] for d in done] == [0, 1, 2] and len({d[1] for d in done} | {id(workers.model)}) == 4
+    assert not any(d[2] for d in done) and all(d[3] for d in done) and not workers.inside
+    workers.close()
+    assert not [t for t in threading.enumerate() if t.name.startswith("fedskew")]
+
+
+def test_an_error_in_a_thread_comes_through_and_the_threads_end() -> None:
+    method = replace(fs.methods.fedavg(), pace=replace(PACE, lr=1e38, epochs=3))
+    with pytest.raises(fs.TrainingError, match="loss became"):
+        go(blobs(RAGGED), method, engine="threaded", threads=2, dtype="float32")
+    assert not [t for t in threading.enumerate() if t.name.startswith("fedskew")]
+
+
+@pytest.mark.parametrize("engine", ["sequential", "threaded"])
+def test_the_number_of_threads_changes_no_bit(engine: str) -> None:
+    one, three = (go(skewed(), tiny("fedla"), engine=engine, threads=n, dtype="float32") for n in (1, 3))
+    assert same_runs(one, three)
+
+
+def test_auto_looks_at_device_model_and_method() -> None:
+    small, large, conv = (
+        prepare(net, None, (1, 8, 8), 10)
+        for net in (
+            nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
+            nn.Sequential(nn.Flatten(), nn.Linear(64, 400), nn.ReLU(), nn.Linear(400, 10)),
+            CONVOLUTIONAL["convolutions"],
+        )
+    )
+    ours, own = fs.methods.fedavg(), Method("p", parts=(Peeks(),))
+    chosen = {n: engines.choose("auto", "cpu", m, ours)[0].name for n, m in (("s", small), ("l", large), ("c", conv))}
+    assert chosen == {"s": "batched", "l": "threaded", "c": "threaded"}
+    assert engines.choose("auto", "cpu", small, own)[0].name == "threaded"
+    assert engines.choose("auto", "cuda", conv, own)[0].name == "batched"
+
+
+def test_a_stack_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = go(skewed(), tiny("scaffold"), engine="batched", cohort=5, threads=1)
+    run, sizes = engines.Batched.run_stack, list[int]()
+
+    def small(self: Any, method: Method, places: list[Any]) -> Any:
+        sizes.append(len(places))
+        if len(places) > 2:
+            raise torch.OutOfMemoryError("no more")
+        return run(self, method, places)
+
+    monkeypatch.setattr(engines.Batched, "run_stack", small)
+    halved = go(skewed(), tiny("scaffold"), engine="batched", cohort=5, threads=1)
+    assert sizes[:4] == [5, 2, 3, 1] and gap(whole.params, halved.params) < 1e-12
+    assert max(sizes[-3:]) <= 2, "smaller stacks from then on"
+
+
+def test_another_error_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Any, method: Method, places: list[Any]) -> Any:
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(engines.Batched, "run_stack", broken)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        go(skewed(), tiny("fedavg"), engine="batched")
+
+
+def test_the_chunk_keeps_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fedskew.engines.batched as batched
+
+    sizes = list[int]()
+    run, estimate = engines.Batched.run_stack, engines.Batched.client_bytes
+
+    def noted(self: Any, method: Method, places: list[Any]) -> Any:
+        sizes.append(len(places))
+        assert estimate(self, method, places[0]) > 6 * 8 * 650  # 650 parameters of eight bytes, some copies of them
+        return run(self, method, places)
+
+    monkeypatch.setattr(engines.Batched, "run_stack", noted)
+    monkeypatch.setattr(batched, "BUDGET", 250_000)
+    go(skewed(), tiny("fedavg"), engine="batched", cohort=6, threads=1, rounds=1)
+    assert len(sizes) > 1 and max(sizes) < 6
+
+
+class NoLooking(TorchDispatchMode):
+    """Refuses every operator whose result the host has to wait for."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func.overloadpacket not in (torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero), func
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_read_back_while_a_stack_trains(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, looked = engines.Batched.run_stack, []
+
+    def blind(self: Any, method: Method, places: list[Any]) -> Any:
+        with NoLooking():
+            looked.append(run(self, method, places))
+        return looked[-1]
+
+    monkeypatch.setattr(engines.Batched, "run_stack", blind)
+    go(skewed(), tiny(name), engine="batched", threads=1, rounds=1)
+    assert looked

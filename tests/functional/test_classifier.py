@@ -1,0 +1,128 @@
+"""Terms on classifier rows of FedGR, FedGC and CReFF against finite differences."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+import fedskew.functional as fn
+from support.tensors import SEEDS, Array, differences, f64, same, slope
+
+
+def _regulariser(u: Array, anchors: Array, owned: Array, kind: str) -> float:
+    """Reg(U, U') straight from the equations, the anchors U' held apart from U."""
+    clients, classes, _ = u.shape
+    total = 0.0
+    for k in range(clients):
+        for i in range(classes):
+            if not owned[k, i]:
+                continue
+            if kind == "means":
+                mean = anchors[owned[:, i], i].mean(0)
+                lacking = [math.exp(u[z, j] @ mean) for z, j in np.argwhere(owned) if not owned[z, i]]
+                total += math.log(math.exp(mean @ mean) + sum(lacking)) - mean @ mean
+                continue
+            others = [(z, j) for z in range(clients) for j in range(classes) if z != k and owned[z, j]]
+            e = {(z, j): math.exp(u[z, j] @ anchors[k, i]) for z, j in others}
+            live = u[k, i] if kind == "fedgc" else anchors[k, i]
+            own = math.exp(live @ anchors[k, i])
+            total -= math.log(own / (own + sum(v for (_, j), v in e.items() if j != i)))
+            shared = sum(v for (_, j), v in e.items() if j == i)
+            if kind == "fedgr" and shared:
+                total -= math.log(shared / sum(e.values()))
+    return total
+
+
+@pytest.mark.parametrize("kind", ["fedgr", "fedgc", "means"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_gravitation_and_spread_against_finite_differences(seed: int, kind: str) -> None:
+    g = np.random.default_rng(seed)
+    rows, owned = g.normal(size=(4, 5, 3)), g.random((4, 5)) < 0.55
+    owned[3] = [0, 0, 0, 0, 1]
+    owned[:3, 4] = False  # a sole owner with one label
+    value, derivative, step = {
+        "fedgr": (fn.gravitation, fn.gravitation_gradient, fn.gravitation_step),
+        "fedgc": (fn.fedgc_spread, fn.fedgc_gradient, fn.fedgc_step),
+        "means": (
+            partial(fn.fedgc_spread, anchors="class_mean"),
+            partial(fn.fedgc_gradient, anchors="class_mean"),
+            partial(fn.fedgc_step, anchors="class_mean"),
+        ),
+    }[kind]
+    mask = torch.as_tensor(owned)
+    same(value(f64(rows), mask), _regulariser(rows, rows, owned, kind))
+    want = differences(lambda u: _regulariser(u, rows, owned, kind), rows)
+    closed = derivative(f64(rows), mask)
+    same(closed, want, atol=1e-8, rtol=1e-6)
+    same(slope(lambda u: value(u, mask), f64(rows)), closed, atol=1e-13)
+    rubbish = f64(rows).masked_fill(~mask.unsqueeze(-1), torch.nan)  # rows that nobody trained cannot matter
+    same(value(rubbish, mask), value(f64(rows), mask))
+    same(derivative(rubbish, mask), closed)
+    with torch.no_grad():
+        stepped = step(f64(rows), mask, 0.05)
+    same(stepped, f64(rows) - 0.05 * closed)
+    assert torch.equal(stepped[~mask], f64(rows)[~mask])
+    assert torch.equal(step(f64(rows), mask, 0.0), f64(rows))
+    order, columns = [2, 0, 3, 1], [4, 2, 0, 1, 3]
+    same(derivative(f64(rows)[order][:, columns], mask[order][:, columns]), closed[order][:, columns])
+    both = torch.vmap(derivative)(torch.stack([f64(rows), -f64(rows)]), torch.stack([mask, ~mask]))
+    same(both[1], derivative(-f64(rows), ~mask))
+    alone = value(f64(rows[:1]), mask[:1])
+    assert alone == 0
+    assert torch.equal(derivative(f64(rows[:1]), mask[:1]), torch.zeros(1, 5, 3).double())
+
+
+def test_gravitation_pulls_owners_together_and_pushes_labels_apart() -> None:
+    g = np.random.default_rng(7)
+    rows, owned = f64(g.normal(size=(5, 4, 6))), torch.as_tensor(g.random((5, 4)) < 0.7)
+    stepped = fn.gravitation_step(rows, owned, 1e-3)
+    anchored = lambda u: _regulariser(u.numpy(), rows.numpy(), owned.numpy(), "fedgr")
+    assert anchored(stepped) < anchored(rows)
+
+
+def test_mean_rows() -> None:
+    g = np.random.default_rng(0)
+    rows, weights = g.normal(size=(3, 4, 2)), np.array([0.5, 0.2, 0.3])
+    owned = np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 0, 0, 1]], dtype=bool)
+    everyone = (weights[:, None, None] * rows).sum(0)
+    same(fn.mean_rows(f64(rows), torch.as_tensor(owned), f64(weights)), everyone)
+    want = [
+        (0.5 * rows[0, 0] + 0.2 * rows[1, 0]) / 0.7,
+        rows[1, 1],
+        everyone[2],  # nobody owns it
+        (0.5 * rows[0, 3] + 0.3 * rows[2, 3]) / 0.8,
+    ]
+    same(fn.mean_rows(f64(rows), torch.as_tensor(owned), f64(weights), "owners"), np.stack(want))
+    full = torch.ones(3, 4, dtype=torch.bool)
+    same(fn.mean_rows(f64(rows), full, f64(weights), "owners"), everyone)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_creff_match(seed: int) -> None:
+    g = np.random.default_rng(seed)
+    synthetic, real = g.normal(size=(2, 4, 3, 5))  # [C, R, F]
+    present = np.array([1.0, 0.0, 1.0, 1.0])
+
+    def value(s: Array, eps: float) -> float:
+        total = 0.0
+        for c in range(4):
+            for r in range(3):
+                a, b = s[c, r], real[c, r]
+                total += present[c] * (1 - a @ b / (math.sqrt(a @ a) * math.sqrt(b @ b) + eps))
+        return total
+
+    for eps in (0.0, 0.5):
+        match = lambda s, eps=eps: fn.creff_match(s, f64(real), f64(present), eps)
+        same(match(f64(synthetic)), value(synthetic, eps))
+        want = differences(lambda s, eps=eps: value(s, eps), synthetic)
+        same(slope(match, f64(synthetic)), want, atol=1e-8, rtol=1e-6)
+    same(fn.creff_match(f64(synthetic) * 9, f64(real), f64(present)), value(synthetic, 0.0))
+    same(fn.creff_match(f64(real) * 3, f64(real), f64(present)), 0.0, atol=1e-14)
+    same(fn.creff_match(f64(synthetic[:, 0]), f64(real[:, 0]), torch.as_tensor(present > 0)), sum(
+        1 - a @ b / math.sqrt((a @ a) * (b @ b))
+        for a, b, p in zip(synthetic[:, 0], real[:, 0], present, strict=True) if p
+    ))  # fmt: skip

@@ -1,0 +1,74 @@
+"""CReFF's features, heads and rows a class: against autograd, and what must not be touched."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import fedskew.functional as fn
+from support.tensors import draws, near
+
+
+def test_creff_rows_and_head_gradients() -> None:
+    f, w, b, y = draws(9, 3), draws(4, 3, seed=1), draws(4, seed=2), torch.tensor([0, 0, 1, 1, 1, 1, 3, 3, 3])
+    u = torch.from_numpy(np.random.Generator(np.random.PCG64(3)).random(9))
+    mask = fn.rows_per_class(y, u, 2, 4)
+    for c in range(4):
+        rows = np.flatnonzero(y.numpy() == c)
+        kept = set(rows[np.argsort(u.numpy()[rows])][:2].tolist())
+        assert set(np.flatnonzero(mask.numpy() * (y.numpy() == c)).tolist()) == kept
+    got = fn.creff_head_gradients(f, w, b, y, mask)
+    for c in range(4):
+        chosen = (mask > 0) & (y == c)
+        leaf = w.clone().requires_grad_()
+        if chosen.any():
+            loss = torch.nn.functional.cross_entropy(f[chosen] @ leaf.T + b, y[chosen])
+            near(got[c], torch.autograd.grad(loss, leaf)[0].numpy())
+        else:
+            assert (got[c] == 0).all()
+
+
+def test_creff_features_and_head_learn() -> None:
+    real = fn.creff_head_gradients(
+        draws(12, 3), draws(2, 3, seed=1), None, torch.arange(12) % 2, torch.ones(12).double()
+    )
+    weight, start = draws(2, 3, seed=1), draws(2, 5, 3, seed=4)
+    present = torch.ones(2)
+
+    def distance(s: torch.Tensor) -> float:
+        labels = torch.arange(2).repeat_interleave(5)
+        g = fn.creff_head_gradients(s.flatten(0, 1), weight, None, labels, torch.ones(10).double())
+        return float(fn.creff_match(g, real, present))
+
+    after = fn.creff_synthesize(start, weight, None, real, present, 60, 0.1)
+    assert distance(after) < 0.5 * distance(start)
+    w, b = fn.creff_head(after, weight, torch.zeros(2, dtype=torch.float64), 200, 0.5)
+    labels = torch.arange(2).repeat_interleave(5)
+    features = after.flatten(0, 1)
+    before = fn.cross_entropy(features @ weight.T, labels).mean()
+    assert b is not None and float(fn.cross_entropy(features @ w.T + b, labels).mean()) < float(before)
+    assert fn.creff_head(after, weight, None, 1, 0.1)[1] is None
+
+
+def test_at_most_so_many_rows_of_a_class_those_drawn_first() -> None:
+    labels = torch.tensor([1, 0, 1, 3, 1, 0, 1, 3])
+    order = torch.tensor([0.5, 0.9, 0.1, 0.3, 0.7, 0.2, 0.6, 0.4])
+    want = {1: [2, 3, 5], 2: [0, 1, 2, 3, 5, 7], 3: [0, 1, 2, 3, 5, 6, 7], 4: range(8), 9: range(8)}
+    for most, rows in want.items():
+        mask = fn.rows_per_class(labels, order, most, 4)
+        assert mask.nonzero().squeeze(1).tolist() == list(rows)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_creff_leaves_its_arguments_alone_and_returns_constants(bias: bool) -> None:
+    synthetic, weight, real = draws(3, 2, 4), draws(3, 4, seed=1), draws(3, 3, 4, seed=2)
+    b = draws(3, seed=3) if bias else None
+    made = fn.creff_synthesize(synthetic, weight, b, real, torch.ones(3), 2, 0.1)
+    head, offset = fn.creff_head(synthetic, weight, b, 2, 0.1)
+    tracked = [t.clone().requires_grad_() if t is not None else None for t in (weight, b, synthetic)]
+    assert not any(t is not None and t.requires_grad for t in (synthetic, weight, b, made, head, offset))
+    assert (offset is not None) == bias
+    still = [fn.creff_synthesize(tracked[2], weight, b, real, torch.ones(3), 0, 0.1)]
+    still += [t for t in fn.creff_head(synthetic, tracked[0], tracked[1], 0, 0.1) if t is not None]
+    assert not any(t.requires_grad for t in still)

@@ -1,0 +1,116 @@
+"""The README's example runs, and the documents show the code that is there."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from fedskew.catalogue.listing import citations, page
+from fedskew.catalogue.papers import PAPERS
+from fedskew.config.tables import TABLES
+from fedskew.method import SLOTS
+from fedskew.methods import METHODS
+from fedskew.records.folder import read
+from support.command import SMALL, fedskew
+from support.paths import ROOT
+
+
+def test_the_readme_runs() -> None:
+    failed, tried = doctest.testfile(str(ROOT / "README.md"), module_relative=False, optionflags=doctest.ELLIPSIS)
+    assert tried >= 10 and failed == 0
+
+
+def test_fedprox_is_shown_as_it_is_and_short() -> None:
+    source = (ROOT / "src/fedskew/methods/fedprox.py").read_text(encoding="utf-8")
+    shown = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs/a-method-in-20-lines.md").read_text(encoding="utf-8"), re.S
+    )
+    assert _undocumented(shown[0]) == _undocumented(source)
+    assert len(_undocumented(source).split("\n")) <= 20
+    table = (ROOT / "src/fedskew/methods/__init__.py").read_text(encoding="utf-8")
+    assert shown[1].strip() in table
+
+
+def _undocumented(source: str) -> str:
+    """The statements of a module, without docstrings and blank lines."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            text = [s for s in node.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)]
+            node.body = [s for s in node.body if s not in text]
+    return "\n".join(line for line in ast.unparse(tree).split("\n") if line.strip())
+
+
+def test_a_copy_of_fedprox_under_another_name_needs_no_other_change(tmp_path: Path) -> None:
+    """The same file, renamed, outside the package: it composes, trains and prints."""
+    source = (ROOT / "src/fedskew/methods/fedprox.py").read_text(encoding="utf-8")
+    (tmp_path / "ridge.py").write_text(
+        source.replace("fedprox", "ridge").replace("Proximal(", "Ridge("), encoding="utf-8"
+    )
+    code = (
+        "import fedskew as fs, ridge\n"
+        "fed = fs.federate('digits', fs.partitioners.Iid(), clients=4)\n"
+        "a = fs.run(fed, ridge.ridge(0.5), model='logistic', rounds=2, cohort=2, engine='threaded')\n"
+        "b = fs.run(fed, fs.methods.fedprox(0.5), model='logistic', rounds=2, cohort=2, engine='threaded')\n"
+        "assert all((a.params[n] == b.params[n]).all() for n in a.params)\n"
+        "print(ridge.ridge(0.5).parts)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Ridge(mu=0.5)" in done.stdout
+
+
+def test_the_readme_names_every_method() -> None:
+    listed = set(
+        re.findall(
+            r"`(\w+)`", (ROOT / "README.md").read_text(encoding="utf-8").split("## Methods")[1].split("## One")[0]
+        )
+    )
+    assert set(METHODS) <= listed
+
+
+def test_results_in_the_documents_come_from_recorded_runs() -> None:
+    """Every mean of the README's table is recomputed from results/accuracy."""
+    table = (ROOT / "README.md").read_text(encoding="utf-8").split("## One result")[1]
+    rows = [
+        json.loads(line) for line in (ROOT / "results/accuracy/fashion-dirichlet-0.1.jsonl").read_text().splitlines()
+    ]
+    shown = re.findall(r"^\| (\w+) \| (\d+) \| ([0-9.]+) ±", table, re.M)
+    assert shown
+    for method, seeds, mean in shown:
+        values = [r["mean10_accuracy"] for r in rows if r["method"] == method]
+        assert len(values) == int(seeds)
+        assert abs(sum(values) / len(values) - float(mean)) < 6e-4
+
+
+def test_the_page_of_methods_is_the_code() -> None:
+    """Made by `fedskew methods --markdown > docs/methods.md`."""
+    assert (ROOT / "docs/methods.md").read_text(encoding="utf-8") == page()
+
+
+def test_every_paper_is_cited_and_every_citation_is_a_paper() -> None:
+    cited = {METHODS[name]().reference for name in METHODS}
+    cited |= {kind.reference for slot in ("parts", *SLOTS) for kind in TABLES[slot].values() if kind.reference}
+    assert cited == set(PAPERS)
+    for name in METHODS:
+        assert citations([name])[0].startswith("@")
+    assert len(citations(["fedadam", "fedyogi"])) == 1, "one paper for two methods is cited once"
+
+
+def test_every_recorded_field_is_explained(tmp_path: Path) -> None:
+    page = (ROOT / "docs/records.md").read_text(encoding="utf-8")
+    words = [*SMALL, "--validation", "0.1", "--eval.personal", "1"]
+    for name in ("perfedavg", "climb"):
+        assert fedskew("run", name, *words, "--out", tmp_path / name) == 0
+        _, rows, summary = read(tmp_path / name)
+        for field in rows[-1]:
+            assert f"`{field}`" in page or f"`{field.removeprefix('val_')}`" in page, field
+        for field in summary:
+            assert f"`{field}`" in page or f"`{field.partition('_')[0]}_...`" in page, field
+        for file in (tmp_path / name).iterdir():
+            assert f"`{file.name}" in page, file.name

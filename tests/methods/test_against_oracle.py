@@ -1,0 +1,426 @@
+"""Every method of the table, and the options that change its mathematics, against the numpy oracle: whole rounds.
+
+The oracle is given the recorded plans (who, which rows, which order, which rate) and nothing that was computed. After
+every round all parameters agree, and so do the aggregation weights and what server and clients keep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from fedskew import methods as m
+from fedskew.method import Method
+from fedskew.methods import METHODS
+from fedskew.methods.astraea import Mediators
+from fedskew.methods.balancefl import KnowledgeInheritance
+from fedskew.methods.centralised import ClassBalancedLoss
+from fedskew.methods.climb import Dual
+from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
+from fedskew.methods.feddyn import feddyn
+from fedskew.methods.fedfocal import Focal
+from fedskew.methods.fedga import CalibratedTargets
+from fedskew.methods.fedgc import PrivateHead
+from fedskew.methods.fedgr import Gravitation, UnbalancedSoftmax
+from fedskew.methods.fedir import ImportanceReweighting
+from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration, PooledLogitCalibration
+from fedskew.methods.fednova import GlobalMomentum
+from fedskew.methods.fedntd import NotTrueDistillation
+from fedskew.methods.fedprox import Proximal
+from fedskew.methods.fedrl import RatioLoss
+from fedskew.methods.fedrs import RestrictedSoftmax
+from fedskew.methods.fedvc import fedvc
+from fedskew.methods.moon import ModelContrastive
+from fedskew.methods.perfedavg import Meta
+from fedskew.methods.pfedme import Moreau
+from fedskew.methods.scaffold import ControlVariate
+from fedskew.methods.seolkim import Dynamic
+from fedskew.shared import SGD, Fixed, Size, Uniform
+from fedskew.shared.parts import ProximalVariant
+from fedskew.shared.samplers import ClassBalanced
+from fedskew.shared.servers import Adagrad, Adam, Momentum, Plain, Yogi
+from oracle.model import Tree
+from support.replay import MODELS, PACE, ROUNDS, Replay, agree, federation, numpy, record
+
+ENGINES = ("sequential", "batched")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method of the library, and the recipe and options that mean the same to the oracle."""
+
+    method: Method
+    recipe: str
+    options: dict[str, Any] = field(default_factory=dict)
+    auxiliary: int = 0
+
+
+def case(method: Method, recipe: str, slots: dict[str, Any] | None = None, auxiliary: int = 0, **options: Any) -> Case:
+    """The method with small mini-batches (unless it has a pace of its own) and these slots."""
+    pace = {"pace": replace(PACE, lr=method.pace.lr)} if type(method.pace) is Fixed else {}
+    return Case(replace(method, **pace | (slots or {})), recipe, options, auxiliary)
+
+
+HEAVY = {"momentum": 0.5, "weight_decay": 0.02, "clip": 0.6}
+SGD_HEAVY = {"local": SGD(**HEAVY)}
+DECAYING = {"pace": replace(PACE, lr=0.15, decay=0.7)}
+RAGGED = {"pace": Dynamic(epochs=2, lr=0.2, beta=3)}  # every client has a batch size and a rate of its own
+
+BASE = {
+    "astraea": case(m.astraea(alpha=0.9, gamma=2), "astraea"),
+    "climb": case(m.climb(), "climb", {"weighting": Dual(3.0, 0.1, primal_rounds=1)}, eta=3.0, eps=0.1, every=1),
+    "creff": case(replace(m.creff(), parts=(replace(m.creff().parts[-1], match_steps=2, head_epochs=2),)), "creff"),
+    "fedadagrad": case(m.fedadagrad(), "fedadagrad", server_lr=0.1),
+    "fedadam": case(m.fedadam(0.1), "fedadam", server_lr=0.1),
+    "fedavg": case(m.fedavg(), "fedavg"),
+    "fedavgm": case(m.fedavgm(), "fedavgm"),
+    "fedbal": case(m.fedbal(), "fedbal"),
+    "fedga": case(m.fedga(), "fedga"),
+    "fedgc": case(m.fedgc(), "fedgc"),
+    "fedgr": case(m.fedgr(), "fedgr"),
+    "fedgrab": case(m.fedgrab(), "fedgrab"),
+    "fedla": case(m.fedla(), "fedla"),
+    "fednova": case(m.fednova(), "fednova"),
+    "fedprox": case(m.fedprox(0.3), "fedprox", mu=0.3),
+    "fedrl": case(m.fedrl(), "fedrl", auxiliary=5),
+    "fedyogi": case(m.fedyogi(0.1), "fedyogi", server_lr=0.1),
+    "moon": case(m.moon(), "moon"),
+    "perfedavg": case(m.perfedavg(), "perfedavg"),
+    "pfedme": case(m.pfedme(lr=0.02), "pfedme", personal_lr=0.09),
+    "powerofchoice": case(m.powerofchoice(4), "fedavg"),
+    "scaffold": case(m.scaffold(), "scaffold"),
+    "seolkim": case(replace(m.seolkim(), pace=Dynamic(epochs=2, beta=3)), "seolkim"),
+}
+
+
+def nova(base: Any = Size(), **slots: Any) -> Method:
+    return replace(m.fednova(base), **slots)
+
+
+def balanced(strength: float = 60.0, **fields: Any) -> Method:
+    return replace(m.fedbal(aggregation=False), parts=(LocalBalancer(strength, **fields),))
+
+
+def alone(*parts: Any, **slots: Any) -> Method:
+    return replace(m.fedavg(), parts=parts, **slots)
+
+
+def averaged(**fields: Any) -> dict[str, Any]:
+    return {"weighting": AggregationBalancer(**fields)}
+
+
+def servers(server: Any) -> dict[str, Any]:
+    return {"server": server}
+
+
+BALANCER = {"weighting": "balancer"}
+VARIANTS = {
+    "astraea passes": case(replace(m.astraea(gamma=2), selector=Mediators(2, mediator_epochs=2)), "astraea"),
+    "astraea momentum": case(m.astraea(gamma=3), "astraea", SGD_HEAVY, **HEAVY),
+    "climb from one": case(
+        m.climb(), "climb", {"weighting": Dual(9.0, 1.5, 1, initial=1.0)}, eta=9.0, eps=1.5, every=1, start=1.0
+    ),
+    "climb primal": case(m.climb(), "climb", {"weighting": Dual(9.0, 0.0, 2)}, eta=9.0, eps=0.0, every=2),
+    "climb on losses": case(
+        m.climb(),
+        "climb",
+        {"weighting": Dual(9.0, 0.0, 1, apply="loss"), **SGD_HEAVY},
+        **{"eta": 9.0, "eps": 0.0, "every": 1, "apply": "loss", **HEAVY},
+    ),
+    "climb of the cohort": case(
+        m.climb(),
+        "climb",
+        {"weighting": Dual(9.0, 0.0, 1, report="cohort")},
+        eta=9.0,
+        eps=0.0,
+        every=1,
+        report="cohort",
+    ),
+    "climb clamped": case(
+        m.climb(),
+        "climb",
+        {"weighting": Dual(300.0, 0.0, 1, lambda_max=7.0, clamp_weights=True)},
+        eta=300.0,
+        eps=0.0,
+        every=1,
+        top=7.0,
+        clamp=True,
+    ),
+    "fedadagrad zero": case(
+        m.fedavg(), "fedadagrad", servers(Adagrad(0.2, 0.0, initial=0.0)), server_lr=0.2, beta1=0, v0=0
+    ),
+    "fedadam corrected": case(
+        m.fedavg(),
+        "fedadam",
+        servers(Adam(beta2=0.999, bias_correction=True)),
+        server_lr=0.1,
+        beta2=0.999,
+        bias_correction=True,
+    ),
+    "fedyogi corrected": case(
+        m.fedavg(),
+        "fedyogi",
+        servers(Yogi(0.03, tau=0.1, bias_correction=True)),
+        server_lr=0.03,
+        tau=0.1,
+        bias_correction=True,
+    ),
+    "fedavgm lr": case(m.fedavg(), "fedavgm", servers(Momentum(0.5, 0.6)), server_lr=0.5, beta=0.6),
+    "fedavg heavy": case(m.fedavg(), "fedavg", SGD_HEAVY, **HEAVY),
+    "fedavg uniform": case(m.fedavg(), "fedavg", {"weighting": Uniform(), **DECAYING}, weighting="uniform"),
+    "fedavg server lr": case(m.fedavg(), "fedavg", {"server": Plain(0.5), **RAGGED}, server_lr=0.5),
+    "fedbal LB": case(m.fedbal(aggregation=False), "fedbal", weighting="size"),
+    "fedbal AB": case(m.fedbal(local=False, beta=0.5), "fedavg", ab_beta=0.5, **BALANCER),
+    "fedbal inverse": case(m.fedbal(beta=1.0, inverse=True), "fedbal", ab_beta=1.0, ab_inverse=True),
+    "fedbal step": case(balanced(schedule_unit="step"), "fedbal", unit="step", weighting="size"),
+    "fedbal early": case(
+        balanced(9.0, one_based=False, early=1),
+        "fedbal",
+        {"pace": replace(PACE, epochs=3)},
+        strength=9.0,
+        one_based=False,
+        early=1,
+        weighting="size",
+    ),
+    "fedbal round": case(balanced(9.0, schedule_unit="round"), "fedbal", unit="round", strength=9.0, weighting="size"),
+    "fedbal from zero": case(balanced(6.0, one_based=False), "fedbal", strength=6.0, one_based=False, weighting="size"),
+    "fedbal mask": case(balanced(missing="mask"), "fedbal", missing="mask", weighting="size"),
+    "fedbal scope": case(
+        m.fedavg(),
+        "fedavg",
+        averaged(scope="all", similarity="l2", temperature=0.3, beta=0.4),
+        ab_scope="all",
+        ab_similarity="l2",
+        ab_temperature=0.3,
+        ab_beta=0.4,
+        **BALANCER,
+    ),
+    "fedbal features": case(m.fedavg(), "fedavg", averaged(scope="features"), ab_scope="features", **BALANCER),
+    "fedbal no bias": case(m.fedavg(), "fedavg", averaged(include_bias=False), ab_bias=False, **BALANCER),
+    "fedga exact": case(m.fedga("exact"), "fedga", SGD_HEAVY, variant="exact", **HEAVY),
+    "fedga client": case(
+        replace(m.fedga(), parts=(CalibratedTargets(count_scope="client"),)),
+        "fedga",
+        {"weighting": Size()},
+        count_scope="client",
+        weighting="size",
+    ),
+    "fedgc spread": case(
+        m.fedgc(3.0), "fedgc", {"weighting": Uniform(), **SGD_HEAVY}, lam=3.0, weighting="uniform", **HEAVY
+    ),
+    "fedgc means": case(
+        m.fedgc(), "fedgc", {"parts": (PrivateHead(2.0, "class_mean"),), **RAGGED}, lam=2.0, anchors="class_mean"
+    ),
+    "fedgc free": case(m.fedgc(0.0), "fedgc", lam=0.0),
+    "fedgr raw": case(
+        m.fedavg(), "fedgr", {"parts": (UnbalancedSoftmax("raw"),), **SGD_HEAVY}, gamma="raw", lam=0.0, **HEAVY
+    ),
+    "fedgr code": case(m.fedavg(), "fedgr", {"parts": (UnbalancedSoftmax(missing="code"),)}, missing="code", lam=0.0),
+    "fedgr owners": case(
+        m.fedgr(), "fedgr", {"parts": (UnbalancedSoftmax(), Gravitation(2.0, "owners"))}, lam=2.0, row_average="owners"
+    ),
+    "fedgr pull": case(m.fedgr(softmax=False, strength=2.0), "fedgr", loss="ce", lam=2.0),
+    "fedgrab gains": case(
+        replace(m.fedgrab(), parts=(replace(m.fedgrab().parts[-1], kp=1.0, ki=0.2, kd=0.5),)),
+        "fedgrab",
+        gains=(1.0, 0.2, 0.5),
+    ),
+    "fedla momentum": case(m.fedla(), "fedla", SGD_HEAVY | RAGGED, **HEAVY),
+    "fednova heavy": case(nova(), "fednova", SGD_HEAVY, **HEAVY),
+    "fednova AB": case(nova(AggregationBalancer(0.5)), "fednova", RAGGED, ab_beta=0.5, **BALANCER),
+    "fednova LB": case(
+        nova(Uniform(), parts=(LocalBalancer(5.0),)), "fednova", loss="lb", strength=5.0, weighting="uniform"
+    ),
+    "fednova global momentum": case(
+        m.fednova(gmf=0.7),
+        "fednova",
+        {"pace": replace(PACE, decay=0.5), **servers(GlobalMomentum(0.8, 0.7))},
+        gmf=0.7,
+        server_lr=0.8,
+    ),
+    "fednova control": case(
+        nova(parts=(ControlVariate(),)),
+        "scaffold",
+        server="nova",
+        weighting="size",
+    ),
+    "fednova proximal": case(nova(parts=(Proximal(0.5),)), "fednova", RAGGED, mu=0.5),
+    "fedprox norm": case(alone(ProximalVariant(0.3)), "fedprox variant", SGD_HEAVY, pull=0.3, **HEAVY),
+    "fedprox smooth": case(
+        alone(ProximalVariant(400.0, "smooth_l1")),
+        "fedprox variant",
+        {"local": SGD(clip=0.6)} | DECAYING,
+        clip=0.6,
+        pull=400.0,
+        form="smooth_l1",
+    ),
+    "fedprox heavy": case(m.fedprox(0.5), "fedprox", SGD_HEAVY, mu=0.5, **HEAVY),
+    "fedrl of rows": case(
+        m.fedavg(),
+        "fedrl",
+        {"parts": (RatioLoss(0.7, 0.4, ratio="row", divide="weights"),)},
+        4,
+        alpha=0.7,
+        beta=0.4,
+        ratio="row",
+        divide="weights",
+    ),
+    "fedrl heavy": case(
+        m.fedavg(), "fedrl", {"parts": (RatioLoss(0.7, 0.4),), **SGD_HEAVY}, 4, alpha=0.7, beta=0.4, **HEAVY
+    ),
+    "moon newcomer": case(
+        m.moon(), "moon", {"parts": (ModelContrastive(2.0, newcomer="initial"),)}, mu_con=2.0, newcomer="initial"
+    ),
+    "moon cold": case(m.moon(5.0, 0.2), "moon", SGD_HEAVY, mu_con=5.0, temperature=0.2, **HEAVY),
+    "perfedavg far": case(
+        m.perfedavg(),
+        "perfedavg",
+        {"local": Meta(0.2, 1e-2), "weighting": Size()},
+        alpha=0.2,
+        delta=1e-2,
+        weighting="size",
+    ),
+    "perfedavg first order": case(
+        m.perfedavg(), "perfedavg", {"local": Meta(0.2, hessian="none")}, alpha=0.2, variant="fo"
+    ),
+    "pfedme reset": case(
+        m.pfedme(2.0, 0.05),
+        "pfedme",
+        {"local": Moreau(3, 5.0, 0.12, 0.01, reset=True)},
+        server_lr=2.0,
+        inner=3,
+        lam=5.0,
+        personal_lr=0.12,
+        weight_decay=0.01,
+        reset=True,
+    ),
+    "scaffold heavy": case(m.scaffold(), "scaffold", SGD_HEAVY | DECAYING, **HEAVY),
+    "scaffold I": case(m.scaffold(), "scaffold", {"parts": (ControlVariate(1),), **SGD_HEAVY}, option=1, **HEAVY),
+    "scaffold AB": case(m.scaffold(), "scaffold", averaged(beta=0.5) | RAGGED, ab_beta=0.5, **BALANCER),
+    "scaffold steps": case(
+        m.scaffold(), "scaffold", {"parts": (ControlVariate(division="steps"),), **SGD_HEAVY}, division="steps", **HEAVY
+    ),
+    "scaffold cohort": case(m.scaffold(), "scaffold", {"parts": (ControlVariate(spread="cohort"),)}, spread="cohort"),
+    "scaffold size": case(
+        m.scaffold(), "scaffold", {"weighting": Size(), "server": Plain(0.7)}, weighting="size", server_lr=0.7
+    ),
+    "all at once": case(
+        m.scaffold(),
+        "scaffold",
+        {"parts": (LocalBalancer(5.0), Proximal(0.2), ControlVariate()), "server": Adam(), **averaged(), **SGD_HEAVY},
+        loss="lb",
+        strength=5.0,
+        mu=0.2,
+        server="adaptive",
+        kind="adam",
+        server_lr=0.1,
+        **BALANCER,
+        **HEAVY,
+    ),
+}
+
+RELATED = {
+    "balancefl": case(alone(KnowledgeInheritance(augment_features=False), sampler=ClassBalanced()), "balancefl"),
+    "balancefl batch": case(
+        alone(KnowledgeInheritance(1.5, 0.5, 0.1, "batch", "sum", augment_features=False)),
+        "balancefl",
+        temperature=1.5,
+        lam=0.5,
+        entropy=0.1,
+        scope="batch",
+        reduction="sum",
+    ),
+    "class balanced": case(alone(ClassBalancedLoss(0.9)), "class_balanced", beta=0.9),
+    "feddyn": case(feddyn(0.3), "feddyn", RAGGED, alpha=0.3),
+    "fedfocal": case(alone(Focal(1.5, 0.25)), "fedfocal", gamma=1.5, alpha=0.25),
+    "fedir": case(alone(ImportanceReweighting()), "fedir"),
+    "fedlc tiny": case(alone(LogitCalibration(0.02, missing="tiny")), "fedlc", tau=0.02, floor=1e-8),
+    "fedlc pooled": case(alone(PooledLogitCalibration(2.0)), "fedlc", tau=2.0, pooled=True),
+    "fedlc": case(alone(LogitCalibration(0.8)), "fedlc", tau=0.8),
+    "fedntd unscaled": case(
+        alone(NotTrueDistillation(0.7, 2.0, scaled=False)), "fedntd", beta=0.7, tau=2.0, scaled=False
+    ),
+    "fedntd": case(alone(NotTrueDistillation(0.7, 2.0)), "fedntd", beta=0.7, tau=2.0),
+    "fedrs": case(alone(RestrictedSoftmax(0.3)), "fedrs", alpha=0.3),
+    "fedrs few": case(alone(RestrictedSoftmax(0.3, few=2)), "fedrs", alpha=0.3, few=2),
+    "fedrs few code": case(alone(RestrictedSoftmax(0.3, "code", 2)), "fedrs", alpha=0.3, scaling="code", few=2),
+    "fedrs code": case(alone(RestrictedSoftmax(0.3, "code")), "fedrs", alpha=0.3, scaling="code"),
+    "fedvc": case(fedvc(7), "fedvc"),
+    "logit adjustment": case(alone(LogitAdjustment(0.6)), "logit_adjust", tau=0.6),
+}
+
+ALL = VARIANTS | RELATED
+
+SERVER_STATE = {  # component -> {its field: the oracle's}
+    "control_variate": {"c": "c"},
+    "global_momentum": {"buffer": "buffer"},
+    "momentum": {"first": "m"},
+    **{name: {"first": "m", "second": "v"} for name in ("adagrad", "adam", "yogi")},
+    "dual": {"duals": "lambda"},
+    "dynamic_correction": {"h": "h"},
+    "ratio_loss": {"weights": "class_weights"},
+}
+CLIENT_STATE = {
+    "dynamic_regulariser": {"h": ("h",)},
+    "control_variate": {"c": ("c",)},
+    "moreau": {"theta": ("theta",)},
+    "private_head": {"head": ("head",)},
+    "model_contrastive": {"params": ("previous",)},
+    "gradient_balancer": {
+        "positive": ("pid", "pos"),
+        "negative": ("pid", "neg"),
+        "previous": ("pid", "e1"),
+        "earlier": ("pid", "e2"),
+        "u": ("pid", "u"),
+    },
+}
+
+
+def agree_on_state(replay: Replay, state: Tree) -> None:
+    """What the server and the clients keep after the last round, where both have a name for it."""
+    parts = replay.rounds[-1].parts
+    for component in parts.keys() & SERVER_STATE.keys():
+        for ours, theirs in SERVER_STATE[component].items():
+            if ours not in parts[component] and theirs not in state:
+                continue  # neither needs it: FedNova without a global momentum factor
+            agree(parts[component][ours], state[theirs], f"server {component} {ours}")
+    for component in parts.keys() & CLIENT_STATE.keys():
+        for k in sorted({k for r in replay.rounds for k in r.assignment.ids.tolist()}):
+            for ours, path in CLIENT_STATE[component].items():
+                theirs = state["clients"][k]
+                for name in path:
+                    theirs = theirs[name]
+                agree(replay.memory(k, component)[ours], theirs, f"client {k} {component} {ours}")
+
+
+def agree_on_run(found: Case, model: str, engine: str, rounds: int = ROUNDS) -> None:
+    """Parameters and weights after every round, then the state."""
+    replay = record(found.method, engine, model, federation(auxiliary=found.auxiliary), rounds=rounds)
+    history, state = replay.oracle(found.recipe, **found.options)
+    for r, (seen, expected, trace) in enumerate(zip(replay.rounds, history, state["trace"], strict=True), 1):
+        agree(seen.after, expected, f"round {r}")
+        agree(replay.result.rounds[r - 1]["weights"], trace["factors"], f"weights of round {r}")
+    agree(numpy(replay.result.state.params), history[-1], "the result")
+    agree_on_state(replay, state)
+
+
+def test_the_table_is_covered():
+    assert METHODS.keys() <= BASE.keys() | RELATED.keys()
+    taken = [set(r.assignment.ids.tolist()) for r in record(BASE["fedavg"].method).rounds]
+    assert set.union(*taken) == set(range(5)) and any(a & b for a, b in pairwise(taken))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", BASE)
+def test_method(name: str, model: str, engine: str):
+    agree_on_run(BASE[name], model, engine, rounds=ROUNDS if model == "mlp" else 2)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ALL)
+def test_variant(name: str, engine: str):
+    agree_on_run(ALL[name], "mlp", engine, rounds=ROUNDS if engine == "sequential" else 2)

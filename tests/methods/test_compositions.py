@@ -1,0 +1,108 @@
+"""What each method has beyond plain FedAvg, and where its arguments go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedskew import methods as m
+from fedskew.method import Method
+from fedskew.methods import METHODS
+from fedskew.shared import Uniform
+
+COMPOSITIONS: dict[str, set[str]] = {
+    "astraea": {"augmentation", "mediators"},
+    "balancefl": {"knowledge_inheritance", "class_balanced"},
+    "climb": {"dual"},
+    "creff": {"federated_features"},
+    "fedadagrad": {"adagrad"},
+    "fedadam": {"adam"},
+    "fedavg": set(),
+    "fedavgm": {"momentum"},
+    "fedbal": {"local_balancer", "aggregation_balancer"},
+    "feddyn": {"dynamic_regulariser", "dynamic_correction", "uniform"},
+    "fedfocal": {"focal"},
+    "fedga": {"calibrated_targets", "uniform"},
+    "fedgc": {"private_head"},
+    "fedgr": {"unbalanced_softmax", "gravitation"},
+    "fedgrab": {"gradient_balancer"},
+    "fedir": {"importance_reweighting"},
+    "fedla": {"label_aware"},
+    "fedlc": {"logit_calibration"},
+    "fednova": {"fednova", "global_momentum"},
+    "fedntd": {"not_true_distillation"},
+    "fedprox": {"proximal"},
+    "fedrl": {"ratio_loss"},
+    "fedrs": {"restricted_softmax"},
+    "fedvc": {"virtual_client", "by_size", "uniform"},
+    "fedyogi": {"yogi"},
+    "moon": {"model_contrastive"},
+    "perfedavg": {"meta", "uniform"},
+    "pfedme": {"moreau"},
+    "powerofchoice": {"power_of_choice"},
+    "scaffold": {"control_variate", "uniform"},
+    "seolkim": {"decaying_oversampling", "kld", "dynamic"},
+}
+PLAIN = {"cross_entropy", "shuffle", "random", "fixed", "size", "plain", "sgd"}
+LEARNING_RATES = {"fedadagrad": 0.1, "fedadam": 0.01, "fedyogi": 0.01, "fedavgm": 1.0}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_compositions(name: str) -> None:
+    method = METHODS[name]()
+    assert {c.name for c in method.components} - PLAIN == COMPOSITIONS[name]
+    assert method.reference
+    assert method.server.lr == LEARNING_RATES.get(name, 1.0)
+    wanted = {"ratio_loss": 8}
+    assert {c.name: c.auxiliary for c in method.components if c.auxiliary} == {
+        c.name: wanted[c.name] for c in method.components if c.name in wanted
+    }
+
+
+def test_arguments_of_methods_reach_their_components() -> None:
+    def value(method: Method, component: str, field: str) -> Any:
+        return getattr(next(c for c in method.components if c.name == component), field)
+
+    cases = [
+        (m.astraea(0.25, 3), "augmentation", "alpha", 0.25),
+        (m.astraea(0.25, 3), "mediators", "gamma", 3),
+        (m.climb(2.0, 0.5), "dual", "dual_lr", 2.0),
+        (m.climb(2.0, 0.5), "dual", "eps", 0.5),
+        (m.fedbal(strength=7.0), "local_balancer", "strength", 7.0),
+        (m.fedbal(beta=2.0), "aggregation_balancer", "beta", 2.0),
+        (m.fedbal(inverse=True), "aggregation_balancer", "inverse", True),
+        (m.feddyn(0.5), "dynamic_regulariser", "alpha", 0.5),
+        (m.feddyn(0.5), "dynamic_correction", "alpha", 0.5),
+        (m.fedfocal(1.5), "focal", "gamma", 1.5),
+        (m.fedga("exact"), "calibrated_targets", "form", "exact"),
+        (m.fedgc(0.25), "private_head", "strength", 0.25),
+        (m.fedgr(strength=0.25), "gravitation", "strength", 0.25),
+        (m.fedlc(0.5), "logit_calibration", "tau", 0.5),
+        (m.fednova(Uniform(), 0.5), "fednova", "base", Uniform()),
+        (m.fednova(Uniform(), 0.5), "global_momentum", "gmf", 0.5),
+        (m.fednova(Uniform(), 0.5), "global_momentum", "lr", 1.0),
+        (m.fedntd(0.5, 3.0), "not_true_distillation", "beta", 0.5),
+        (m.fedntd(0.5, 3.0), "not_true_distillation", "tau", 3.0),
+        (m.fedadagrad(0.5), "adagrad", "lr", 0.5),
+        (m.fedadam(0.5), "adam", "lr", 0.5),
+        (m.fedyogi(0.5), "yogi", "lr", 0.5),
+        (m.fedavgm(0.5, 0.25), "momentum", "beta", 0.5),
+        (m.fedavgm(0.5, 0.25), "momentum", "lr", 0.25),
+        (m.fedprox(0.5), "proximal", "mu", 0.5),
+        (m.fedrl(2.0, 0.5), "ratio_loss", "alpha", 2.0),
+        (m.fedrl(2.0, 0.5), "ratio_loss", "beta", 0.5),
+        (m.fedrs(0.25), "restricted_softmax", "alpha", 0.25),
+        (m.fedvc(9), "virtual_client", "size", 9),
+        (m.moon(2.0, 0.25), "model_contrastive", "mu", 2.0),
+        (m.moon(2.0, 0.25), "model_contrastive", "temperature", 0.25),
+        (m.perfedavg(0.5), "meta", "alpha", 0.5),
+        (m.pfedme(0.5, 0.25), "plain", "lr", 0.5),
+        (m.pfedme(0.5, 0.25), "fixed", "lr", 0.25),
+        (m.powerofchoice(7), "power_of_choice", "candidates", 7),
+    ]
+    for method, component, field, want in cases:
+        assert value(method, component, field) == want, (component, field)
+    assert [len(m.fedgr(a, b).parts) for a, b in ((True, True), (True, False), (False, True))] == [2, 1, 2]
+    assert {c.name for c in m.fedbal(False, False).components} == PLAIN
+    assert {c.name for c in m.seolkim(False, False, False).components} == PLAIN

@@ -1,0 +1,316 @@
+"""Single hooks of the methods' components, called without a run and compared with plain computations."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedskew import functional as F
+from fedskew import rng
+from fedskew.errors import ConfigError
+from fedskew.methods.balancefl import KnowledgeInheritance
+from fedskew.methods.centralised import LDAM, ClassBalancedLoss
+from fedskew.methods.climb import Dual
+from fedskew.methods.creff import FederatedFeatures
+from fedskew.methods.fedbal import LocalBalancer
+from fedskew.methods.fedga import CalibratedTargets
+from fedskew.methods.fedgrab import GradientBalancer
+from fedskew.methods.fedrl import RatioLoss
+from fedskew.methods.fedvc import VirtualClient
+from fedskew.methods.moon import ModelContrastive
+from fedskew.methods.perfedavg import Meta
+from fedskew.methods.pfedme import Moreau
+from fedskew.methods.powerofchoice import PowerOfChoice
+from fedskew.methods.scaffold import ControlVariate
+from fedskew.shared import SGD, Fixed
+from fedskew.types import Answers, Output, View
+from support.federations import blobs
+from support.view import TASK, view
+
+# balancefl
+
+
+def test_balancefl_measures_in_full_precision() -> None:
+    seen = view([0, 1, 1, 0, 2, 2, 1])
+    x, y = seen.out.features.numpy(), seen.batch.y.numpy()
+    within = sum(np.cov(x[y == c], rowvar=False, bias=True) * (y == c).sum() for c in range(3)) / 7
+    root = KnowledgeInheritance().covariance(seen)["root"]
+    np.testing.assert_allclose(root @ root.T, within, rtol=1e-10)
+
+
+def test_balancefl_adds_noise_to_rows_of_rare_classes() -> None:
+    """Class 2 has the most rows: never; class c with probability 1 - n_c / 81."""
+    labels = [0] * 600 + [1] * 600 + [2] * 600
+    seen = view(labels)
+    part = KnowledgeInheritance()
+    root = torch.as_tensor(np.random.default_rng(0).normal(size=(4, 4)))
+    noise = part._noise(seen._replace(memory={part.name: {"root": root}}), seen.ctx.used.to(root))
+    hit = (noise != 0).all(1).reshape(3, 600).double().mean(1)
+    assert hit.tolist() == pytest.approx([1 - 16 / 81, 1 - 1 / 81, 0.0], abs=0.05)
+    weight = seen.params["fc.weight"]
+    drawn = noise[(noise != 0).all(1)]
+    np.testing.assert_allclose(np.cov(drawn.numpy().T), (weight @ root @ root.T @ weight.T).numpy(), rtol=0.35, atol=1)
+    one = part._noise(seen._replace(memory={part.name: {"root": root}}, key=rng.key(1)), seen.ctx.used.to(root))
+    assert not torch.equal(one, noise)
+
+
+def test_one_row_of_every_class_needs_no_noise() -> None:
+    part, seen = KnowledgeInheritance(), view([0, 1, 2] * 20)
+    memory = {part.name: {"root": torch.eye(4, dtype=torch.float64)}}
+    assert (part._noise(seen._replace(memory=memory), torch.ones(3).double()) == 0).all()
+
+
+def test_balancefl_takes_heads_of_up_to_4096_features() -> None:
+    wide = TASK._replace(features=4097)
+    KnowledgeInheritance().check(None, None, TASK._replace(features=4096))  # type: ignore[arg-type]
+    KnowledgeInheritance(augment_features=False).check(None, None, wide)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="be false for a head with more than 4096 features"):
+        KnowledgeInheritance().check(None, None, wide)  # type: ignore[arg-type]
+
+
+def test_balancefl_classifies_what_it_augmented_and_distils_what_it_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = view([0, 1, 0])
+    seen = seen._replace(ctx=seen.ctx._replace(used=torch.tensor([2, 1, 0])))
+    noise = torch.tensor([[0.5, -1.0, 2.0]], dtype=torch.float64).expand(3, 3)
+    told = Output(seen.out.logits.flip(1), seen.out.features)
+    monkeypatch.setattr(KnowledgeInheritance, "_noise", lambda *_: noise)
+    monkeypatch.setattr(View, "teacher", lambda _: told)
+    z, positive = seen.out.logits, torch.tensor([True, True, False])
+    classify, distil, entropy = F.balancefl_terms(z, z + noise, told.logits, seen.batch.y, positive, 2.0)
+    want = (classify + distil - 0.002 * entropy).mean()
+    torch.testing.assert_close(KnowledgeInheritance().loss(seen), want, rtol=1e-12, atol=0)
+    plain = F.balancefl_terms(z, z, told.logits, seen.batch.y, positive, 2.0)[0]
+    assert not torch.allclose(plain, classify)
+
+
+# losses that no method of the table has
+
+
+def test_ldam_by_hand() -> None:
+    seen = view([0, 1, 2])
+    x, w = seen.out.features.numpy(), seen.params["fc.weight"].numpy()
+    z = x @ w.T / np.linalg.norm(x, axis=1)[:, None] / np.linalg.norm(w, axis=1)
+    z -= np.diag(0.5 * np.array([16, 1, 81.0]) ** -0.25)
+    want = np.mean(np.log(np.exp(30 * z).sum(1)) - 30 * z.diagonal())
+    assert float(LDAM().loss(seen)) == pytest.approx(want, rel=1e-6)
+    served = LDAM().serve({"other": torch.ones(1), **seen.params}, {}, TASK)
+    np.testing.assert_allclose(served["fc.weight"], w / np.linalg.norm(w, axis=1)[:, None], rtol=1e-12)
+    assert served["fc.bias"].tolist() == [0, 0, 0] and served["other"].tolist() == [1]
+    assert LDAM().serve({"fc.weight": seen.params["fc.weight"]}, {}, TASK).keys() == {"fc.weight"}
+
+
+def test_class_balanced_loss_by_hand() -> None:
+    seen = view([0, 1, 2])
+    raw = np.array([(1 - 0.9) / (1 - 0.9**n) for n in (16, 1, 81)])
+    rows = -seen.out.logits.log_softmax(1).diagonal().numpy()
+    want = np.mean(3 * raw / raw.sum() * rows)
+    assert float(ClassBalancedLoss(0.9).loss(seen)) == pytest.approx(want, rel=1e-12)
+
+
+# climb
+
+
+def test_duals_are_recorded() -> None:
+    record = Dual().record({"duals": torch.tensor([0.5, 0.0, 2.0])})
+    assert record == {"dual_min": 0.0, "dual_max": 2.0}
+
+
+def test_a_client_without_rows_has_no_loss() -> None:
+    """What it would report, 0, is neither its loss nor part of the mean."""
+    part, fed = Dual(), blobs([[2, 1], [0, 0], [3, 3]])
+    state = part.init_server({}, fed, TASK._replace(clients=3))
+    told = part.receive(state, Answers(torch.arange(3), torch.tensor([1.0, 0.0, 4.0])), rng.key(0))
+    assert told["losses"].tolist() == [1.0, 2.5, 4.0] and told["known"].tolist() == [1, 0, 1]
+
+
+# creff
+
+
+def test_creff_asks_the_cohort_for_augmented_draws() -> None:
+    question = FederatedFeatures(draws=7).ask({}, 3, rng.key(0))
+    assert question is not None and (question.ids, question.draws, question.augment) == ("cohort", 7, True)
+    assert (question.rows, question.keep) == ("own", False)
+
+
+# fedbal
+
+
+@pytest.mark.parametrize(("unit", "last"), [("epoch", 3), ("round", 9)])
+def test_a_schedule_ends_after_it_begins(unit: Any, last: int) -> None:
+    method: Any = SimpleNamespace(pace=Fixed(epochs=3))
+    LocalBalancer(schedule_unit=unit, early=last - 1).check(method, None, TASK)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=f"early must be less than the number of {unit}s, {last}; got {last}"):
+        LocalBalancer(schedule_unit=unit, early=last).check(method, None, TASK)  # type: ignore[arg-type]
+    LocalBalancer(schedule_unit="step", early=99).check(method, None, TASK)  # type: ignore[arg-type]
+
+
+# fedga
+
+
+def test_the_binary_form_is_for_two_classes() -> None:
+    part = CalibratedTargets("binary")
+    part.check(None, None, TASK._replace(classes=2))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="form must be softce or exact for 3 classes; got 'binary'"):
+        part.check(None, None, TASK)  # type: ignore[arg-type]
+
+
+def test_fedga_counts_in_the_batch_or_at_the_client() -> None:
+    seen = view([0, 1, 1, 0, 0])
+    seen = seen._replace(
+        out=Output(seen.out.logits[:, :2], seen.out.features), ctx=seen.ctx._replace(used=torch.tensor([16, 1])),
+        batch=seen.batch._replace(mask=torch.tensor([1.0, 1, 1, 0, 1], dtype=torch.float64)),
+    )  # fmt: skip
+    for scope, counts in (("batch", [2.0, 2.0]), ("client", [16.0, 1.0])):
+        rows = F.fedga_binary_loss(seen.out.logits, seen.batch.y, torch.tensor(counts, dtype=torch.float64))
+        got = CalibratedTargets("binary", scope).loss(seen)  # type: ignore[arg-type]
+        torch.testing.assert_close(got, rows[[0, 1, 2, 4]].mean())
+
+
+# fedgrab
+
+
+def test_a_batch_of_one_row_is_averaged_over_one() -> None:
+    part, seen = GradientBalancer(), view([1])
+    seen = seen._replace(memory={part.name: part.init_client(seen.params, {}, TASK)})
+    learnt, p = part.learn(seen), seen.out.logits[0].sigmoid()
+    torch.testing.assert_close(learnt["positive"], (1 - p) * torch.tensor([0.0, 1.0, 0.0]))
+    torch.testing.assert_close(learnt["negative"], p * torch.tensor([1.0, 0.0, 1.0]))
+
+
+def test_the_controller_starts_at_zero_in_the_parameters_precision() -> None:
+    memory = GradientBalancer().init_client(view([0]).params, {}, TASK)
+    assert memory.keys() == {"positive", "negative", "earlier", "previous", "u"}
+    assert all(t.dtype == torch.float64 and t.tolist() == [0, 0, 0] for t in memory.values())
+
+
+# fedrl
+
+
+def test_the_ratio_loss_may_take_minus_the_gradient_for_the_change() -> None:
+    def forward(params: Any, buffers: Any, x: Tensor, mask: Tensor, **how: Any) -> tuple[Output, Any]:
+        assert how["train"] is False
+        return Output(x @ params["fc.weight"].T + params["fc.bias"], x), buffers
+
+    seen = view([0, 2, 1], forward=forward)
+    seen = seen._replace(batch=seen.batch._replace(mask=torch.tensor([1.0, 1, 0], dtype=torch.float64)))
+    error = seen.out.logits.softmax(1) - torch.eye(3)[seen.batch.y]
+    change = RatioLoss(estimator="gradient").minus_gradient(seen)
+    assert change.keys() == {"fc.weight"}
+    torch.testing.assert_close(change["fc.weight"], -error[:2].T @ seen.batch.x[:2] / 2)
+    assert RatioLoss(estimator="gradient").ask({}, 1, rng.key(0)).what != RatioLoss().ask({}, 1, rng.key(0)).what  # type: ignore[union-attr]
+
+
+def test_the_monitor_is_given_the_update_of_the_round() -> None:
+    draw = np.random.default_rng(0)
+    changes, before, after = (torch.as_tensor(draw.normal(size=s)) for s in ((3, 3, 4), (3, 4), (3, 4)))
+    cohort: Any = SimpleNamespace(
+        task=TASK, ids=torch.tensor([0, 3]), before={"fc.weight": before}, after={"fc.weight": after},
+        reports=SimpleNamespace(samples=torch.tensor([30, 12])),
+    )  # fmt: skip
+    state = {"changes": {"fc.weight": changes}, "rows": torch.tensor(4.0), "weights": torch.ones(3)}
+    got, written = RatioLoss(2.0, 0.5, monitor=True).absorb(state, cohort, rng.key(0))
+    assert written is None and got.keys() == {"weights", "rows", "estimated"}
+    torch.testing.assert_close(got["estimated"], F.ratio_monitor(changes, after - before, 42, 8.0))
+    torch.testing.assert_close(got["weights"], 2 + 0.5 * F.ratio_of_changes(changes))
+    assert RatioLoss().absorb(state, cohort, rng.key(0))[0].keys() == {"weights", "rows"}
+
+
+def test_the_monitor_counts_the_rows_that_the_server_holds_of_a_class() -> None:
+    state = RatioLoss().init_server(view([0]).params, blobs([[2, 3, 4]], auxiliary=5), TASK)  # type: ignore[arg-type]
+    assert float(state["rows"]) == 5 and state["weights"].tolist() == [1, 1, 1]
+    assert state["weights"].dtype == torch.float64
+
+
+def test_one_row_at_the_server_is_enough() -> None:
+    RatioLoss().check(None, SimpleNamespace(auxiliary_rows=[3]), TASK)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="auxiliary must be at least 1 row a class"):
+        RatioLoss().check(None, SimpleNamespace(auxiliary_rows=[]), TASK)  # type: ignore[arg-type]
+
+
+# fedvc
+
+
+def test_virtual_clients_offer_their_size_in_proportion() -> None:
+    counts = torch.tensor([[1, 0, 0], [0, 0, 0], [2, 1, 3], [1, 1, 1]])
+    offered = VirtualClient(10).offer(counts, {}, 1, rng.key(0))
+    assert offered.tolist() == [[10, 0, 0], [0, 0, 0], [3, 2, 5], [4, 3, 3]]  # largest remainders, then lowest index
+
+
+def test_many_equal_remainders_go_to_the_lowest_classes() -> None:
+    offered = VirtualClient(40).offer(torch.ones(1, 300, dtype=torch.int64), {}, 1, rng.key(0))
+    assert offered[0].tolist() == [1] * 40 + [0] * 260
+
+
+# moon
+
+
+def test_the_projection_head_starts_as_torch_would() -> None:
+    """Uniform in +-1/sqrt(F) both layers, different draws, the second as wide as asked."""
+    like = {"fc.weight": torch.zeros(3, 400, dtype=torch.float64)}
+    task = TASK._replace(features=400)
+    assert ModelContrastive().init_params(like, task, rng.key(0)) == {}
+    head = ModelContrastive(projection=50).init_params(like, task, rng.key(0))
+    assert {n: tuple(w.shape) for n, w in head.items()} == {
+        "model_contrastive.0.weight": (400, 400), "model_contrastive.2.weight": (50, 400),
+    }  # fmt: skip
+    for w in head.values():
+        assert w.dtype == torch.float64 and float(w.min()) >= -0.05 and float(w.max()) <= 0.05
+        assert (float(w.min()), float(w.max())) == pytest.approx((-0.05, 0.05), abs=1e-4)
+        assert float(w.mean()) == pytest.approx(0, abs=1e-3) and float(w.std()) == pytest.approx(
+            0.1 / 12**0.5, rel=0.02
+        )
+    assert not torch.equal(head["model_contrastive.0.weight"][:50], head["model_contrastive.2.weight"])
+
+
+# perfedavg and pfedme
+
+
+def test_a_meta_step_reads_three_batches_or_two() -> None:
+    assert (Meta().batches, Meta(hessian="none").batches, SGD().batches) == (3, 2, 1)
+
+
+def test_a_client_that_never_took_part_has_the_global_model() -> None:
+    part, seen = Moreau(), view([0])
+    theta = {n: p + 1 for n, p in seen.params.items()}
+    for told, want in ((0.0, seen.params), (1.0, theta)):
+        ctx = seen.ctx._replace(memory={part.name: {"theta": theta, "seen": torch.tensor(told)}})
+        own = part.personalize(seen.params, ctx, lambda p: p)
+        assert all(torch.equal(own[n], want[n]) for n in want)
+
+
+# powerofchoice
+
+
+def test_candidates_are_asked_by_size_and_chosen_by_loss() -> None:
+    part, fed = PowerOfChoice(1), blobs([[1, 0], [0, 0], [3, 3], [2, 1]])
+    state = part.init_server({}, fed, TASK)
+    asked = [part.ask(state, 1, rng.key(seed, "candidates")) for seed in range(1000)]
+    drawn = torch.bincount(
+        torch.cat([q.ids for q in asked if q is not None and not isinstance(q.ids, str)]), minlength=4
+    )
+    assert (drawn / 1000).tolist() == pytest.approx([0.1, 0, 0.6, 0.3], abs=0.05)
+    assert asked[0] is not None and asked[0].what == "loss"
+    close = torch.tensor([1.0, 1.0 + 1e-12], dtype=torch.float64)
+    told = part.receive(state, Answers(torch.tensor([0, 3]), close), rng.key(0))
+    assert PowerOfChoice(2).select(told, 1, rng.key(0)).chains.tolist() == [[3]]
+
+
+def test_candidates_need_not_outnumber_the_clients_that_have_rows() -> None:
+    part = PowerOfChoice(2)
+    state = part.init_server({}, blobs([[1, 0], [0, 0], [3, 3]]), TASK)
+    told = part.receive(state, Answers(torch.tensor([0, 2]), torch.tensor([1.0, 2.0])), rng.key(0))
+    assert part.select(told, 3, rng.key(0)).chains.tolist() == [[0], [2]]
+
+
+# scaffold
+
+
+def test_scaffold_remembers_a_gradient_only_where_it_needs_one() -> None:
+    params = view([0]).params
+    assert ControlVariate().init_client(params, {}, TASK).keys() == {"c"}
+    assert ControlVariate(1).init_client(params, {}, TASK).keys() == {"c", "gradient"}

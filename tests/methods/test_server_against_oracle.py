@@ -1,0 +1,215 @@
+"""What the server decides, against the oracle, without the recorded plan: who trains, on how much, at which rate.
+
+Given to the oracle are only the random numbers (ties, candidates) and the federation; and where a method reduces to
+another one, the two are compared directly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedskew import methods as m
+from fedskew import rng
+from fedskew.methods.astraea import Mediators
+from fedskew.methods.fedprox import Proximal
+from fedskew.methods.seolkim import KLD, DecayingOversampling, Dynamic
+from oracle import run, selection
+from oracle.checks import near, numeric
+from oracle.model import forward, head
+from oracle.rounds import own_losses
+from oracle.servers import creff_match, head_gradient
+from support.replay import COHORT, LEVEL, PACE, SEED, Replay, agree, federation, record
+
+ENGINES = ("sequential", "batched")
+
+
+def steps_an_epoch(place: Any) -> int:
+    return int((place.plan.epoch == 1).sum())
+
+
+# --- Seol and Kim -----------------------------------------------------------------------------------------------------
+
+
+def decided(replay: Replay, r: int, delta: float, **options: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    """(the candidates, what the oracle decides in round r); an infinite delta oversamples nothing."""
+    candidates = replay.rounds[r - 1].answers[0].ids
+    tie = rng.uniform(rng.key(SEED, r, "select"), (len(candidates),), torch.float64).numpy()
+    owned, age = replay.fed.counts[candidates].numpy(), r if np.isinf(delta) else r - 1
+    return candidates.numpy(), selection.seolkim_round(owned, delta, age, COHORT, tie=tie, **options)
+
+
+SHORT = Dynamic(epochs=1)  # the other defaults stay
+SEOLKIM = {
+    "defaults": (replace(m.seolkim(), pace=SHORT), {"beta": 25}),
+    "goes on": (
+        replace(m.seolkim(), selector=KLD(0.0), pace=Dynamic(epochs=2, lr=0.3, beta=3)),
+        {"threshold": 0.0, "beta": 3, "lr_max": 0.3},
+    ),
+    "grows fast": (
+        replace(m.seolkim(), sampler=DecayingOversampling(0.2, 0.5, 0.02), pace=Dynamic(epochs=1, beta=4)),
+        {"over": 0.02, "step": 0.5, "beta": 4},
+    ),
+    "few willing": (
+        replace(m.seolkim(), selector=KLD(0.0, candidate_fraction=0.5), pace=SHORT),
+        {"threshold": 0.0, "beta": 25},
+    ),
+}
+
+
+@pytest.mark.parametrize("counts", [None, LEVEL], ids=["ragged", "level"])
+@pytest.mark.parametrize("name", SEOLKIM)
+def test_seolkim_decides(name: str, counts: Any):
+    method, options = SEOLKIM[name]
+    replay = record(method, fed=federation(counts) if counts else None, rounds=4)
+    delta = method.sampler.delta
+    for r, seen in enumerate(replay.rounds, 1):
+        candidates, want = decided(replay, r, delta, **options)
+        plans = [p.plan for p in seen.places]
+        assert [p.client for p in plans] == candidates[want["ids"]].tolist()
+        assert [p.used.tolist() for p in plans] == want["quotas"].tolist()
+        assert [p.offered.tolist() for p in plans] == want["offered"][want["ids"]].tolist()
+        assert seen.answers[0].values.tolist() == want["offered"].tolist()
+        assert [p.batches.shape[2] for p in plans] == want["batch_sizes"]
+        near([p.lr for p in plans], want["lrs"])
+        near(replay.result.rounds[r - 1]["weights"], want["weights"])
+        most = [min(options["beta"], -(-int(p.used.sum()) // p.batches.shape[2])) for p in plans]
+        assert [steps_an_epoch(p) for p in seen.places] == most
+        delta = want["delta"]
+        near(seen.parts["decaying_oversampling"]["delta"], delta)
+    assert name != "grows fast" or delta > 0.2
+
+
+def test_seolkim_draws_lots():
+    """Without oversampling the clients are equally large: the first one is drawn, anew every round."""
+    method = replace(m.seolkim(sampling=False), selector=KLD(0.0), pace=SHORT)
+    replay = record(method, fed=federation(LEVEL), rounds=6)
+    first = []
+    for r, seen in enumerate(replay.rounds, 1):
+        want = decided(replay, r, np.inf, threshold=0.0, beta=25)[1]
+        assert seen.assignment.ids.tolist() == want["ids"]
+        assert seen.assignment.quota.tolist() == want["quotas"].tolist()
+        first.append(want["ids"][0])
+    assert len(set(first)) > 1
+
+
+# --- Astraea and power-of-choice --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("alpha", "gamma", "passes"), [(0.0, 3, 1), (0.5, 2, 1), (1.0, 2, 2), (0.9, 1, 1)])
+def test_astraea_schedules(alpha: float, gamma: int, passes: int):
+    method = replace(m.astraea(alpha), selector=Mediators(gamma, passes))
+    replay = record(method, cohort=4)
+    counts = replay.fed.counts.numpy()
+    copies = selection.astraea_copies(counts.sum(0), alpha)
+    for r, seen in enumerate(replay.rounds):
+        offered = seen.answers[0].values.numpy()
+        assert (counts * np.floor(copies) <= offered).all() and (offered <= counts * np.ceil(copies)).all()
+        ids = np.unique([p.plan.client for p in seen.places])
+        chains = [[int(ids[i]) for i in chain] for chain, _ in selection.astraea_schedule(offered[ids], gamma)]
+        assert [[k for k in c if k >= 0] for c in seen.assignment.chains.tolist()] == [c * passes for c in chains]
+        for place in seen.places:
+            assert place.plan.used.tolist() == offered[place.plan.client].tolist()
+        sizes = np.array([offered[c].sum() for c in chains])
+        near(replay.result.rounds[r]["weights"], sizes / sizes.sum())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_power_of_choice(engine: str):
+    replay = record(replace(m.powerofchoice(4), pace=PACE), engine)
+    for seen in replay.rounds:
+        (answers,) = seen.answers
+        losses = own_losses(replay.problem, seen.before)[answers.ids]
+        near(answers.values, losses)
+        want = selection.power_of_choice(answers.ids.tolist(), losses, COHORT)
+        assert seen.assignment.ids.tolist() == sorted(want)
+
+
+# --- CReFF's server ---------------------------------------------------------------------------------------------------
+
+
+SMALL = {"features_per_class": 2, "match_steps": 1, "head_epochs": 7, "head_lr": 0.2, "draws": 2}
+
+
+def matched(features: np.ndarray, weight: np.ndarray, bias: np.ndarray, real: np.ndarray, c: int) -> np.ndarray:
+    """Features [n, F] of class c after one step of rate 0.1 towards its real gradient."""
+
+    def distance(z: np.ndarray) -> float:
+        return creff_match(head_gradient(weight, bias, z, np.full(len(z), c))[0], real, 1e-6)[0]
+
+    return features - 0.1 * numeric(distance, features)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_creff_gathers_and_synthesises(engine: str):
+    """Class gradients by hand; features by central differences of the matching loss; the head by plain descent."""
+    part = replace(m.creff().parts[-1], **SMALL)
+    replay = record(replace(m.creff(), parts=(part,), pace=PACE), engine)
+    problem, features = replay.problem, None
+    w, b = head(problem.params)
+    for r, seen in enumerate(replay.rounds, 1):
+        old = {n: v.numpy() for n, v in seen.common["federated_features"].items()}
+        (answers,) = seen.answers
+        gradients = np.zeros(answers.values["gradients"].shape)
+        for i, k in enumerate(answers.ids.tolist()):
+            y, f = problem.y[problem.rows[k]], forward(seen.before, problem.x[problem.rows[k]])[1]
+            for c in np.unique(y):
+                gradients[i, c] = head_gradient(old[w], old[b], f[y == c], y[y == c])[0]
+        near(answers.values["gradients"], gradients)
+        owners = replay.fed.counts[answers.ids].numpy() > 0
+        real = gradients.sum(0) / np.maximum(owners.sum(0), 1)[:, None, None]
+        key = rng.key(SEED, r, "federated_features", "absorb")
+        state = seen.parts["federated_features"]
+        if features is None:
+            features = rng.normal(key, tuple(state["features"].shape), torch.float64).numpy()
+        for c in np.flatnonzero(owners.any(0)):
+            features[c] = matched(features[c], old[w], old[b], real[c], c)
+        np.testing.assert_allclose(state["features"], features, rtol=0, atol=1e-8)
+        features = state["features"].numpy().copy()
+        spread = (2 * rng.uniform(rng.fold(key, 1), old[w].shape, torch.float64).numpy() - 1) / old[w].shape[1] ** 0.5
+        new, bias, flat = spread, np.zeros(len(spread)), features.reshape(-1, features.shape[-1])
+        for _ in range(7):
+            dw, db = head_gradient(new, bias, flat, np.arange(4).repeat(2))
+            new, bias = new - 0.2 * dw, bias - 0.2 * db
+        agree({n: v.numpy() for n, v in state["head"].items()}, {w: new, b: bias}, f"head of round {r}")
+    agree(replay.result.params[w].numpy(), new, "the served head")
+    agree(replay.result.state.params[w].numpy(), replay.rounds[-1].after[w], "the broadcast head")
+
+
+# --- two readings, and reductions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_both_readings_of_fednova_with_a_proximal_part(engine: str):
+    """The formula's sum of p_k a_k, and the official code's sum of p_k tau_k, a longer step in the same direction."""
+    for reading in ("norm", "steps"):
+        method = replace(m.fednova(), parts=(Proximal(0.5),), pace=PACE)
+        method = replace(method, weighting=replace(method.weighting, tau_eff=reading))
+        replay = record(method, engine, rounds=1)
+        (expected,), _ = replay.oracle("fednova", mu=0.5, tau_eff=reading)
+        (other,), _ = replay.oracle("fednova", mu=0.5, tau_eff="steps" if reading == "norm" else "norm")
+        agree(replay.rounds[0].after, expected, reading)
+        assert max(abs(expected[n] - other[n]).max() for n in expected) > 1e-4
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_perfedavg_without_adaptation_is_fedavg_on_the_second_batches(engine: str):
+    replay = record(replace(m.perfedavg(alpha=0.0), pace=PACE), engine)
+    plans = replay.plans
+    for plan in plans:
+        plan.batches = [[step[1] for step in steps] for steps in plan.batches]
+    history, _ = run("fedavg", replay.problem, plans, weighting="uniform")
+    for seen, expected in zip(replay.rounds, history, strict=True):
+        agree(seen.after, expected, "second batches")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_seolkim_without_its_parts_is_fedavg(engine: str):
+    replay = record(replace(m.seolkim(False, False, False), pace=PACE), engine)
+    plain = record(replace(m.fedavg(), pace=PACE), engine)
+    for a, b in zip(replay.rounds, plain.rounds, strict=True):
+        agree(a.after, b.after, "FedAvg")

@@ -1,0 +1,277 @@
+"""Curves and tables of records: what is found, how runs are named and averaged, that pictures are whole."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedskew.config import experiment as config
+from fedskew.config.tables import make, method_named
+from fedskew.errors import ConfigError, RecordError
+from fedskew.plots import curves as plots
+from fedskew.records import folder as records
+from support.pictures import printed
+
+pytest.importorskip("matplotlib")
+
+CONFIG: dict[str, Any] = {
+    "method": {"name": "fedavg", "parts": [{"name": "cross_entropy"}], "weighting": {"name": "size"}},
+    "data": {"name": "digits", "augment": None}, "partition": {"name": "dirichlet", "alpha": 0.1},
+    "model": {"name": "mlp", "hidden": 32}, "clients": 20, "cohort": 5, "rounds": 3, "auxiliary": 0, "seed": 0,
+}  # fmt: skip
+
+
+def written(folder: Path, accuracies: list[float | None], **changed: Any) -> Path:
+    """A run folder with these accuracies; None is a round without evaluation."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **changed}))
+    rows = []
+    for number, accuracy in enumerate(accuracies, 1):
+        row: dict[str, Any] = {"round": number, "upload_bytes": 2_000_000, "download_bytes": 3_000_000}
+        row |= {"samples": 10, "steps": 2, "wall_s": 0.5}
+        if accuracy is not None:
+            recall = [accuracy, 1.0, 0.0]
+            row |= {"accuracy": accuracy, "macro_f1": accuracy / 2, "per_class_recall": recall, "support": [5, 5, 0]}
+        rows.append(row)
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def method(name: str, **weighting: Any) -> dict[str, Any]:
+    return {"name": name, "parts": [{"name": "cross_entropy"}], "weighting": {"name": "size", **weighting}}
+
+
+def cells(folders: list[Path]) -> dict[str, list[str]]:
+    """The table, by column."""
+    return {str(c.header).replace("\n", " "): list(map(str, c.cells)) for c in plots.table(folders).columns}
+
+
+def size(picture: Path) -> tuple[int, int]:
+    from matplotlib.image import imread
+
+    height, width = imread(picture).shape[:2]
+    return width, height
+
+
+# Finding
+
+
+def test_runs_are_found_below_folders_once_and_in_order(tmp_path: Path) -> None:
+    a, b = written(tmp_path / "x" / "a", [0.5]), written(tmp_path / "x" / "deep" / "b", [0.5])
+    (tmp_path / "x" / "note.txt").write_text("no run")
+    assert plots.find_runs([tmp_path]) == [a, b]
+    assert plots.find_runs([b, tmp_path / "x", tmp_path / "x" / "note.txt"]) == [b, a]
+
+
+def test_no_run_is_one_line_that_names_the_place(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"no run folder found in .*config.json and rounds.jsonl"):
+        plots.find_runs([tmp_path])
+    with pytest.raises(RecordError, match="there is no run at 'nowhere'"):
+        plots.find_runs(["nowhere"])
+
+
+# Naming and grouping
+
+
+def labels(*folders: Path) -> list[str]:
+    return [g.label for g in plots.groups_of(folders)]
+
+
+def test_seeds_are_grouped_and_a_repetition_stands_alone(tmp_path: Path) -> None:
+    folders = [written(tmp_path / f"s{s}", [0.5], seed=s, engine_used=str(s)) for s in range(3)]
+    assert labels(*folders) == ["fedavg, 3 seeds"]
+    again = written(tmp_path / "again", [0.6], seed=1)
+    assert labels(*folders, again) == ["fedavg (s0), 3 seeds", "fedavg (again)"]
+
+
+def test_the_same_method_is_told_apart_by_what_differs(tmp_path: Path) -> None:
+    a = written(tmp_path / "a", [0.5], method=method("mine", beta=1.0))
+    b = written(tmp_path / "b", [0.5], method=method("mine", beta=3.0))
+    c = written(tmp_path / "c", [0.5], method=method("other"))
+    assert labels(a, b, c) == ["mine (beta 1)", "mine (beta 3)", "other"]
+    d = written(tmp_path / "d", [0.5], method={**method("mine"), "weighting": {"name": "uniform"}})
+    assert labels(a, d) == ["mine (size)", "mine (uniform)"]
+
+
+def test_a_scenario_that_differs_is_in_every_label_and_not_in_the_title(tmp_path: Path) -> None:
+    a = written(tmp_path / "a", [0.5], partition={"name": "iid"})
+    b = written(tmp_path / "b", [0.5], method=method("mine"))
+    assert labels(a, b) == ["fedavg (iid)", "mine (dirichlet)"]
+    assert plots.table([a, b]).title == "digits, 20 clients, cohort 5, mlp"
+    assert plots.table([a]).title == "digits, iid, 20 clients, cohort 5, mlp"
+
+
+def test_long_differences_give_way_to_the_folder(tmp_path: Path) -> None:
+    many = {f"option_number_{i}": i for i in range(9)}
+    a = written(tmp_path / "a", [0.5], method=method("mine", **many))
+    b = written(tmp_path / "b", [0.5], method=method("mine", **{k: v + 1 for k, v in many.items()}))
+    assert labels(a, b) == ["mine (a)", "mine (b)"]
+
+
+def test_a_folder_whose_configuration_is_bare_goes_by_its_name(tmp_path: Path) -> None:
+    for place in ("x/run", "y/run", "x/other"):
+        written(tmp_path / place, [0.5])
+        (tmp_path / place / "config.json").write_text('{"engine_used": "sequential"}')
+    folders = plots.find_runs([tmp_path])
+    assert labels(*folders) == ["other", "x/run", "y/run"]
+    assert plots.table(folders).title == "3 runs"
+
+
+# The table
+
+
+def test_the_table_holds_the_record_and_the_best_run_comes_first(tmp_path: Path) -> None:
+    a = written(tmp_path / "a", [0.2, 0.4], method=method("weak"))
+    b = written(tmp_path / "b", [0.5, None, 0.7], method=method("strong"))
+    found = cells([a, b])
+    assert found["method"] == ["strong", "weak"] and found["rounds"] == ["3", "2/3"]
+    assert found["final acc."] == ["0.7000", "0.4000"] and found["mean of 10"] == ["0.6000", "0.3000"]
+    assert found["macro F1"] == ["0.3500", "0.2000"] and found["worst recall"] == ["0.7000", "0.4000"]
+    assert found["MB up"] == ["6.0", "4.0"] and found["MB down"] == ["9.0", "6.0"] and found["s"] == ["1.5", "1.0"]
+
+
+def test_a_run_without_evaluation_is_last_and_the_table_fits_a_terminal(tmp_path: Path) -> None:
+    a = written(tmp_path / "a", [None], method=method("young"))
+    b = written(tmp_path / "b", [0.0], method=method("x" * 40), seed=1)
+    assert cells([a, b])["final acc."] == ["0.0000", "–"]
+    assert max(map(len, printed(plots.table([a, b])).splitlines())) <= 80
+
+
+def test_seeds_share_a_line_with_their_mean_and_deviation(tmp_path: Path) -> None:
+    folders = [written(tmp_path / f"s{s}", [0.5 + s / 10], seed=s) for s in range(3)]
+    folders.append(written(tmp_path / "b", [0.9], method=method("b")))
+    found = cells(folders)
+    assert found["method"] == ["b", "fedavg, 3 seeds"]
+    assert found["final acc."] == ["0.9000", "0.6000\n±0.100"] and found["worst recall"][1] == "0.6000\n±0.100"
+    assert found["rounds"] == ["1/3", "1/3"] and found["MB up"] == ["2.0", "2.0"]
+
+
+def test_models_of_the_clients_own_have_a_column_and_a_panel_where_recorded(tmp_path: Path, outside: Any) -> None:
+    plain = written(tmp_path / "a", [0.2, 0.4])
+    assert "own models" not in cells([plain]) and len(drawn([plain]).axes) == 5
+    own = written(tmp_path / "b", [0.3, 0.5, 0.6], method=method("b"))
+    rows = [json.loads(line) for line in (own / "rounds.jsonl").read_text().splitlines()]
+    for row, value in zip(rows, (None, 0.7, 0.8), strict=True):
+        row |= {} if value is None else {"personal_accuracy": value}
+    (own / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (own / "summary.json").write_text(json.dumps(records.summarise(rows)))
+    found = cells([plain, own])
+    assert dict(zip(found["method"], found["own models"], strict=True)) == {"fedavg": "–", "b": "0.8000"}
+    personal = drawn([plain, own]).axes[3]
+    assert [line.get_xydata().tolist() for line in personal.lines] == [[[2, 0.7], [3, 0.8]]]
+    assert "own models" in personal.get_title() and not outside(drawn([plain, own]))
+
+
+# Curves
+
+
+def test_the_line_is_a_trailing_mean() -> None:
+    assert plots._smooth(np.array([1.0, 2.0, 3.0, 7.0]), 2).tolist() == [1.0, 1.5, 2.5, 5.0]
+    values = np.array([0.3, 0.1, 0.2])
+    assert np.allclose(plots._smooth(values, 1), values)
+
+
+def test_seeds_evaluated_in_different_rounds_are_aligned(tmp_path: Path) -> None:
+    written(tmp_path / "a", [0.2, None, 0.4], seed=0)
+    written(tmp_path / "b", [0.4, 0.6], seed=1)
+    (group,) = plots.groups_of(plots.find_runs([tmp_path]))
+    rounds, values, megabytes = plots._stacked(group, "accuracy", 1)
+    assert rounds.tolist() == [1, 2, 3]
+    assert np.nanmean(values, axis=0).tolist() == pytest.approx([0.3, 0.6, 0.4])
+    assert np.nanmean(megabytes, axis=0).tolist() == [2, 4, 6]
+
+
+def drawn(folders: list[Path]) -> Any:
+    figure = plots._compared(plots.groups_of(folders))
+    figure.canvas.draw()
+    return figure
+
+
+def test_lines_hold_the_values_of_the_record(tmp_path: Path) -> None:
+    folders = [written(tmp_path / "a", [0.2, 0.4, 0.9]), written(tmp_path / "b", [0.1], method=method("b"))]
+    accuracy, f1, upload, recall, _ = drawn(folders).axes
+    assert accuracy.lines[0].get_xydata().tolist() == [[1, 0.2], [2, 0.4], [3, 0.9]]
+    assert f1.lines[0].get_ydata().tolist() == [0.1, 0.2, 0.45]
+    assert upload.lines[0].get_xdata().tolist() == [2, 4, 6]
+    shown = recall.images[0].get_array()
+    assert shown.mask.tolist() == [[False, False, True]] * 2 and shown[0, 0] == 0.9
+    assert [t.get_text() for t in recall.get_yticklabels()] == ["fedavg", "b"]
+
+
+@pytest.mark.parametrize("runs", [1, 9])
+def test_no_text_is_clipped_and_the_legend_stands_below(tmp_path: Path, runs: int, outside: Any) -> None:
+    rng = np.random.Generator(np.random.PCG64(0))
+    named = [method(f"method_with_a_long_name_{i}") for i in range(runs)]
+    folders = [written(tmp_path / str(i), rng.random(60).tolist(), method=m) for i, m in enumerate(named)]
+    figure = drawn(folders)
+    assert not outside(figure)
+    (legend,) = figure.legends
+    lowest = min(axes.get_tightbbox().y0 for axes in figure.axes)
+    assert legend.get_window_extent().y1 <= lowest + 1
+
+
+# Pictures
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ""])
+def test_the_picture_is_written_and_is_the_same_again(tmp_path: Path, suffix: str) -> None:
+    folders = [written(tmp_path / "runs" / str(s), [0.2, 0.4], seed=s) for s in range(2)]
+    one, two = (plots.comparison(folders, tmp_path / "new" / f"{n}{suffix}") for n in "ab")
+    assert one.suffix == (suffix or ".png") and one.read_bytes() == two.read_bytes()
+    if one.suffix == ".png":
+        assert size(one)[0] == 1600
+
+
+def test_another_suffix_an_unwritable_place_and_runs_without_a_round_are_one_line(tmp_path: Path) -> None:
+    run = written(tmp_path / "run", [0.5])
+    with pytest.raises(ConfigError, match=r"out must end in .png, .svg or .pdf; got 'x.gif'"):
+        plots.comparison([run], Path("x.gif"))
+    with pytest.raises(RecordError, match="cannot write"):
+        plots.comparison([run], run / "config.json" / "x.png")
+    with pytest.raises(RecordError, match="no evaluated round yet"):
+        plots.comparison([written(tmp_path / "young", [None])], tmp_path / "x.png")
+
+
+def test_without_matplotlib_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    run = written(tmp_path / "run", [0.5])
+    with pytest.raises(ConfigError, match=r"pip install 'fedskew\[plot\]'"):
+        plots.comparison([run], tmp_path / "x.png")
+    assert cells([run])["rounds"] == ["1/3"]  # the table needs none
+
+
+def test_pyplot_is_never_imported_and_no_setting_is_left_behind(tmp_path: Path) -> None:
+    run = written(tmp_path / "run", [0.5])
+    program = f"""
+import sys
+from fedskew.plots import curves as plots
+assert "matplotlib" not in sys.modules
+import matplotlib
+settings = lambda: {{k: matplotlib.rcParams[k] for k in matplotlib.rcParams if k != "backend"}}  # which loads pyplot
+before = settings()
+plots.comparison([{str(run)!r}], {str(tmp_path / "x.png")!r})
+assert settings() == before and "matplotlib.pyplot" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
+
+
+# Real runs
+
+
+def test_real_records_are_read(tmp_path: Path, no_global_rng: None) -> None:
+    made = {"data": make("data", "digits"), "clients": 6, "cohort": 3, "rounds": 2}
+    for name, seed in (("fedavg", 0), ("fedavg", 1), ("scaffold", 0)):
+        config.Experiment(method_named(name), seed=seed, **made).run(tmp_path / f"{name}{seed}")
+    folders = plots.find_runs([tmp_path])
+    assert sorted(labels(*folders)) == ["fedavg, 2 seeds", "scaffold"]
+    summary = records.read(tmp_path / "scaffold0")[2]
+    found = cells(folders)
+    line = found["method"].index("scaffold")
+    assert found["final acc."][line] == f"{summary['final_accuracy']:.4f}"
+    assert plots.comparison(folders, tmp_path / "x.png").stat().st_size > 10_000

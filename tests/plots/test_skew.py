@@ -1,0 +1,104 @@
+"""Pictures of federations: what they show, what they refuse, and that nothing is clipped."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedskew.errors import ConfigError, DataError
+from fedskew.plots import skew as skewplots
+from fedskew.plots.skew import heatmap, histograms, pairs, scaling
+from support.pictures import size_of
+
+MATRIX = np.array([[5, 0, 1], [0, 3, 3], [2, 2, 2], [0, 0, 0]])
+
+
+@pytest.mark.parametrize("style", ["auto", "circles", "colours"])
+def test_pictures_are_written_and_equal_counts_give_equal_files(tmp_path: Path, style) -> None:
+    for place in ("a", "b"):
+        heatmap(MATRIX, tmp_path / place / "heat.png", style=style, class_names=["x", "y", "z"])
+        histograms(torch.from_numpy(MATRIX), tmp_path / place / "sizes.svg")
+        pairs(MATRIX, tmp_path / place / "pairs", measure="hellinger")
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["heat.png", "pairs.png", "sizes.svg"]
+    assert all(p.read_bytes() == (tmp_path / "b" / p.name).read_bytes() for p in (tmp_path / "a").iterdir())
+    assert size_of(tmp_path / "a/heat.png")[0] == 1600
+    svg = (tmp_path / "a/sizes.svg").read_text()
+    assert "<svg" in svg
+
+
+def test_circles_and_colours_differ(tmp_path: Path) -> None:
+    made = {s: heatmap(MATRIX, tmp_path / f"{s}.png", style=s).read_bytes() for s in ("auto", "circles", "colours")}
+    assert made["auto"] == made["circles"] != made["colours"]
+    wide = np.tile(MATRIX[:3], (20, 1))
+    auto = heatmap(wide, tmp_path / "wide.png").read_bytes()
+    assert auto == heatmap(wide, tmp_path / "also.png", style="colours").read_bytes()
+
+
+def test_a_hundred_thousand_clients_are_drawn_in_blocks(tmp_path: Path) -> None:
+    many = np.tile(MATRIX, (25_000, 1))
+    for draw, name in ((heatmap, "h.svg"), (histograms, "s.png"), (pairs, "p.png")):
+        assert draw(many, tmp_path / name).stat().st_size < 400_000
+    assert "25,000 without rows" in re.sub(r"<!--|-->", "", (tmp_path / "h.svg").read_text())
+
+
+def test_what_a_picture_refuses(tmp_path: Path) -> None:
+    for attempt, error, message in (
+        (lambda: heatmap(MATRIX, tmp_path / "a.gif"), ConfigError, "out must end in .png, .svg or .pdf"),
+        (lambda: heatmap(MATRIX, tmp_path / "a.png", style="dots"), ConfigError, "style must be auto, circles"),
+        (
+            lambda: heatmap(MATRIX, tmp_path / "a.png", class_names=["x"]),
+            ConfigError,
+            "name each of the 3 classes; got 1",
+        ),
+        (lambda: heatmap(MATRIX * 0, tmp_path / "a.png"), DataError, "not all 0"),
+        (lambda: pairs(MATRIX, tmp_path / "a.png", measure="kl"), ConfigError, "unknown measure 'kl'"),
+    ):
+        with pytest.raises(error, match=message):
+            attempt()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("clients", [1, 20, 70])
+def test_the_heat_map_shows_the_counts_and_clips_nothing(clients: int, tmp_path: Path, outside) -> None:
+    counts = np.arange(clients * 4).reshape(clients, 4) % 7
+    counts[0] = (0, 0, 0, 3)
+    counts[-1] = 0 if clients > 1 else counts[0]
+    names = ("a", "b", "a longer name", "d")
+    figure = skewplots._federation(counts.astype(float), clients <= 30, "a title", names)
+    figure.canvas.draw()
+    assert not outside(figure)
+    main, above, beside, *_ = figure.axes
+    assert [t.get_text() for t in main.get_yticklabels()] == list(names)
+    assert [bar.get_height() for bar in above.patches] == counts.sum(1).tolist()
+    assert [bar.get_width() for bar in beside.patches] == counts.sum(0).tolist()
+    if clients > 30:
+        assert np.array_equal(main.images[0].get_array().filled(0), counts.T)
+    else:
+        assert {tuple(p) for p in main.collections[0].get_offsets().astype(int).tolist()} == set(
+            zip(*map(np.ndarray.tolist, np.nonzero(counts)), strict=True)
+        )
+    assert size_of(heatmap(torch.from_numpy(counts), tmp_path / "h.png", class_names=names))[0] == 1600
+
+
+@pytest.mark.parametrize("clients", [3, 80])
+def test_overlap_is_written_for_few_and_many_clients(clients: int, tmp_path: Path) -> None:
+    counts = np.eye(4, dtype=int)[np.arange(clients) % 4] * 5
+    counts[0] = 0  # a client without rows is left out
+    assert pairs(counts, tmp_path / "o.png").stat().st_size > 1000
+
+
+def test_counts_and_names_are_checked(tmp_path: Path) -> None:
+    for wrong in (np.zeros((2, 3)), np.array([1, 2]), np.array([[-1, 2]])):
+        with pytest.raises(DataError, match="counts must be a matrix"):
+            heatmap(wrong, tmp_path / "h.png")
+    with pytest.raises(ConfigError, match="class_names must name each of the 3 classes; got 2"):
+        heatmap(np.ones((2, 3)), tmp_path / "h.png", class_names=("a", "b"))
+
+
+def test_the_scaling_of_a_benchmark(tmp_path: Path) -> None:
+    rows = [{"clients": 10**e, "split_cpu_s": 0.1 * e, "save_cpu_s": 0.2 * e, "peak_mb": 100 * e} for e in (3, 4, 5)]
+    assert size_of(scaling({"clients": rows, "peak_mb": rows}, tmp_path / "s.png")) == (1600, 1050)

@@ -1,0 +1,551 @@
+"""A run that was stopped and resumed is the run that was never stopped: same bytes, same rows.
+
+This file is also the script of the kill test: it imports torch once, and forks a process for each attempt at a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+import fedskew as fs
+from fedskew.engines import LocalEngine
+from fedskew.method import Component, Method
+from fedskew.records import folder as records
+from fedskew.records.folder import Record
+from fedskew.session import Session
+from fedskew.types import View
+from support.command import mistake
+from support.federations import blobs, skewed
+from support.methods import NAMES, tiny
+from support.nets import norm_net
+from support.paths import TESTS
+from support.resuming import Died, equal, recorded, stop_after
+from support.runs import go, rows_of, same
+
+KILLED = {"scaffold": 4, "moon": 3, "pfedme": 3, "fedgc": 3, "creff": 2, "seolkim": 2, "fedadam": 3}  # name -> kills
+ROUNDS = 5
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Stopped between rounds, in this process
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stopped_and_resumed(name: str, tmp_path: Path) -> None:
+    stop_and_resume(name, "sequential", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["scaffold", "moon", "pfedme", "fedgc", "fedgrab"])
+def test_memory_is_resumed_by_the_batched_engine(name: str, tmp_path: Path) -> None:
+    stop_and_resume(name, "batched", tmp_path)
+
+
+def stop_and_resume(name: str, engine: str, tmp_path: Path) -> None:
+    fed, method, options = skewed(), tiny(name), {"rounds": 4, "cohort": 4, "engine": engine, "dtype": "float32"}
+    whole = go(fed, method, out=tmp_path / "whole", **options)
+    half = go(fed, method, out=tmp_path / "half", on_round=stop_after(2), **options)
+    assert half.stopped == "interrupted" and len(half.rounds) == 2
+    rest = go(fed, method, out=tmp_path / "half", resume=True, **options)
+    equal(tmp_path / "whole", tmp_path / "half")
+    assert same(whole.params, rest.params) and rows_of(whole) == rows_of(rest)
+    assert whole.summary["total_upload_bytes"] == rest.summary["total_upload_bytes"] and rest.stopped == ""
+
+
+@pytest.mark.parametrize("name", ["fedavg", "moon", "scaffold"])
+def test_batch_statistics_are_resumed(name: str, tmp_path: Path) -> None:
+    fed, method = skewed(), tiny(name)
+    go(fed, method, rounds=3, model=norm_net(), out=tmp_path / "whole")
+    go(fed, method, rounds=3, model=norm_net(), out=tmp_path / "half", on_round=stop_after(1))
+    go(fed, method, rounds=3, model=norm_net(), out=tmp_path / "half", resume=True)
+    equal(tmp_path / "whole", tmp_path / "half")
+
+
+def test_rounds_after_the_checkpoint_are_run_again(tmp_path: Path) -> None:
+    """The folder of a process that died in round 4 with a checkpoint of round 2, and a torn line."""
+    fed, method, options = skewed(), fs.methods.scaffold(), {"rounds": 5, "checkpoint_every": 2}
+    go(fed, method, out=tmp_path / "whole", **options)
+
+    def die(row: dict[str, Any]) -> None:
+        if row["round"] == 3:
+            raise Died
+
+    plain = Session.checkpoint
+    with pytest.MonkeyPatch.context() as patch:  # a dead process writes no last checkpoint
+        patch.setattr(Session, "checkpoint", lambda s: plain(s) if s.state.round == 2 else None)
+        with pytest.raises(Died):
+            go(fed, method, out=tmp_path / "dead", on_round=die, **options)
+    with open(tmp_path / "dead" / "rounds.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"round": 4, "accur')
+    seen: list[int] = []
+    again = go(fed, method, out=tmp_path / "dead", resume=True, on_round=lambda r: seen.append(r["round"]), **options)
+    assert seen == [3, 4, 5] and [row["round"] for row in again.rounds] == [1, 2, 3, 4, 5]
+    equal(tmp_path / "whole", tmp_path / "dead")
+
+
+def test_a_finished_run_resumes_to_itself(tmp_path: Path) -> None:
+    whole = go(skewed(), fs.methods.fedavg(), out=tmp_path / "a")
+    before = (tmp_path / "a" / "final.safetensors").read_bytes()
+    again = go(skewed(), fs.methods.fedavg(), out=tmp_path / "a", resume=True)
+    assert rows_of(again) == rows_of(whole) and (tmp_path / "a" / "final.safetensors").read_bytes() == before
+
+
+def test_more_rounds_continue_a_finished_run(tmp_path: Path) -> None:
+    """Resuming with a larger number of rounds trains the rest."""
+    go(skewed(), fs.methods.fedavg(), rounds=2, out=tmp_path / "a")
+    go(skewed(), fs.methods.fedavg(), rounds=4, out=tmp_path / "a", resume=True)
+    go(skewed(), fs.methods.fedavg(), rounds=4, out=tmp_path / "b")
+    equal(tmp_path / "a", tmp_path / "b")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Interrupted within a round
+
+
+@dataclass(frozen=True)
+class Interrupt(Component):
+    """Raises in the middle of training, in round ``at``, while ``armed``."""
+
+    name = "interrupt"
+    armed: ClassVar[bool] = True
+    steps: ClassVar[int] = 0
+    at: int = 2
+
+    def loss(self, view: View) -> Tensor:
+        if Interrupt.armed and int(view.progress.round) == self.at and int(view.progress.step) == 2:
+            Interrupt.steps += 1
+            if Interrupt.steps == 2:  # the second client's second step: the first client has left memory behind
+                raise KeyboardInterrupt
+        return view.out.logits.sum() * 0
+
+
+@pytest.mark.parametrize("name", ["scaffold", "moon", "fedgc"])
+def test_an_interrupt_amid_training_keeps_whole_rounds(name: str, tmp_path: Path) -> None:
+    fed = skewed()
+    method = tiny(name)
+    method = Method(**{**{f: getattr(method, f) for f in SLOTS}, "name": name, "parts": (*method.parts, Interrupt())})
+    Interrupt.armed = False
+    go(fed, method, rounds=3, cohort=4, out=tmp_path / "whole")
+    Interrupt.armed, Interrupt.steps = True, 0
+    half = go(fed, method, rounds=3, cohort=4, out=tmp_path / "half")
+    assert half.stopped == "interrupted" and len(half.rounds) == 1
+    assert json.loads((tmp_path / "half" / "summary.json").read_text())["stopped"] == "interrupted"
+    Interrupt.armed = False
+    go(fed, method, rounds=3, cohort=4, out=tmp_path / "half", resume=True)
+    equal(tmp_path / "whole", tmp_path / "half")
+
+
+SLOTS = ("sampler", "selector", "pace", "weighting", "server", "local")
+
+
+def test_an_interrupt_amid_evaluation_keeps_whole_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed, method = skewed(), fs.methods.fedavg()
+    go(fed, method, rounds=3, out=tmp_path / "whole")
+    plain, calls = LocalEngine.evaluate, [0]
+
+    def evaluate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise KeyboardInterrupt
+        return plain(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalEngine, "evaluate", evaluate)
+        go(fed, method, rounds=3, out=tmp_path / "half")
+    go(fed, method, rounds=3, out=tmp_path / "half", resume=True)
+    assert [row["round"] for row in recorded(tmp_path / "half")] == [1, 2, 3]
+    equal(tmp_path / "whole", tmp_path / "half")
+
+
+def test_an_error_keeps_the_record(tmp_path: Path) -> None:
+    fed, method = skewed(), fs.methods.scaffold()
+
+    def fail(row: dict[str, Any]) -> None:
+        if row["round"] == 2:
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        go(fed, method, rounds=3, out=tmp_path / "half", on_round=fail)
+    config, rows, summary = records.read(tmp_path / "half")
+    assert len(rows) == 2 and summary["stopped"] == "ValueError: no" and config["engine_used"] == "sequential"
+    go(fed, method, rounds=3, out=tmp_path / "whole")
+    go(fed, method, rounds=3, out=tmp_path / "half", resume=True)
+    equal(tmp_path / "whole", tmp_path / "half")
+
+
+@pytest.mark.parametrize("engine", ["sequential", "batched", "debug"])
+def test_a_loss_that_is_not_finite(engine: str, tmp_path: Path) -> None:
+    method = Method("wild", pace=fs.paces.Fixed(epochs=3, lr=1e9, batch_size=8, decay=1.0))
+    start = fs.models.MLP(hidden=8)
+    with pytest.raises(fs.TrainingError) as caught:
+        go(skewed(), method, model=start, rounds=3, dtype="float32", engine=engine, out=tmp_path / "a")
+    message = str(caught.value)
+    assert "\n" not in message and "the loss became" in message and "learning rate" in message
+    assert all(word in message for word in ("client", "round", "step"))
+    _, rows, summary = records.read(tmp_path / "a")
+    assert summary["stopped"].startswith("TrainingError") and len(rows) == summary["rounds"]
+
+
+def test_a_loss_that_is_not_finite_in_a_later_round(tmp_path: Path) -> None:
+    """The rounds before stay, and the model of the last good one is the one that is left."""
+    method = Method("wild", pace=fs.paces.Fixed(lr=0.1, batch_size=8, decay=1e30))
+    with pytest.raises(fs.TrainingError, match=r"round 2"):
+        go(skewed(), method, model="mlp", rounds=3, dtype="float32", out=tmp_path / "a")
+    _, rows, _ = records.read(tmp_path / "a")
+    assert [row["round"] for row in rows] == [1]
+    good = go(skewed(), method, model="mlp", rounds=1, dtype="float32", out=tmp_path / "b")
+    assert good.rounds[0]["loss"] == rows[0]["loss"]
+    assert (tmp_path / "a" / "final.safetensors").read_bytes() == (tmp_path / "b" / "final.safetensors").read_bytes()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Folders that cannot be used: one line
+
+
+def one_line(call: Callable[[], Any], *words: str) -> None:
+    with pytest.raises(fs.RecordError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message and all(word in message for word in words), message
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    one_line(lambda: go(skewed(), fs.methods.fedavg(), out=tmp_path / "file" / "run"), "out must", "writable")
+
+
+def test_a_folder_that_holds_a_run(tmp_path: Path) -> None:
+    go(skewed(), fs.methods.fedavg(), rounds=1, out=tmp_path / "a")
+    before = (tmp_path / "a" / "rounds.jsonl").read_bytes()
+    one_line(lambda: go(skewed(), fs.methods.fedavg(), out=tmp_path / "a"), "out must", "without a run", "resume")
+    assert (tmp_path / "a" / "rounds.jsonl").read_bytes() == before
+
+
+def test_resuming_where_there_is_no_run(tmp_path: Path) -> None:
+    one_line(lambda: go(skewed(), fs.methods.fedavg(), out=tmp_path / "a", resume=True), "resume must", "config.json")
+    with pytest.raises(fs.ConfigError, match="out"):
+        go(skewed(), fs.methods.fedavg(), resume=True)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "noise", "header"])
+def test_a_damaged_checkpoint(damage: str, tmp_path: Path) -> None:
+    go(skewed(), fs.methods.fedavg(), rounds=1, out=tmp_path / "a")
+    path = tmp_path / "a" / "checkpoint" / "state.safetensors"
+    content = path.read_bytes()
+    new = {"truncated": content[: len(content) // 2], "empty": b"", "noise": b"\xff" * 64}
+    if damage == "header":
+        from safetensors.torch import save
+
+        new["header"] = save({"t0": torch.zeros(1)})
+    path.write_bytes(new[damage])
+    one_line(lambda: go(skewed(), fs.methods.fedavg(), out=tmp_path / "a", resume=True), "checkpoint", "damaged")
+    assert path.read_bytes() == new[damage]  # left for whoever wants to look
+
+
+def test_a_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    def fill(row: dict[str, Any]) -> None:
+        monkeypatch.setattr(os, "fsync", full)
+
+    one_line(lambda: go(skewed(), fs.methods.fedavg(), out=tmp_path / "a", on_round=fill), "cannot write", "No space")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Killed
+
+
+def attempt(name: str, folder: Path, prepare: Callable[[], None] | None = None) -> int:
+    """Fork a process that runs, or resumes, the method in the folder; its id. It ends by os._exit or by a signal."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        if prepare:
+            prepare()
+        resume = (folder / "config.json").exists()
+        options = {"rounds": ROUNDS, "checkpoint_every": 2 if name in ("scaffold", "moon") else 1, "resume": resume}
+        go(skewed(), tiny(name), out=folder, model=fs.models.MLP(hidden=16), dtype="float32", **options)
+    except BaseException as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        os._exit(1)
+    os._exit(0)
+
+
+def ended(pid: int) -> int:
+    """Exit code of a forked process; minus the signal that killed it."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def uninterrupted(name: str, base: Path) -> float:
+    """The reference run; its seconds."""
+    start = time.perf_counter()
+    assert ended(attempt(name, base / name / "whole")) == 0
+    return time.perf_counter() - start
+
+
+def kill_at_random(base: Path) -> dict[str, Any]:
+    """Kill each method's run at random instants, as often as KILLED says; resume it to its end.
+
+    How many kills hit, by method, and how many of them met a checkpoint ("late").
+    """
+    draw, hits, late = random.Random(os.getpid()), {}, 0
+    for name, wanted in KILLED.items():
+        lasts, hits[name], folder, tries = uninterrupted(name, base), 0, base / name / "killed-0", 0
+        while hits[name] < wanted:
+            pid = attempt(name, folder)
+            time.sleep(draw.uniform(0.0, 0.9 * lasts))
+            os.kill(pid, signal.SIGKILL)
+            code = ended(pid)
+            hits[name] += code == -signal.SIGKILL
+            late += code == -signal.SIGKILL and (folder / "checkpoint" / "state.safetensors").exists()
+            assert code in (0, -signal.SIGKILL), f"attempt at {name} ended with {code} in {folder}"
+            if code == 0:  # it came to its end before it was killed: take another folder
+                tries += 1
+                folder = base / name / f"killed-{tries}"
+        assert ended(attempt(name, folder)) == 0, f"{name} cannot be resumed in {folder}"
+    return {"hits": hits, "late": late}
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dies_in_fsync() -> None:
+    """Killed when the third checkpoint is written, but not in its place yet."""
+    plain, seen = records.write_tensors, [0]
+
+    def write(path: Path, tensors: Any, header: Any = None) -> None:
+        seen[0] += path.name == "state.safetensors"
+        if seen[0] == 3:
+            os.fsync = lambda fd: die()  # type: ignore[assignment]
+        plain(path, tensors, header)
+
+    records.write_tensors = write  # type: ignore[assignment]
+
+
+def dies_in_replace() -> None:
+    """Killed right before the second checkpoint takes the first one's place."""
+    plain, seen = os.replace, [0]
+
+    def replace(source: Any, target: Any) -> None:
+        seen[0] += Path(target).name == "state.safetensors"
+        if seen[0] == 2:
+            die()
+        plain(source, target)
+
+    os.replace = replace  # type: ignore[assignment]
+
+
+def dies_amid_a_checkpoint() -> None:
+    """Killed when half of the second checkpoint's bytes are on the disk."""
+    plain, seen = records.save_file, [0]
+
+    def write(tensors: Any, path: Path, header: Any = None) -> None:
+        plain(tensors, path, header)
+        seen[0] += "state.safetensors" in path.name
+        if seen[0] == 2:
+            os.truncate(path, path.stat().st_size // 2)
+            die()
+
+    records.save_file = write
+
+
+def dies_after_a_checkpoint() -> None:
+    """Killed between the checkpoint of round 2 and the row of round 2."""
+    plain, seen = os.replace, [0]
+
+    def replace(source: Any, target: Any) -> None:
+        plain(source, target)
+        seen[0] += Path(target).name == "state.safetensors"
+        if seen[0] == 2:
+            die()
+
+    os.replace = replace  # type: ignore[assignment]
+
+
+def dies_amid_a_row() -> None:
+    """Killed when half of round 3's row is written."""
+    plain = Record.append
+
+    def append(self: Record, row: dict[str, Any]) -> None:
+        if row["round"] == 3:
+            line = json.dumps(row)
+            with open(self.folder / "rounds.jsonl", "a", encoding="utf-8") as file:
+                file.write(line[: len(line) // 2])
+                file.flush()
+                die()
+        plain(self, row)
+
+    Record.append = append  # type: ignore[method-assign]
+
+
+def dies_after_a_row() -> None:
+    """Killed when round 3's row is written."""
+    plain = Record.append
+
+    def append(self: Record, row: dict[str, Any]) -> None:
+        plain(self, row)
+        if row["round"] == 3:
+            die()
+
+    Record.append = append  # type: ignore[method-assign]
+
+
+def dies_in_the_last_file() -> None:
+    """Killed when the final model is written but the summary is not."""
+    plain = Record.write_json
+
+    def write_json(self: Record, name: str, content: Any) -> None:
+        if name == "summary.json":
+            die()
+        plain(self, name, content)
+
+    Record.write_json = write_json  # type: ignore[method-assign]
+
+
+def dies_at_birth() -> None:
+    """Killed before the folder has its configuration."""
+    Record.write_json = lambda self, name, content: die()  # type: ignore[method-assign, assignment]
+
+
+INSTANTS: dict[str, Callable[[], None]] = {
+    "in fsync": dies_in_fsync,
+    "before replace": dies_in_replace,
+    "amid a checkpoint": dies_amid_a_checkpoint,
+    "after a checkpoint": dies_after_a_checkpoint,
+    "amid a row": dies_amid_a_row,
+    "after a row": dies_after_a_row,
+    "before the summary": dies_in_the_last_file,
+    "before the configuration": dies_at_birth,
+}
+
+
+def kill_at_instants(base: Path) -> dict[str, str]:
+    """For each instant: a run that is killed there and resumed to its end; "" or what went wrong."""
+    found = {}
+    uninterrupted("fedgc", base)
+    for name, prepare in INSTANTS.items():
+        folder = base / "fedgc" / name.replace(" ", "-")
+        killed, resumed = ended(attempt("fedgc", folder, prepare)), ended(attempt("fedgc", folder))
+        found[name] = "" if (killed, resumed) == (-signal.SIGKILL, 0) else f"ended with {killed}, then with {resumed}"
+    return found
+
+
+def main(what: str, base: Path) -> None:
+    torch.set_num_threads(1)
+    skewed()  # the forked processes inherit this, and the modules that torch loads when a model is first built
+    fs.models.build("mlp", (1, 8, 8), 10, 0)
+    print(json.dumps({"random": kill_at_random, "instants": kill_at_instants}[what](base)))
+
+
+def script(what: str, base: Path) -> Any:
+    """What this file, as a script, found."""
+    path = os.pathsep.join([str(Path(fs.__file__).parents[1]), str(TESTS)])
+    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, what, str(base)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_killed_at_random_instants(tmp_path: Path) -> None:
+    """Twenty kills of seven methods; every run that was resumed is the run that nobody killed."""
+    found = script("random", tmp_path)
+    assert found["hits"] == KILLED and sum(KILLED.values()) == 20
+    assert found["late"] > 0, "no kill came after a checkpoint: the instants are drawn badly"
+    for name in KILLED:
+        for folder in sorted((tmp_path / name).glob("killed-*")):
+            equal(tmp_path / name / "whole", folder)
+
+
+@pytest.fixture(scope="module")
+def instants(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    base = tmp_path_factory.mktemp("instants")
+    return base, script("instants", base)
+
+
+@pytest.mark.parametrize("instant", INSTANTS)
+def test_killed(instant: str, instants: tuple[Path, dict[str, str]]) -> None:
+    base, found = instants
+    assert found[instant] == ""
+    equal(base / "fedgc" / "whole", base / "fedgc" / instant.replace(" ", "-"))
+
+
+def test_what_a_killed_process_left_is_cleared_away(instants: tuple[Path, dict[str, str]]) -> None:
+    assert not list(instants[0].rglob("*.tmp"))
+
+
+def test_another_run_is_not_continued(tmp_path: Path) -> None:
+    go(skewed(), fs.methods.fedavg(), rounds=2, out=tmp_path / "run")
+    for change in ({"seed": 5}, {"cohort": 2}):
+        with pytest.raises(fs.RecordError, match=f"must continue the same run; {next(iter(change))} was"):
+            go(skewed(), fs.methods.fedavg(), **({"rounds": 2} | change), out=tmp_path / "run", resume=True)
+    with pytest.raises(fs.RecordError, match="method was"):
+        go(skewed(), fs.methods.fedprox(), rounds=2, out=tmp_path / "run", resume=True)
+    with pytest.raises(fs.RecordError, match="must continue the same run"):
+        go(blobs([[5, 5]] * 6), fs.methods.fedavg(), rounds=2, out=tmp_path / "run", resume=True)
+
+
+def test_flipped_bytes_of_a_checkpoint_are_noticed(tmp_path: Path) -> None:
+    go(skewed(), fs.methods.fedavg(), rounds=2, out=tmp_path / "run")
+    path = tmp_path / "run/checkpoint/state.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(fs.RecordError, match="checksum"):
+        go(skewed(), fs.methods.fedavg(), rounds=2, out=tmp_path / "run", resume=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
+
+
+# Records of the command and of Python
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_rounds_that_are_missing_before_the_checkpoint_are_noticed(
+    lost: int, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = run / "rounds.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    del lines[lost]
+    file.write_text("".join(lines))
+    said = mistake(capsys, "run", "--resume", run)
+    assert f"must hold rounds 1 to 2, those before the checkpoint; round {lost + 1} is missing" in said
+    assert file.read_text() == "".join(lines), "nothing was overwritten"
+
+
+@dataclass(frozen=True)
+class Entropy(fs.Component):
+    """A part of the user's own."""
+
+    name = "entropy_of_mine"
+    reference = "Smith 2024, in words of my own"
+
+    def loss(self, view: Any) -> torch.Tensor:
+        return -0.01 * view.batch.mean(torch.special.entr(view.out.logits.softmax(1)).sum(1))
+
+
+def test_a_run_from_python_is_resumed_from_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = fs.Method("mine", parts=(Entropy(),))
+    go(skewed(), mine, out=tmp_path / "a")
+    for flag in ("--resume", "--from"):
+        said = mistake(capsys, "run", flag, tmp_path / "a")
+        assert "started from Python" in said and "resume=True" in said
+    assert len(go(skewed(), mine, rounds=3, out=tmp_path / "a", resume=True).rounds) == 3

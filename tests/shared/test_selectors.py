@@ -1,0 +1,37 @@
+"""Who is drawn, and how often."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedskew import rng
+from fedskew.methods.climb import Dual
+from fedskew.shared import Random
+from fedskew.shared.selectors import draw_clients
+from support.federations import blobs
+from support.view import TASK
+
+
+def shares(sizes: list[int], k: int, proportional: bool) -> Tensor:
+    """How often each client is drawn."""
+    keys = [rng.key(seed, "clients") for seed in range(1000)]
+    drawn = torch.stack([draw_clients(torch.tensor(sizes), k, key, proportional) for key in keys])
+    assert (drawn.diff(dim=1) > 0).all()  # sorted, and nobody twice
+    return torch.bincount(drawn.flatten(), minlength=len(sizes)) / len(keys)
+
+
+def test_clients_are_drawn_uniformly_or_by_size() -> None:
+    assert shares([1, 0, 6, 3], 1, False).tolist() == pytest.approx([1 / 3, 0, 1 / 3, 1 / 3], abs=0.05)
+    assert shares([1, 0, 6, 3], 2, False).tolist() == pytest.approx([2 / 3, 0, 2 / 3, 2 / 3], abs=0.05)
+    assert shares([1, 0, 6, 3], 1, True).tolist() == pytest.approx([0.1, 0, 0.6, 0.3], abs=0.05)
+    second = 0.6 * 0.1 / 0.4 + 0.3 * 0.1 / 0.7 + 0.1  # drawn second after 2, second after 3, or first
+    assert float(shares([1, 0, 6, 3], 2, True)[0]) == pytest.approx(second, abs=0.05)
+    assert shares([1, 0, 6, 3], 9, True).tolist() == [1, 0, 1, 1]
+
+
+def test_a_client_with_one_row_counts() -> None:
+    fed = blobs([[1, 0], [0, 0], [3, 3]])
+    assert Random().init_server({}, fed, TASK)["sizes"].tolist() == [1, 0, 1]
+    assert Dual().init_server({}, fed, TASK)["real"].tolist() == [1, 0, 1]

@@ -1,0 +1,184 @@
+"""Every ingredient by itself: the limits of its fields, and the defaults of the papers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from fedskew.errors import ConfigError
+from fedskew.method import Component
+from fedskew.methods import METHODS
+from fedskew.methods.astraea import Augmentation, Mediators
+from fedskew.methods.centralised import LDAM, ClassBalancedLoss
+from fedskew.methods.climb import Dual
+from fedskew.methods.creff import FederatedFeatures
+from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
+from fedskew.methods.feddyn import DynamicCorrection
+from fedskew.methods.fedfocal import Focal
+from fedskew.methods.fedgc import PrivateHead
+from fedskew.methods.fedgr import Gravitation
+from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration, PooledLogitCalibration
+from fedskew.methods.fednova import GlobalMomentum
+from fedskew.methods.fedntd import NotTrueDistillation
+from fedskew.methods.fedrs import RestrictedSoftmax
+from fedskew.methods.fedvc import VirtualClient
+from fedskew.methods.moon import ModelContrastive
+from fedskew.methods.perfedavg import Meta
+from fedskew.methods.powerofchoice import PowerOfChoice
+from fedskew.methods.seolkim import KLD, Dynamic
+from fedskew.shared import SGD, Fixed
+from fedskew.shared.paces import Staged
+from fedskew.shared.parts import ProximalVariant
+from fedskew.shared.servers import Adam, Momentum
+
+TINY, BELOW_ONE, ABOVE_ONE = math.ulp(0.0), math.nextafter(1, 0), math.nextafter(1, 2)
+
+
+# (component, field, the last legal values, the first illegal ones)
+LIMITS: list[tuple[type[Component], str, tuple[float, ...], tuple[float, ...]]] = [
+    (Augmentation, "alpha", (0.0, 1.0), (-TINY, ABOVE_ONE)),
+    (Mediators, "gamma", (1,), (0,)),
+    (Mediators, "mediator_epochs", (1,), (0,)),
+    (ClassBalancedLoss, "beta", (0.0, BELOW_ONE), (-TINY, 1.0)),
+    (Dual, "dual_lr", (0.0,), (-TINY,)),
+    (Dual, "primal_rounds", (1,), (0,)),
+    (FederatedFeatures, "features_per_class", (1,), (0,)),
+    (FederatedFeatures, "draws", (1,), (0,)),
+    (LocalBalancer, "strength", (0.0,), (-TINY,)),
+    (LocalBalancer, "early", (0,), (-1,)),
+    (Dual, "initial", (0.0,), (-TINY,)),
+    (GlobalMomentum, "gmf", (0.0, BELOW_ONE), (-TINY, 1.0)),
+    (PooledLogitCalibration, "tau", (0.0,), (-TINY,)),
+    (ProximalVariant, "mu", (0.0,), (-TINY,)),
+    (RestrictedSoftmax, "few", (0,), (-1,)),
+    (Staged, "warmup", (0, 160), (-1,)),
+    (Staged, "first", (5, 180), (4,)),
+    (Staged, "second", (160,), (159,)),
+    (Staged, "middle", (TINY,), (0.0, -1.0)),
+    (Staged, "end", (TINY,), (0.0, -1.0)),
+    (AggregationBalancer, "beta", (0.0, math.inf), (-TINY,)),
+    (AggregationBalancer, "temperature", (TINY,), (0.0, -1.0)),
+    (DynamicCorrection, "alpha", (TINY,), (0.0, -1.0)),
+    (Focal, "gamma", (0.0,), (-TINY,)),
+    (Focal, "alpha", (TINY,), (0.0, -1.0)),
+    (PrivateHead, "strength", (0.0,), (-TINY,)),
+    (Gravitation, "strength", (0.0,), (-TINY,)),
+    (LogitCalibration, "tau", (0.0,), (-TINY,)),
+    (NotTrueDistillation, "tau", (TINY,), (0.0, -1.0)),
+    (RestrictedSoftmax, "alpha", (0.0, 1.0), (-TINY, ABOVE_ONE)),
+    (VirtualClient, "size", (1,), (0,)),
+    (ModelContrastive, "temperature", (TINY,), (0.0, -1.0)),
+    (Meta, "alpha", (0.0,), (-TINY,)),
+    (Meta, "delta", (TINY,), (0.0, -1.0)),
+    (PowerOfChoice, "candidates", (1,), (0,)),
+    (KLD, "candidate_fraction", (TINY, 1.0), (0.0, ABOVE_ONE)),
+    (Dynamic, "beta", (1,), (0,)),
+    (Dynamic, "b0", (TINY,), (0.0, -1.0)),
+    (Dynamic, "epochs", (1,), (0,)),
+    (Fixed, "batch_size", (0,), (-1,)),
+    (Fixed, "lr", (TINY,), (0.0, math.inf)),
+    (Momentum, "beta", (0.0, BELOW_ONE), (-TINY, 1.0)),
+    (Adam, "beta1", (0.0, BELOW_ONE), (-TINY, 1.0)),
+    (Adam, "beta2", (0.0, BELOW_ONE), (-TINY, 1.0)),
+    (Adam, "tau", (TINY,), (0.0, -1.0)),
+    (SGD, "momentum", (0.0, BELOW_ONE), (-TINY, 1.0)),
+    (SGD, "weight_decay", (0.0,), (-TINY,)),
+    (SGD, "clip", (0.0,), (-TINY,)),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "legal", "illegal"), LIMITS, ids=[f"{kind.__name__}-{field}" for kind, field, *_ in LIMITS]
+)
+def test_limits(kind: Any, field: str, legal: tuple[float, ...], illegal: tuple[float, ...]) -> None:
+    for value in legal:
+        assert getattr(kind(**{field: value}), field) == value
+    for value in illegal:
+        with pytest.raises(ConfigError, match=rf"must .*; got {value!r}"):
+            kind(**{field: value})
+
+
+# The cards' defaults, of methods and of components that no method of the table has
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "augmentation": {"alpha": 0.5},
+    "mediators": {"gamma": 5, "mediator_epochs": 1},
+    "knowledge_inheritance": {
+        "temperature": 2.0, "lam": 1.0, "smoothing": 0.002, "scope": "client", "entropy_reduction": "mean",
+        "augment_features": True,
+    },
+    "dual": {
+        "dual_lr": 1.0, "eps": 1.0, "primal_rounds": 5, "lambda_max": 100.0, "clamp_weights": False, "apply": "delta",
+        "report": "all", "initial": 0.0,
+    },
+    "federated_features": {
+        "features_per_class": 100, "match_steps": 100, "match_lr": 0.1, "head_epochs": 300, "head_lr": 0.01,
+        "draws": 10, "rows": 32,
+    },
+    "adagrad": {"lr": 0.1, "beta1": 0.9, "tau": 1e-3, "initial": -1.0, "bias_correction": False},
+    "momentum": {"lr": 1.0, "beta": 0.9},
+    "local_balancer": {"strength": 60.0, "schedule_unit": "epoch", "one_based": True, "missing": "clamp1", "early": 0},
+    "aggregation_balancer": {
+        "beta": 3.0, "temperature": 1.0, "inverse": False, "include_bias": True, "scope": "head",
+        "similarity": "cosine",
+    },
+    "dynamic_regulariser": {"alpha": 0.01},
+    "dynamic_correction": {"lr": 1.0, "alpha": 0.01},
+    "calibrated_targets": {"form": "softce", "count_scope": "batch"},
+    "private_head": {"strength": 0.5, "anchors": "own"},
+    "unbalanced_softmax": {"gamma": "max1", "missing": "mask"},
+    "gravitation": {"strength": 0.5, "row_average": "all"},
+    "gradient_balancer": {"kp": 10.0, "ki": 0.01, "kd": 0.1},
+    "global_momentum": {"lr": 1.0, "gmf": 0.0},
+    "logit_calibration": {"tau": 1.0, "denominator": "full", "missing": "mask"},
+    "not_true_distillation": {"beta": 1.0, "tau": 1.0, "scaled": True},
+    "ratio_loss": {
+        "alpha": 1.0, "beta": 0.1, "threshold": 0.8, "by": "signed", "estimator": "training", "broken_broadcast": False,
+        "monitor": False, "ratio": "masked", "divide": "rows",
+    },
+    "proximal": {"mu": 0.01},
+    "restricted_softmax": {"alpha": 0.5, "scaling": "paper", "few": 0},
+    "virtual_client": {"size": 256},
+    "model_contrastive": {"mu": 1.0, "temperature": 0.5, "projection": 0, "newcomer": "omit"},
+    "meta": {"alpha": 0.01, "delta": 1e-3, "hessian": "free"},
+    "moreau": {"inner_steps": 5, "penalty": 15.0, "personal_lr": 0.09, "personal_decay": 0.0, "reset": False},
+    "power_of_choice": {"candidates": 20},
+    "control_variate": {"option": 2, "division": "reach", "spread": "clients"},
+    "decaying_oversampling": {"delta": 0.01, "increment": 0.1, "threshold": 0.1},
+    "kld": {"threshold": 0.1, "candidate_fraction": 1.0},
+    "dynamic": {"epochs": 5, "lr": 0.1, "decay": 1.0, "beta": 25, "literal": False, "b0": 1.0},
+    "sgd": {"momentum": 0.0, "weight_decay": 0.0, "clip": 0.0},
+    "fixed": {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64},
+    "plain": {"lr": 1.0},
+}  # fmt: skip
+OF_METHODS = {("pfedme", "fixed"): {"lr": 0.005}}  # where a method sets another default
+LOOSE: list[tuple[type[Component], dict[str, Any]]] = [
+    (LDAM, {"margin": 0.5, "scale": 30.0}),
+    (ClassBalancedLoss, {"beta": 0.9999}),
+    (LogitAdjustment, {"tau": 1.0}),
+    (PooledLogitCalibration, {"tau": 1.0}),
+    (ProximalVariant, {"mu": 0.01, "form": "norm"}),
+    (
+        Staged,
+        {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64}
+        | {"warmup": 5, "first": 160, "second": 180, "middle": 0.01, "end": 1e-4},
+    ),
+]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_defaults(name: str) -> None:
+    for component in METHODS[name]().components:
+        want = DEFAULTS.get(component.name, {})
+        for field, value in (want | OF_METHODS.get((name, component.name), {})).items():
+            assert getattr(component, field) == value, f"{component.name}.{field}"
+        for field, value in want.items():
+            assert getattr(type(component)(), field) == value, f"{component.name}.{field} by itself"
+
+
+def test_defaults_of_components_without_a_method() -> None:
+    for kind, want in LOOSE:
+        component: Any = kind()
+        assert {f.name: getattr(component, f.name) for f in fields(component)} == want

@@ -1,0 +1,34 @@
+"""The command in this process, and the one line that a mistake gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import fedskew as fs
+from fedskew.cli import command as cli
+
+SMALL = ["--clients", "6", "--cohort", "3", "--rounds", "2", "--partition.alpha", "0.5", "--model", "logistic"]
+
+
+def fedskew(*words: object) -> int:
+    """The command in this process: its exit code."""
+    with pytest.raises(SystemExit) as stop:
+        cli.main([str(w) for w in words])
+    return int(stop.value.code or 0)
+
+
+def mistake(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """The one line that the command says of a mistake."""
+    assert fedskew(*words) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and said.err.startswith("fedskew: ")
+    return said.err
+
+
+def refused(make: Any, *expected: str) -> None:
+    with pytest.raises(fs.ConfigError) as error:
+        make()
+    said = str(error.value)
+    assert "\n" not in said and all(e in said for e in expected), said

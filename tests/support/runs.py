@@ -1,0 +1,42 @@
+"""Short runs, and readers of what they give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import fedskew as fs
+from fedskew.data.federation import Federation
+from fedskew.method import Method
+from fedskew.records.folder import TIMES
+from fedskew.types import Params
+
+
+def go(fed: Federation, method: Method, **options: Any) -> fs.Result:
+    """A run of two rounds with three clients each, float64, logistic regression."""
+    settings = {"model": "logistic", "rounds": 2, "cohort": 3, "dtype": "float64", "engine": "sequential"}
+    return fs.run(fed, method, **(settings | options))
+
+
+def rows_of(result: fs.Result | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rounds without what two equal runs may differ in."""
+    rounds = result.rounds if isinstance(result, fs.Result) else result
+    return [{name: value for name, value in row.items() if name not in TIMES} for row in rounds]
+
+
+def same(a: Params, b: Params) -> bool:
+    """Equal bit for bit."""
+    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+
+
+def gap(a: Any, b: Any) -> float:
+    """Largest difference of two trees of one structure."""
+    if isinstance(a, Tensor):
+        assert a.shape == b.shape
+        finite = torch.isfinite(a)  # power-of-choice keeps -inf for those who were not asked
+        assert torch.equal(a[~finite], b[~finite])
+        return float((a[finite].double() - b[finite].double()).abs().max()) if finite.any() else 0.0
+    assert a.keys() == b.keys()
+    return max((gap(a[n], b[n]) for n in a), default=0.0)

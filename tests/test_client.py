@@ -1,0 +1,225 @@
+"""Local training through each hook of a client, with a method that needs it, against a computation by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fedskew as fs
+from fedskew import functional as F
+from fedskew import tree
+from fedskew.method import Component, LocalStep, Method
+from fedskew.methods.fedbal import LocalBalancer
+from fedskew.methods.fedprox import Proximal
+from fedskew.methods.pfedme import Moreau
+from fedskew.shared import SGD, Fixed
+from fedskew.types import Carry, Context, Params, View
+from support.by_hand import ENGINES, descend, gradient, kept, logits_of, rows, start_of
+from support.federations import RAGGED, blobs, skewed
+from support.methods import WHOLE, each, spied
+from support.runs import gap, go, same
+
+# Memory in a local step: pFedMe
+
+
+@ENGINES
+def test_a_local_step_with_memory(engine: str, tmp_path: Path) -> None:
+    fed = blobs(RAGGED)
+    pace = Fixed(epochs=2, lr=0.02, batch_size=0)
+    local = Moreau(inner_steps=3, penalty=4.0, personal_lr=0.05, personal_decay=0.1)
+    method = Method("p", pace=pace, local=local, selector=each(3))
+    result = go(fed, method, rounds=1, cohort=1, engine=engine, out=tmp_path / "a")
+    x, y = rows(fed, 3)
+    w = theta = start_of(fed)
+    for _ in range(2):
+        for _ in range(3):
+            g = gradient(theta, x, y)
+            theta = {n: t - 0.05 * (g[n] + 0.1 * t + 4.0 * (t - w[n])) for n, t in theta.items()}
+        w = {n: v - 0.02 * 4.0 * (v - theta[n]) for n, v in w.items()}
+    assert gap(result.params, w) <= 1e-12
+    assert gap(kept(tmp_path / "a")[3]["moreau"]["theta"], theta) <= 1e-12
+
+
+# Three mini-batches a step: Per-FedAvg
+
+
+@dataclass(frozen=True)
+class ThreeSums(LocalStep):
+    """Notes the gradient on each of a step's three mini-batches; does not move."""
+
+    name = "three"
+    batches = 3
+    seen: list[list[Params]]
+
+    def step(self, carry: Carry, ctx: Context, differentiate: Any) -> tuple[Carry, Tensor]:
+        found = [differentiate(carry, i) for i in range(3)]
+        self.seen.append([grads for grads, _, _ in found])
+        return carry, found[0][1]
+
+
+def test_a_step_on_three_mini_batches() -> None:
+    fed = blobs([[8, 8]])
+    seen: list[list[Params]] = []
+    go(fed, Method("m", local=ThreeSums(seen), pace=Fixed(epochs=1, batch_size=4)), rounds=1, cohort=1)
+    assert len(seen) == 4  # 16 rows in mini-batches of 4: D, D' and D'' go through the rows in their own orders
+    x, y = rows(fed, 0)
+    whole = gradient(start_of(fed), x, y)
+    for i in range(3):
+        mean = tree.scale(tree.add(tree.add(seen[0][i], seen[1][i]), tree.add(seen[2][i], seen[3][i])), 0.25)
+        assert gap(mean, whole) <= 1e-12
+    assert all(gap(a, b) > 1e-3 for a, b, _ in seen) and all(gap(b, c) > 1e-3 for _, b, c in seen)
+
+
+@ENGINES
+def test_the_meta_step_by_hand(engine: str) -> None:
+    fed = blobs(RAGGED)
+    method = replace(fs.methods.perfedavg(0.3), pace=WHOLE, selector=each(0))
+    result = go(fed, method, rounds=1, cohort=1, engine=engine)
+    x, y = rows(fed, 0)
+    w = start_of(fed)
+    ahead = descend(w, x, y, 0.3)
+    outer = gradient(ahead, x, y)
+    bent = tree.sub(gradient(tree.add(w, outer, 1e-3), x, y), gradient(tree.add(w, outer, -1e-3), x, y))
+    meta = tree.add(outer, bent, -0.3 / 2e-3)
+    assert gap(result.params, tree.add(w, meta, -0.1)) <= 1e-10
+    total, seen = 0.0, 0
+    for k in range(4):  # each client's own model: one step of alpha on its rows
+        own = descend(result.params, *rows(fed, k), 0.3)
+        at = torch.from_numpy(fed.test_rows(k))
+        z = logits_of(own, fed.dataset.x_test[at].double())
+        total += float(nn.functional.cross_entropy(z, fed.dataset.y_test[at], reduction="sum"))
+        seen += len(at)
+    assert result.rounds[0]["personal_loss"] == pytest.approx(total / seen)
+
+
+# learn: Fed-GraB
+
+
+@ENGINES
+def test_what_a_client_learns_from_step_to_step(engine: str, tmp_path: Path) -> None:
+    fed = blobs(RAGGED)
+    method = replace(fs.methods.fedgrab(), pace=Fixed(epochs=2, batch_size=0), selector=each(0))
+    result = go(fed, method, rounds=1, cohort=1, engine=engine, out=tmp_path / "a")
+    x, y = rows(fed, 0)
+    w, truth = start_of(fed), nn.functional.one_hot(y, 3).double()
+    zero = torch.zeros(3, dtype=torch.float64)
+    u, positive, negative, earlier, previous = (zero,) * 5
+    for _ in range(2):
+        error = torch.sigmoid(logits_of(w, x)) - truth
+        weights = torch.where(truth > 0, F.fedgrab_map(u), F.fedgrab_map(-u))
+        shaped = weights * error
+        w = {"fc.weight": w["fc.weight"] - 0.1 * shaped.T @ x / len(y), "fc.bias": w["fc.bias"] - 0.1 * shaped.mean(0)}
+        positive = positive + (shaped.abs() * truth).mean(0)
+        negative = negative + (shaped.abs() * (1 - truth)).mean(0)
+        e = negative - positive
+        u = u + 10 * (e - previous) + 0.01 * e + 0.1 * (e - 2 * previous + earlier)
+        earlier, previous = previous, e
+    own = kept(tmp_path / "a")[0]["gradient_balancer"]
+    expected = {"positive": positive, "negative": negative, "earlier": earlier, "previous": previous, "u": u}
+    assert gap(own, expected) <= 1e-9
+    assert gap(result.params, w) <= 1e-12
+
+
+# Progress in epochs, steps and rounds
+
+
+@dataclass(frozen=True)
+class Clock(Component):
+    """A loss that adds nothing; notes the progress (sequential engine)."""
+
+    name = "clock"
+    seen: list[tuple[int, ...]]
+
+    def loss(self, view: View) -> Tensor:
+        self.seen.append(tuple(int(v) for v in view.progress))
+        return view.out.logits.sum() * 0
+
+
+def test_progress_counts_from_one() -> None:
+    seen: list[tuple[int, ...]] = []
+    method = Method("clock", parts=(Clock(seen),), pace=Fixed(epochs=3, batch_size=4), selector=each(1, 2))
+    go(blobs([[1, 1], [3, 4], [2, 1]]), method)
+    runs = [(e, 3, s, 6, r, 2) for r in (1, 2) for s, e in enumerate([1, 1, 2, 2, 3, 3], 1)]  # client 1: 7 rows
+    short = [(e, 3, e, 3, r, 2) for r in (1, 2) for e in (1, 2, 3)]  # client 2: 3 rows
+    assert seen == runs[:6] + short[:3] + runs[6:] + short[3:]
+
+
+@ENGINES
+@pytest.mark.parametrize("unit", ["epoch", "step", "round"])
+def test_the_local_balancer_follows_its_unit(unit: Any, engine: str) -> None:
+    """Two rounds of two epochs of full batches, by autograd on the printed formula."""
+    fed = blobs(RAGGED)
+    parts = (LocalBalancer(strength=20.0, schedule_unit=unit),)
+    method = Method("lb", parts=parts, pace=Fixed(epochs=2, batch_size=5), selector=each(0))
+    result = go(fed, method, cohort=1, engine=engine)
+    seen: list[tuple[int, ...]] = []
+    clock = replace(method, parts=(*parts, Clock(seen)))
+    if engine == "sequential":
+        assert same(go(fed, clock, cohort=1).params, result.params)
+        index = {"epoch": (0, 1), "step": (2, 3), "round": (4, 5)}[unit]
+        ratios = sorted({row[index[0]] / row[index[1]] for row in seen})
+        assert ratios[-1] == 1.0 and len(ratios) == {"epoch": 2, "step": 6, "round": 2}[unit]
+    others = [replace(method, parts=(LocalBalancer(20.0, u),)) for u in ("epoch", "step", "round") if u != unit]
+    assert all(gap(go(fed, other, cohort=1, engine=engine).params, result.params) > 1e-6 for other in others)
+
+
+def test_the_balancer_of_a_single_step_by_hand() -> None:
+    fed = blobs(RAGGED)
+    method = Method("lb", parts=(LocalBalancer(20.0, "round"),), pace=WHOLE, selector=each(0))
+    result = go(fed, method, rounds=1, cohort=1)
+    x, y = rows(fed, 0)
+    log = torch.log(torch.tensor([9.0, 3.0, 1.0], dtype=torch.float64))
+    gaps = (log[0] - log) / (log[0] - log[2])
+    w = {n: p.requires_grad_() for n, p in start_of(fed).items()}
+    z = logits_of(w, x) - 20.0 * gaps / x.norm(dim=1, keepdim=True)
+    nn.functional.cross_entropy(z, y).backward()
+    expected = {n: (p - 0.1 * p.grad).detach() for n, p in w.items() if p.grad is not None}
+    assert gap(result.params, expected) <= 1e-7
+
+
+# a_norm in the report
+
+
+def reach(steps: int, momentum: float = 0.0, shrink: float = 0.0) -> float:
+    """||a||_1 by its definition: a unit gradient at every step, without any other force."""
+    moved, velocity = 0.0, 0.0
+    for _ in range(steps):
+        velocity = momentum * velocity + 1 - shrink * moved
+        moved += velocity
+    return moved
+
+
+@ENGINES
+@pytest.mark.parametrize(("momentum", "mu"), [(0.0, 0.0), (0.9, 0.0), (0.0, 2.0)])
+def test_the_report_says_how_far_a_rule_reaches(engine: str, momentum: float, mu: float) -> None:
+    parts = (Proximal(mu),) if mu else ()
+    method = Method("a", parts=parts, local=SGD(momentum=momentum), pace=Fixed(epochs=2, batch_size=4))
+    method, seen = spied(method)
+    go(blobs(RAGGED), method, rounds=1, engine=engine)
+    report = seen[0].reports
+    assert len(set(report.steps.tolist())) > 1
+    expected = [reach(int(s), momentum, 0.1 * mu) for s in report.steps]
+    assert report.a_norm.tolist() == pytest.approx(expected)
+
+
+# A part of a user's own
+
+
+@ENGINES
+def test_a_part_of_a_users_own(engine: str) -> None:
+    @dataclass(frozen=True)
+    class Shrink(fs.Component):
+        name = "shrink"
+        mu: float = 0.1
+
+        def loss(self, view: View) -> Tensor:
+            return self.mu * sum(p.square().sum() for p in view.params.values()) / 2
+
+    method = fs.Method("mine", parts=(Shrink(),))
+    decay = replace(fs.methods.fedavg(), local=SGD(weight_decay=0.1))
+    assert gap(*(go(skewed(), m, engine=engine).params for m in (method, decay))) <= 1e-12

@@ -1,0 +1,40 @@
+"""Components of a user's own: they have a name, their decorator, and hooks that are spelt right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+import fedskew as fs
+from support.command import refused
+
+
+def test_a_component_needs_a_name_and_its_decorator() -> None:
+    @dataclass(frozen=True)
+    class Nameless(fs.Component):
+        mu: float = 0.1
+
+    class Plain(fs.Component):
+        name = "plain_of_mine"
+        mu: float = 0.1
+
+    refused(lambda: fs.Method("m", parts=(Nameless(),)), "the class Nameless must have a name of its own")
+    refused(lambda: fs.Method("m", parts=(Plain(),)), "@dataclass(frozen=True)", "'mu' is no field")
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "meant"),
+    [
+        (fs.Component, "los", "loss"),
+        (fs.Component, "brodcast", "broadcast"),
+        (fs.Component, "init_clients", "init_client"),
+        (fs.Sampler, "plans", "plan"),
+        (fs.samplers.Shuffle, "offers", "offer"),
+        (fs.Weighting, "weight", "weigh"),
+        (fs.LocalStep, "steps", "step"),
+    ],
+)
+def test_a_misspelt_hook_is_told_where_the_class_is_defined(base: type, name: str, meant: str) -> None:
+    refused(lambda: type("Mine", (base,), {name: lambda self: None}), f"got {name!r}; did you mean {meant!r}?")
+    type("Mine", (base,), {f"_{name}": lambda self: None, "helper": lambda self: None, meant: lambda self: None})

@@ -1,0 +1,124 @@
+"""One declaration of every run option: Python, the command and the record read the same fields."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import fedskew as fs
+from fedskew import _run
+from fedskew.config.experiment import Experiment, load
+from fedskew.config.flags import experiment_from, options_of
+from fedskew.config.tables import method_named
+from fedskew.engines import ENGINES
+from fedskew.engines.memory import HOMES
+from fedskew.errors import ConfigError, FieldError
+from fedskew.fields import documented
+from fedskew.models.precision import DTYPES
+from fedskew.records.diagnostics import Diagnostics
+from fedskew.settings import Engine, Home, Settings
+from support.federations import blobs, skewed
+from support.runs import go
+
+FIELDS = [f.name for f in dataclasses.fields(Settings)]
+OTHER: dict[str, Any] = {  # a value of each field that is not its default
+    "rounds": 3, "cohort": 2, "seed": 4, "engine": "debug", "threads": 1, "device": "cuda", "dtype": "float64",
+    "precision": "bfloat16", "memory": "ram", "eval_every": 2, "personal_every": 3, "checkpoint_every": 4,
+    "diagnose": Diagnostics(("drift",), clients=(1,), every=2),
+}  # fmt: skip
+
+
+def test_every_field_is_an_option_everywhere() -> None:
+    """`fedskew.run`, `Experiment`, the command's flags and the record: nothing is listed a second time."""
+    assert set(OTHER) == set(FIELDS)
+    assert set(FIELDS) <= set(inspect.signature(fs.run).parameters)
+    assert set(FIELDS) <= {f.name for f in dataclasses.fields(Experiment)}
+    flags = {option.place[0] for option in options_of(Experiment(method_named("fedavg")))}
+    assert set(FIELDS) <= flags
+    recorded = Settings(diagnose=OTHER["diagnose"]).to_json()
+    assert set(FIELDS) == set(recorded) and set(FIELDS) <= set(documented(Settings))
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_goes_to_a_file_and_back(name: str, tmp_path: Path) -> None:
+    made = Experiment(method_named("fedavg"), **{name: OTHER[name]})
+    (tmp_path / "config.json").write_text(json.dumps(made.to_json()), encoding="utf-8")
+    assert getattr(load(tmp_path), name) == OTHER[name] != getattr(Settings(), name)
+
+
+@pytest.mark.parametrize("name", [n for n in FIELDS if n not in ("device", "diagnose")])
+def test_a_field_is_read_from_the_command_line(name: str) -> None:
+    flag = next(o.flag for o in options_of(Experiment(method_named("fedavg"))) if o.place == (name,))
+    assert getattr(experiment_from(["fedavg", flag, str(OTHER[name])]), name) == OTHER[name]
+
+
+def test_names_in_annotations_are_those_of_the_tables() -> None:
+    assert set(get_args(Engine)) == {*ENGINES, "auto"} and set(get_args(Home)) == set(HOMES)
+    hints = {f.name: f.type for f in dataclasses.fields(Settings)}
+    assert all(name in str(hints["dtype"]) for name in DTYPES)
+
+
+def test_an_unknown_option_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"run\(\) has no option 'eval_evry'; did you mean 'eval_every'"):
+        go(skewed(), fs.methods.fedavg(), eval_evry=2)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"rounds": 0}, "Settings.rounds must be at least 1; got 0"),
+        ({"rounds": 2.5}, "Settings.rounds must be a whole number; got 2.5"),
+        ({"seed": True}, "Settings.seed must be a whole number; got True"),
+        ({"personal_every": -3}, "Settings.personal_every must be at least 0; got -3"),
+        ({"threads": -1}, "Settings.threads must be at least 0; got -1"),
+        ({"memory": "dsik"}, "got 'dsik'; did you mean 'disk'"),
+    ],
+)
+def test_a_value_beyond_its_limit_is_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(FieldError, match=message.replace("?", r"\?")):
+        Settings(**values)
+
+
+def test_settings_and_single_options_mean_the_same() -> None:
+    fed = blobs([[4, 4], [4, 4], [4, 4]])
+    plain = {"model": "logistic", "rounds": 2, "cohort": 2, "seed": 5}
+    a = fs.run(fed, fs.methods.fedavg(), Settings(rounds=2, cohort=2), model="logistic", seed=5)
+    b = fs.run(fed, fs.methods.fedavg(), **plain)  # type: ignore[arg-type]
+    assert all((a.params[n] == b.params[n]).all() for n in a.params)
+
+
+def test_a_default_cohort_is_cut_and_one_that_was_asked_for_is_not() -> None:
+    """Python and the command alike."""
+    fed = blobs([[4, 4], [4, 4], [0, 0]])
+    result = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=1)
+    assert sorted(result.rounds[0]["clients"]) == [0, 1]
+    with pytest.raises(FieldError, match=r"Settings.cohort must be at most .* that have rows, 2 of 3"):
+        fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=1, cohort=3)
+    with pytest.raises(FieldError, match=r"Settings.cohort must be at most the number of clients, 3"):
+        fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=1, cohort=4)
+
+
+def test_a_run_option_is_added_by_one_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What CONTRIBUTING promises: a field of `Settings` is a keyword, a flag with help, and an entry of the record."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class More(Settings):
+        patience: int = 7
+        """rounds without a better validation accuracy before a run ends"""
+
+    monkeypatch.setattr(_run, "Settings", More)
+    monkeypatch.setattr("fedskew.settings.Settings", More)
+    assert _run._signature().parameters["patience"].default == 7
+    assert More().with_options({"patience": 3}).to_json()["patience"] == 3  # type: ignore[attr-defined]
+
+    @dataclasses.dataclass(frozen=True)
+    class Wider(Experiment, More):
+        pass
+
+    (option,) = [o for o in options_of(Wider(method_named("fedavg"))) if o.place == ("patience",)]
+    assert option.flag == "--patience" and option.default == 7 and "validation accuracy" in option.help
