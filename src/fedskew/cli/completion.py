@@ -36,7 +36,7 @@ class Shell(click.ParamType):  # type: ignore[type-arg]
 @click.command(
     cls=Command,
     missing=HOW,
-    needs="",
+    light=True,
     lines=("fedskew completion bash >> ~/.bashrc", "fedskew completion zsh >> ~/.zshrc"),
 )
 @click.argument("shell", required=False, metavar="SHELL", type=Shell())

