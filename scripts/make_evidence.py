@@ -2,7 +2,7 @@
 
 python scripts/make_evidence.py            writes fedskew/advice/evidence.json; reads the data of the runs to split them
 python scripts/make_evidence.py --check    exits with 1 where the file is not what the results make
-python scripts/make_evidence.py --held-out prints the table of docs/advise.md: what the advice would have been worth
+python scripts/make_evidence.py --held-out prints the table of docs/guide/advise.md: what the advice would be worth
 """
 
 from __future__ import annotations

@@ -13,15 +13,15 @@ from support.pictures import size_of
 
 
 def test_the_page_of_partitions_is_the_code() -> None:
-    """Made by `python -c "from fedskew.catalogue.partition_page import write_page; write_page('docs')"`."""
-    assert (ROOT / "docs/partitions.md").read_text(encoding="utf-8") == partitions_markdown()
+    """Made by `python scripts/reference.py`."""
+    assert (ROOT / "docs/reference/partitions.md").read_text(encoding="utf-8") == partitions_markdown()
 
 
 def test_every_convention_stands_on_the_page_with_a_small_picture() -> None:
-    page = (ROOT / "docs/partitions.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/partitions.md").read_text(encoding="utf-8")
     names = {kind.name for kind in PARTITIONERS.values()}
     assert set(re.findall(r"^## (\w+)$", page, re.M)) == names
-    shown = re.findall(r"\(pictures/(partition-\w+\.png)\)", page)
+    shown = re.findall(r"\(\.\./pictures/(partition-\w+\.png)\)", page)
     assert (
         {f"partition-{n}.png" for n in names - {"file"}}
         == set(shown)

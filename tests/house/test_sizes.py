@@ -17,7 +17,7 @@ MORE_METHODS = {
     "Component": 19,  # hooks: a method composes what fills them, so they are one list
 }
 METHOD_LINES = 60
-MORE_LINES = {  # see docs/decisions.md
+MORE_LINES = {  # see docs/project/decisions.md
     "creff.py": 70,  # asks, receives, re-trains and serves: four doors
     "seolkim.py": 75,  # a sampler, a selector and a pace
 }

@@ -20,24 +20,29 @@ CLIENTS, CLASSES, ROWS, SEED = 20, 10, 500, 0
 NOT_DRAWN = ("file",)  # whatever the file holds
 HEAD = f"""# Partitions
 
-Made by `fedskew.catalogue.partition_page.write_page("docs")`; a test compares. n rows, N clients, C classes that
-occur, N_c rows of class c, n_kc rows of class c at client k. Ranks and ties are drawn at random. "Dir(0.1)" means at
-least seven different partitions in the literature: name the partitioner, not only alpha.
+Made by `python scripts/reference.py`; a test compares. How to split data, step by step:
+[splits.md](../guide/splits.md).
 
-All partitioners give disjoint rows. The same labels, options and seed give the same rows, however the labels are
-stored. A request that cannot be met raises an error of one line that names the nearest setting that can. No partitioner
-repeats a draw, except `dirichlet` with `least`, which draws at most 100 times. Rows live in one flat array with
-offsets; memory is at most about ten 8-byte numbers for each row and each cell of [N, C].
+Symbols: n rows, N clients, C classes that occur, N_c rows of class c, n_kc rows of class c at client k. Ranks are
+random, and ties are broken at random. "Dir(0.1)" stands for at least seven different partitions in the literature: name
+the partitioner, not only alpha.
 
-You can keep a partition as a file and use it again on any machine: `save_partition`, `load_partition`,
-`verify_partition`, `federate(data, "split.npz")`. The file is an npz of `header` (JSON: partitioner, options, seed,
-fingerprint of the dataset, sha256), `offsets`, `rows`, `labels`, `validation`, `auxiliary` and, for natural clients,
-`names`. Another dataset raises an error. Draws go through exp and log, whose last bit depends on the machine, so a row
-on a cut may move; the file does not change.
+Every partitioner keeps these rules:
 
-The pictures show {CLASSES} classes of {ROWS} rows at {CLIENTS} clients, seed {SEED}, with default options. Bars are the
-rows of each client; a darker cell has more rows of a class. `natural` and `feature` read a column made for the example;
-`counts` has a matrix made for the example.
+- No row belongs to two clients.
+- The same labels, options and seed give the same rows, however the labels are stored.
+- A setting that cannot be met raises an error of one line, which names the nearest setting that can be met.
+- No partitioner redraws until it likes a draw. The one exception: `dirichlet` with `least` draws at most 100 times.
+- Rows are kept in one flat array with offsets. Memory is at most about ten 8-byte numbers for each row and for each
+  cell of [N, C].
+
+You can keep a partition as a file and use it on another machine: [partition-file.md](partition-file.md). This matters,
+because draws use exp and log, whose last bit depends on the machine: a row on the boundary between two clients may
+move. The file does not change.
+
+The pictures show {CLASSES} classes of {ROWS} rows at {CLIENTS} clients, seed {SEED}, all options at their defaults.
+Bars: rows of each client. Map: the darker a cell, the more rows of that class. `natural` and `feature` read a column
+that the example makes up, and `counts` has a matrix that the example makes up.
 """
 
 
@@ -95,7 +100,7 @@ def _section(name: str, kind: type[Partitioner], aliases: list[str], shown: Exam
     lines += [f"- Formula: {kind.formula}", f"- Used by: {kind.users}", f"- Limits: {kind.limits}"]
     lines += [f"- `{n}` = `{value}`: {text}" for n, value, text in _options(kind)]
     if shown is not None:
-        lines += ["", f"![{name}: clients by classes](pictures/partition-{name}.png)", "", _told(shown)]
+        lines += ["", f"![{name}: clients by classes](../pictures/partition-{name}.png)", "", _told(shown)]
     return lines
 
 
@@ -129,7 +134,7 @@ def _told(shown: Example) -> str:
 
 
 def write_page(folder: str | Path = "docs") -> list[Path]:
-    """Write ``partitions.md`` and ``pictures/partition-<name>.png`` into a folder.
+    """Write ``reference/partitions.md`` and ``pictures/partition-<name>.png`` into a folder.
 
     Args:
         folder: The folder.
@@ -139,8 +144,9 @@ def write_page(folder: str | Path = "docs") -> list[Path]:
     """
     from fedskew.plots.skew import example
 
-    page = Path(folder) / "partitions.md"
+    page = Path(folder) / "reference" / "partitions.md"
     pictures = Path(folder) / "pictures"
+    page.parent.mkdir(parents=True, exist_ok=True)
     made = [example(shown.counts, pictures / f"partition-{name}.png") for name, shown in examples().items()]
     page.write_text(partitions_markdown(), encoding="utf-8")
     return [page, *made]

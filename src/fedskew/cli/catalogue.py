@@ -24,7 +24,7 @@ def _folded(head: str) -> Any:
 
 @click.command(cls=Command, lines=("fedskew methods", "fedskew methods --json"))
 @click.option("--json", "as_json", is_flag=True, help="print everything, fields and references too, as JSON")
-@click.option("--markdown", is_flag=True, help="print the page docs/methods.md")
+@click.option("--markdown", is_flag=True, help="print the page docs/reference/methods.md")
 def methods(as_json: bool, markdown: bool) -> None:
     """List every method: composition, what leaves the client, extra traffic, reference."""
     from fedskew.catalogue import listing

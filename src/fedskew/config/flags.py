@@ -34,7 +34,7 @@ ELSEWHERE = {  # flags of the command that are no fields, and what they want
     "--from": "a run folder or its config.json",
     "--resume": "a run folder",
     "--out": "a folder, or a picture's file",
-    "--figure": "a figure of docs/figures.md",
+    "--figure": "a figure of docs/guide/figures.md",
 }
 
 

@@ -1,7 +1,7 @@
 """Pictures of what runs recorded, after the papers' figures. They read run folders and train nothing.
 
-Each figure has a panel or a line for each configuration; of several seeds it takes the first. docs/figures.md has the
-commands.
+Each figure has a panel or a line for each configuration; of several seeds it takes the first. Commands:
+docs/guide/figures.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/partition-file.md says what a partition file holds, and its reader reads one without fedskew."""
+"""docs/reference/partition-file.md says what a partition file holds, and its reader reads one without fedskew."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedskew.config import experiment as config
 from fedskew.data import save_partition
 from support.paths import ROOT
 
-PAGE = (ROOT / "docs/partition-file.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/reference/partition-file.md").read_text(encoding="utf-8")
 
 
 def _written(folder: Path) -> fs.data.Federation:

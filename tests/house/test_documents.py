@@ -1,0 +1,73 @@
+"""The documents hold: links lead somewhere, examples run, commands compose, generated pages say what the code says."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedskew.config.flags import experiment_from
+from support.paths import ROOT
+from support.scripts import script
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
+OUTSIDE = ("--from", "--resume", "--help", "$", "FILE", "METHOD", "counts.csv", "split.npz")  # wants a file or a shell
+
+
+def _name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def _anchors(page: Path) -> set[str]:
+    """As GitHub makes them from headings."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    found = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    for link in [link for link in found if "://" not in link]:
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in _anchors(target), link
+
+
+def test_every_page_stands_in_the_index() -> None:
+    index = ROOT / "docs" / "README.md"
+    listed = {(index.parent / link).resolve() for link in re.findall(r"\]\(([^)#]+)\)", index.read_text("utf-8"))}
+    assert {p for p in PAGES if ROOT / "docs" in p.parents and p != index} <= listed
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=_name)
+def test_the_examples_of_the_guide_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    failed, _ = doctest.testfile(str(page), module_relative=False, optionflags=doctest.ELLIPSIS)
+    assert failed == 0
+
+
+def _runs() -> Iterator[str]:
+    """Every `fedskew run` of README and guide that needs neither a run, a file nor a shell's variable."""
+    for page in (ROOT / "README.md", *GUIDE):
+        lines = re.findall(r"^ *fedskew run (.*)$", page.read_text(encoding="utf-8"), re.M)
+        yield from (line for line in lines if not any(word in line for word in OUTSIDE))
+
+
+@pytest.mark.parametrize("line", sorted(set(_runs())))
+def test_the_commands_compose(line: str) -> None:
+    words = shlex.split(line, comments=True)
+    if "--out" in words:
+        at = words.index("--out")
+        words = words[:at] + words[at + 2 :]
+    assert experiment_from(words).method.name.partition("(")[0] == words[0]
+
+
+def test_generated_pages_are_what_the_code_makes() -> None:
+    """Mend with `python scripts/reference.py`."""
+    assert list(script("scripts/reference.py").changed()) == []
