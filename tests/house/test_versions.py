@@ -17,7 +17,7 @@ from support.paths import ROOT
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 # These look at the source and have no part in the tests.
-UNTESTED = {"ruff", "mypy", "pre-commit"}
+UNTESTED = {"import-linter", "mypy", "pre-commit", "ruff"}
 # A floor that nobody can install, and what the oldest is instead.
 WITHDRAWN = {"pytest-xdist": "3.6.1"}
 
