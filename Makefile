@@ -4,22 +4,26 @@
 # make mutants plants 200 faults in the library and counts those that the tests notice (MUTANTS_ARGS="--seed 7 --draws 20")
 # make bench   fedskew beside other frameworks and bare torch, the same work in turns (BENCH_ARGS="--workloads mnist-lr")
 # make bench-peers   the other frameworks' environments, in benchmarks/.envs; make bench says which it misses
-# make clean   removes what the others made, but for the environment .venv and your runs/
+# make clean   removes what the others made, but for the environments and your runs/
 #
-# The environment is made in .venv by the first target that needs it, from constraints.txt. PYTHON names the interpreter.
+# The first target that needs the environment makes it. PYTHON names the interpreter, VENV the folder, CONSTRAINTS the
+# file of versions: `make test VENV=.venv-3.13 PYTHON=python3.13`. CONTRIBUTING.md has the commands for the oldest versions.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-SUPPORTED := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+SUPPORTED := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && { echo $$p; break; }; done)
 
-BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
-NEEDS := pyproject.toml constraints.txt
+VENV ?= .venv
+# The versions that pip installs. Empty: the newest that there are.
+CONSTRAINTS ?= constraints.txt
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq $(addprefix -c ,$(CONSTRAINTS))
+NEEDS := pyproject.toml $(CONSTRAINTS)
 # Tests with these markers need minutes, an extra, a device or the network: name them yourself, as in `pytest -m slow`.
 MARKERS := not slow and not ray and not flower and not gpu and not network and not browser
 PYTEST_ARGS ?=
@@ -36,23 +40,23 @@ help:
 $(BIN)/python:
 	@python='$(PYTHON)'; \
 	"$${python:-none}" -c '$(SUPPORTED)' 2>/dev/null || { \
-		echo "make: PYTHON must be Python 3.11 to 3.13 with venv; got '$$python'; try make PYTHON=python3.12" >&2; exit 1; }; \
-	echo "making .venv with $$python (torch comes along: this takes minutes the first time)"; \
-	rm -rf .venv; "$$python" -m venv .venv || { rm -rf .venv; exit 1; }
+		echo "make: PYTHON must be Python 3.11 or later with venv; got '$$python'; try make PYTHON=python3.12" >&2; exit 1; }; \
+	echo "making $(VENV) with $$python (torch comes along: this takes minutes the first time)"; \
+	rm -rf '$(VENV)'; "$$python" -m venv '$(VENV)' || { rm -rf '$(VENV)'; exit 1; }
 
 # A stamp says which extras an environment has. That of dev covers plot, so the demo after the tests installs nothing.
-.venv/.plot: $(NEEDS) $(BIN)/python
-	@$(PIP) -c constraints.txt -e '.[plot]'
+$(VENV)/.plot: $(NEEDS) $(BIN)/python
+	@$(PIP) -e '.[plot]'
 	@touch $@
 
-.venv/.dev: $(NEEDS) $(BIN)/python
-	@$(PIP) -c constraints.txt -e '.[dev]'
-	@touch .venv/.plot $@
+$(VENV)/.dev: $(NEEDS) $(BIN)/python
+	@$(PIP) -e '.[dev]'
+	@touch $(VENV)/.plot $@
 
-env: .venv/.dev
+env: $(VENV)/.dev
 	@:
 
-demo: .venv/.plot
+demo: $(VENV)/.plot
 	@for method in $(DEMO_METHODS); do \
 		rm -rf "demo/$$method"; \
 		(set -x; $(BIN)/fedskew run "$$method" $(DEMO_ARGS) --out "demo/$$method"); \
@@ -60,19 +64,19 @@ demo: .venv/.plot
 	@(set -x; $(BIN)/fedskew plot demo/)
 	@echo "the comparison is demo/comparison.png"
 
-test: .venv/.dev
+test: $(VENV)/.dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m '$(MARKERS)' $(PYTEST_ARGS)
 
 check:
 	@scripts/check
 
-mutants: .venv/.dev
+mutants: $(VENV)/.dev
 	@OMP_NUM_THREADS=1 $(BIN)/python scripts/mutants.py $(MUTANTS_ARGS)
 
-bench: .venv/.plot
+bench: $(VENV)/.plot
 	@$(BIN)/python benchmarks/speed/bench.py $(BENCH_ARGS)
 
-bench-peers: .venv/.plot
+bench-peers: $(VENV)/.plot
 	@$(BIN)/python benchmarks/speed/bench.py --install
 
 clean:

@@ -178,9 +178,15 @@ def _commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[t
 
 
 def compose_page() -> str:
-    """The guide's page with the files that it shows, as they are."""
+    """The guide's page with the files that it shows, their docstrings cut to the first sentences."""
     text = (ROOT / "docs/guide/compose.md").read_text(encoding="utf-8")
-    return SHOWN.sub(lambda m: f"{m[1]}```python\n{(ROOT / m[2]).read_text(encoding='utf-8')}```", text)
+    return SHOWN.sub(lambda m: f"{m[1]}```python\n{_brief((ROOT / m[2]).read_text(encoding='utf-8'))}```", text)
+
+
+def _brief(source: str) -> str:
+    """A module whose docstrings keep what stands before source, arguments, result and example."""
+    short = re.sub(r'\n\n +(Source|Args|Returns|Raises|Example):.*?(?=\n? *""")', "", source, flags=re.S)
+    return re.sub(r'(\n +"""[^"\n]+)\n +"""', r'\1"""', short)
 
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -1,4 +1,16 @@
-"""What every test may rely on: one intra-op thread, reproducible properties, and a watch over the global generators."""
+"""What every test may rely on: one intra-op thread, reproducible properties, and a watch over the global generators.
+
+Where a test goes. The folders mirror src/fedskew: a test of `data/partitioners/tail.py` is in
+`data/partitioners/test_tail.py`, one of `server.py` in `test_server.py`. A test that trains every method is in
+`methods/`. Rules of the source, documents and the wheel are in `house/`.
+
+What several files share is in `support/`, one module a subject (federations, nets, runs, strategies, ...), and
+`oracle/` is a second implementation in numpy. Both are imported by name from any folder, as in
+`from support.runs import go`: in pyproject.toml pytest's `pythonpath` is tests/, and its import mode is `importlib`, so
+that two folders may have files of one name. A test file imports no other test file. Fixtures of one room are in its
+conftest.py.
+`support.paths.ROOT` is the checkout.
+"""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, whe
 
 import fedskew as fs
 from common import work as bench
-from common.library import AUXILIARY, WARM_STEPS, federation, measure, paced
 from common.processes import run_process
+from common.runs import AUXILIARY, WARM_STEPS, federation, measure, paced
 from common.session import BENCHMARKS, ROOT, setting
 from common.work import MNIST, Work
 from fedskew.errors import FedskewError

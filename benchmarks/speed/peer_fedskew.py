@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, whe
 
 import fedskew as fs
 from common import work as bench
-from common.library import federation, measure, paced
+from common.runs import federation, measure, paced
 from fedskew.errors import FedskewError
 
 LEAST = 0.95  # of the loop's wall time must be on record

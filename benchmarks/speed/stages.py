@@ -22,7 +22,7 @@ from gpu import demand
 
 import fedskew as fs
 from common import work as bench
-from common.library import federation, paced
+from common.runs import federation, paced
 
 STAGES = ("select_s", "train_s", "aggregate_s", "evaluate_s", "record_s")
 

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, whe
 
 import fedskew as fs
 from common import work as bench
-from common.library import AUXILIARY, WARM_STEPS, federation, paced
+from common.runs import AUXILIARY, WARM_STEPS, federation, paced
 from common.session import ROOT, setting
 from common.work import CIFAR, MNIST, Work
 from fedskew.engines.stepper import Stepper

@@ -92,7 +92,7 @@ def run(
         >>> import fedskew as fs
         >>> fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.3), clients=10, seed=0)
         >>> fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=3, cohort=5)
-        Result(rounds=3, accuracy=0.6267)
+        Result(rounds=3, accuracy=0.3621)
     """
     check_method(method)
     settings = (settings or Settings()).with_options(options)

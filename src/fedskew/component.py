@@ -1,8 +1,9 @@
-"""The ingredients' side of a method: hooks, all of them no-ops, and the slots that ask one question more."""
+"""Ingredients of a method: their hooks, which do nothing unless defined, and the slots with one more question each."""
 
 from __future__ import annotations
 
 import difflib
+import functools
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
@@ -12,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from fedskew.errors import ConfigError
-from fedskew.fields import Above, AtLeast, check, hints_of
+from fedskew.fields import Above, AtLeast, Checked
 from fedskew.tree import Tree
 from fedskew.types import (
     Answers,
@@ -43,7 +44,6 @@ __all__ = [
     "Selector",
     "ServerOptimizer",
     "Weighting",
-    "check_kind",
     "spec",
 ]
 
@@ -53,11 +53,27 @@ HOOKED: set[type] = set()  # Component and the slots: the classes whose public f
 
 
 @dataclass(frozen=True)
-class Component:
-    """An ingredient with a client half and a server half. Every hook is pure and a no-op unless overridden.
+class Component(Checked):
+    """An ingredient of a method, with a client half and a server half.
 
-    A component owns one namespace, its ``name``: its memory on a client, its state at the server, its share of a
-    broadcast, its upload. Client hooks run under ``vmap``: no data-dependent branches, no reading back of values.
+    Every hook is a pure function and does nothing unless a subclass defines it. A component owns one namespace, its
+    ``name``: its memory on each client, its state at the server, its broadcast and its upload. Client hooks run under
+    ``torch.vmap``: they have no branches on data and read no values back.
+
+    Raises:
+        FieldError: A field has another type, or breaks a limit of its annotation.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Halved(Component):
+        ...     name = "halved"
+        ...     factor: Annotated[float, Above(0)] = 0.5
+        ...     def correct(self, grads, view):
+        ...         return {n: self.factor * g for n, g in grads.items()}
+        >>> Halved(factor=0.0)
+        Traceback (most recent call last):
+        fedskew.errors.FieldError: Halved.factor must be positive; got 0.0
     """
 
     name: ClassVar[str] = ""
@@ -70,12 +86,8 @@ class Component:
     reference: ClassVar[str] = ""
     auxiliary: ClassVar[int] = 0  # rows a class that it wants the server to hold, where the user names no number
 
-    def __post_init__(self) -> None:
-        """Raise FieldError for a field of another type, or beyond its limits."""
-        check(self)
-
     def __init_subclass__(cls, **options: Any) -> None:
-        """Raise ConfigError for a method of the class whose name is nearly that of a hook: it would never be called."""
+        """Raise ConfigError for a function whose name is nearly that of a hook: it would never be called."""
         super().__init_subclass__(**options)
         known = {name for base in cls.__mro__[1:] for name in vars(base)}
         hooks = {name for base in cls.__mro__[1:] if base in HOOKED for name in vars(base) if name[0] != "_"}
@@ -88,72 +100,72 @@ class Component:
     # what it adds to the model itself
 
     def init_params(self, params: Params, task: Task, key: Tensor) -> Params:
-        """Parameters that travel and are averaged with the model's, under names of this component's own."""
+        """Parameters that travel and are averaged with the model's, under names that begin with the component's."""
         return {}
 
     # client half
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
-        """Memory of a client that has not taken part yet."""
+        """Memory of a client before it takes part."""
         return {}
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
-        """Parameters that the local run begins with, and this component's memory; chained in tuple order."""
+        """(parameters that the local run begins with, this component's memory); chained in the order of components."""
         return params, ctx.memory[self.name]
 
     def loss(self, view: View) -> Tensor:
-        """A () term: per-sample values averaged with ``view.batch.mean``; terms are summed over components."""
+        """A term () of the loss: per-row values averaged with ``view.batch.mean``. Terms are summed."""
         raise NotImplementedError
 
     def correct(self, grads: Params, view: View) -> Params:
-        """The gradients after this component's correction; chained in tuple order."""
+        """The gradients after this component's correction; chained in the order of components."""
         return grads
 
     def learn(self, view: View) -> Tree:
-        """This component's memory after a gradient was taken at ``view``."""
+        """This component's memory after the gradient at ``view``."""
         return view.memory[self.name]
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
-        """(upload, memory) after the last step."""
+        """(upload, memory) after the last local step."""
         return {}, local.memory[self.name]
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
-        """The client's own model; ``gradient`` gives the cross-entropy gradient on its training rows."""
+        """The client's own model. ``gradient`` gives the cross-entropy gradient on its training rows."""
         return params
 
     # server half
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """Server state before the first round. Reading ``fed.counts`` here is a declared disclosure."""
+        """Server state before the first round. Reading ``fed.counts`` here is a disclosure to declare."""
         return {}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
-        """(what every client gets, what each client of ``ids`` gets [K, ...]); ids is None before selection."""
+        """(what every client gets, what each client of ``ids`` gets, [K, ...]); ids is None before selection."""
         return {}, None
 
     def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:
-        """An extra exchange before training, or None. Rounds count from 1."""
+        """An exchange before training, or None. Rounds count from 1."""
         return None
 
     def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
-        """State after the answers to ``ask``."""
+        """Server state after the answers to `ask`."""
         return state
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
-        """The deltas [K, ...] after a step across clients, before averaging."""
+        """The deltas [K, ...] after a step across clients, before they are averaged."""
         assert cohort.deltas is not None
         return cohort.deltas
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
-        """(state after the update, memories [K, ...] written back to the cohort or None)."""
+        """(server state after the update, memories [K, ...] to write back to the cohort, or None)."""
         return state, None
 
     def serve(self, params: Params, state: Tree, task: Task) -> Params:
-        """The parameters that are evaluated and deployed, where they differ from those broadcast."""
+        """The parameters to evaluate and deploy, where they differ from those broadcast."""
         return params
 
     def record(self, state: Tree) -> dict[str, Any]:
-        """What each round's record should hold of this component's server state: numbers and lists of numbers."""
+        """Numbers of this component's server state for each round's record."""
         return {}
 
     # facts about the component
@@ -165,24 +177,28 @@ class Component:
 
     @property
     def stateful(self) -> bool:
-        """Whether it keeps memory on clients or uploads more than the model."""
+        """Whether it keeps memory on clients, or uploads more than the model."""
         return overrides(self, "init_client") or overrides(self, "finish")
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
-        """Raise ConfigError where a field, the federation or the rest of the method makes it meaningless."""
+        """Raise ConfigError where the federation or the rest of the method does not fit this component."""
 
 
 def overrides(component: Component, hook: str) -> bool:
-    """Whether the component's class fills the hook."""
-    return getattr(type(component), hook) is not getattr(Component, hook)
+    """Whether the component fills a hook: its class does, or the component that it forwards the hook to."""
+    found = getattr(type(component), hook)
+    if found is getattr(Component, hook):
+        return False
+    inner = getattr(found, "forwards_to", None)  # see `forwarding`
+    return inner is None or overrides(getattr(component, inner), hook)
 
 
 @dataclass(frozen=True)
 class Sampler(Component):
-    """Which rows a client trains on this round."""
+    """The rows that a client trains on in a round."""
 
     def offer(self, counts: Tensor, state: Tree, round: int, key: Tensor) -> Tensor:
-        """Rows of each class that each client could train on, [N, C]; ``state`` is this component's broadcast."""
+        """Rows of each class that each client can train on, [N, C]; ``state`` is this component's broadcast."""
         return counts
 
     def plan(
@@ -194,27 +210,36 @@ class Sampler(Component):
         shared: Tree,
         key: Tensor,
     ) -> np.ndarray[Any, Any]:
-        """Positions [E, S, B] into the client's labels [n], -1 is padding.
+        """Mini-batches of one client.
 
-        pace is (batch size or 0 for all rows, epochs, most steps of an epoch or 0 for all).
+        Args:
+            labels: Labels of the client's rows, [n].
+            offered: Rows of each class that the client offered, [C].
+            quota: Rows of each class that the selector allows, [C], or None.
+            pace: Batch size or 0 for all rows, epochs, and most steps of an epoch or 0 for all.
+            shared: This component's broadcast.
+            key: Key of the draws.
+
+        Returns:
+            Positions [E, S, B] into ``labels``; -1 is padding.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Selector(Component):
-    """Which clients take part, in which chains, and how much of each class each may use."""
+    """The clients that take part in a round, in which chains, and how much of each class each may use."""
 
     chained: ClassVar[bool] = False  # True: it forms chains of more than one client
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
-        """The cohort of at most k clients. What the selector asked for has reached its state through `receive`."""
+        """The cohort: at most k clients. Answers to `ask` have reached ``state`` through `receive`."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Pace(Component):
-    """Batch size, number of steps and learning rate of each client this round."""
+    """Batch size, number of steps and learning rate of each client in a round."""
 
     epochs: Annotated[int, AtLeast(1)] = 2
     """local epochs E"""
@@ -224,27 +249,27 @@ class Pace(Component):
     """factor on the rate after every round: lr * decay^(round - 1)"""
 
     def of(self, used: Tensor, round: int, rounds: int) -> PacePlan:
-        """The pace of clients that train on ``used`` rows [K] an epoch; rounds count from 1."""
+        """The pace of clients that train on ``used`` rows [K] in an epoch; rounds count from 1."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Weighting(Component):
-    """Aggregation weights."""
+    """The aggregation weights of a round."""
 
     @property
     def reads_deltas(self) -> bool:
-        """False: the weights follow from counts and reports, so deltas are reduced while clients train."""
+        """Whether the weights depend on the deltas. If not, deltas are summed while clients train."""
         return False
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
-        """The weights of the cohort [K]."""
+        """The weights of the cohort, [K]."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class ServerOptimizer(Component):
-    """What is done with the aggregated update."""
+    """The step of the global model along the aggregated update."""
 
     lr: Annotated[float, Above(0)] = 1.0
     """server learning rate"""
@@ -256,7 +281,7 @@ class ServerOptimizer(Component):
 
 @dataclass(frozen=True)
 class LocalStep(Component):
-    """How one mini-batch becomes a step."""
+    """How one mini-batch becomes a step of the client."""
 
     @property
     def batches(self) -> int:
@@ -268,8 +293,51 @@ class LocalStep(Component):
         raise NotImplementedError
 
     def a_norm(self, steps: Tensor, lr: Tensor, mu: float) -> Tensor:
-        """FedNova's ||a||_1: how far ``steps`` local steps reach, in units of one plain step."""
+        """FedNova's ||a||_1: the reach of ``steps`` local steps, in units of one plain step."""
         return steps
+
+
+def forwarding(inner: str, kind: type[Component]) -> Callable[[type[Any]], type[Any]]:
+    """A decorator for a component around another: every hook and property of ``kind`` is that of the inner component.
+
+    The hooks are read from ``kind`` and its bases, so a new one is forwarded too. What the decorated class defines
+    itself stays. `overrides` sees through the forwarding.
+
+    Args:
+        inner: Name of the attribute that gives the inner component.
+        kind: The slot's class, for example `Weighting`.
+    """
+
+    def decorate(cls: type[Any]) -> type[Any]:
+        for name in [n for n in (*hooks_of(kind), "auxiliary") if n not in vars(cls)]:
+            setattr(cls, name, _forwarded(name, inner, getattr(kind, name)))
+        return cls
+
+    return decorate
+
+
+def hooks_of(kind: type[Component]) -> tuple[str, ...]:
+    """Names of the public functions and properties that a kind of component may define, in the order of the source."""
+    return tuple(
+        name
+        for base in reversed(kind.__mro__)
+        if base in HOOKED
+        for name, value in vars(base).items()
+        if name[0] != "_" and isinstance(value, types.FunctionType | property)
+    )
+
+
+def _forwarded(name: str, inner: str, original: Any) -> Any:
+    """The function or property ``name`` of the inner component."""
+    if not isinstance(original, types.FunctionType):
+        return property(lambda self: getattr(getattr(self, inner), name), doc=getattr(original, "__doc__", None))
+
+    @functools.wraps(original)
+    def call(self: Component, *args: Any, **named: Any) -> Any:
+        return getattr(getattr(self, inner), name)(*args, **named)
+
+    call.forwards_to = inner  # type: ignore[attr-defined]
+    return call
 
 
 HOOKED |= {Component, Sampler, Selector, Pace, Weighting, ServerOptimizer, LocalStep}
@@ -283,29 +351,13 @@ SLOTS: dict[str, type[Component]] = {
 }
 
 
-def check_kind(place: str, value: object) -> None:
-    """Raise ConfigError unless ``value`` is a component that belongs into the slot ``place``, or into "parts"."""
-    kind = SLOTS.get(place, Component)
-    article = f"a {kind.__name__}"
-    if isinstance(value, type):
-        raise ConfigError(f"{place} must hold {article}; got the class {value.__name__}; use {value.__name__}()")
-    if not isinstance(value, Component):
-        raise ConfigError(f"{place} must hold {article}; got {value!r} of type {type(value).__name__}")
-    home = next((slot for slot, base in SLOTS.items() if isinstance(value, base)), "parts")
-    if home != place:
-        right = f"parts=({value!r},)" if home == "parts" else f"{home}={value!r}"
-        raise ConfigError(f"{place} must not hold {type(value).__name__}, which belongs elsewhere; use {right}")
-    cls: type = type(value)
-    own = f"the class {cls.__name__}"
-    if not isinstance(value.name, str) or not value.name:
-        raise ConfigError(f'{own} must have a name of its own, a line such as name = "mine"; got {value.name!r}')
-    written = vars(cls).get("__annotations__", {})
-    lost = [n for n, hint in written.items() if n not in hints_of(cls) and "ClassVar" not in str(hint)]
-    if lost:
-        raise ConfigError(f"{own} must stand below @dataclass(frozen=True); {lost[0]!r} is no field of it")
-
-
 def spec(ingredient: Any) -> dict[str, Any]:
-    """{"name": ..., field: value}: the inverse of `make`."""
+    """An ingredient as a name and fields: the inverse of `make`.
+
+    Example:
+        >>> from fedskew.shared import SGD
+        >>> spec(SGD(momentum=0.9))
+        {'name': 'sgd', 'momentum': 0.9, 'weight_decay': 0.0, 'clip': 0.0}
+    """
     values = {f.name: getattr(ingredient, f.name) for f in fields(ingredient)}
     return {"name": ingredient.name, **{n: spec(v) if is_dataclass(v) else v for n, v in values.items()}}

@@ -21,8 +21,8 @@ from typing import Annotated, Any
 from fedskew.errors import FieldError
 
 __all__ = [
-    "Above", "AtLeast", "Limit", "Within", "check", "choices", "demand", "documented", "fits", "hints_of", "kind_of",
-    "limits_of",
+    "Above", "AtLeast", "Checked", "Limit", "Within", "check", "choices", "demand", "documented", "fits", "hints_of",
+    "kind_of", "limits_of",
 ]  # fmt: skip
 
 LARGEST, INFINITY = 3.4e38, float("inf")  # of float32
@@ -30,21 +30,26 @@ LARGEST, INFINITY = 3.4e38, float("inf")  # of float32
 
 @dataclass(frozen=True)
 class Limit:
-    """What the numbers of a field must keep: ``Annotated[float, AtLeast(0)]``."""
+    """A rule for the numbers of a field: ``Annotated[float, AtLeast(0)]``.
+
+    ``hint`` is a suggestion for the error, for example ``AtLeast(1, hint="for example 10")``.
+    """
+
+    hint: str = dataclasses.field(default="", kw_only=True)
 
     @property
     def rule(self) -> str:
-        """The limit in words, after "must"."""
+        """The rule in words, after "must"."""
         raise NotImplementedError
 
     def holds(self, value: float) -> bool:
-        """Whether a number keeps it."""
+        """Whether a number keeps the rule."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class AtLeast(Limit):
-    """least <= value, and finite unless infinity is allowed."""
+    """least <= value. Infinity is allowed only where ``infinite`` says so."""
 
     least: float
     infinite: bool = False
@@ -55,13 +60,13 @@ class AtLeast(Limit):
         return f"be at least {self.least}"
 
     def holds(self, value: float) -> bool:
-        """Whether a number keeps it."""
+        """least <= value."""
         return self.least <= value and (self.infinite or value < math.inf)
 
 
 @dataclass(frozen=True)
 class Above(Limit):
-    """bound < value, and finite unless infinity is allowed."""
+    """bound < value. Infinity is allowed only where ``infinite`` says so."""
 
     bound: float
     infinite: bool = False
@@ -72,13 +77,13 @@ class Above(Limit):
         return f"be above {self.bound}" if self.bound else "be positive"
 
     def holds(self, value: float) -> bool:
-        """Whether a number keeps it."""
+        """bound < value."""
         return self.bound < value and (self.infinite or value < math.inf)
 
 
 @dataclass(frozen=True)
 class Within(Limit):
-    """low and high, with the brackets of an interval: "[)" holds low and leaves high out."""
+    """An interval from low to high. ``ends`` are its brackets: "[)" includes low and excludes high."""
 
     low: float
     high: float
@@ -90,45 +95,57 @@ class Within(Limit):
         return f"be in {self.ends[0]}{self.low}, {self.high}{self.ends[1]}"
 
     def holds(self, value: float) -> bool:
-        """Whether a number keeps it."""
+        """Whether the value is in the interval."""
         above = self.low <= value if self.ends[0] == "[" else self.low < value
         return above and (value <= self.high if self.ends[1] == "]" else value < self.high)
 
 
 def check(value: Any) -> None:
-    """Raise FieldError where a field of a dataclass is of another type, or breaks a limit of its annotation.
+    """Check the type and the limits of every field of a dataclass.
 
-    A component calls it when it is made (``__post_init__``), so that no value exists that breaks a rule. Limits of
-    ``tuple[Annotated[int, AtLeast(0)], ...]`` hold for every element; None is no number and keeps every limit.
+    Option classes call it in ``__post_init__``, so that no instance exists that breaks a rule. A limit inside
+    ``tuple[Annotated[int, AtLeast(0)], ...]`` holds for every element. None has no limit.
+
+    Raises:
+        FieldError: A field has another type, or breaks a limit of its annotation.
     """
     kind: Any = type(value)
     for name, hint in hints_of(kind).items():
-        if not hasattr(value, name):  # a subclass of the user's that forgot its own __init__
+        if not hasattr(value, name):  # a user's subclass without a call of its base's __init__
             continue
         got = getattr(value, name)
         if not fits(got, hint):
-            raise FieldError(kind.__name__, name, f"be {kind_of(hint)}", got, _meant(got, hint))
+            raise FieldError(kind.__name__, name, _misfit(got, hint), got, _nearest(got, hint))
         for limit, number in _bounded(hint, got):
             if not limit.holds(number):
-                raise FieldError(kind.__name__, name, limit.rule, got)
+                if number == INFINITY and not isinstance(limit, Within):
+                    raise FieldError(kind.__name__, name, "be finite", got)
+                raise FieldError(kind.__name__, name, limit.rule, got, limit.hint)
+
+
+class Checked:
+    """Base of option dataclasses: an instance whose fields break a type or a limit cannot be made.
+
+    A subclass with rules between its fields calls ``super().__post_init__()`` first, then `demand`.
+    """
+
+    def __post_init__(self) -> None:
+        """Raise FieldError, see `check`."""
+        check(self)
 
 
 def demand(value: Any, field: str, holds: bool, rule: str, hint: str = "") -> None:
-    """Raise FieldError unless a rule holds that no annotation can say: one between fields, or with the federation."""
+    """Raise FieldError unless a rule holds.
+
+    For rules that no annotation can express: between two fields, with the rest of the method, or with the federation.
+    """
     if not holds:
         raise FieldError(type(value).__name__, field, rule, getattr(value, field), hint)
 
 
-def _meant(got: object, hint: Any) -> str:
-    """As in "did you mean 'batched'?" where a word is nearly one of the choices."""
-    words = [w for w in typing.get_args(hint) if isinstance(w, str)] if isinstance(got, str) else []
-    near = difflib.get_close_matches(str(got), words, n=1)
-    return f"did you mean {near[0]!r}?" if near else ""
-
-
 def _bounded(hint: Any, value: Any) -> Iterator[tuple[Limit, Any]]:
     """(limit, number that must keep it) of a field."""
-    if value is None:
+    if value is None or not limits_of(hint):
         return
     if typing.get_origin(hint) is Annotated:
         yield from ((limit, value) for limit in hint.__metadata__ if isinstance(limit, Limit))
@@ -184,6 +201,31 @@ def fits(value: object, hint: Any) -> bool:
 
 def _all_fit(values: tuple[object, ...], hint: Any) -> bool:
     return all(fits(value, hint) for value in values)
+
+
+def _misfit(value: Any, hint: Any) -> str:
+    """The rule that a value of another type breaks, after "must"."""
+    kind = kind_of(hint)
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if kind == "a number" and number and abs(value) > LARGEST:
+        return "be a number that float32 holds"
+    if kind == "a whole number" and isinstance(value, numbers.Integral) and number:
+        return "be a whole number that int64 holds"
+    return f"be {kind}"
+
+
+def _nearest(value: object, hint: Any) -> str:
+    """The suggestion for a word that is nearly one of a Literal's choices."""
+    words = [str(one) for one in _alternatives(hint) if isinstance(one, str)]
+    near = difflib.get_close_matches(value, words, n=1) if isinstance(value, str) else []
+    return f"did you mean {near[0]!r}?" if near else ""
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    if typing.get_origin(hint) is typing.Literal:
+        return typing.get_args(hint)
+    united = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return tuple(a for one in typing.get_args(hint) for a in _alternatives(one)) if united else ()
 
 
 def kind_of(hint: Any) -> str:

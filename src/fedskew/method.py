@@ -1,8 +1,9 @@
-"""A method is a value: parts and slots, frozen and printable."""
+"""A method: parts and slots in one frozen value."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,11 @@ from fedskew.component import (
     Selector,
     ServerOptimizer,
     Weighting,
-    check_kind,
     overrides,
     spec,
 )
-from fedskew.errors import ConfigError, require
-from fedskew.fields import check
+from fedskew.errors import ConfigError, FieldError, require, unknown
+from fedskew.fields import check, hints_of
 from fedskew.shared import SGD, Fixed, Plain, Random, Shuffle, Size
 from fedskew.shared.parts import CrossEntropy
 from fedskew.tree import Tree
@@ -43,16 +43,36 @@ __all__ = [
     "Weighting",
     "check_method",
     "method_spec",
+    "renamed",
     "spec",
 ]
 
 
 @dataclass(frozen=True)
 class Method:
-    """Parts and six slots. ``dataclasses.replace`` makes every ablation and every combination.
+    """A federated learning method: parts of the client's objective, and one ingredient in each of six slots.
 
-    Raises ConfigError for two classification losses, two components of one name, and what is no component, stands in
-    another's slot, has no name or a field of another type.
+    Compose a new one from an existing one with `with_`. A method without a classification loss gets cross-entropy.
+
+    Args:
+        name: Name in records, a word.
+        parts: Terms, corrections and memory of the client, in the order in which their hooks are chained.
+        sampler: The rows that a client trains on.
+        selector: The clients that take part.
+        pace: Batch size, epochs and learning rate.
+        weighting: The aggregation weights.
+        server: The step of the global model.
+        local: The step of a client.
+        reference: Key of the paper, for citations.
+
+    Raises:
+        ConfigError: Two classification losses, two components of one name, or a value that is no component of its slot.
+
+    Example:
+        >>> from fedskew.methods.fedprox import Proximal
+        >>> method = Method("mine", parts=(Proximal(0.1),), local=SGD(momentum=0.9))
+        >>> method.parts, method.weighting
+        ((CrossEntropy(), Proximal(mu=0.1)), Size())
     """
 
     name: str
@@ -85,9 +105,9 @@ class Method:
         for place, component in [*(("parts", p) for p in self.parts), *self.slots.items()]:
             check_kind(place, component)
             check(component)  # again: a user's own class may have a __post_init__ that does not
-            rule = "be at least 0: it pulls towards the broadcast model"
-            owner = type(component).__name__
-            require(component.proximal >= 0, f"{owner}.proximal", rule, component.proximal)
+            if component.proximal < 0:
+                rule = "be at least 0: it pulls towards the broadcast model"
+                raise FieldError(type(component).__name__, "proximal", rule, component.proximal)
 
     @property
     def slots(self) -> dict[str, Component]:
@@ -99,8 +119,54 @@ class Method:
         """Parts, then slots: the order in which hooks are chained."""
         return (*self.parts, *self.slots.values())
 
+    def ingredients(self) -> Iterator[tuple[str, Component]]:
+        """(place, ingredient) of every ingredient, the inner ones too.
+
+        Places are "parts.proximal", "weighting", and "weighting.base" for the weighting inside another one.
+        """
+        for part in self.parts:
+            yield from _nested(f"parts.{part.name}", part)
+        for place, component in self.slots.items():
+            yield from _nested(place, component)
+
+    def with_(self, ingredient: str = "", /, **changes: Any) -> Method:
+        """A copy of the method with other values.
+
+        With an ingredient, ``changes`` are fields of it; without one, they are slots of the method. A method that gets
+        other parts gets a name that says so, ``fedbal(parts=proximal)``, unless ``name`` is given too.
+
+        Args:
+            ingredient: Name of an ingredient, for example "local_balancer", or its place, for example "pace".
+            **changes: New values of its fields, or new ingredients: ``parts=(...)``, ``weighting=...``.
+
+        Returns:
+            The new method. The old one does not change.
+
+        Raises:
+            ConfigError: The method has no such ingredient, slot or field, or a value breaks a rule.
+
+        Example:
+            >>> from fedskew import methods, weightings
+            >>> method = methods.fedbal().with_("local_balancer", eps=1.0).with_("pace", lr=0.05)
+            >>> method.parts[0].eps, method.pace.lr
+            (1.0, 0.05)
+            >>> methods.fedbal().with_(weighting=weightings.Uniform(), parts=()).name
+            'fedbal(parts=none)'
+        """
+        if not ingredient:
+            _check_known("slot of a method", changes, [f.name for f in fields(self)])
+            other = replace(self, **changes)
+            return other if "name" in changes else replace(other, name=renamed(self, other.parts))
+        for place, found in self.ingredients():
+            if ingredient in (place, found.name):
+                _check_known(f"field of {found.name}", changes, [f.name for f in fields(found)])
+                after: Method = _changed(self, place.split("."), changes)
+                return after
+        known = {name for place, found in self.ingredients() for name in (place, found.name)}
+        raise unknown(f"ingredient of {self.name}", ingredient, known)
+
     def having(self, hook: str) -> tuple[Component, ...]:
-        """The components that fill a hook. Asked at every local step, so remembered."""
+        """The components that define a hook. Remembered, as every local step asks."""
         if hook not in self._having:
             self._having[hook] = tuple(c for c in self.components if overrides(c, hook))
         return self._having[hook]
@@ -116,11 +182,11 @@ class Method:
 
     @property
     def stacks(self) -> bool:
-        """Whether the server must see every client's delta rather than their weighted sum."""
+        """Whether the server must see the delta of every client rather than their weighted sum."""
         return self.weighting.reads_deltas or bool(self.having("combine"))
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
-        """The weighting's answer; where only some members are averaged, its answer for those, and 0 for the others."""
+        """The weights of the cohort; of its averaged members where only some are averaged, and 0 for the others."""
         if cohort.averaged is None:
             return self.weighting.weigh(state, cohort)
         at = cohort.averaged.nonzero().squeeze(1)
@@ -128,25 +194,85 @@ class Method:
         return Weights(*(w.new_zeros(len(cohort.ids)).index_copy(0, at.to(w.device), w) for w in some))
 
     def probe(self) -> Method:
-        """Plain cross-entropy under the same pace and local step: what a "delta" query trains."""
+        """Plain cross-entropy with the same pace and local step: what a "delta" query trains."""
         return Method(f"{self.name}.probe", pace=self.pace, local=self.local)
 
     def check(self, fed: Federation, task: Task) -> None:
         """Raise ConfigError where the method cannot run on this federation, before anything trains."""
         for component in self.components:
             component.check(self, fed, task)
-        chained = self.selector.chained
         keepers = [c.name for c in self.components if c.stateful and c is not self.local]
-        chain = f"--selector {self.selector.name} passes a model from client to client and"
-        if chained and keepers:
-            raise ConfigError(f"{chain} must not be combined with {keepers[0]!r}, which keeps memory on clients")
-        if chained and self.having("combine"):
-            one = self.having("combine")[0].name
-            raise ConfigError(f"{chain} must not be combined with {one!r}, which needs each single client's classifier")
+        across = [c.name for c in self.having("combine")]
+        if self.selector.chained and (keepers or across):
+            why = "which keeps memory on clients" if keepers else "which needs the classifier of each single client"
+            rule = f"not pass a model from client to client beside {(keepers or across)[0]}, {why}"
+            raise FieldError("Method", "selector", rule, self.selector.name)
+
+
+def renamed(method: Method, parts: Sequence[Component]) -> str:
+    """The name of a method with other parts: ``fedbal(parts=proximal)``, or its own name for the same parts.
+
+    Example:
+        >>> from fedskew.methods import fedavg, fedprox
+        >>> renamed(fedavg(), fedprox().parts)
+        'fedavg(parts=proximal)'
+    """
+    names, own = ([p.name for p in some if p.name != CrossEntropy.name] for some in (parts, method.parts))
+    if names == own:
+        return method.name
+    return f"{method.name.partition('(')[0]}(parts={','.join(names) or 'none'})"
+
+
+def _nested(place: str, component: Component) -> Iterator[tuple[str, Component]]:
+    """(place, component) of a component and of those among its fields."""
+    yield place, component
+    for f in fields(component):
+        inner = getattr(component, f.name)
+        if isinstance(inner, Component):
+            yield from _nested(f"{place}.{f.name}", inner)
+
+
+def _changed(value: Any, place: Sequence[str], changes: dict[str, Any]) -> Any:
+    """The value with other fields at the place inside it."""
+    if not place:
+        return replace(value, **changes)
+    name, *rest = place
+    if name == "parts":
+        parts = tuple(_changed(p, rest[1:], changes) if p.name == rest[0] else p for p in value.parts)
+        return replace(value, parts=parts)
+    return replace(value, **{name: _changed(getattr(value, name), rest, changes)})
+
+
+def _check_known(kind: str, names: Iterable[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise unknown(kind, name, known)
+
+
+def check_kind(place: str, value: object) -> None:
+    """Raise ConfigError unless ``value`` is a component of the slot ``place``, or of "parts"."""
+    kind = SLOTS.get(place, Component)
+    article = f"a {kind.__name__}"
+    if isinstance(value, type):
+        raise ConfigError(f"{place} must hold {article}; got the class {value.__name__}; use {value.__name__}()")
+    if not isinstance(value, Component):
+        raise ConfigError(f"{place} must hold {article}; got {value!r} of type {type(value).__name__}")
+    home = next((slot for slot, base in SLOTS.items() if isinstance(value, base)), "parts")
+    if home != place:
+        right = f"parts=({value!r},)" if home == "parts" else f"{home}={value!r}"
+        raise ConfigError(f"{place} must not hold {type(value).__name__}, which belongs elsewhere; use {right}")
+    cls: type = type(value)
+    own = f"the class {cls.__name__}"
+    if not isinstance(value.name, str) or not value.name:
+        raise ConfigError(f'{own} must have a name of its own, a line such as name = "mine"; got {value.name!r}')
+    written = vars(cls).get("__annotations__", {})
+    lost = [n for n, hint in written.items() if n not in hints_of(cls) and "ClassVar" not in str(hint)]
+    if lost:
+        raise ConfigError(f"{own} must stand below @dataclass(frozen=True); {lost[0]!r} is no field of it")
 
 
 def check_method(method: object) -> None:
-    """Raise ConfigError unless this is a `Method`: the name of one, a factory or a class is none."""
+    """Raise ConfigError unless ``method`` is a `Method`, with a hint for a name, a factory or a class."""
     if isinstance(method, Method):
         return
     name = getattr(method, "__name__", type(method).__name__)
@@ -162,7 +288,13 @@ def check_method(method: object) -> None:
 
 
 def method_spec(method: Method) -> dict[str, Any]:
-    """A method as table names and fields."""
+    """A method as names and fields, as a configuration file holds it.
+
+    Example:
+        >>> from fedskew.methods import fedavg
+        >>> method_spec(fedavg())["selector"]
+        {'name': 'random'}
+    """
     return {
         "name": method.name,
         "parts": [spec(p) for p in method.parts],

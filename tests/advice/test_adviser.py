@@ -14,9 +14,9 @@ from scipy import stats
 
 import fedskew as fs
 from fedskew.advice import evidence
-from fedskew.advice.adviser import BASELINES, NEAR, UNITS, Advice, Recommendation, advice_table, advise, distance
+from fedskew.advice.adviser import BASELINES, NEAR, UNITS, Advice, Recommendation, advise, distance
 from fedskew.advice.evidence import Run, Setting, descriptors, packaged
-from fedskew.advice.table import needs
+from fedskew.advice.table import advice_table, needs
 from fedskew.methods import METHODS
 from support.command import fedskew
 from support.paths import ROOT
@@ -237,7 +237,7 @@ MISTAKES = {
     "file and options": (["a.csv", "--data", "digits"], "takes one FILE, or options"),
     "two files": (["a.csv", "b.csv"], "takes one FILE, or options"),
     "no evidence": (["--evidence"], "--evidence must be followed by a value, a folder of runs"),
-    "evidence": (["--evidence", "nope", "--clients", "5"], "--evidence must be a folder of runs"),
+    "evidence": (["--evidence", "nope", "--clients", "5"], "evidence must be a folder of runs"),
     "option": (["--evidnce", "x"], "unknown option '--evidnce'"),
     "measure": (["--clients", "5", "--measure", "accuracyy"], "unknown measure 'accuracyy'; did you mean 'accuracy'?"),
     "top": (["--clients", "5", "--top", "0"], "--top must be a whole number of at least 1; got '0'"),

@@ -113,22 +113,8 @@ def test_help_of_an_option_has_its_default_its_limits_and_its_choices(
 
 
 def test_help_of_a_recorded_run_shows_its_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "run",
-        "fedla",
-        "--clients",
-        "4",
-        "--cohort",
-        "2",
-        "--rounds",
-        "1",
-        "--model",
-        "logistic",
-        "--lr",
-        "0.07",
-        "--out",
-    ]
-    assert fedskew(*words, tmp_path / "a") == 0
+    words = ["--clients", 4, "--cohort", 2, "--rounds", 1, "--model", "logistic", "--lr", 0.07]
+    assert fedskew("run", "fedla", *words, "--out", tmp_path / "a") == 0
     capsys.readouterr()
     assert fedskew("run", "--from", tmp_path / "a", "--help") == 0
     said = capsys.readouterr().out
@@ -161,10 +147,10 @@ MISTAKES = {
     "a switch with a value": (["methods", "--json=1"], "--json takes no value; got '1'"),
     "style": (["partition", "show", "a.npz", "--style", "circels"], "did you mean 'circles'?"),
     "match": (["partition", "verify", "a.npz", "--match", "label"], "did you mean 'labels'?"),
-    "option of a page": (["plot", "x", "--figur", "y"], "unknown option '--figur' of fedskew plot; did you mean '--figure'?"),
+    "option of a page": (["plot", "x", "--figur", "y"], "'--figur' of fedskew plot; did you mean '--figure'?"),
     "alias and field": (["run", "fedavg", "--server-lr", "-1"], "--server-lr must be positive; got -1.0"),
     "field as typed": (["run", "fedavg", "--server.lr", "-1"], "--server.lr must be positive; got -1.0"),
-    "bool": (["run", "fedavg", "--data.augment", "treu"], "--data.augment must be true or false; got 'treu'; did you mean"),
+    "bool": (["run", "fedavg", "--data.augment", "treu"], "must be true or false; got 'treu'; did you mean 'true'?"),
     "rows": (["run", "fedavg", "--partition", "counts", "--partition.matrix", "1,2"], "rows such as [[1,2],[3,4]]"),
     "resume and more": (["run", "fedavg", "--resume", "x"], "--resume must stand alone"),
 }  # fmt: skip

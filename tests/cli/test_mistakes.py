@@ -27,7 +27,7 @@ LINES = {
     "mu": (["fedprox", "--mu", "1"], "unknown option '--mu'; did you mean '--parts.proximal.mu'?"),
     "mu elsewhere": (["fedavg", "--mu", "1"], "--parts.proximal.mu with --parts proximal"),
     "one dash": (["fedavg", "-lr", "0.1"], "unknown option '-lr'; did you mean '--lr'?"),
-    "no number": (["fedavg", "--rounds"], "--rounds must be followed by a value, a whole number: rounds"),
+    "no number": (["fedavg", "--rounds"], "--rounds must be followed by a value, a whole number: number of rounds"),
     "no number before a flag": (["fedbal", "--weighting.beta", "--lr", "1"], "--weighting.beta must be followed"),
     "no name": (["fedavg", "--model"], "--model must be followed by a value, one of 2nn, convnet"),
     "no folder": (["fedavg", "--out"], "--out must be followed by a value, a folder"),

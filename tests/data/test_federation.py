@@ -94,7 +94,7 @@ def test_natural_clients_are_the_values_of_a_column(data: Dataset) -> None:
     assert np.array_equal(federate(data, Natural(column="site"), clients=3).rows(1), fed.rows(1))
     with pytest.raises(ConfigError, match="clients must equal the number of values of column 'site'; got 4"):
         federate(data, Natural(column="site"), clients=4)
-    with pytest.raises(ConfigError, match=r"unknown partition\.column 'sight'; did you mean 'site'"):
+    with pytest.raises(ConfigError, match=r"Natural\.column must name a column .* did you mean 'site'"):
         federate(data, Natural(column="sight"))
 
 

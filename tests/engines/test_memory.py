@@ -139,7 +139,7 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     kept = Mapped(TEMPLATE, tmp_path / "n")
     kept.write({0: filled(1)})
     dumped = kept.dump()
-    with pytest.raises(RecordError, match="--memory must be disk"):
+    with pytest.raises(RecordError, match="memory must be disk"):
         Held(TEMPLATE).load(dumped)
     with pytest.raises(RecordError, match="must hold the clients' memories; it is missing"):
         Mapped(TEMPLATE, tmp_path / "gone").load(dumped)
@@ -163,7 +163,7 @@ def test_a_run_on_disk_goes_on(tmp_path: Path) -> None:
     options = {"rounds": 6, "memory": "disk"}
     go(skewed(), fs.methods.scaffold(), out=tmp_path / "whole", **options)
     go(skewed(), fs.methods.scaffold(), out=tmp_path / "half", on_round=stop_after(3), **options)
-    with pytest.raises(FedskewError, match="--memory must be disk"):
+    with pytest.raises(FedskewError, match="memory must be disk"):
         go(skewed(), fs.methods.scaffold(), out=tmp_path / "half", resume=True, rounds=6)
     go(skewed(), fs.methods.scaffold(), out=tmp_path / "half", resume=True, **options)
     equal(tmp_path / "whole", tmp_path / "half")

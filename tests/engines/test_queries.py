@@ -146,5 +146,5 @@ def test_the_server_trains_on_its_own_rows(engine: str, asked: Asked) -> None:
 
 
 def test_without_rows_at_the_server() -> None:
-    with pytest.raises(fs.ConfigError, match="--auxiliary must be at least 1"):
+    with pytest.raises(fs.ConfigError, match="auxiliary must be at least 1"):
         go(blobs(RAGGED), fs.methods.fedrl())

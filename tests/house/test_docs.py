@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import json
 import re
@@ -21,16 +22,26 @@ from support.paths import ROOT
 
 def test_the_readme_runs() -> None:
     failed, tried = doctest.testfile(str(ROOT / "README.md"), module_relative=False, optionflags=doctest.ELLIPSIS)
-    assert tried >= 8 and failed == 0
+    assert tried >= 7 and failed == 0
 
 
 def test_fedprox_is_shown_as_it_is_and_short() -> None:
     source = (ROOT / "src/fedskew/methods/fedprox.py").read_text(encoding="utf-8")
     shown = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guide/compose.md").read_text(encoding="utf-8"), re.S)
-    assert source in shown
-    assert len(source.splitlines()) <= 25
+    assert any(_undocumented(code) == _undocumented(source) for code in shown if "class Proximal" in code)
+    assert len(_undocumented(source).split("\n")) <= 20
     table = (ROOT / "src/fedskew/methods/__init__.py").read_text(encoding="utf-8")
     assert any(code.strip() in table for code in shown)
+
+
+def _undocumented(source: str) -> str:
+    """The statements of a module, without docstrings and blank lines."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            text = [s for s in node.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)]
+            node.body = [s for s in node.body if s not in text]
+    return "\n".join(line for line in ast.unparse(tree).split("\n") if line.strip())
 
 
 def test_a_copy_of_fedprox_under_another_name_needs_no_other_change(tmp_path: Path) -> None:

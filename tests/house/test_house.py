@@ -126,11 +126,6 @@ def _is_none(node: ast.AST) -> bool:
 
 # A method is a value.
 
-METHOD_LINES = 60
-MORE_LINES = {  # see docs/project/decisions.md
-    "creff.py": 70,  # asks, receives, re-trains and serves: four doors
-    "seolkim.py": 75,  # a sampler, a selector and a pace
-}
 INNER_LOOPS = {"methods/pfedme.py": 1}  # over the steps that one mini-batch is given, not over batches or clients
 
 
@@ -140,44 +135,7 @@ def loops_in_a_method(tree: ast.Module, path: str) -> Iterator[Finding]:
         yield from ((node.lineno, "a loop") for node in loops[INNER_LOOPS.get(path, 0) :])
 
 
-# Imports run one way.
-
-FACTS = {"types", "tree", "errors", "rng"}
-MAY_IMPORT = {  # each room besides itself
-    "errors": set(),
-    "tree": set(),
-    "rng": {"errors", "tree"},
-    "types": {"tree"},
-    "functional": {"tree", "errors"},
-    "fields": {"errors"},
-    "component": FACTS | {"fields"},
-    "shared": FACTS | {"functional", "component"},
-    "method": FACTS | {"fields", "component", "shared"},
-    "methods": FACTS | {"functional", "method", "shared"},
-    "slots": {"component", "shared", "methods"},
-    "__main__": {"cli"},
-}
-ANNOTATIONS = {"fedskew.data.federation.Federation", "fedskew.method.Method"}  # named by the hooks; TYPE_CHECKING only
-IMPORT_ENGINES = {"engines", "session", "_run", "cli", ""}
-ABOVE_TRAINING = {"_run", "config", "catalogue", "advice", "plots", "cli"}
-TRAINING = {"client", "server", "engines", "data", "models", "metrics", "records"}
-
-
-def imports_upwards(tree: ast.Module, path: str) -> Iterator[Finding]:
-    room = _room(path)
-    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.If) and _dotted(n.test).endswith("TYPE_CHECKING")]
-    annotated = {(line, name) for block in blocks for line, name in _imports(block) if name in ANNOTATIONS}
-    for line, name in _imports(tree):
-        package, _, rest = name.partition(".")
-        target = rest.split(".")[0]
-        if package != "fedskew" or target == room or (line, name) in annotated:
-            continue
-        if room in MAY_IMPORT and target not in MAY_IMPORT[room]:
-            yield line, f"{room} imports {name}; it may import {', '.join(sorted(MAY_IMPORT[room])) or 'nothing'}"
-        elif target == "engines" and room not in IMPORT_ENGINES:
-            yield line, f"{room} imports {name}; only run and cli know engines"
-        elif room in TRAINING and target in ABOVE_TRAINING:
-            yield line, f"{room} imports {name}, which stands above it"
+# functional is tensors in, tensors out. What may import what else is in the contracts: see test_imports.py.
 
 
 STANDARD = {"__future__", "collections", "functools", "math", "typing"}
@@ -198,7 +156,30 @@ def prints(tree: ast.Module, path: str) -> Iterator[Finding]:
         yield from ((node.lineno, "print(...)") for node, name in _calls(tree) if name == "print")
 
 
-RULES = [executes, draws_globally, loops_in_a_method, imports_upwards, imports_other_than_torch, prints]
+# The core knows fields; only the command knows flags.
+
+KNOWS_FLAGS = {
+    "config/flags.py",
+    "config/words.py",
+    "catalogue/listing.py",
+}  # the last prints the options of a dataset or partitioner
+
+
+def names_a_flag(tree: ast.Module, path: str) -> Iterator[Finding]:
+    if _room(path) == "cli" or path in KNOWS_FLAGS:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr) and node.values and _text(node.values[0]) == "--":
+            yield node.lineno, 'f"--{...}"'
+        elif re.match(r"--[a-z]", _text(node)):
+            yield node.lineno, repr(_text(node)[:40])
+
+
+def _text(node: ast.AST) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+RULES = [executes, draws_globally, loops_in_a_method, imports_other_than_torch, prints, names_a_flag]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -209,26 +190,6 @@ def test_the_source_keeps(rule: Rule) -> None:
         for line, what in rule(tree, path.relative_to(PACKAGE).as_posix())
     ]
     assert not found, f"{rule.__name__}:\n" + "\n".join(found)
-
-
-def test_a_method_file_is_short() -> None:
-    files = [path for path in SOURCES if path.parent == PACKAGE / "methods" and path.name != "__init__.py"]
-    lengths = {path.name: _code_lines(path.read_text(encoding="utf-8")) for path in files}
-    long = {name: lines for name, lines in lengths.items() if lines > MORE_LINES.get(name, METHOD_LINES)}
-    assert not long, f"a method file has at most {METHOD_LINES} lines of code; got {long}"
-
-
-def _code_lines(source: str) -> int:
-    """Lines of statements: imports, docstrings, comments and blank lines are not counted."""
-    counted: set[int] = set()
-    for node in ast.walk(ast.parse(source)):
-        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.If):
-            counted.update(range(node.lineno, node.body[0].lineno))
-        elif isinstance(node, ast.stmt) and not isinstance(node, ast.Import | ast.ImportFrom) and not text:
-            counted.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    lines = source.splitlines()
-    return sum(bool(lines[n - 1].strip()) and not lines[n - 1].strip().startswith(("#", '"""')) for n in counted)
 
 
 BROKEN = [
@@ -249,14 +210,10 @@ BROKEN = [
     (draws_globally, "models.py", "weight.uniform_(-1, 1)"),
     (draws_globally, "models.py", "x = F.dropout(x, 0.5)"),
     (loops_in_a_method, "methods/mine.py", "while True:\n    pass"),
-    (imports_upwards, "functional/losses.py", "from fedskew.types import View"),
-    (imports_upwards, "shared/mine.py", "from fedskew import run"),
-    (imports_upwards, "shared/mine.py", "from fedskew.data.federation import Federation"),
-    (imports_upwards, "shared/mine.py", "def late():\n    import fedskew.client"),
-    (imports_upwards, "catalogue/suites.py", "from fedskew.engines import ENGINES"),
-    (imports_upwards, "server.py", "from fedskew._run import run"),
     (imports_other_than_torch, "functional/losses.py", "import numpy as np"),
     (prints, "run.py", "print(round)"),
+    (names_a_flag, "shared/mine.py", "require(lr > 0, '--lr', 'be positive', lr)"),
+    (names_a_flag, "shared/mine.py", "raise ConfigError(f'--{name} must be positive')"),
 ]
 KEPT = [
     (executes, "data/cifar.py", "import pickle\nclass Rows(pickle.Unpickler):\n    def find_class(self, m, n): ..."),
@@ -265,10 +222,9 @@ KEPT = [
     (draws_globally, "shared/mine.py", "noise = rng.normal(key, (3,))"),
     (draws_globally, "models.py", "with torch.random.fork_rng(devices=[]):\n    torch.manual_seed(seed)"),
     (loops_in_a_method, "methods/mine.py", "names = [part.name for part in parts]"),
-    (imports_upwards, "shared/mine.py", "from fedskew.functional import losses\nfrom fedskew import rng"),
-    (imports_upwards, "shared/mine.py", "if TYPE_CHECKING:\n    from fedskew.data.federation import Federation"),
-    (imports_upwards, "_run.py", "from fedskew.engines import ENGINES"),
     (prints, "cli.py", "print(table)"),
+    (names_a_flag, "cli/mine.py", "option = '--lr'"),
+    (names_a_flag, "plots/mine.py", "dashes = ('-', '--')"),
 ]
 
 

@@ -230,7 +230,7 @@ def test_the_picture_is_written_and_is_the_same_again(tmp_path: Path, suffix: st
 
 def test_another_suffix_an_unwritable_place_and_runs_without_a_round_are_one_line(tmp_path: Path) -> None:
     run = written(tmp_path / "run", [0.5])
-    with pytest.raises(ConfigError, match=r"--out must end in .png, .svg or .pdf; got 'x.gif'"):
+    with pytest.raises(ConfigError, match=r"out must end in .png, .svg or .pdf; got 'x.gif'"):
         plots.comparison([run], Path("x.gif"))
     with pytest.raises(RecordError, match="cannot write"):
         plots.comparison([run], run / "config.json" / "x.png")

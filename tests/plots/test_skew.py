@@ -47,7 +47,7 @@ def test_a_hundred_thousand_clients_are_drawn_in_blocks(tmp_path: Path) -> None:
 
 def test_what_a_picture_refuses(tmp_path: Path) -> None:
     for attempt, error, message in (
-        (lambda: heatmap(MATRIX, tmp_path / "a.gif"), ConfigError, "--out must end in .png, .svg or .pdf"),
+        (lambda: heatmap(MATRIX, tmp_path / "a.gif"), ConfigError, "out must end in .png, .svg or .pdf"),
         (lambda: heatmap(MATRIX, tmp_path / "a.png", style="dots"), ConfigError, "style must be auto, circles"),
         (
             lambda: heatmap(MATRIX, tmp_path / "a.png", class_names=["x"]),

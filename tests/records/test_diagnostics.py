@@ -304,9 +304,9 @@ def test_mistakes_are_one_line(words: list[str], message: str, capsys: pytest.Ca
 
 
 def test_a_run_from_python_tells_mistakes_before_it_trains(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--diagnose.clients must be below the number of clients, 6; got 9"):
+    with pytest.raises(ConfigError, match=r"Diagnostics.clients must be below the number of clients, 6; got \(9,\)"):
         go(skewed(), tiny("fedavg"), diagnose=Diagnostics(("per_class",), clients=(9,)))
-    with pytest.raises(ConfigError, match="--diagnose features must go with a run folder"):
+    with pytest.raises(ConfigError, match=r"Diagnostics\.names must name features only with a run folder"):
         go(skewed(), tiny("fedavg"), diagnose="features")
     with pytest.raises(ConfigError, match="unknown entry of diagnose 'nmes'; did you mean 'names'"):
         Diagnostics.from_json({"nmes": []})

@@ -31,10 +31,10 @@ SMALL: dict[str, dict[str, Any]] = {  # fields that make an ingredient quick, or
     "yogi": {"lr": 0.01},
 }
 RULES = {  # what a refusal says: at most fifteen, each declared in docs/project/decisions.md
-    "passes a model from client to client": "chains with memory on clients, uploads, or a step across clients",
+    "pass a model from client to client": "chains with memory on clients, uploads, or a step across clients",
     "be 0 when fednova meets a proximal part": "FedNova with momentum and a proximal part",
     "equal the regulariser's alpha": "FedDyn's client half without its server half",
-    "go with the part dynamic_regulariser": "FedDyn's server half without its client half",
+    "hold dynamic_regulariser beside the server": "FedDyn's server half without its client half",
     "at least 1 row a class": "the ratio loss without rows at the server",
     "at most one classification loss": "two classification losses",
     "more than 4096 features": "BalanceFL's covariance of a wide head",
@@ -126,15 +126,15 @@ def test_every_rule_refuses_what_it_names() -> None:
     narrow = {"model": "logistic", "cohort": 3, "rounds": 1}
     prox = (fs.parts.Proximal(0.1),)
     cases = {
-        "passes a model from client to client": lambda: replace(m.scaffold(), selector=fs.selectors.Mediators()),
+        "pass a model from client to client": lambda: m.scaffold().with_(selector=fs.selectors.Mediators()),
         "be 0 when fednova meets a proximal part": lambda: replace(
             m.fednova(), parts=prox, local=fs.steps.SGD(momentum=0.5)
         ),
-        "equal the regulariser's alpha": lambda: replace(m.feddyn(0.1), server=fs.servers.Plain()),
-        "go with the part dynamic_regulariser": lambda: replace(m.feddyn(0.1), parts=()),
+        "equal the regulariser's alpha": lambda: m.feddyn(0.1).with_(server=fs.servers.Plain()),
+        "hold dynamic_regulariser beside the server": lambda: m.feddyn(0.1).with_(parts=()),
         "at least 1 row a class": m.fedrl,
         "at most one classification loss": lambda: fs.Method("two", (fs.parts.CrossEntropy(), fs.parts.Focal())),
-        "go with parts that act at the clients alone": lambda: replace(m.scaffold(), selector=fs.selectors.TrainAll()),
+        "go with parts that act at the clients alone": lambda: m.scaffold().with_(selector=fs.selectors.TrainAll()),
         "be at least the cohort": lambda: m.powerofchoice(2),
     }
     for rule, build in cases.items():

@@ -22,7 +22,7 @@ from fedskew.errors import ConfigError, require, unknown
 from fedskew.method import Component, Method
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    pass
 
 __all__ = [
     "NEAR",
@@ -32,7 +32,6 @@ __all__ = [
     "Margin",
     "Neighbour",
     "Recommendation",
-    "advice_table",
     "advise",
     "distance",
     "held_out",
@@ -391,10 +390,3 @@ def _spreads(setting: Setting, measure: str) -> list[float]:
     base = scores[_baseline(setting, measure)]
     paired = [[v - base[k] for k, v in by.items() if k in base] for m, by in scores.items() if m not in BASELINES]
     return [statistics.stdev(p) for p in paired if len(p) >= 3]
-
-
-def advice_table(advice: Advice) -> RenderableType:
-    """An `Advice` for a terminal: recommendations, then the measured federations, then what limits them."""
-    from fedskew.advice.table import rendered
-
-    return rendered(advice)

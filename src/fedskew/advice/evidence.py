@@ -110,13 +110,13 @@ def read(path: str | Path, describe: Describe | None = None) -> tuple[tuple[Sett
     """
     place = Path(path)
     if not place.exists():
-        raise RecordError(f"--evidence must be a folder of runs, or a table of them, that exists; got {str(path)!r}")
+        raise RecordError(f"evidence must be a folder of runs, or a table of them, that exists; got {str(path)!r}")
     found, left = _lines(place)
     settings, more = gather(found, describe)
     left += more
     if not settings:
         why = f": {left[0]}" if left else "; a run folder holds config.json and rounds.jsonl"
-        raise RecordError(f"--evidence must lead to finished runs; none is usable in {str(path)!r}{why}")
+        raise RecordError(f"evidence must lead to finished runs; none is usable in {str(path)!r}{why}")
     return settings, tuple(left)
 
 

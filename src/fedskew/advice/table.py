@@ -8,12 +8,12 @@ from rich.text import Text
 
 from fedskew.advice.adviser import NEAR, Advice, Margin, Neighbour, Recommendation
 
-__all__ = ["rendered"]
+__all__ = ["advice_table"]
 
 NEAREST = 3  # federations that are told of where none is near
 
 
-def rendered(advice: Advice) -> RenderableType:
+def advice_table(advice: Advice) -> RenderableType:
     """Recommendations, the measured federations that they rest on, and what limits them."""
     what = f"{advice.title}: what to try first, by {advice.measure.replace('_', '-')} (mean of the last ten rounds)"
     body: list[RenderableType] = [Text(what, style="bold")]

@@ -129,7 +129,7 @@ def page() -> str:
 
 
 def _ingredient(name: str, kind: type[Component]) -> list[str]:
-    text = inspect.cleandoc(kind.__doc__ or "")
+    text = inspect.cleandoc(kind.__doc__ or "").partition("\n\nExample:")[0]
     facts = [f"{label}: {getattr(kind, f)}" for f, label in FACTS.items() if getattr(kind, f)]
     lines = [f"### `{name}` ({kind.__name__})", "", "```", *text.splitlines(), "```", ""]
     lines += [f"{'; '.join(facts)}.", ""] if facts else []

@@ -51,8 +51,9 @@ def advise(
     from rich.console import Console
 
     from fedskew.advice import adviser
+    from fedskew.advice.table import advice_table
 
     told = {"--model", "--from"} & set(ctx.meta[TYPED])
     model = experiment.model.name if told and experiment else None
     found = adviser.advise(source_of(file, experiment), evidence, model=model, measure=measure, top=top)
-    print(json.dumps(found.to_json(), indent=1)) if as_json else Console().print(adviser.advice_table(found))
+    print(json.dumps(found.to_json(), indent=1)) if as_json else Console().print(advice_table(found))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
@@ -13,9 +15,10 @@ from fedskew.cli.values import TYPED
 from fedskew.config.words import scan, split
 from fedskew.errors import ConfigError, closest, unknown
 
-__all__ = ["HELP", "Command", "Group", "Section", "asks_help", "examples"]
+__all__ = ["HELP", "Command", "Group", "Section", "asks_help", "examples", "prepare"]
 
 HELP = ("-h", "--help")
+HEAVY = "fedskew.config.flags"  # imports all that makes an experiment, torch too
 SETTINGS = {"help_option_names": [*HELP], "max_content_width": 120}
 Section = tuple[str, list[tuple[str, str]]]  # (title, [(option, what it is)])
 
@@ -31,7 +34,7 @@ class Command(click.Command):
     Args:
         lines: examples, whole command lines.
         missing: what the command needs where no positional word is given, after "fedskew NAME needs".
-        needs: a module that is imported first; an interruption of that import ends the command at once.
+        light: whether the command works without torch and what stands on it.
     """
 
     def __init__(
@@ -39,11 +42,11 @@ class Command(click.Command):
         *args: Any,
         lines: Sequence[str] = (),
         missing: str = "",
-        needs: str = "fedskew.config.flags",
+        light: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self.lines, self.missing, self.needs = tuple(lines), missing, needs
+        self.lines, self.missing, self.light = tuple(lines), missing, light
 
     # Words
 
@@ -102,9 +105,9 @@ class Command(click.Command):
         return kept
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Import what the command needs, then run it."""
-        if self.needs:
-            import_module(self.needs)
+        """Import what the command needs, then run it. Ctrl-C ends an import at once, later it raises."""
+        if not self.light:
+            prepare()
         interrupt.end()
         return super().invoke(ctx)
 
@@ -176,6 +179,18 @@ class Group(click.Group):
         for title, listed in titles.items():
             with formatter.section(title):
                 formatter.write_dl([(name, self.commands[name].get_short_help_str(200)) for name in listed])
+
+
+def prepare() -> None:
+    """Import torch and fedskew, without the garbage collector: it would walk all that is imported, again and again."""
+    if HEAVY in sys.modules:
+        return
+    gc.disable()
+    try:
+        import_module(HEAVY)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def examples(formatter: click.HelpFormatter, lines: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ SHELLS = ("bash", "fish", "zsh")
 HOW = "one of bash, fish, zsh"
 
 
-class Shell(click.ParamType[str]):
+class Shell(click.ParamType):  # type: ignore[type-arg]
     """The name of a shell."""
 
     name = "shell"
@@ -36,7 +36,7 @@ class Shell(click.ParamType[str]):
 @click.command(
     cls=Command,
     missing=HOW,
-    needs="",
+    light=True,
     lines=("fedskew completion bash >> ~/.bashrc", "fedskew completion zsh >> ~/.zshrc"),
 )
 @click.argument("shell", required=False, metavar="SHELL", type=Shell())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from fedskew.cli.base import Command, Section
+from fedskew.cli.base import Command, Section, prepare
 from fedskew.cli.names import SLOTS, names
 from fedskew.cli.values import TYPED, Names, Value, metavar_of, typed_flag
 from fedskew.config.words import choices_of, scan
@@ -91,6 +91,8 @@ class Composed(Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Both passes: ``ctx.params["experiment"]`` is what the words name."""
         ctx.meta[WORDS] = list(args)
+        if not ctx.resilient_parsing:
+            prepare()
         rest = super().parse_args(ctx, args)
         if not ctx.resilient_parsing:
             ctx.params["experiment"] = self._assigned(ctx)
@@ -141,6 +143,7 @@ class Composed(Command):
 
     def _fields(self, ctx: click.Context) -> list[Field]:
         if FIELDS not in ctx.meta:
+            prepare()
             from fedskew.config.flags import options_of
 
             base = ctx.meta[BASE] if BASE in ctx.meta else self.outline(ctx.meta.get(WORDS, []))

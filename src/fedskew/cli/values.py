@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 from click.shell_completion import CompletionItem
@@ -17,7 +17,7 @@ from fedskew.errors import ConfigError
 __all__ = ["TYPED", "Names", "Place", "Positive", "Runs", "Value", "metavar_of", "typed_flag"]
 
 TYPED = "fedskew.typed"  # in Context.meta: the flags of the command line, as they were typed
-Items = list[CompletionItem[str]]
+Items: TypeAlias = "list[CompletionItem[str]]"
 
 
 def typed_flag(param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -27,7 +27,7 @@ def typed_flag(param: click.Parameter | None, ctx: click.Context | None) -> str:
     return next((flag for flag in opts if flag in typed), opts[0])
 
 
-class Value(click.ParamType[Any]):
+class Value(click.ParamType):  # type: ignore[type-arg]
     """A value of the type of a field: ``float``, ``int | None``, ``Literal["exp", "step"]``, ``tuple[int, ...]``."""
 
     name = "value"
@@ -49,7 +49,7 @@ class Value(click.ParamType[Any]):
         return _starting(offered, incomplete, several)
 
 
-class Names(click.ParamType[str]):
+class Names(click.ParamType):  # type: ignore[type-arg]
     """A name of a table; commas between several. Whether there is such a name says who looks it up."""
 
     name = "name"
@@ -62,7 +62,7 @@ class Names(click.ParamType[str]):
         return _starting(names(self.table), incomplete, self.several)
 
 
-class Positive(click.ParamType[int]):
+class Positive(click.ParamType):  # type: ignore[type-arg]
     """A whole number of at least 1."""
 
     name = "int"
@@ -74,7 +74,7 @@ class Positive(click.ParamType[int]):
         return int(value)
 
 
-class Place(click.ParamType[str]):
+class Place(click.ParamType):  # type: ignore[type-arg]
     """A path, "file" or "dir"."""
 
     def __init__(self, kind: str = "file") -> None:
@@ -85,7 +85,7 @@ class Place(click.ParamType[str]):
         return [CompletionItem(incomplete, type=self.name)]
 
 
-class Runs(click.ParamType[str]):
+class Runs(click.ParamType):  # type: ignore[type-arg]
     """A run folder."""
 
     name = "run"

@@ -37,7 +37,9 @@ class Experiment(Settings):
         FieldError: a value of another type, or beyond its limit.
 
     Example:
-        >>> experiment = Experiment(method_named("fedavg"), clients=10, rounds=2)
+        >>> from fedskew.config.experiment import Experiment
+        >>> from fedskew.methods import METHODS
+        >>> experiment = Experiment(METHODS["fedavg"](), clients=10, rounds=2)
         >>> Experiment.from_json(experiment.to_json()) == experiment
         True
     """

@@ -19,7 +19,7 @@ from fedskew.config.tables import TABLES, make, method_named
 from fedskew.config.words import ALIASES, SHORT, Pair, parse, scan, split
 from fedskew.errors import ConfigError, FedskewError, FieldError
 from fedskew.fields import documented, hints_of, kind_of
-from fedskew.method import SLOTS, Method
+from fedskew.method import SLOTS, Method, renamed
 from fedskew.methods import METHODS
 
 __all__ = [
@@ -137,11 +137,11 @@ def _choose(experiment: Experiment, slot: str, value: str) -> Experiment:
         return replace(experiment, partition=_based(experiment.partition, "partition", value, "longtail"))
     if slot == "parts":
         parts = tuple(make("parts", name) for name in value.split(",") if name and name != "none")
-        return replace(experiment, method=_renamed(method, replace(method, parts=parts)))
+        return replace(experiment, method=_with_parts(method, parts))
     if slot == "weighting.base":
         weighting = _based(method.weighting, "weighting", value, "a weighting that wraps another")
-        return replace(experiment, method=replace(method, weighting=weighting))
-    return replace(experiment, method=replace(method, **{slot: make(slot, value)}))
+        return replace(experiment, method=method.with_(weighting=weighting))
+    return replace(experiment, method=method.with_(**{slot: make(slot, value)}))
 
 
 def _based(outer: Any, slot: str, value: str, right: str) -> Any:
@@ -151,13 +151,11 @@ def _based(outer: Any, slot: str, value: str, right: str) -> Any:
     return replace(outer, base=make(slot, value))
 
 
-def _renamed(before: Method, after: Method) -> Method:
-    """``fedbal(parts=proximal)``: other parts are another method, and what records it must say so."""
-    names = ",".join(p.name for p in after.parts if p.name != "cross_entropy") or "none"
-    name = before.name.partition("(")[0]
-    base = method_named(name) if name in METHODS else before
-    same = [p.name for p in base.parts] == [p.name for p in after.parts]
-    return replace(after, name=name if same else f"{name}(parts={names})")
+def _with_parts(before: Method, parts: tuple[Any, ...]) -> Method:
+    """The method with other parts, named after the method of the table: what records it must say so."""
+    bare = before.name.partition("(")[0]
+    after = before.with_(parts=parts)
+    return after.with_(name=renamed(method_named(bare) if bare in METHODS else before, after.parts))
 
 
 # Pass two: the fields

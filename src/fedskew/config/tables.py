@@ -25,7 +25,7 @@ TABLES: dict[str, dict[str, Any]] = {  # slot -> name -> class
 }
 
 
-def make(slot: str, spec: str | Mapping[str, Any]) -> Any:
+def make(slot: str, spec: str | Mapping[str, Any], place: str = "") -> Any:
     """The ingredient of a slot from its name, or from {"name": ..., field: value}. Raises ConfigError."""
     require(isinstance(spec, str | Mapping), slot, 'be a name, or {"name": ..., field: value}', spec)
     fields = {} if isinstance(spec, str) else dict(spec)
@@ -38,12 +38,12 @@ def make(slot: str, spec: str | Mapping[str, Any]) -> Any:
     for option in fields:
         if option not in known:
             raise unknown(f"option of {slot} {name!r}", option, known)
+    place = place or (f"parts.{name}" if slot == "parts" else slot)
     if isinstance(fields.get("base"), Mapping):
-        fields["base"] = make(slot, fields["base"])
+        fields["base"] = make(slot, fields["base"], f"{place}.base")
     try:
         return kind(**fields)
     except FieldError as error:
-        place = f"parts.{name}" if slot == "parts" else slot
         raise ConfigError(error.named(f"{place}.{error.field}")) from None
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["LocalEngine"]
 
 Array = np.ndarray[Any, Any]
+Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
 
 class LocalEngine:
@@ -67,6 +68,8 @@ class LocalEngine:
         self.task, self.fed = task, fed
         self.runtime = Runtime.of(self.model, device, threads, self.channels_last)
         self.workers, self.device, self.dtype = self.runtime.workers, self.runtime.device, self.runtime.dtype
+        # results in the order of the items, from all threads where the engine is parallel
+        self.train_map: Map = self.runtime.map if self.parallel else map
         self.store, test = _stores(fed, self.runtime)
         self.test = Evaluator(self.runtime, test, task.classes, keep=True)
         self.train_set = Evaluator(self.runtime, self.store, task.classes, keep=False)
@@ -152,10 +155,6 @@ class LocalEngine:
         row_of = {k: i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
         run = self._singles if max(map(len, plans)) == 1 else self._chains
         return reduction.collect(cohort, run(method, plans, given, row_of, reduction.settle))
-
-    def train_map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Results in the order of the items, from all threads where the engine is parallel."""
-        return self.runtime.map(function, items) if self.parallel else map(function, items)
 
     def _singles(
         self, method: Method, plans: list[list[Plan]], given: Broadcast, row_of: dict[int, int], settle: Settle

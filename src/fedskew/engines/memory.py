@@ -73,7 +73,7 @@ class Held:
     def load(self, dumped: Tree) -> None:
         """The inverse of `dump`. Components that keep nothing come from the template."""
         if "slots" in dumped:
-            raise RecordError("--memory must be disk to go on: the clients' memories are in the run folder's file")
+            raise RecordError("memory must be disk to go on: the clients' memories are in the run folder's file")
         place = place_of(self.template)
         whole = {int(k): {n: memory.get(n, t) for n, t in self.template.items()} for k, memory in dumped.items()}
         self.write(tree.map_tree(lambda t: t.to(place), whole))

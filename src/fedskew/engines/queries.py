@@ -15,7 +15,7 @@ from fedskew.engines.jobs import Jobs, Place
 from fedskew.engines.memory import ClientMemory
 from fedskew.engines.outcomes import Outcome
 from fedskew.engines.planning import Planner
-from fedskew.errors import ConfigError, require
+from fedskew.errors import FieldError, require
 from fedskew.method import Component, Method
 from fedskew.server import Broadcast
 from fedskew.tree import Tree
@@ -43,12 +43,13 @@ class Queries:
         """Answer one question; an answer that stays on the clients is written to ``memory``.
 
         Raises:
-            ConfigError: the question needs auxiliary rows and there are none, or a kept answer has no place in the
+            FieldError: the question needs auxiliary rows and there are none, or a kept answer has no place in the
                 memory that the component's ``init_client`` gives.
         """
         source = self.auxiliary if query.rows == "auxiliary" else self.clients.own
         if query.rows == "auxiliary" and not any(len(r) for r in source.rows):
-            raise ConfigError(f"--auxiliary must be at least 1: {part.name!r} trains on rows that the server holds")
+            hint = f"{part.name!r} trains on rows that the server holds"
+            raise FieldError("Experiment", "auxiliary", "be at least 1", 0, hint)
         ids = torch.arange(len(source.rows)) if isinstance(query.ids, str) else query.ids
         values = self._values(query, part, method, broadcast, memory, source, ids)
         if query.keep:

@@ -52,6 +52,12 @@ from fedskew.functional.creff import (
     creff_synthesize,
     rows_per_class,
 )
+from fedskew.functional.feddyn import (
+    feddyn_correction,
+    feddyn_server_state,
+    feddyn_state,
+    feddyn_update,
+)
 from fedskew.functional.gradient_balancer import (
     fedgrab_map,
     fedgrab_pid,
@@ -153,6 +159,10 @@ __all__ = [
     "decay_step",
     "dynamic_batch",
     "dynamic_rate",
+    "feddyn_correction",
+    "feddyn_server_state",
+    "feddyn_state",
+    "feddyn_update",
     "fedga_binary_loss",
     "fedga_binary_targets",
     "fedga_loss",

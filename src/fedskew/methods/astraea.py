@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import rng
-from fedskew.errors import require
+from fedskew.fields import AtLeast, Within
 from fedskew.method import Method, Selector
 from fedskew.shared import Shuffle
 from fedskew.shared.selectors import draw_clients
@@ -25,29 +25,35 @@ __all__ = ["Augmentation", "Mediators", "astraea"]
 
 @dataclass(frozen=True)
 class Augmentation(Shuffle):
-    """A row of a class below the mean count is expanded to (mean / C_c)^alpha copies, stochastically rounded."""
+    """More rows of the classes below the mean: each row becomes (mean / C_c)^alpha copies, rounded at random.
+
+    C_c is the global number of rows of class c and mean their mean over the classes. Classes at or above it stay.
+
+    Source: Duan et al. 2019, https://arxiv.org/abs/1907.01132
+
+    Example:
+        >>> F.astraea_copies(torch.tensor([400, 100, 50, 50]), alpha=0.5)
+        tensor([1.0000, 1.2247, 1.7321, 1.7321], dtype=torch.float64)
+    """
 
     name = "augmentation"
     compute = "more rows of rare classes"
     discloses = "class histogram"
     downloads = "C"
 
-    alpha: float = 0.5
+    alpha: Annotated[float, Within(0, 1)] = 0.5
     """0 augments nothing, 1 levels the classes"""
 
-    def __post_init__(self) -> None:
-        require(0 <= self.alpha <= 1, "--sampler.alpha", "be in [0, 1]", self.alpha)
-
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """{"counts": global histogram [C]}: the sum of the histograms that clients sent."""
+        """The global histogram: {"counts": [C]}, the sum of those that clients sent."""
         return {"counts": fed.counts.sum(0)}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
-        """The global histogram."""
+        """The global histogram to all."""
         return state, None
 
     def offer(self, counts: Tensor, state: Tree, round: int, key: Tensor) -> Tensor:
-        """Counts after expansion: floor(copies) each, and a Bernoulli draw for the rest."""
+        """Rows after augmentation: floor(copies) of each, and a Bernoulli draw for the fraction."""
         copies = F.astraea_copies(state["counts"], self.alpha)
         extra = rng.generator(key).binomial(counts.numpy(), (copies % 1).numpy())
         return counts * copies.floor().long() + torch.from_numpy(extra)
@@ -55,9 +61,16 @@ class Augmentation(Shuffle):
 
 @dataclass(frozen=True)
 class Mediators(Selector):
-    """k random clients, dealt greedily to mediators of at most ``gamma`` so that each pool is near uniform.
+    """k random clients, dealt to mediators that pass the model from client to client.
 
-    A mediator passes the model from client to client; the mediators' models are averaged.
+    A mediator takes at most ``gamma`` clients, greedily: the next is the one that minimises KL(pooled counts ||
+    uniform). The models of the mediators are averaged.
+
+    Source: Duan et al. 2019, https://arxiv.org/abs/1907.01132
+
+    Example:
+        >>> F.astraea_schedule(torch.tensor([[40, 0, 0], [0, 40, 0], [0, 0, 40], [20, 20, 0]]), 3)
+        [[3, 2, 0], [1]]
     """
 
     name = "mediators"
@@ -66,29 +79,25 @@ class Mediators(Selector):
     discloses = "class histogram"
     uploads = "C (every client)"
 
-    gamma: int = 5
+    gamma: Annotated[int, AtLeast(1)] = 5
     """clients of a mediator; 1 is FedAvg's round"""
-    mediator_epochs: int = 1
+    mediator_epochs: Annotated[int, AtLeast(1)] = 1
     """passes of the model over a mediator's clients"""
 
-    def __post_init__(self) -> None:
-        require(self.gamma >= 1, "--selector.gamma", "be at least 1", self.gamma)
-        require(self.mediator_epochs >= 1, "--selector.mediator_epochs", "be at least 1", self.mediator_epochs)
-
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """No histogram is known yet."""
+        """No histogram yet: {"counts": zeros [N, C]}."""
         return {"counts": torch.zeros_like(fed.counts)}
 
     def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:
-        """Everyone's histogram, after augmentation."""
+        """The histogram of every client, after augmentation."""
         return Query("all", "counts")
 
     def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
-        """{"counts": [N, C]}."""
+        """The histograms: {"counts": [N, C]}."""
         return {"counts": answers.values}
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
-        """Chains of at most gamma clients."""
+        """One chain of at most ``gamma`` clients for each mediator."""
         ids = draw_clients(state["counts"].sum(1), k, key)
         mediators = F.astraea_schedule(state["counts"][ids], self.gamma)
         longest = max(map(len, mediators))
@@ -98,5 +107,19 @@ class Mediators(Selector):
 
 
 def astraea(alpha: float = 0.5, gamma: int = 5) -> Method:
-    """Augmentation and mediators."""
+    """Astraea: rare classes are augmented, and mediators train their clients in sequence.
+
+    Source: Duan et al. 2019, https://arxiv.org/abs/1907.01132
+
+    Args:
+        alpha: Strength of the augmentation in [0, 1]; 0 augments nothing, 1 levels the classes.
+        gamma: Clients of a mediator; 1 is a round of FedAvg.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> astraea(alpha=0.25).sampler
+        Augmentation(alpha=0.25)
+    """
     return Method("astraea", sampler=Augmentation(alpha), selector=Mediators(gamma), reference="duan2019")

@@ -1,16 +1,16 @@
-"""BalanceFL: a local update that behaves as if it had been trained on uniform data (Shuai et al. 2022)."""
+"""BalanceFL: a local update that behaves as if the client's data were uniform over the classes (Shuai et al. 2022)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import rng
-from fedskew.errors import require
+from fedskew.fields import Above, AtLeast, demand
 from fedskew.method import Component, Method
 from fedskew.shared.samplers import ClassBalanced
 from fedskew.tree import Tree
@@ -26,10 +26,19 @@ LARGEST = 4096  # features; the covariance of more would not fit a client's memo
 
 @dataclass(frozen=True)
 class KnowledgeInheritance(Component):
-    """CE over the positive classes on augmented features + lam KD over the others - smoothing * entropy.
+    """Cross-entropy over the client's classes, distillation over the others, and an entropy bonus.
 
-    Positive classes are the client's (or the mini-batch's). A row of class c gets, with probability 1 - n_c / n_max,
-    Gaussian noise of the classes' average covariance of the global model's features, which stays on the client.
+    L = CE_P(z + noise, y) + lam KD_N(z^g, z) - smoothing H_P(z), with P the positive classes (those of the client, or
+    of the mini-batch) and N the others. CE_P and H_P use the softmax over P, KD_N = -sum_N softmax(z^g / T) log
+    softmax(z / T) over N with z^g of the global model. A row of class c gets noise on its features with probability 1 -
+    n_c / n_max: Gaussian, of the classes' average covariance of the global model's features. The covariance stays on
+    the client.
+
+    Source: Shuai et al. 2022, code at https://github.com/sxontheway/BalanceFL
+
+    Example:
+        >>> KnowledgeInheritance(augment_features=False).lam
+        1.0
     """
 
     name = "knowledge_inheritance"
@@ -37,9 +46,9 @@ class KnowledgeInheritance(Component):
     compute = "1 forward pass a step, 1 over the client's rows, eigenvectors of F x F"
     classification = True
 
-    temperature: float = 2.0
+    temperature: Annotated[float, Above(0, infinite=True)] = 2.0
     """T of the distillation"""
-    lam: float = 1.0
+    lam: Annotated[float, AtLeast(0)] = 1.0
     """weight of the distillation"""
     smoothing: float = 0.002
     """weight of the entropy"""
@@ -50,12 +59,8 @@ class KnowledgeInheritance(Component):
     augment_features: bool = True
     """add the Gaussian noise"""
 
-    def __post_init__(self) -> None:
-        require(self.temperature > 0, f"--parts.{self.name}.temperature", "be positive", self.temperature)
-        require(self.lam >= 0, f"--parts.{self.name}.lam", "be at least 0", self.lam)
-
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
-        """No covariance yet."""
+        """No covariance yet: {"root": zeros [F, F]}."""
         size = task.features if self.augment_features else 0
         return {"root": params[task.weight].new_zeros(size, size)}
 
@@ -64,13 +69,13 @@ class KnowledgeInheritance(Component):
         return Query("cohort", self.covariance, keep=True) if self.augment_features else None
 
     def covariance(self, view: View) -> Tree:
-        """{"root": R [F, F]}, R R^T the covariance."""
+        """{"root": R [F, F]} with R R^T the covariance of the features."""
         features = view.out.features
         wide = features if features.dtype.itemsize >= 4 else features.float()  # torch factors nothing narrower
         return {"root": F.covariance_root(wide, view.batch.y, view.ctx.task.classes).to(features)}
 
     def loss(self, view: View) -> Tensor:
-        """See the class."""
+        """Cross-entropy, distillation and entropy of the mini-batch, ()."""
         logits, batch, counts = view.out.logits, view.batch, view.ctx.used.to(view.out.logits)
         positive = counts > 0 if self.scope == "client" else F.class_counts(batch.y, len(counts), batch.mask) > 0
         augmented = logits + self._noise(view, counts) if self.augment_features else logits
@@ -80,7 +85,7 @@ class KnowledgeInheritance(Component):
         return batch.mean(classify) + self.lam * batch.mean(distil) - self.smoothing * spread
 
     def _noise(self, view: View, counts: Tensor) -> Tensor:
-        """What the noise on the features does to the logits, [B, C]."""
+        """The change of the logits by the noise on the features, [B, C]."""
         weight, features = view.params[view.ctx.task.weight], view.out.features
         chance = 1 - counts / counts.max().clamp(min=1)
         drawn = rng.uniform(rng.fold(view.key, 201), view.batch.y.shape, features.dtype) < chance[view.batch.y]
@@ -88,12 +93,21 @@ class KnowledgeInheritance(Component):
         return torch.where(drawn.unsqueeze(1), noise @ weight.T, 0.0)
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
-        """The covariance is F x F."""
+        """The covariance F x F must fit into a client's memory."""
         small = task.features <= LARGEST or not self.augment_features
-        rule = f"be false for a head with more than {LARGEST} features"
-        require(small, f"--parts.{self.name}.augment_features", rule, True)
+        demand(self, "augment_features", small, f"be false for a head with more than {LARGEST} features")
 
 
 def balancefl() -> Method:
-    """The loss above with class-balanced sampling, averaged by size."""
+    """BalanceFL: the loss with knowledge inheritance on class-balanced mini-batches.
+
+    Source: Shuai et al. 2022, code at https://github.com/sxontheway/BalanceFL
+
+    Returns:
+        The method.
+
+    Example:
+        >>> balancefl().sampler
+        ClassBalanced()
+    """
     return Method("balancefl", parts=(KnowledgeInheritance(),), sampler=ClassBalanced(), reference="shuai2022")

@@ -1,15 +1,15 @@
-"""CLIMB: constrained learning, f_k <= mean f + eps for every client (Shen et al., ICLR 2022)."""
+"""CLIMB: constrained learning, f_k <= mean f + eps for every client k (Shen et al. 2022)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import AtLeast
 from fedskew.method import Method, Weighting
 from fedskew.tree import Tree
 from fedskew.types import Answers, Cohort, Params, Query, Task, View, Weights
@@ -22,11 +22,18 @@ __all__ = ["Dual", "climb"]
 
 @dataclass(frozen=True)
 class Dual(Weighting):
-    """x <- x + (1/m) sum_k w_k delta_k, w_k = 1 + lambda_k - mean lambda; a dual step every n_p rounds.
+    """Weights from the dual variables of the constraints f_k <= mean f + eps, f_k the loss of client k.
 
-    lambda_k <- clip(lambda_k + (dual_lr/N)(f_k - mean f - eps), 0, lambda_max), f_k the losses of all clients at the
-    model before the primal rounds.
-    Buffers are averaged by size: dual weights may be negative.
+    x <- x + (1 / m) sum_k w_k delta_k with w_k = 1 + lambda_k - mean lambda. Every ``primal_rounds`` rounds lambda_k <-
+    clip(lambda_k + (dual_lr / N) (f_k - mean f - eps), 0, lambda_max), with the losses of all clients at the model
+    before these rounds. Weights may be negative, so buffers are averaged by size.
+
+    Source: Shen et al. 2022, algorithm 1, https://openreview.net/forum?id=Xo0lbDt975
+
+    Example:
+        >>> zero, losses = torch.zeros(4), torch.tensor([0.5, 1.0, 2.0, 0.5])
+        >>> F.climb_weights(F.climb_dual_step(zero, losses, 2.0, 0.1, 100.0))
+        tensor([0.8875, 0.8875, 1.3375, 0.8875])
     """
 
     name = "dual"
@@ -36,11 +43,11 @@ class Dual(Weighting):
     uploads = "1 (every client, in dual rounds)"
     downloads = "P (every client, in dual rounds)"
 
-    dual_lr: float = 1.0
+    dual_lr: Annotated[float, AtLeast(0, infinite=True)] = 1.0
     """eta_d"""
     eps: float = 1.0
     """tolerance of the constraint"""
-    primal_rounds: int = 5
+    primal_rounds: Annotated[int, AtLeast(1)] = 5
     """n_p, rounds between dual steps"""
     lambda_max: float = 100.0
     """upper clip of lambda"""
@@ -50,37 +57,32 @@ class Dual(Weighting):
     """what the weight multiplies: the client's update, or its loss"""
     report: Literal["all", "cohort"] = "all"
     """who reports losses: every client, or the participants of the dual round (others keep their last report)"""
-    initial: float = 0.0
+    initial: Annotated[float, AtLeast(0)] = 0.0
     """lambda of every client before the first round; FedGA's copy has 1, which matters once the lower clip acts"""
 
-    def __post_init__(self) -> None:
-        require(self.dual_lr >= 0, "--weighting.dual_lr", "be at least 0", self.dual_lr)
-        require(self.primal_rounds >= 1, "--weighting.primal_rounds", "be at least 1", self.primal_rounds)
-        require(self.initial >= 0, "--weighting.initial", "be at least 0", self.initial)
-
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """lambda = ``initial``."""
+        """lambda = ``initial`` for every client, and no losses yet: {"duals", "losses", "known", "real"}, each [N]."""
         zero, real = torch.zeros(task.clients, dtype=torch.float64), (fed.counts.sum(1) > 0).double()
         return {"duals": zero + self.initial, "losses": zero.clone(), "known": zero.clone(), "real": real}
 
     def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:
-        """f_k of every client, before the primal rounds."""
+        """The losses f_k, before the first of the primal rounds."""
         due = (round - 1) % self.primal_rounds == 0
         return Query("all" if self.report == "all" else "cohort", "loss") if due else None
 
     def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
-        """Losses [N]; a client that has no rows or never reported counts as average, so that it moves nobody."""
+        """The losses [N]; a client without rows or without a report counts as average and so moves no weight."""
         losses = state["losses"].index_copy(0, answers.ids, answers.values.to(state["losses"]))
         known = state["known"].index_fill(0, answers.ids, 1.0) * state["real"]
         mean = (losses * known).sum() / known.sum()
         return {**state, "losses": torch.where(known > 0, losses, mean), "known": known}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
-        """With ``apply="loss"``, its weight to each client."""
+        """With ``apply="loss"``, the weight of each client to that client."""
         return {}, {"weight": self._weights(state)[ids]} if self.apply == "loss" and ids is not None else None
 
     def correct(self, grads: Params, view: View) -> Params:
-        """The gradient of the weighted loss."""
+        """With ``apply="loss"``, the gradient times the client's weight."""
         if self.apply == "delta":
             return grads
         return {n: g * view.ctx.shared[self.name]["weight"].to(g) for n, g in grads.items()}
@@ -90,17 +92,17 @@ class Dual(Weighting):
         return weights.clamp(min=0) if self.clamp_weights else weights
 
     def record(self, state: Tree) -> dict[str, Any]:
-        """The smallest and largest dual after the round."""
+        """The smallest and the largest dual variable after the round."""
         return {"dual_min": float(state["duals"].min()), "dual_max": float(state["duals"].max())}
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
-        """Dual weights over m for updates (1/m where they multiply the loss), size weights for buffers."""
+        """w_k / m for updates, or 1 / m where the weights multiply the loss; size weights for buffers."""
         weights = self._weights(state)[cohort.ids]
         weights = torch.ones_like(weights) if self.apply == "loss" else weights
         return Weights(weights / len(cohort.ids), F.size_weights(cohort.reports.samples.double()))
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
-        """A dual step after the last primal round."""
+        """A dual step after the last of the primal rounds."""
         if cohort.round % self.primal_rounds:
             return state, None
         duals = F.climb_dual_step(state["duals"], state["losses"], self.dual_lr, self.eps, self.lambda_max)
@@ -108,7 +110,21 @@ class Dual(Weighting):
 
 
 def climb(dual_lr: float = 1.0, eps: float = 1.0) -> Method:
-    """CLIMB with the official defaults."""
+    """CLIMB: clients whose loss is far above the mean get larger weights.
+
+    Source: Shen et al. 2022, algorithm 1, https://openreview.net/forum?id=Xo0lbDt975
+
+    Args:
+        dual_lr: Learning rate of the dual variables. The official script has 2.
+        eps: Tolerance of the constraint f_k <= mean f + eps. The official script has 0.01.
+
+    Returns:
+        The method, with the defaults of the official code.
+
+    Example:
+        >>> climb(dual_lr=2.0, eps=0.01).weighting.eps
+        0.01
+    """
     return Method(
         "climb",
         weighting=Dual(dual_lr, eps),

@@ -1,15 +1,15 @@
-"""CReFF: the head is re-trained on features synthesised from class gradients (Shang et al., IJCAI 2022)."""
+"""CReFF: the classifier is re-trained at the server on synthetic features (Shang et al. 2022)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from torch import Tensor
 
 from fedskew import rng
-from fedskew.errors import require
+from fedskew.fields import AtLeast
 from fedskew.functional import creff as F
 from fedskew.method import Component, Method
 from fedskew.tree import Tree
@@ -23,9 +23,18 @@ __all__ = ["FederatedFeatures", "creff"]
 
 @dataclass(frozen=True)
 class FederatedFeatures(Component):
-    """Clients send each class's mean head gradient; the server fits synthetic features to them and trains a head.
+    """Synthetic features whose class gradients match those of the clients; a new classifier is trained on them.
 
-    The broadcast model stays FedAvg's: the new head is used for evaluation and for the next round's gradients.
+    Each client uploads g_k,c, the mean gradient of the classifier on its rows of class c. The server averages them over
+    the clients that own class c, fits features by minimising sum_c sum_rows (1 - cos(g_c^syn, g_c)), and trains a fresh
+    linear head on them. The broadcast model stays that of FedAvg. The new head serves evaluation and the next round's
+    gradients.
+
+    Source: Shang et al. 2022, https://arxiv.org/abs/2204.13399
+
+    Example:
+        >>> FederatedFeatures(draws=1).features_per_class
+        100
     """
 
     name = "federated_features"
@@ -35,7 +44,7 @@ class FederatedFeatures(Component):
     uploads = "C C F"
     downloads = "C F"
 
-    features_per_class: int = 100
+    features_per_class: Annotated[int, AtLeast(1)] = 100
     """synthetic features of each class"""
     match_steps: int = 100
     """steps of the features towards the clients' gradients"""
@@ -45,33 +54,23 @@ class FederatedFeatures(Component):
     """full-batch epochs of the new head"""
     head_lr: float = 0.01
     """its learning rate"""
-    draws: int = 10
+    draws: Annotated[int, AtLeast(1)] = 10
     """augmented draws that a client averages"""
-    rows: int = 32
+    rows: Annotated[int, AtLeast(1)] = 32
     """rows of each class in a draw"""
 
-    def __post_init__(self) -> None:
-        require(
-            self.features_per_class >= 1,
-            f"--parts.{self.name}.features_per_class",
-            "be at least 1",
-            self.features_per_class,
-        )
-        require(self.draws >= 1, f"--parts.{self.name}.draws", "be at least 1", self.draws)
-        require(self.rows >= 1, f"--parts.{self.name}.rows", "be at least 1", self.rows)
-
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """The global head until one was trained; features are born in the first round."""
+        """The global head until one is trained, and no features yet: {"head", "features", "born"}."""
         head = {n: params[n].clone() for n in (task.weight, task.bias) if n in params}
         features = params[task.weight].new_zeros(task.classes, self.features_per_class, task.features)
         return {"head": head, "features": features, "born": torch.zeros(())}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
-        """The re-trained head."""
+        """The re-trained head to all."""
         return state["head"], None
 
     def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:
-        """Class gradients of the cohort."""
+        """The class gradients of the cohort."""
         return Query("cohort", self.class_gradients, draws=self.draws, augment=True)
 
     def class_gradients(self, view: View) -> Tree:
@@ -85,13 +84,13 @@ class FederatedFeatures(Component):
         return {"gradients": gradients, "present": (view.ctx.owned > 0).to(gradients)}
 
     def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
-        """Unweighted mean over the clients that own the class."""
+        """The mean gradient of each class over the clients that own it, without weights."""
         owners = answers.values["present"].sum(0)
         mean = answers.values["gradients"].sum(0) / owners.clamp(min=1)[:, None, None]
         return {**state, "real": mean, "present": (owners > 0).to(mean)}
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
-        """New features, then a fresh keyed head trained on them."""
+        """New features, then a fresh head that is trained on them."""
         task, head, old = cohort.task, state["head"], state["features"]
         old = torch.where(state["born"] > 0, old, rng.normal(key, old.shape, old.dtype).to(old.device))
         weight, bias = head[task.weight], head.get(task.bias)
@@ -108,12 +107,22 @@ class FederatedFeatures(Component):
         return {"head": named, "features": features, "born": torch.ones(())}, None
 
     def serve(self, params: Params, state: Tree, task: Task) -> Params:
-        """The broadcast model under the re-trained head."""
+        """The broadcast model with the re-trained head."""
         return {**params, **state["head"]}
 
 
 def creff() -> Method:
-    """CReFF with the authors' settings."""
+    """CReFF with the authors' settings.
+
+    Source: Shang et al. 2022, https://arxiv.org/abs/2204.13399
+
+    Returns:
+        The method.
+
+    Example:
+        >>> creff().with_("federated_features", head_lr=0.1).parts[1].head_lr
+        0.1
+    """
     return Method(
         "creff",
         parts=(FederatedFeatures(),),

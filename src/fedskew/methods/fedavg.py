@@ -1,4 +1,4 @@
-"""FedAvg: x <- sum_k p_k y_k (McMahan et al. 2017)."""
+"""FedAvg: the average of the clients' models (McMahan et al. 2017)."""
 
 from __future__ import annotations
 
@@ -8,5 +8,18 @@ __all__ = ["fedavg"]
 
 
 def fedavg() -> Method:
-    """Local SGD, size-weighted average; ``weighting=Uniform()`` is the seeds' "uniform division"."""
+    """FedAvg: local SGD, then the average of the models, weighted by rows.
+
+    x <- sum_k (n_k / sum_j n_j) y_k with y_k the model of participant k after training on n_k rows.
+
+    Source: McMahan et al. 2017, algorithm 1, https://arxiv.org/abs/1602.05629
+
+    Returns:
+        The method.
+
+    Example:
+        >>> from fedskew.shared import Uniform
+        >>> fedavg().with_(weighting=Uniform()).weighting
+        Uniform()
+    """
     return Method("fedavg", reference="mcmahan2017")

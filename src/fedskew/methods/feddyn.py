@@ -1,12 +1,14 @@
-"""FedDyn: dynamic regularisation (Acar et al. 2021)."""
+"""FedDyn: a dynamic regulariser at the clients and a correction at the server (Acar et al. 2021)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from fedskew import functional as F
 from fedskew import tree
-from fedskew.errors import require
+from fedskew.errors import FieldError
+from fedskew.fields import Above, AtLeast, demand
 from fedskew.method import Component, Method, ServerOptimizer
 from fedskew.shared import Uniform
 from fedskew.tree import Tree
@@ -20,72 +22,101 @@ __all__ = ["DynamicCorrection", "DynamicRegulariser", "feddyn"]
 
 @dataclass(frozen=True)
 class DynamicRegulariser(Component):
-    """g - h_k + alpha (w - x) at every step; then h_k <- h_k - alpha (y_k - x). Needs server ``dynamic_correction``."""
+    """The linear and the quadratic term that FedDyn adds to the client's loss.
+
+    L_k(w) - <h_k, w> + (alpha / 2) ||w - x||^2, so each step uses g - h_k + alpha (w - x). After the local run
+    h_k <- h_k - alpha (y_k - x). It needs the server ``dynamic_correction`` with the same alpha.
+
+    Source: Acar et al. 2021, algorithm 1, https://arxiv.org/abs/2111.04263
+
+    Example:
+        >>> DynamicRegulariser(alpha=0.1)
+        DynamicRegulariser(alpha=0.1)
+    """
 
     name = "dynamic_regulariser"
     keeps = "P on every client"
     compute = "O(P) a step"
 
-    alpha: float = 0.01
+    alpha: Annotated[float, AtLeast(0)] = 0.01
     """strength; that of the server must equal it"""
 
     @property
     def proximal(self) -> float:
-        """It pulls like a proximal term."""
+        """alpha: it pulls like a proximal term."""
         return self.alpha
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
-        """h_k = 0."""
+        """{"h": h_k = 0}."""
         return {"h": tree.zeros_like(params)}
 
     def correct(self, grads: Params, view: View) -> Params:
-        """See the class."""
-        h, x = view.memory[self.name]["h"], view.ctx.params
-        return {n: g - h[n] + self.alpha * (view.params[n] - x[n]) for n, g in grads.items()}
+        """g - h_k + alpha (w - x)."""
+        return F.feddyn_correction(grads, view.memory[self.name]["h"], view.params, view.ctx.params, self.alpha)
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
-        """h_k stays on the client."""
+        """No upload; h_k - alpha (y_k - x) stays on the client."""
         moved = tree.sub(local.params, local.ctx.params)
-        return {}, {"h": tree.add(local.memory[self.name]["h"], moved, -self.alpha)}
+        return {}, {"h": F.feddyn_state(local.memory[self.name]["h"], moved, self.alpha)}
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
-        """Both halves or none, with one alpha."""
-        alpha = getattr(method.server, "alpha", None)
-        require(alpha == self.alpha, "--server.alpha", f"equal the regulariser's alpha, {self.alpha}", alpha)
+        """The server must be FedDyn's, with the same alpha."""
+        rule = f"equal the regulariser's alpha, {self.alpha}"
+        if not hasattr(method.server, "alpha"):
+            raise FieldError("Method", "server", f"be {DynamicCorrection.name}, its alpha {rule}", method.server.name)
+        demand(method.server, "alpha", method.server.alpha == self.alpha, rule)
 
 
 @dataclass(frozen=True)
 class DynamicCorrection(ServerOptimizer):
-    """h <- h - (alpha / N) sum_k (y_k - x);  x <- x + lr mean_k (y_k - x) - h / alpha."""
+    """The server's half of FedDyn: the mean of the participants, corrected by the state of all clients.
+
+    h <- h - (alpha / N) sum_k (y_k - x);  x <- x + lr mean_k (y_k - x) - h / alpha.
+
+    Source: Acar et al. 2021, algorithm 1, https://arxiv.org/abs/2111.04263
+
+    Example:
+        >>> DynamicCorrection(alpha=0.1)
+        DynamicCorrection(lr=1.0, alpha=0.1)
+    """
 
     name = "dynamic_correction"
     keeps = "P at the server"
 
-    alpha: float = 0.01
+    alpha: Annotated[float, Above(0)] = 0.01
     """the regulariser's strength"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.alpha > 0, "--server.alpha", "be positive", self.alpha)
-
     def check(self, method: Method, fed: Federation, task: Task) -> None:
-        """Not without the clients' half."""
+        """The clients must have FedDyn's regulariser."""
         halves = [p.name for p in method.parts]
-        rule = "go with the part dynamic_regulariser"
-        require("dynamic_regulariser" in halves, f"--server {self.name}", rule, ", ".join(halves))
+        if DynamicRegulariser.name not in halves:
+            rule = f"hold {DynamicRegulariser.name} beside the server {self.name}"
+            raise FieldError("Method", "parts", rule, ", ".join(halves))
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """h = 0."""
+        """{"h": h = 0}."""
         return {"h": tree.zeros_like(params)}
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
-        """See the class; delta is the cohort's mean."""
-        share = self.alpha * len(cohort.ids) / cohort.task.clients
-        h = tree.add(state["h"], delta, -share)
-        return tree.add(tree.add(params, delta, self.lr), h, -1 / self.alpha), {"h": h}
+        """The new state, then the new parameters; ``delta`` is the mean of the cohort."""
+        h = F.feddyn_server_state(state["h"], delta, self.alpha, len(cohort.ids), cohort.task.clients)
+        return F.feddyn_update(params, delta, h, self.alpha, self.lr), {"h": h}
 
 
 def feddyn(alpha: float = 0.01) -> Method:
-    """FedDyn under the uniform mean."""
+    """FedDyn under the uniform mean.
+
+    Source: Acar et al. 2021, algorithm 1, https://arxiv.org/abs/2111.04263
+
+    Args:
+        alpha: Strength of the regulariser, positive; the paper tunes over 0.001, 0.01 and 0.1.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> feddyn(alpha=0.1).server
+        DynamicCorrection(lr=1.0, alpha=0.1)
+    """
     parts, server = (DynamicRegulariser(alpha),), DynamicCorrection(alpha=alpha)
     return Method("feddyn", parts, weighting=Uniform(), server=server, reference="acar2021")

@@ -1,4 +1,4 @@
-"""FedGA: gradient alignment by label calibration (Xiao et al.)."""
+"""FedGA: targets that align the gradients of classes with unequal counts (Xiao et al. 2024)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import demand
 from fedskew.method import Component, Method
 from fedskew.shared import Uniform
 from fedskew.types import Task, View
@@ -21,10 +21,17 @@ __all__ = ["CalibratedTargets", "fedga"]
 
 @dataclass(frozen=True)
 class CalibratedTargets(Component):
-    """Targets q_y = 1, q_i = (N_y - N_i) / N_y * p_i with the counts N of the mini-batch; p is detached.
+    """Cross-entropy with soft targets that make up for unequal counts of the classes.
 
-    softce (the authors' code): -sum_i q_i log p_i.  exact (the derivation): logsumexp(z) - sum_i q_i z_i.
-    binary: BCE of s = z_1 - z_0, targets that shrink the larger class's residual to N_small / N_large.
+    q_y = 1 and q_i = (N_y - N_i) / N_y * p_i for i != y, with N the counts of the mini-batch and p detached.
+    softce (the authors' code): L = -sum_i q_i log p_i. exact (the derivation): L = logsumexp(z) - sum_i q_i z_i.
+    binary: BCE of s = z_1 - z_0 with targets that shrink the residual of the larger class to N_small / N_large.
+
+    Source: FedGA, code at https://github.com/Xiao-Chenguang/FedGA
+
+    Example:
+        >>> CalibratedTargets(form="exact")
+        CalibratedTargets(form='exact', count_scope='batch')
     """
 
     name = "calibrated_targets"
@@ -37,7 +44,7 @@ class CalibratedTargets(Component):
     """whose counts N are: the mini-batch's or the client's"""
 
     def loss(self, view: View) -> Tensor:
-        """See the class."""
+        """Mean loss of the mini-batch with the calibrated targets, ()."""
         logits, batch = view.out.logits, view.batch
         counts = view.ctx.used.to(logits.dtype)
         if self.count_scope == "batch":
@@ -47,11 +54,26 @@ class CalibratedTargets(Component):
         return batch.mean(F.fedga_loss(logits, batch.y, counts, batch.mask, self.form))
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
-        """One sigmoid output tells two classes apart."""
-        rule = f"be softce or exact for {task.classes} classes"
-        require(self.form != "binary" or task.classes == 2, f"--parts.{self.name}.form", rule, self.form)
+        """The binary form has one output, which tells two classes apart."""
+        two = self.form != "binary" or task.classes == 2
+        demand(self, "form", two, f"be softce or exact for {task.classes} classes")
 
 
 def fedga(form: Literal["softce", "exact", "binary"] = "softce") -> Method:
-    """FedGA under the uniform mean that the authors' code takes; ``--clip 5`` belongs to their protocol."""
+    """FedGA under the uniform mean of the authors' code.
+
+    Their protocol also clips gradients at norm 5: ``fedga().with_("local", clip=5.0)``.
+
+    Source: FedGA, code at https://github.com/Xiao-Chenguang/FedGA
+
+    Args:
+        form: The loss: "softce" as in the code, "exact" as derived, "binary" for two classes.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fedga("exact").with_("local", clip=5.0).local.clip
+        5.0
+    """
     return Method("fedga", parts=(CalibratedTargets(form),), weighting=Uniform(), reference="fedga")

@@ -1,15 +1,15 @@
-"""FedGC: private classifier heads, corrected against each other at the server (Niu and Deng, AAAI 2022)."""
+"""FedGC: private classifier heads, pushed apart at the server (Niu and Deng 2022)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import AtLeast
 from fedskew.method import Component, Gradient, Method
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Context, LocalRun, Params, Task, View
@@ -19,10 +19,18 @@ __all__ = ["PrivateHead", "fedgc"]
 
 @dataclass(frozen=True)
 class PrivateHead(Component):
-    """CE over a head that only this client has, with rows for its own classes; the server pushes the heads apart.
+    """A classifier head of the client's own, with cross-entropy over its classes; the server pushes the heads apart.
 
-    Server: W <- W - strength * lr * dReg/dW on the uploaded heads, written back to the clients; row c of the global
-    head is the weighted mean over the owners of c.
+    Server: W <- W - strength lr dReg/dW on the uploaded heads, with lr the clients' learning rate and Reg = -sum_k
+    sum_i log(e^(w_ki w'_ki) / (e^(w_ki w'_ki) + sum over other clients' rows of other labels e^(w_zj w'_ki))), w'
+    detached. The corrected heads go back to the clients. Row c of the global head is the weighted mean over the owners
+    of c.
+
+    Source: Niu and Deng 2022, https://arxiv.org/abs/2112.07246
+
+    Example:
+        >>> PrivateHead(strength=0.1)
+        PrivateHead(strength=0.1, anchors='own')
     """
 
     name = "private_head"
@@ -31,46 +39,43 @@ class PrivateHead(Component):
     classification = True
     discloses = "owned labels"
 
-    strength: float = 0.5
+    strength: Annotated[float, AtLeast(0)] = 0.5
     """lambda of the server's step"""
     anchors: Literal["own", "class_mean"] = "own"
     """own: every row pushes away the others' rows of other labels; class_mean, PFLlib's: a label's mean row pushes away
     the rows of clients that lack the label"""
 
-    def __post_init__(self) -> None:
-        require(self.strength >= 0, "--parts.private_head.strength", "be at least 0", self.strength)
-
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
-        """No head yet: ``seen`` is 0."""
+        """The head of the initial model; ``seen`` is 0 until the client takes part."""
         return {"head": head_of(params, task), "seen": torch.zeros(())}
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
-        """Its own head instead of the broadcast one."""
+        """The broadcast parameters with the client's own head."""
         return self.personalize(params, ctx, lambda p: p), ctx.memory[self.name]
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
-        """The model with the client's head; before its first round, the global one."""
+        """The model with the client's head; before its first round, the global model."""
         own = ctx.memory[self.name]
         return {**params, **{n: torch.where(own["seen"] > 0, h, params[n]) for n, h in own["head"].items()}}
 
     def loss(self, view: View) -> Tensor:
-        """Cross-entropy over the classes that the client has."""
+        """Mean cross-entropy over the classes that the client has, ()."""
         owned = view.ctx.used > 0
         logits = view.out.logits.masked_fill(~owned, torch.finfo(view.out.logits.dtype).min)
         return view.batch.mean(F.cross_entropy(logits, view.batch.y))
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
-        """The head stays, until the server writes the corrected one back."""
+        """No upload besides the model; the head stays until the server writes the corrected one back."""
         return {}, {"head": head_of(local.params, local.ctx.task), "seen": torch.ones(())}
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
-        """Every client's head becomes, row by row with its bias, the owners' mean of the corrected heads."""
+        """Deltas in which every client's head is the owners' mean of the corrected heads, row by row."""
         assert cohort.deltas is not None
         heads = self._corrected(cohort)
         return {**cohort.deltas, **{name: self._owners_delta(cohort, name, head) for name, head in heads.items()}}
 
     def _owners_delta(self, cohort: Cohort, name: str, heads: Tensor) -> Tensor:
-        """The delta [K, ...], the same for all, that makes a parameter's rows their owners' mean."""
+        """The delta [K, ...], the same for all, that makes each row of a parameter its owners' mean."""
         assert cohort.weights is not None
         before = cohort.before[name].unsqueeze(-1).flatten(1)  # [C, F], and [C, 1] of the bias
         owned = (cohort.used > 0).to(before.device)
@@ -79,7 +84,7 @@ class PrivateHead(Component):
         return row.reshape(cohort.before[name].shape).expand_as(heads)
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
-        """The corrected heads go back to their clients."""
+        """The corrected heads, written back to their clients."""
         return state, {"head": self._corrected(cohort), "seen": torch.ones(len(cohort.ids))}
 
     def _corrected(self, cohort: Cohort) -> Params:
@@ -92,10 +97,23 @@ class PrivateHead(Component):
 
 
 def head_of(params: Params, task: Task) -> Params:
-    """The classifier's parameters."""
+    """The parameters of the classifier, by name."""
     return {n: params[n] for n in (task.weight, task.bias) if n in params}
 
 
 def fedgc(strength: float = 0.5) -> Method:
-    """FedGC; strength 0 keeps private heads without the server's step."""
+    """FedGC: private heads that the server corrects.
+
+    Source: Niu and Deng 2022, https://arxiv.org/abs/2112.07246
+
+    Args:
+        strength: Factor of the server's step; 0 keeps private heads without a step.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fedgc(strength=0.0).parts
+        (PrivateHead(strength=0.0, anchors='own'),)
+    """
     return Method("fedgc", parts=(PrivateHead(strength),), reference="niu2022")

@@ -1,14 +1,14 @@
-"""FedGR: unbalanced softmax and gravitation regulariser for double imbalance (Guo et al., DASFAA 2023)."""
+"""FedGR: the unbalanced softmax and the gravitation regulariser (Guo et al. 2023)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import AtLeast
 from fedskew.method import Component, Method
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, View
@@ -18,7 +18,18 @@ __all__ = ["Gravitation", "UnbalancedSoftmax", "fedgr"]
 
 @dataclass(frozen=True)
 class UnbalancedSoftmax(Component):
-    """-log( exp(gamma_y z_y) / sum_{c owned} exp(gamma_c z_c) ), gamma_c = n_min/n_c ("max1") or N_k/n_c ("raw")."""
+    """Cross-entropy over the client's classes, with each logit scaled by the rarity of its class.
+
+    L = mean_b -log(exp(gamma_y z_y) / sum_c exp(gamma_c z_c)), c over the owned classes. gamma_c = n_min / n_c ("max1")
+    or N_k / n_c ("raw", the printed formula).
+
+    Source: Guo et al. 2023, equation 4, code at https://github.com/Guosy-wxy/FedGR
+
+    Example:
+        >>> import torch
+        >>> F.fedgr_gamma(torch.tensor([100.0, 10.0]), "max1")
+        tensor([0.1000, 1.0000])
+    """
 
     name = "unbalanced_softmax"
     compute = "O(C) a row"
@@ -30,7 +41,7 @@ class UnbalancedSoftmax(Component):
     """labels without rows: left out of the softmax, or the authors' code's n_min / (4 n_max)"""
 
     def loss(self, view: View) -> Tensor:
-        """See the class."""
+        """Mean loss of the mini-batch, ()."""
         return view.batch.mean(
             F.unbalanced_softmax_loss(view.out.logits, view.batch.y, view.ctx.used, self.gamma, self.missing)
         )
@@ -38,23 +49,30 @@ class UnbalancedSoftmax(Component):
 
 @dataclass(frozen=True)
 class Gravitation(Component):
-    """One step U <- U - strength * lr * dReg/dU on the owned rows of the clients' classifiers, before averaging."""
+    """One gradient step on the clients' classifier rows before they are averaged.
+
+    U <- U - strength lr dReg/dU on the rows of owned classes. Reg attracts rows of the same class of different clients
+    and repels rows of different classes.
+
+    Source: Guo et al. 2023, equation 12, code at https://github.com/Guosy-wxy/FedGR
+
+    Example:
+        >>> Gravitation(strength=0.1)
+        Gravitation(strength=0.1, row_average='all')
+    """
 
     name = "gravitation"
     compute = "server: O((sum of owned labels)^2 F)"
     discloses = "owned labels"
     uploads = "C bits"
 
-    strength: float = 0.5
+    strength: Annotated[float, AtLeast(0)] = 0.5
     """lambda; the step is lambda times the clients' learning rate"""
     row_average: Literal["all", "owners"] = "all"
     """whose rows make the global row: all participants', or those of the label's owners"""
 
-    def __post_init__(self) -> None:
-        require(self.strength >= 0, "--parts.gravitation.strength", "be at least 0", self.strength)
-
     def combine(self, state: Tree, cohort: Cohort) -> Params:
-        """Deltas whose classifier rows were corrected."""
+        """Deltas with corrected classifier rows."""
         assert cohort.deltas is not None and cohort.weights is not None
         name, owned = cohort.task.weight, cohort.used > 0
         before = cohort.before[name]
@@ -69,7 +87,22 @@ class Gravitation(Component):
 
 
 def fedgr(softmax: bool = True, gravitation: bool = True, strength: float = 0.5) -> Method:
-    """Both halves, or either."""
+    """FedGR: the unbalanced softmax at the clients, the gravitation regulariser at the server, or one of them.
+
+    Source: Guo et al. 2023, code at https://github.com/Guosy-wxy/FedGR
+
+    Args:
+        softmax: Use the unbalanced softmax.
+        gravitation: Use the gravitation regulariser.
+        strength: Factor lambda of the regulariser's step.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fedgr(gravitation=False).parts
+        (UnbalancedSoftmax(gamma='max1', missing='mask'),)
+    """
     client = (UnbalancedSoftmax(),) if softmax else ()
     server = (Gravitation(strength),) if gravitation else ()
     return Method("fedgr", parts=(*client, *server), reference="guo2023")

@@ -20,7 +20,18 @@ __all__ = ["ImportanceReweighting", "fedir"]
 
 @dataclass(frozen=True)
 class ImportanceReweighting(Component):
-    """sum_b w_b CE_b / sum_b w_b over the mini-batch, w = p(y) / q_k(y): global over local label distribution."""
+    """Cross-entropy with importance weights: the global share of a class over its share at the client.
+
+    L = sum_b w_b CE_b / sum_b w_b over the mini-batch, with w_b = p(y_b) / q_k(y_b), p the global and q_k the client's
+    label distribution.
+
+    Source: Hsu et al. 2020, https://arxiv.org/abs/2003.08082
+
+    Example:
+        >>> import torch
+        >>> F.importance_weights(torch.tensor([0.5, 0.3, 0.2]), torch.tensor([80.0, 20.0, 0.0]))
+        tensor([0.6250, 1.5000, 0.0000])
+    """
 
     name = "importance_reweighting"
     classification = True
@@ -28,7 +39,7 @@ class ImportanceReweighting(Component):
     downloads = "C"
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """{"prior": p [C]}, from the histograms that clients sent once."""
+        """The global label distribution: {"prior": p [C]}, from the histograms that clients sent once."""
         total = fed.counts.sum(0).double()
         return {"prior": total / total.sum()}
 
@@ -37,7 +48,7 @@ class ImportanceReweighting(Component):
         return state, None
 
     def loss(self, view: View) -> Tensor:
-        """See the class."""
+        """Weighted mean of the mini-batch's cross-entropy, ()."""
         weights = F.importance_weights(view.ctx.shared[self.name]["prior"], view.ctx.used.to(view.out.logits))
         rows = weights[view.batch.y] * view.batch.mask
         losses = F.cross_entropy(view.out.logits, view.batch.y)
@@ -45,5 +56,15 @@ class ImportanceReweighting(Component):
 
 
 def fedir() -> Method:
-    """FedAvg under importance-weighted losses."""
+    """FedIR: FedAvg with importance-weighted losses.
+
+    Source: Hsu et al. 2020, https://arxiv.org/abs/2003.08082
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fedir().parts
+        (ImportanceReweighting(),)
+    """
     return Method("fedir", parts=(ImportanceReweighting(),), reference="hsu2020")

@@ -1,4 +1,4 @@
-"""FedLA: label-aware aggregation (Khalil et al., FMEC 2023)."""
+"""FedLA: label-aware aggregation (Khalil et al. 2023)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,18 @@ __all__ = ["LabelAware", "fedla"]
 
 @dataclass(frozen=True)
 class LabelAware(Weighting):
-    """p_i ~ sum_j n_ij / S_j over the labels j that the cohort holds, S_j = sum_i n_ij; counts of rows trained on."""
+    """Weights by each participant's share of the rows of every label.
+
+    p_i = W_i / sum_j W_j with W_i = sum_c n_ic / S_c over the labels c that the cohort holds, S_c = sum_i n_ic. The
+    counts are those of the rows trained on.
+
+    Source: Khalil et al. 2023, code at https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
+
+    Example:
+        >>> import torch
+        >>> F.label_aware_weights(torch.tensor([[700.0, 0.0, 0.0], [200.0, 100.0, 25.0], [100.0, 0.0, 25.0]]))
+        tensor([0.2333, 0.5667, 0.2000])
+    """
 
     name = "label_aware"
     compute = "server: O(K C)"
@@ -23,10 +34,20 @@ class LabelAware(Weighting):
     uploads = "C"
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
-        """See the class."""
+        """W_i / sum_j W_j from the rows that the participants trained on."""
         return convex(F.label_aware_weights(cohort.used.double()))
 
 
 def fedla() -> Method:
-    """FedAvg under label-aware weights; with one participant a round it is FedAvg."""
+    """FedLA: FedAvg with label-aware weights; with one participant a round it is FedAvg.
+
+    Source: Khalil et al. 2023, code at https://github.com/AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fedla().weighting
+        LabelAware()
+    """
     return Method("fedla", weighting=LabelAware(), reference="khalil2023")

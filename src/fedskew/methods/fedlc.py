@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import AtLeast
 from fedskew.method import Component, Method
 from fedskew.tree import Tree
 from fedskew.types import Params, Task, View
@@ -21,31 +21,47 @@ __all__ = ["LogitAdjustment", "LogitCalibration", "PooledLogitCalibration", "fed
 
 @dataclass(frozen=True)
 class LogitCalibration(Component):
-    """CE of z_c - tau n_c^(-1/4); a class without rows is left out of the softmax. tau = 0 is cross-entropy."""
+    """Cross-entropy of logits with a margin that is larger for rarer classes of the client.
+
+    L = CE(z_c - tau n_c^(-1/4), y). A class without rows is left out of the softmax. tau = 0 is cross-entropy.
+
+    Source: Zhang et al. 2022, https://arxiv.org/abs/2209.00189
+
+    Example:
+        >>> import torch
+        >>> F.fedlc_loss(torch.ones(1, 3), torch.tensor([2]), torch.tensor([16.0, 81.0, 1.0]), 1.0)
+        tensor([1.5253])
+    """
 
     name = "logit_calibration"
     compute = "O(C) a row"
     classification = True
 
-    tau: float = 1.0
+    tau: Annotated[float, AtLeast(0)] = 1.0
     """strength of the margin"""
     denominator: Literal["full", "exclude_true"] = "full"
     """exclude_true is the printed equation, unbounded below"""
     missing: Literal["mask", "tiny"] = "mask"
     """a class without rows: left out of the softmax, or, in FL-bench, one of 1e-8 rows, a margin of 100 tau"""
 
-    def __post_init__(self) -> None:
-        require(self.tau >= 0, "--parts.logit_calibration.tau", "be at least 0", self.tau)
-
     def loss(self, view: View) -> Tensor:
-        """See the class."""
+        """Mean cross-entropy of the calibrated logits, ()."""
         options = (self.tau, self.denominator, self.missing)
         return view.batch.mean(F.fedlc_loss(view.out.logits, view.batch.y, view.ctx.used, *options))
 
 
 @dataclass(frozen=True)
 class PooledLogitCalibration(Component):
-    """CE of z_c - tau n_c^(-1/4) with n_c the rows of all clients together: what PFLlib runs as FedLC."""
+    """Cross-entropy of logits with a margin from the rows of all clients together.
+
+    L = CE(z_c - tau n_c^(-1/4), y) with n_c the rows of class c of all clients: what PFLlib runs as FedLC.
+
+    Source: code of PFLlib, https://github.com/TsingZ0/PFLlib
+
+    Example:
+        >>> PooledLogitCalibration(tau=0.5)
+        PooledLogitCalibration(tau=0.5)
+    """
 
     name = "pooled_logit_calibration"
     compute = "O(C) a row"
@@ -53,14 +69,11 @@ class PooledLogitCalibration(Component):
     discloses = "class histogram, once"
     downloads = "C"
 
-    tau: float = 1.0
+    tau: Annotated[float, AtLeast(0)] = 1.0
     """strength of the margin"""
 
-    def __post_init__(self) -> None:
-        require(self.tau >= 0, "--parts.pooled_logit_calibration.tau", "be at least 0", self.tau)
-
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """{"counts": global histogram [C]}: the sum of the histograms that clients sent once."""
+        """The global histogram: {"counts": [C]}, the sum of those that clients sent once."""
         return {"counts": fed.counts.sum(0)}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
@@ -68,14 +81,23 @@ class PooledLogitCalibration(Component):
         return state, None
 
     def loss(self, view: View) -> Tensor:
-        """See the class."""
+        """Mean cross-entropy of the calibrated logits, ()."""
         counts = view.ctx.shared[self.name]["counts"]
         return view.batch.mean(F.fedlc_loss(view.out.logits, view.batch.y, counts, self.tau))
 
 
 @dataclass(frozen=True)
 class LogitAdjustment(Component):
-    """CE of z_c + tau log(n_c / n): logit adjustment, with tau = 1 balanced softmax."""
+    """Cross-entropy of logits plus the logarithm of the client's class shares.
+
+    L = CE(z_c + tau log(n_c / n), y); tau = 1 is the balanced softmax.
+
+    Source: Menon et al. 2021, equation 10, https://arxiv.org/abs/2007.07314
+
+    Example:
+        >>> LogitAdjustment(tau=0.5)
+        LogitAdjustment(tau=0.5)
+    """
 
     name = "logit_adjustment"
     reference = "menon2021"
@@ -85,10 +107,23 @@ class LogitAdjustment(Component):
     """strength; 0 is cross-entropy"""
 
     def loss(self, view: View) -> Tensor:
-        """See the class."""
+        """Mean cross-entropy of the adjusted logits, ()."""
         return view.batch.mean(F.logit_adjusted_loss(view.out.logits, view.batch.y, view.ctx.used, self.tau))
 
 
 def fedlc(tau: float = 1.0) -> Method:
-    """FedLC with the full denominator."""
+    """FedLC with the true class in the denominator of the softmax.
+
+    Source: Zhang et al. 2022, https://arxiv.org/abs/2209.00189
+
+    Args:
+        tau: Strength of the margin; 0 is FedAvg.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fedlc(tau=0.5).parts
+        (LogitCalibration(tau=0.5, denominator='full', missing='mask'),)
+    """
     return Method("fedlc", parts=(LogitCalibration(tau),), reference="zhang2022")

@@ -1,13 +1,13 @@
-"""FedNova: updates normalised by how far each client's local rule reaches (Wang et al. 2020)."""
+"""FedNova: updates normalised by the reach of each client's local steps (Wang et al. 2020)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fedskew import functional as F
 from fedskew import tree
-from fedskew.errors import require
+from fedskew.fields import Within, demand
 from fedskew.method import Method, ServerOptimizer, Weighting
 from fedskew.shared import SGD, Size
 from fedskew.shared.weightings import Wrapping
@@ -22,9 +22,18 @@ __all__ = ["FedNova", "GlobalMomentum", "fednova"]
 
 @dataclass(frozen=True)
 class FedNova(Wrapping):
-    """x <- x + tau_eff sum_k p_k delta_k / a_k, tau_eff = sum_k p_k a_k (equations 7 and 8); p_k from ``base``.
+    """Normalised averaging: each update is divided by the reach of the client's local steps.
 
-    Buffers are averaged with p_k: the effective weights need not be convex.
+    x <- x + tau_eff sum_k p_k delta_k / a_k with tau_eff = sum_k p_k a_k, a_k = ||a_k||_1 and p_k the weights of
+    ``base``. The effective weights need not sum to 1, so buffers are averaged with p_k.
+
+    Source: Wang et al. 2020, equations 7 and 8, https://arxiv.org/abs/2007.07481
+
+    Example:
+        >>> import torch
+        >>> p, a = torch.tensor([0.25, 0.75]), torch.tensor([2.0, 6.0])
+        >>> F.fednova_weights(p, a, (p * a).sum())
+        tensor([0.6250, 0.6250])
     """
 
     name = "fednova"
@@ -34,41 +43,45 @@ class FedNova(Wrapping):
     """sum_k p_k a_k, or sum_k p_k tau_k: what the official code takes with a proximal term"""
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
-        """Coefficients on the deltas."""
-        p, reports = self.base.weigh(state, cohort), cohort.reports
+        """p_k tau_eff / a_k for updates, the base's weights for buffers."""
+        p, reports = self.inner.weigh(state, cohort), cohort.reports
         reach = reports.a_norm if self.tau_eff == "norm" else reports.steps.to(reports.a_norm)
         return Weights(F.fednova_weights(p.update, reports.a_norm, (p.update * reach).sum()), p.average)
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """Momentum with a proximal term has no agreed ||a||_1: the official recursion counts both twice."""
         both = method.proximal > 0 and isinstance(method.local, SGD) and method.local.momentum > 0
-        require(not both, "--momentum", "be 0 when fednova meets a proximal part", getattr(method.local, "momentum", 0))
+        demand(method.local, "momentum", not both, "be 0 when fednova meets a proximal part")
         super().check(method, fed, task)
 
 
 @dataclass(frozen=True)
 class GlobalMomentum(ServerOptimizer):
-    """buf <- gmf buf - delta / eta;  x <- x - lr eta buf, eta the clients' mean rate of the round (the authors' code).
+    """Server momentum on gradients, as in the FedNova authors' code.
 
-    The buffer holds gradients: under a decaying rate it differs from server momentum. gmf = 0 is x <- x + lr delta.
+    buf <- gmf buf - delta / eta;  x <- x - lr eta buf, with eta the clients' mean learning rate of the round. The
+    buffer holds gradients, so that under a decaying rate it differs from ``momentum``. gmf = 0 is x <- x + lr delta.
+
+    Source: code of Wang et al. 2020, https://arxiv.org/abs/2007.07481
+
+    Example:
+        >>> GlobalMomentum(gmf=0.9)
+        GlobalMomentum(lr=1.0, gmf=0.9)
     """
 
     name = "global_momentum"
     keeps = "P at the server (gmf above 0)"
     reference = "wang2020"
 
-    gmf: float = 0.0
+    gmf: Annotated[float, Within(0, 1, "[)")] = 0.0
     """global momentum factor"""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.gmf < 1, "--server.gmf", "be in [0, 1)", self.gmf)
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"buffer": 0}, or nothing without momentum."""
         return {"buffer": tree.zeros_like(params)} if self.gmf else {}
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
-        """See the class."""
+        """One step of the buffer and of the parameters."""
         if not self.gmf:
             return tree.add(params, delta, self.lr), state
         eta = cohort.reports.lr.mean()
@@ -77,8 +90,21 @@ class GlobalMomentum(ServerOptimizer):
 
 
 def fednova(base: Weighting = Size(), gmf: float = 0.0) -> Method:
-    """FedNova over sample-size weights; ``base=AggregationBalancer()`` is FedBal's combination.
+    """FedNova over the weights of another weighting.
 
-    FedNTD's variant with control variates is ``parts=(ControlVariate(),)`` beside this weighting.
+    FedNTD's variant with control variates is ``fednova().with_(parts=(ControlVariate(),))``.
+
+    Source: Wang et al. 2020, equations 7 and 8, https://arxiv.org/abs/2007.07481
+
+    Args:
+        base: The weighting whose weights are normalised, for example ``AggregationBalancer()`` of FedBal.
+        gmf: Global momentum factor in [0, 1).
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fednova(gmf=0.5).server
+        GlobalMomentum(lr=1.0, gmf=0.5)
     """
     return Method("fednova", weighting=FedNova(base), server=GlobalMomentum(gmf=gmf), reference="wang2020")

@@ -1,4 +1,4 @@
-"""FedAvgM, FedAdagrad, FedAdam, FedYogi: an optimizer at the server (Reddi et al. 2021)."""
+"""FedAvgM, FedAdagrad, FedAdam and FedYogi: an optimizer at the server (Hsu et al. 2019, Reddi et al. 2021)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,75 @@ REFERENCE = "reddi2021"
 
 
 def fedavgm(beta: float = 0.9, lr: float = 1.0) -> Method:
-    """Server momentum without dampening."""
+    """FedAvgM: server momentum without dampening.
+
+    m <- beta m + delta;  x <- x + lr m.
+
+    Source: Hsu et al. 2019, https://arxiv.org/abs/1909.06335
+
+    Args:
+        beta: Momentum in [0, 1).
+        lr: Server learning rate.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fedavgm(beta=0.5).server
+        Momentum(lr=1.0, beta=0.5)
+    """
     return Method("fedavgm", server=Momentum(lr, beta), reference=Momentum.reference)
 
 
 def fedadagrad(lr: float = 0.1) -> Method:
-    """Server Adagrad, v_0 = tau^2."""
+    """FedAdagrad: Adagrad at the server, v_0 = tau^2.
+
+    Source: Reddi et al. 2021, algorithm 2, https://arxiv.org/abs/2003.00295
+
+    Args:
+        lr: Server learning rate.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fedadagrad(0.5).server.lr
+        0.5
+    """
     return Method("fedadagrad", server=Adagrad(lr), reference=REFERENCE)
 
 
 def fedadam(lr: float = 0.01) -> Method:
-    """Server Adam without bias correction, v_0 = tau^2."""
+    """FedAdam: Adam at the server, without bias correction, v_0 = tau^2.
+
+    Source: Reddi et al. 2021, algorithm 2, https://arxiv.org/abs/2003.00295
+
+    Args:
+        lr: Server learning rate.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fedadam().server.beta2
+        0.99
+    """
     return Method("fedadam", server=Adam(lr), reference=REFERENCE)
 
 
 def fedyogi(lr: float = 0.01) -> Method:
-    """Server Yogi, v_0 = tau^2."""
+    """FedYogi: Yogi at the server, v_0 = tau^2.
+
+    Source: Reddi et al. 2021, algorithm 2, https://arxiv.org/abs/2003.00295
+
+    Args:
+        lr: Server learning rate.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fedyogi().server.lr
+        0.01
+    """
     return Method("fedyogi", server=Yogi(lr), reference=REFERENCE)

@@ -1,4 +1,4 @@
-"""FedRL: the ratio loss, class weights estimated on rows that the server holds (Wang et al., AAAI 2021)."""
+"""FedRL: the ratio loss, with class weights from rows that the server holds (Wang et al. 2021)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,17 @@ __all__ = ["RatioLoss", "fedrl"]
 
 @dataclass(frozen=True)
 class RatioLoss(Component):
-    """(alpha + beta Ra_y) CE, Ra from the classifier's changes after training on each class's auxiliary rows alone.
+    """Cross-entropy with class weights that the server estimates on auxiliary rows.
 
-    Training starts from the round's model; the weights serve the next round, ones the first.
+    L = mean_b (alpha + beta Ra_y) CE_b with Ra_p = |sum_M DeltaW_p| / |sum_M mean_(q != p) DeltaW_q|. DeltaW_p is the
+    change of the classifier after training the round's model on the auxiliary rows of class p, and M the weights that
+    class p changes most. The weights serve the next round; the first has ones.
+
+    Source: Wang et al. 2021, https://arxiv.org/abs/2008.06217
+
+    Example:
+        >>> RatioLoss(beta=0.5).auxiliary
+        8
     """
 
     name = "ratio_loss"
@@ -54,12 +62,12 @@ class RatioLoss(Component):
     """a mini-batch's sum is divided by its rows, or, in CLIMB's copy, by its rows' weights"""
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """Class weights, ones in the first round."""
+        """Class weights, ones in the first round, and the auxiliary rows of a class."""
         rows = torch.tensor(len(fed.auxiliary_rows) / task.classes)
         return {"weights": torch.ones(task.classes, dtype=params[task.weight].dtype), "rows": rows}
 
     def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:
-        """One plain client round for each class, on the server."""
+        """The change of the model after a client round on the auxiliary rows of each class."""
         what: What = "delta" if self.estimator == "training" else self.minus_gradient
         return Query("all", what, rows="auxiliary")
 
@@ -75,15 +83,15 @@ class RatioLoss(Component):
         return {name: -torch.func.grad(mean)(view.params[name])}
 
     def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
-        """The change of each class's model, kept until the round ends."""
+        """The change of the model by class, kept until the round ends."""
         return {**state, "changes": answers.values}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
-        """This round's class weights."""
+        """This round's class weights to all."""
         return {"weights": state["weights"]}, None
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
-        """The weights estimated at this round's starting model serve the next round."""
+        """The weights estimated at this round's model, for the next round."""
         name, changes = cohort.task.weight, state["changes"][cohort.task.weight]
         masked = self.ratio == "masked"
         ratios = F.ratio_of_changes(changes, self.threshold, by=self.by) if masked else F.ratio_of_rows(changes)
@@ -100,17 +108,31 @@ class RatioLoss(Component):
         return {n: [float(v) for v in state[n]] for n in ("weights", "estimated") if n in state}
 
     def loss(self, view: View) -> Tensor:
-        """See the class."""
+        """Mean weighted cross-entropy of the mini-batch, ()."""
         weights, batch = view.ctx.shared[self.name]["weights"], view.batch
         loss = batch.mean(F.ratio_loss(view.out.logits, batch.y, weights, self.broken_broadcast, batch.mask))
         return loss if self.divide == "rows" else loss / batch.mean(weights[batch.y]).clamp(min=1e-12)
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
-        """It needs rows at the server."""
+        """The server must hold auxiliary rows."""
         rule = "be at least 1 row a class for ratio_loss, which trains on server data"
-        require(len(fed.auxiliary_rows) > 0, "--auxiliary", rule, 0)
+        require(len(fed.auxiliary_rows) > 0, "auxiliary", rule, 0)
 
 
 def fedrl(alpha: float = 1.0, beta: float = 0.1) -> Method:
-    """The ratio loss; wants ``--auxiliary ROWS_PER_CLASS``, 8 by default."""
+    """FedRL: the ratio loss. The server needs rows of each class, 8 by default.
+
+    Source: Wang et al. 2021, https://arxiv.org/abs/2008.06217
+
+    Args:
+        alpha: Weight of plain cross-entropy.
+        beta: Weight of the ratio; alpha = 1 and beta = 0 is FedAvg.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fedrl(beta=0.5).parts[0].beta
+        0.5
+    """
     return Method("fedrl", parts=(RatioLoss(alpha, beta),), reference="wang2021")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedskew import rng
-from fedskew.errors import require
+from fedskew.fields import AtLeast
 from fedskew.method import Method, Selector
 from fedskew.shared import Shuffle, Uniform
 from fedskew.shared.samplers import batched
@@ -28,18 +28,22 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class VirtualClient(Shuffle):
-    """``size`` rows of the client, drawn anew every round; with replacement where it has fewer."""
+    """``size`` random rows of the client in every round; with replacement where it has fewer.
+
+    Source: Hsu et al. 2020, https://arxiv.org/abs/2003.08082
+
+    Example:
+        >>> VirtualClient(size=64)
+        VirtualClient(size=64)
+    """
 
     name = "virtual_client"
 
-    size: int = 256
+    size: Annotated[int, AtLeast(1)] = 256
     """N_VC, rows of a virtual client"""
 
-    def __post_init__(self) -> None:
-        require(self.size >= 1, "--sampler.size", "be at least 1", self.size)
-
     def offer(self, counts: Tensor, state: Tree, round: int, key: Tensor) -> Tensor:
-        """The expected histogram: counts scaled to ``size``, by largest remainder."""
+        """The expected histogram: counts scaled to ``size``, rounded by largest remainders."""
         share = counts.double() * self.size / counts.sum(1, keepdim=True).clamp(min=1)
         whole = share.floor()
         missing = (counts.sum(1) > 0) * self.size - whole.sum(1)
@@ -50,29 +54,49 @@ class VirtualClient(Shuffle):
     def plan(
         self, labels: Array, offered: Array, quota: Array | None, pace: tuple[int, int, int], shared: Tree, key: Tensor
     ) -> Array:
-        """One draw a round; its epochs are shuffles of it."""
+        """One draw a round; every epoch shuffles it into mini-batches [E, S, B]."""
         draw = rng.generator(key)
         return batched(draw.choice(len(labels), self.size, replace=len(labels) < self.size), pace, draw)
 
 
 @dataclass(frozen=True)
 class BySize(Selector):
-    """k clients without replacement, with probability proportional to their rows."""
+    """k clients without replacement, with probability in proportion to their rows.
+
+    Source: Hsu et al. 2020, https://arxiv.org/abs/2003.08082
+
+    Example:
+        >>> BySize()
+        BySize()
+    """
 
     name = "by_size"
     discloses = "sample count"
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """{"sizes": [N]}."""
+        """The rows of each client: {"sizes": [N]}."""
         return {"sizes": fed.counts.sum(1)}
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
-        """Chains of one client."""
+        """Chains of one client, ordered by id."""
         return Assignment(draw_clients(state["sizes"], k, key, proportional=True).unsqueeze(1))
 
 
 def fedvc(size: int = 256) -> Method:
-    """Virtual clients under a uniform mean."""
+    """FedVC: virtual clients of one size, averaged uniformly.
+
+    Source: Hsu et al. 2020, https://arxiv.org/abs/2003.08082
+
+    Args:
+        size: Rows N_VC of a virtual client.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fedvc(64).sampler
+        VirtualClient(size=64)
+    """
     return Method(
         "fedvc", sampler=VirtualClient(size), selector=BySize(), weighting=Uniform(),
         reference="hsu2020",

@@ -1,14 +1,14 @@
-"""Per-FedAvg: a model one gradient step away from every client's own (Fallah et al. 2020)."""
+"""Per-FedAvg: a global model from which one step personalises (Fallah et al. 2020)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import Above, AtLeast
 from fedskew.method import Gradient, LocalStep, Method
 from fedskew.shared import Uniform
 from fedskew.types import Carry, Context, Differentiate, Params
@@ -18,21 +18,27 @@ __all__ = ["Meta", "perfedavg"]
 
 @dataclass(frozen=True)
 class Meta(LocalStep):
-    """w~ = w - alpha g(w; D), then w <- w - lr (g~ - alpha H g~), g~ = g(w~; D'), H g~ by differences on D''."""
+    """A step of meta-learning: the gradient after one step of adaptation.
+
+    w~ = w - alpha g(w; D), then w <- w - lr (g~ - alpha H g~) with g~ = g(w~; D'). H g~ is approximated on D'' by
+    (g(w + delta g~) - g(w - delta g~)) / (2 delta), or left out in first order.
+
+    Source: Fallah et al. 2020, algorithm 1, https://arxiv.org/abs/2002.07948
+
+    Example:
+        >>> Meta(hessian="none").batches
+        2
+    """
 
     name = "meta"
     compute = "4 gradients a step, 2 in first order"
 
-    alpha: float = 0.01
+    alpha: Annotated[float, AtLeast(0)] = 0.01
     """step of the adaptation"""
-    delta: float = 1e-3
+    delta: Annotated[float, Above(0)] = 1e-3
     """half width of the difference"""
     hessian: Literal["free", "none"] = "free"
     """Hessian-free (HF), or none: the first-order variant (FO), w <- w - lr g~"""
-
-    def __post_init__(self) -> None:
-        require(self.alpha >= 0, "--local.alpha", "be at least 0", self.alpha)
-        require(self.delta > 0, "--local.delta", "be positive", self.delta)
 
     @property
     def batches(self) -> int:
@@ -40,7 +46,7 @@ class Meta(LocalStep):
         return 3 if self.hessian == "free" else 2
 
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
-        """One meta step; BatchNorm statistics and memory follow the gradient on D'."""
+        """One step of meta-learning; BatchNorm statistics and memory follow the gradient on D'."""
         w = carry.params
         inner, _, _ = differentiate(carry, 0)
         outer, loss, after = differentiate(carry._replace(params=F.lookahead(w, inner, self.alpha)), 1)
@@ -52,12 +58,25 @@ class Meta(LocalStep):
         return after._replace(params=F.lookahead(w, grads, ctx.lr)), loss
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
-        """One step of size alpha on the client's training rows."""
+        """The model after one step of size alpha on the client's training rows."""
         return F.lookahead(params, gradient(params), self.alpha)
 
 
 def perfedavg(alpha: float = 0.01) -> Method:
-    """The Hessian-free variant under the paper's uniform mean."""
+    """Per-FedAvg without the Hessian (HF), under the paper's uniform mean.
+
+    Source: Fallah et al. 2020, algorithm 1, https://arxiv.org/abs/2002.07948
+
+    Args:
+        alpha: Step size of the adaptation; 0 is FedAvg on every second mini-batch.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> perfedavg().with_("meta", hessian="none").local
+        Meta(alpha=0.01, delta=0.001, hessian='none')
+    """
     return Method(
         "perfedavg",
         weighting=Uniform(),

@@ -1,14 +1,15 @@
-"""pFedMe: personalised models by Moreau envelopes (Dinh et al. 2020)."""
+"""pFedMe: personal models by Moreau envelopes (T. Dinh et al. 2020)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import Above, AtLeast
 from fedskew.method import Gradient, LocalStep, Method
 from fedskew.shared import Fixed
 from fedskew.shared.servers import Plain
@@ -20,42 +21,43 @@ __all__ = ["Moreau", "pfedme"]
 
 @dataclass(frozen=True)
 class Moreau(LocalStep):
-    """On one mini-batch, K times theta <- theta - lr_p (g(theta) + lam (theta - w)); then w <- w - lr lam (w - theta).
+    """A step towards a personal model theta that stays near w.
 
-    theta starts at w^t in every round and is not reset between mini-batches; it stays on the client as its own model.
+    On one mini-batch, K times theta <- theta - lr_p (g(theta) + lam (theta - w)); then w <- w - lr lam (w - theta).
+    theta starts at w^t in every round and is not reset between mini-batches. It stays on the client as its own model.
+
+    Source: T. Dinh et al. 2020, algorithm 1, https://arxiv.org/abs/2006.08848
+
+    Example:
+        >>> Moreau(inner_steps=3).penalty
+        15.0
     """
 
     name = "moreau"
     keeps = "P on every client"
     compute = "K gradients a step"
 
-    inner_steps: int = 5
+    inner_steps: Annotated[int, AtLeast(1)] = 5
     """K, steps of theta on each mini-batch"""
-    penalty: float = 15.0
+    penalty: Annotated[float, AtLeast(0)] = 15.0
     """lam, how strongly theta is tied to w"""
-    personal_lr: float = 0.09
+    personal_lr: Annotated[float, Above(0)] = 0.09
     """learning rate of theta"""
-    personal_decay: float = 0.0
+    personal_decay: Annotated[float, AtLeast(0)] = 0.0
     """weight decay of theta; the authors' code uses 0.001"""
     reset: bool = False
     """start theta at w for every mini-batch"""
 
-    def __post_init__(self) -> None:
-        require(self.inner_steps >= 1, "--local.inner_steps", "be at least 1", self.inner_steps)
-        require(self.penalty >= 0, "--local.penalty", "be at least 0", self.penalty)
-        require(self.personal_lr > 0, "--local.personal_lr", "be positive", self.personal_lr)
-        require(self.personal_decay >= 0, "--local.personal_decay", "be at least 0", self.personal_decay)
-
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
-        """No theta yet: ``seen`` is 0."""
+        """The initial model as theta; ``seen`` is 0 until the client takes part."""
         return {"theta": params, "seen": torch.zeros(())}
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
-        """theta = w^t."""
+        """The broadcast parameters, and theta = w^t."""
         return params, {"theta": params, "seen": torch.ones_like(ctx.memory[self.name]["seen"])}
 
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
-        """K steps of theta, one of w. The loop is over steps on one mini-batch."""
+        """K steps of theta and one of w, all on one mini-batch."""
         w = carry.params
         theta = w if self.reset else carry.memory[self.name]["theta"]
         for _ in range(self.inner_steps):
@@ -65,7 +67,7 @@ class Moreau(LocalStep):
         return Carry(F.moreau_mix(w, theta, ctx.lr, self.penalty), carry.buffers, memory), loss
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
-        """theta stays."""
+        """No upload; theta stays."""
         return {}, local.memory[self.name]
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
@@ -75,5 +77,21 @@ class Moreau(LocalStep):
 
 
 def pfedme(beta: float = 1.0, lr: float = 0.005) -> Method:
-    """pFedMe; ``beta`` mixes the server's model, x <- (1 - beta) x + beta mean(w)."""
+    """pFedMe: the server mixes its model with the mean of the clients' models.
+
+    x <- (1 - beta) x + beta sum_k p_k w_k.
+
+    Source: T. Dinh et al. 2020, algorithm 1, https://arxiv.org/abs/2006.08848
+
+    Args:
+        beta: Factor of the server's mixing, positive.
+        lr: Learning rate of the clients' model w.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> pfedme(beta=2.0).server
+        Plain(lr=2.0)
+    """
     return Method("pfedme", pace=Fixed(lr=lr), server=Plain(beta), local=Moreau(), reference="dinh2020")

@@ -1,15 +1,15 @@
-"""Power-of-choice: of d candidates, the clients on which the model is worst (Cho et al. 2022)."""
+"""Power-of-choice: clients with a large loss are preferred (Cho et al. 2022)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.errors import require
+from fedskew.fields import AtLeast, demand
 from fedskew.method import Method, Selector
 from fedskew.shared.selectors import draw_clients
 from fedskew.tree import Tree
@@ -23,7 +23,16 @@ __all__ = ["PowerOfChoice", "powerofchoice"]
 
 @dataclass(frozen=True)
 class PowerOfChoice(Selector):
-    """d candidates without replacement, proportional to n_k; the k with the largest loss of w^t on their rows train."""
+    """The k candidates with the largest loss of the broadcast model on their rows.
+
+    d candidates are drawn without replacement, with probability in proportion to their rows.
+
+    Source: Cho et al. 2022, https://arxiv.org/abs/2010.01243
+
+    Example:
+        >>> F.power_of_choice(torch.tensor([0.5, 2.0, 1.0]), 2)
+        tensor([1, 2])
+    """
 
     name = "power_of_choice"
     compute = "1 forward pass over the candidates' rows"
@@ -31,39 +40,44 @@ class PowerOfChoice(Selector):
     uploads = "1 (every candidate)"
     downloads = "P (every candidate)"
 
-    candidates: int = 20
+    candidates: Annotated[int, AtLeast(1)] = 20
     """d; equal to the cohort it is sampling proportional to size"""
 
-    def __post_init__(self) -> None:
-        require(self.candidates >= 1, "--selector.candidates", "be at least 1", self.candidates)
-
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """Sizes [N]; losses [N], -inf for those who were not asked."""
+        """Rows and losses of the clients, [N]; -inf for those that were not asked."""
         sizes = fed.counts.sum(1)
         return {"sizes": sizes, "losses": torch.full((len(sizes),), -torch.inf, dtype=torch.float64)}
 
     def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:
-        """The candidates' losses."""
+        """The losses of d random candidates."""
         return Query(draw_clients(state["sizes"], self.candidates, key, proportional=True), "loss")
 
     def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
-        """Losses of this round's candidates."""
+        """The losses of this round's candidates."""
         losses = torch.full_like(state["losses"], -torch.inf)
         return {**state, "losses": losses.index_copy(0, answers.ids, answers.values.to(losses))}
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
-        """The k largest losses."""
+        """Chains of one client: the k largest losses."""
         asked = int((state["losses"] > -torch.inf).sum())
         eligible = int((state["sizes"] > 0).sum())
-        require(
-            self.candidates >= min(k, eligible),
-            "--selector.candidates",
-            f"be at least the cohort, {k}",
-            self.candidates,
-        )
+        demand(self, "candidates", self.candidates >= min(k, eligible), f"be at least the cohort, {k}")
         return Assignment(F.power_of_choice(state["losses"], min(k, asked)).sort().values.unsqueeze(1))
 
 
 def powerofchoice(candidates: int = 20) -> Method:
-    """FedAvg on the clients that power-of-choice selects."""
+    """FedAvg on the clients that power-of-choice selects.
+
+    Source: Cho et al. 2022, https://arxiv.org/abs/2010.01243
+
+    Args:
+        candidates: Candidates d of a round, at least the cohort; equal to it, clients are drawn by their rows.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> powerofchoice(30).selector
+        PowerOfChoice(candidates=30)
+    """
     return Method("powerofchoice", selector=PowerOfChoice(candidates), reference="cho2022")

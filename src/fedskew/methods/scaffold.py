@@ -1,4 +1,4 @@
-"""SCAFFOLD: control variates correct client drift (Karimireddy et al. 2020)."""
+"""SCAFFOLD: control variates correct the drift of the clients (Karimireddy et al. 2020)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,16 @@ __all__ = ["ControlVariate", "scaffold"]
 
 @dataclass(frozen=True)
 class ControlVariate(Component):
-    """g - c_k + c at every step; c_k+ = c_k - c + (x - y_k) / (a lr), a the reach of the local rule (tau if plain).
+    """Control variates: each step is corrected by the difference of the server's and the client's variate.
 
-    Server: c <- c + (1/N) sum_k (c_k+ - c_k), so that c = (1/N) sum_k c_k under any participation.
+    Steps use g - c_k + c. After the run c_k+ = c_k - c + (x - y_k) / (a lr), with a the reach of the local steps, their
+    number tau for plain SGD. Server: c <- c + (1 / N) sum_k (c_k+ - c_k), so that c = (1 / N) sum_k c_k always.
+
+    Source: Karimireddy et al. 2020, algorithm 1, https://arxiv.org/abs/1910.06378
+
+    Example:
+        >>> ControlVariate(option=1)
+        ControlVariate(option=1, division='reach', spread='clients')
     """
 
     name = "control_variate"
@@ -43,16 +50,16 @@ class ControlVariate(Component):
     """among whom the changes of c_k are shared: all N clients, or, in FedRepo's and FedGR's code, the participants"""
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
-        """c_k = 0."""
+        """{"c": c_k = 0}, and with option 1 the gradient."""
         zero = {"c": tree.zeros_like(params)}
         return zero if self.option == 2 else {**zero, "gradient": zero["c"]}
 
     def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:
-        """Option 1: every participant computes its gradient at w^t and keeps it."""
+        """With option 1, every participant computes its gradient at w^t and keeps it."""
         return Query("cohort", self.gradient, keep=True) if self.option == 1 else None
 
     def gradient(self, view: View) -> Tree:
-        """{"gradient": of the mean cross-entropy, in evaluation mode}."""
+        """{"gradient": of the mean cross-entropy on the client's rows, in evaluation mode}."""
 
         def loss(params: Params) -> Tensor:
             rows = view.batch
@@ -62,7 +69,7 @@ class ControlVariate(Component):
         return {"gradient": torch.func.grad(loss)(view.params)}
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """c = 0."""
+        """{"c": c = 0}."""
         return {"c": tree.zeros_like(params)}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
@@ -74,7 +81,7 @@ class ControlVariate(Component):
         return F.scaffold_correction(grads, view.memory[self.name]["c"], view.ctx.shared[self.name]["c"])
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
-        """Uploads c_k+ - c_k; divides by the rate used this round."""
+        """c_k+ - c_k as the upload, with the rate of this round; c_k+ stays."""
         own, common = local.memory[self.name]["c"], local.ctx.shared[self.name]["c"]
         reach = local.report.a_norm if self.division == "reach" else local.report.steps
         travel = (reach * local.ctx.lr).clamp(min=1e-30)  # a client without steps has moved by 0 as well
@@ -84,11 +91,21 @@ class ControlVariate(Component):
         return {"change": tree.sub(after, own)}, {**local.memory[self.name], "c": after}
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
-        """c + (1/N) sum_k (c_k+ - c_k)."""
+        """c + (1 / N) sum_k (c_k+ - c_k)."""
         among = cohort.task.clients if self.spread == "clients" else len(cohort.ids)
         return {"c": F.scaffold_server_control(state["c"], cohort.uploads[self.name]["change"], among)}, None
 
 
 def scaffold() -> Method:
-    """SCAFFOLD with the paper's uniform mean."""
+    """SCAFFOLD with option II and the paper's uniform mean.
+
+    Source: Karimireddy et al. 2020, algorithm 1, https://arxiv.org/abs/1910.06378
+
+    Returns:
+        The method.
+
+    Example:
+        >>> scaffold().with_("control_variate", option=1).parts[1].option
+        1
+    """
     return Method("scaffold", parts=(ControlVariate(),), weighting=Uniform(), reference="karimireddy2020")

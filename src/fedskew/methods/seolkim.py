@@ -1,16 +1,16 @@
-"""Seol and Kim 2023: decaying oversampling, selection by KL divergence with quotas, dynamic batch and rate."""
+"""Seol and Kim 2023: decaying oversampling, selection by KL divergence with quotas, dynamic batch size and rate."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import rng
-from fedskew.errors import require
+from fedskew.fields import Above, AtLeast, Within
 from fedskew.method import Method, Pace, Selector
 from fedskew.shared import Fixed, Random, Shuffle
 from fedskew.tree import Tree
@@ -24,9 +24,16 @@ __all__ = ["KLD", "DecayingOversampling", "Dynamic", "seolkim"]
 
 @dataclass(frozen=True)
 class DecayingOversampling(Shuffle):
-    """(S) every class with 0 < n_c < t is filled up to ceil(t) by duplicates, t = mean_c(n_c) e^{-delta r}, r from 0.
+    """Rare classes of a client are filled up by duplicates, to a level that falls from round to round.
 
-    The server raises delta by ``increment`` after a round whose cohort oversampled by more than ``threshold``.
+    A class with 0 < n_c < t is filled up to ceil(t) rows, t = mean_c(n_c) e^(-delta r) in round r = 0, 1, ... The
+    server raises delta by ``increment`` after a round whose cohort oversampled by more than ``threshold``.
+
+    Source: Seol and Kim 2023, https://doi.org/10.3390/s23031152
+
+    Example:
+        >>> F.oversample_target(torch.tensor([[100, 20, 0, 40]]), torch.tensor(0.01), 10)
+        tensor([[100,  37,   0,  40]])
     """
 
     name = "decaying_oversampling"
@@ -54,11 +61,11 @@ class DecayingOversampling(Shuffle):
         return {"delta": float(state["delta"])}
 
     def offer(self, counts: Tensor, state: Tree, round: int, key: Tensor) -> Tensor:
-        """Rebuilt from the original data every round."""
+        """Rows after oversampling, built from the original data in every round."""
         return F.oversample_target(counts, state["delta"], round - 1)
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
-        """delta after the round."""
+        """delta, larger by ``increment`` where the cohort oversampled by more than ``threshold``."""
         return {
             "delta": F.decay_step(state["delta"], cohort.owned, cohort.offered, self.threshold, self.increment)
         }, None
@@ -66,9 +73,17 @@ class DecayingOversampling(Shuffle):
 
 @dataclass(frozen=True)
 class KLD(Selector):
-    """(C) greedy cohort whose pooled classes are balanced: stops at KL(pool || uniform) < threshold or at k clients.
+    """A greedy cohort whose pooled classes are balanced, with a quota of rows a class for each client.
 
-    Every candidate sends its histogram after oversampling; each chosen client gets a quota of rows a class.
+    Every candidate sends its histogram after oversampling. Clients are added until KL(pool || uniform) < threshold or k
+    are chosen: the next is the largest that has rows of the pool's rarest class, and its quota fills the pool up to the
+    largest class.
+
+    Source: Seol and Kim 2023, https://doi.org/10.3390/s23031152
+
+    Example:
+        >>> KLD(threshold=0.05)
+        KLD(threshold=0.05, candidate_fraction=1.0)
     """
 
     name = "kld"
@@ -79,27 +94,22 @@ class KLD(Selector):
 
     threshold: float = 0.1
     """theta_KLD; 0 goes on until k clients or until nothing can be added"""
-    candidate_fraction: float = 1.0
+    candidate_fraction: Annotated[float, Within(0, 1, "(]")] = 1.0
     """share of the clients that are willing in a round"""
 
-    def __post_init__(self) -> None:
-        require(
-            0 < self.candidate_fraction <= 1, "--selector.candidate_fraction", "be in (0, 1]", self.candidate_fraction
-        )
-
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """No histogram is known yet."""
+        """No histogram yet: {"offered": zeros [N, C]}."""
         return {"offered": torch.zeros_like(fed.counts)}
 
     def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:
-        """The offers of the candidates."""
+        """The histograms of the candidates after oversampling."""
         clients = len(state["offered"])
         willing = max(1, round_up(self.candidate_fraction * clients))
         ids = rng.uniform(key, (clients,), torch.float64).argsort()[:willing].sort().values
         return Query(ids, "counts")
 
     def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
-        """Offers by client; those who were not asked offer nothing."""
+        """The histograms by client; clients that were not asked offer nothing."""
         return {"offered": torch.zeros_like(state["offered"]).index_copy(0, answers.ids, answers.values)}
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
@@ -112,40 +122,65 @@ class KLD(Selector):
 
 
 def round_up(value: float) -> int:
-    """ceil, with 1e-9 of slack for products of fractions."""
+    """ceil, with 1e-9 of slack for products of fractions.
+
+    Example:
+        >>> round_up(0.1 * 30), round_up(3.01)
+        (3, 4)
+    """
     return -int(-(value - 1e-9) // 1)
 
 
 @dataclass(frozen=True)
 class Dynamic(Pace):
-    """(B) b_k = max(1, floor(n_k / beta)), at most beta mini-batches an epoch, lr_k = lr (2/pi) arctan(b_k / b0)."""
+    """Batch size and learning rate from the client's rows, for the same number of mini-batches at every client.
+
+    b_k = max(1, floor(n_k / beta)), at most beta mini-batches an epoch, and lr_k = lr (2 / pi) arctan(b_k / b0).
+
+    Source: Seol and Kim 2023, https://doi.org/10.3390/s23031152
+
+    Example:
+        >>> plan = Dynamic(beta=25).of(torch.tensor([250, 7]), round=1, rounds=10)
+        >>> plan.batch, plan.lr
+        (tensor([10,  1]), tensor([0.0937, 0.0500], dtype=torch.float64))
+    """
 
     name = "dynamic"
     compute = "beta mini-batches an epoch, whatever the client's size"
 
-    epochs: int = 5
+    epochs: Annotated[int, AtLeast(1)] = 5
     """local epochs E"""
-    beta: int = 25
+    beta: Annotated[int, AtLeast(1)] = 25
     """mini-batches of an epoch"""
     literal: bool = False
     """the printed formula, without 2/pi: rates up to 1.57 lr"""
-    b0: float = 1.0
+    b0: Annotated[float, Above(0, infinite=True)] = 1.0
     """batch size at which the rate is half of lr"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.beta >= 1, "--pace.beta", "be at least 1", self.beta)
-        require(self.b0 > 0, "--pace.b0", "be positive", self.b0)
-
     def of(self, used: Tensor, round: int, rounds: int) -> PacePlan:
-        """[K] from the rows used."""
+        """The plan of each client, [K], from the rows that it uses."""
         batch, ones = F.dynamic_batch(used, self.beta), torch.ones_like(used)
         rate = F.dynamic_rate(batch, self.lr, self.literal, self.b0) * self.decay ** (round - 1)
         return PacePlan(batch, ones * self.epochs, ones * self.beta, rate)
 
 
 def seolkim(sampling: bool = True, selection: bool = True, dynamic: bool = True) -> Method:
-    """All three parts, or any of them: data sampling, client selection, dynamic batch; none is FedAvg."""
+    """Seol and Kim's method: data sampling, client selection and dynamic batch size, or some of the three.
+
+    Source: Seol and Kim 2023, https://doi.org/10.3390/s23031152
+
+    Args:
+        sampling: Decaying oversampling; False trains on every row once an epoch.
+        selection: Selection by KL divergence; False draws clients at random.
+        dynamic: Dynamic batch size and learning rate; False has the fixed pace.
+
+    Returns:
+        The method; without all three it is FedAvg.
+
+    Example:
+        >>> seolkim(selection=False).selector
+        Random()
+    """
     method = Method("seolkim", reference="seol2023")
     return replace(
         method,

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +38,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from fedskew import rng
 from fedskew.errors import ConfigError, require, unknown
+from fedskew.fields import AtLeast, Within, demand
 from fedskew.models.networks import (
     Architecture,
     GlobalAverage,
@@ -78,11 +79,8 @@ class MLP(Architecture):
     """One hidden layer: 784->128->10, 101770 parameters on MNIST (FedGA)."""
 
     name: ClassVar[str] = "mlp"
-    hidden: int = 128
+    hidden: Annotated[int, AtLeast(1)] = 128
     """Width of the hidden layer."""
-
-    def __post_init__(self) -> None:
-        require(self.hidden >= 1, "model.hidden", "be at least 1", self.hidden)
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """Flatten -> hidden -> ReLU -> linear."""
@@ -99,11 +97,8 @@ class TwoNN(Architecture):
     """
 
     name: ClassVar[str] = "2nn"
-    hidden: int = 200
+    hidden: Annotated[int, AtLeast(1)] = 200
     """Width of both hidden layers."""
-
-    def __post_init__(self) -> None:
-        require(self.hidden >= 1, "model.hidden", "be at least 1", self.hidden)
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """Flatten -> hidden -> ReLU -> hidden -> ReLU -> linear."""
@@ -166,9 +161,6 @@ class TFCNN(Architecture):
     """code: padded convolutions and one bias-free linear layer, as the authors ran it; tutorial: the network that they
     cite, with valid convolutions, a 64-unit dense layer and biases."""
 
-    def __post_init__(self) -> None:
-        require(self.form in ("code", "tutorial"), "model.form", "be 'code' or 'tutorial'", self.form)
-
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """(3x3 convolution -> ReLU -> pool) with 32, 64 and 64 channels; the tutorial drops the last pool."""
         channels, height, width = image_shape(self.name, shape)
@@ -201,9 +193,6 @@ class SeolKimCNN(Architecture):
     pools: Literal[1, 2] = 2
     """Number of max pools: 1 as the text reads, 2 pools after each convolution."""
 
-    def __post_init__(self) -> None:
-        require(self.pools in (1, 2), "model.pools", "be 1 or 2", self.pools)
-
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """Convolution -> ReLU (-> pool), convolution -> ReLU -> pool, then the dense layers."""
         channels = image_shape(self.name, shape)[0]
@@ -221,11 +210,8 @@ class EmnistCNN(Architecture):
     """
 
     name: ClassVar[str] = "emnist_cnn"
-    dropout: float = 0.5
+    dropout: Annotated[float, Within(0, 1, "[)")] = 0.5
     """Probability of both dropouts: of whole channels after the second convolution, and of hidden units."""
-
-    def __post_init__(self) -> None:
-        require(0 <= self.dropout < 1, "model.dropout", "lie in [0, 1)", self.dropout)
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """Convolution -> pool -> ReLU, convolution -> dropout2d -> pool -> ReLU, 50 -> ReLU -> dropout, classifier."""
@@ -277,12 +263,12 @@ class ResNet20(Architecture):
     init: ClassVar[Init] = "kaiming_normal"
     norm: Literal["batch", "group"] = "batch"
     """Normalisation: batch as in the paper, or group, which has no running statistics to average."""
-    groups: int = 8
+    groups: Annotated[int, AtLeast(1)] = 8
     """Groups of the group normalisation; divides 16."""
 
     def __post_init__(self) -> None:
-        require(self.norm in ("batch", "group"), "model.norm", "be 'batch' or 'group'", self.norm)
-        require(self.groups >= 1 and 16 % self.groups == 0, "model.groups", "divide 16", self.groups)
+        super().__post_init__()
+        demand(self, "groups", 16 % self.groups == 0, "divide 16")
 
     def norm_of(self, channels: int) -> nn.Module:
         """The normalisation layer for a number of channels."""

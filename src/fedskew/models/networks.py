@@ -6,13 +6,14 @@ import copy
 from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedskew.errors import ConfigError, require
+from fedskew.fields import AtLeast, Checked, Within, demand
 
 __all__ = [
     "Architecture", "GlobalAverage", "Init", "PFLlibCNN", "PflCNN", "ResNet9", "ResNet18", "Shape", "dense",
@@ -24,7 +25,7 @@ Init = Literal["uniform", "kaiming_normal", "glorot_uniform"]
 
 
 @dataclass(frozen=True)
-class Architecture:
+class Architecture(Checked):
     """Options of a network, a value that `fedskew.models.build` turns into an nn.Module.
 
     Derive a frozen dataclass with `build`. Its fields are its options.
@@ -160,13 +161,12 @@ class ResNet18(Architecture):
     of stride 2 and a max pool, which leave a quarter of each side."""
     norm: Literal["batch", "group"] = "batch"
     """Normalisation: batch as in the paper, or group, which has no running statistics to average."""
-    groups: int = 32
+    groups: Annotated[int, AtLeast(1)] = 32
     """Groups of the group normalisation; divides 64."""
 
     def __post_init__(self) -> None:
-        require(self.stem in ("cifar", "imagenet"), "model.stem", "be 'cifar' or 'imagenet'", self.stem)
-        require(self.norm in ("batch", "group"), "model.norm", "be 'batch' or 'group'", self.norm)
-        require(self.groups >= 1 and 64 % self.groups == 0, "model.groups", "divide 64", self.groups)
+        super().__post_init__()
+        demand(self, "groups", 64 % self.groups == 0, "divide 64")
 
     def norm_of(self, channels: int) -> nn.Module:
         """The normalisation layer for a number of channels."""
@@ -223,11 +223,8 @@ class ResNet9(Architecture):
     """
 
     name: ClassVar[str] = "resnet9"
-    width: int = 1028
+    width: Annotated[int, AtLeast(1)] = 1028
     """Channels of the last three convolutions: 1028 as the authors coded it, where 1024 may have been meant."""
-
-    def __post_init__(self) -> None:
-        require(self.width >= 1, "model.width", "be at least 1", self.width)
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """64, 128 + pool, residual, 256 + pool, 512 + pool, residual, 1028 + pool, residual, pool, classifier."""
@@ -258,15 +255,10 @@ class PflCNN(Architecture):
 
     name: ClassVar[str] = "pfl_cnn"
     init: ClassVar[Init] = "glorot_uniform"
-    dropout_conv: float = 0.25
+    dropout_conv: Annotated[float, Within(0, 1, "[)")] = 0.25
     """Probability of the dropout after the convolutions."""
-    dropout: float = 0.5
+    dropout: Annotated[float, Within(0, 1, "[)")] = 0.5
     """Probability of the dropout of hidden units."""
-
-    def __post_init__(self) -> None:
-        for field in ("dropout_conv", "dropout"):
-            value = getattr(self, field)
-            require(0 <= value < 1, f"model.{field}", "lie in [0, 1)", value)
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """3x3 convolutions of 32 and 64 -> pool -> dropout -> 128 -> ReLU -> dropout -> classifier."""
@@ -288,11 +280,8 @@ class PFLlibCNN(Architecture):
     """
 
     name: ClassVar[str] = "pfllib_cnn"
-    hidden: int = 512
+    hidden: Annotated[int, AtLeast(1)] = 512
     """Width of the hidden layer."""
-
-    def __post_init__(self) -> None:
-        require(self.hidden >= 1, "model.hidden", "be at least 1", self.hidden)
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """(5x5 convolution -> ReLU -> pool) with 32 and 64 channels, hidden -> ReLU, classifier."""

@@ -53,7 +53,7 @@ def matplotlib() -> Any:
 def target(out: str | Path) -> Path:
     """The file to write; a name without a suffix gets ".png". Raises ConfigError for other suffixes."""
     path = Path(out) if Path(out).suffix else Path(out).with_suffix(".png")
-    require(path.suffix.lower() in UNDATED, "--out", "end in .png, .svg or .pdf", str(out))
+    require(path.suffix.lower() in UNDATED, "out", "end in .png, .svg or .pdf", str(out))
     return path
 
 

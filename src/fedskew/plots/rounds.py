@@ -260,7 +260,7 @@ def oversampling(runs: list[Shown]) -> Figure:
     """
     found = [next((r for r in run.diagnosed("oversampling") if r[1]), (0, {})) for run in runs]
     columns = min(PANELS, max(len(row) for _, row in found))
-    require(columns > 0, "--diagnose.clients", "name clients that took part; use none to see each cohort's first", 0)
+    require(columns > 0, "diagnose.clients", "name clients that took part; use none to see each cohort's first", 0)
     figure, panels = panels_of(len(runs), columns)
     grid = np.asarray(panels).reshape(len(runs), -1)
     for run, (number, row), line in zip(runs, found, grid, strict=True):

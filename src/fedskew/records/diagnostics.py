@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from fedskew.errors import ConfigError, require, unknown
-from fedskew.fields import fits
+from fedskew.errors import ConfigError, FieldError, require, unknown
+from fedskew.fields import AtLeast, Checked, demand
 from fedskew.records.metrics import error_asymmetry, from_confusion, mean_probabilities
 from fedskew.types import Cohort, Params, Weights
 
@@ -29,7 +29,7 @@ ALWAYS = ("clients", "curves", "heatmap", "samples", "selection", "weights")  # 
 
 
 @dataclass(frozen=True)
-class Diagnostics:
+class Diagnostics(Checked):
     """Which diagnostics a run records, of which clients, and how often.
 
     Raises:
@@ -38,28 +38,25 @@ class Diagnostics:
 
     names: tuple[str, ...] = ()
     """diagnostics to record, commas between: per_class, asymmetry, cosine, drift, coverage, oversampling, features"""
-    clients: tuple[int, ...] = ()
+    clients: tuple[Annotated[int, AtLeast(0, hint="clients are numbered from 0")], ...] = ()
     """clients that per_class, asymmetry and oversampling look at when they take part; none: 3 of each cohort"""
-    every: int = 1
+    every: Annotated[int, AtLeast(1)] = 1
     """rounds between diagnoses; the last round is always diagnosed"""
 
     def __post_init__(self) -> None:
         """Check the names, clients and frequency."""
-        require(isinstance(self.names, tuple), "--diagnose", "be a tuple of names", self.names)
+        super().__post_init__()
         for name in self.names:
             if name in ALWAYS:
                 figure = {"clients": "selection", "samples": "selection"}.get(name, name)
-                hint = f"fedskew plot RUN --figure {figure}"
-                raise ConfigError(f"--diagnose must not name {name!r}: every run records what `{hint}` draws")
+                hint = f"every run records what `fedskew plot RUN --figure {figure}` draws"
+                demand(self, "names", False, f"not hold {name}", hint)
             if name not in DIAGNOSTICS:
                 if name in ("tsne", "t-sne"):
                     raise ConfigError(f"unknown diagnostic {name!r}; did you mean 'features'?")
                 raise unknown("diagnostic", name, DIAGNOSTICS)
         twice = [n for i, n in enumerate(self.names) if n in self.names[:i]]
-        require(not twice, "--diagnose", "name a diagnostic once", ",".join(self.names))
-        whole = isinstance(self.clients, tuple) and all(fits(k, int) and k >= 0 for k in self.clients)
-        require(whole, "--diagnose.clients", "be client ids, whole numbers from 0", self.clients)
-        require(fits(self.every, int) and self.every >= 1, "--diagnose.every", "be at least 1", self.every)
+        demand(self, "names", not twice, "name a diagnostic once")
 
     def check(self, clients: int, recorded: bool) -> None:
         """Check against the run.
@@ -71,10 +68,9 @@ class Diagnostics:
         Raises:
             ConfigError: A client does not exist, or features are asked for without a run folder.
         """
-        beyond = next((k for k in self.clients if k >= clients), None)
-        require(beyond is None, "--diagnose.clients", f"be below the number of clients, {clients}", beyond)
-        if "features" in self.names and not recorded:
-            raise ConfigError("--diagnose features must go with a run folder, out=FOLDER, to which they are written")
+        demand(self, "clients", max(self.clients, default=0) < clients, f"be below the number of clients, {clients}")
+        written = "features" not in self.names or recorded
+        demand(self, "names", written, "name features only with a run folder, to which they are written")
 
     def due(self, number: int, rounds: int) -> bool:
         """Whether round ``number`` of ``rounds`` is diagnosed."""
@@ -98,7 +94,10 @@ class Diagnostics:
             if key not in (known := ("names", "clients", "every")):
                 raise unknown("entry of diagnose", key, known)
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}
-        return cls(**values)
+        try:
+            return cls(**values)
+        except FieldError as error:
+            raise ConfigError(error.named(f"diagnose.{error.field}")) from None
 
 
 @dataclass(frozen=True, eq=False)

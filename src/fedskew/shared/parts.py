@@ -1,4 +1,4 @@
-"""Parts that two or more methods share."""
+"""Parts that several methods share."""
 
 from __future__ import annotations
 
@@ -16,11 +16,18 @@ __all__ = ["CrossEntropy", "ProximalVariant"]
 
 @dataclass(frozen=True)
 class CrossEntropy(Component):
-    """L = mean_b -log softmax(z_b)[y_b], the classification loss of a method that brings none."""
+    """Cross-entropy, the loss of a method that brings no classification loss of its own.
+
+    L = mean_b -log softmax(z_b)[y_b] over the rows b of a mini-batch.
+
+    Example:
+        >>> CrossEntropy()
+        CrossEntropy()
+    """
 
     name = "cross_entropy"
     classification = True
 
     def loss(self, view: View) -> Tensor:
-        """See the class."""
+        """Mean cross-entropy of the mini-batch, ()."""
         return view.batch.mean(F.cross_entropy(view.out.logits, view.batch.y))

@@ -1,4 +1,4 @@
-"""Samplers: which rows a client trains on."""
+"""Samplers: the rows that a client trains on, and their order."""
 
 from __future__ import annotations
 
@@ -19,10 +19,22 @@ Array = np.ndarray[Any, Any]
 
 
 def realise(labels: Array, target: Array, draw: np.random.Generator) -> Array:
-    """Positions into labels [n] that hold ``target`` [C] rows of each class.
+    """Positions of rows that hold ``target`` rows of each class.
 
-    Fewer than the client has: a random subset. More: as many whole copies as fit, the rest drawn without replacement,
-    so no row is duplicated twice before all were once. A class without rows stays empty.
+    A client with more rows of a class gives a random subset. One with fewer repeats all of them as often as it can and
+    draws the rest without replacement. A class without rows stays empty.
+
+    Args:
+        labels: Labels of the client's rows, [n].
+        target: Rows wanted of each class, [C].
+        draw: Generator of the draws.
+
+    Returns:
+        Positions into ``labels``, class by class.
+
+    Example:
+        >>> realise(np.array([0, 1, 1]), np.array([2, 2]), np.random.Generator(np.random.PCG64(0)))
+        array([0, 0, 1, 2])
     """
     order = np.argsort(labels, kind="stable")
     bounds = np.searchsorted(labels[order], np.arange(len(target) + 1))
@@ -38,7 +50,20 @@ def realise(labels: Array, target: Array, draw: np.random.Generator) -> Array:
 
 
 def batched(pool: Array, pace: tuple[int, int, int], draw: np.random.Generator) -> Array:
-    """The pool [n], shuffled anew each epoch, as mini-batches [E, S, B]; a last partial batch is padded by -1."""
+    """The pool as mini-batches, shuffled anew in each epoch.
+
+    Args:
+        pool: Positions of the rows to train on, [n].
+        pace: Batch size or 0 for all rows, epochs, and most steps of an epoch or 0 for all.
+        draw: Generator of the shuffles.
+
+    Returns:
+        Positions [E, S, B]; -1 pads the last mini-batch.
+
+    Example:
+        >>> batched(np.arange(3), (2, 1, 0), np.random.Generator(np.random.PCG64(0))).shape
+        (1, 2, 2)
+    """
     size, epochs, most = pace
     size = size or max(len(pool), 1)
     steps = -(-len(pool) // size)
@@ -51,14 +76,21 @@ def batched(pool: Array, pace: tuple[int, int, int], draw: np.random.Generator) 
 
 @dataclass(frozen=True)
 class Shuffle(Sampler):
-    """Every offered row once an epoch, in a new random order; a quota takes a random subset for the whole round."""
+    """Every row once an epoch, in a new random order; with a quota, a random subset for the whole round.
+
+    Source: McMahan et al. 2017, algorithm 1, https://arxiv.org/abs/1602.05629
+
+    Example:
+        >>> Shuffle()
+        Shuffle()
+    """
 
     name = "shuffle"
 
     def plan(
         self, labels: Array, offered: Array, quota: Array | None, pace: tuple[int, int, int], shared: Tree, key: Tensor
     ) -> Array:
-        """See `Sampler.plan`: duplicates up to ``offered``, a subset of ``quota``, then shuffled mini-batches."""
+        """Rows repeated up to ``offered`` and cut to ``quota``, then mini-batches [E, S, B] in random order."""
         target = offered if quota is None else np.minimum(offered, quota)
         draw = rng.generator(key)
         return batched(realise(labels, target, draw), pace, draw)
@@ -66,8 +98,16 @@ class Shuffle(Sampler):
 
 @dataclass(frozen=True)
 class ClassBalanced(Sampler):
-    """Each row draws a class uniformly from those the client has, then a row of it; an epoch has as many rows as were
-    offered. Drawn anew every epoch (Kang et al. 2020).
+    """Rows drawn by class: each draw takes a class uniformly from those the client has, then a row of it.
+
+    P(row b) = 1 / (C_k n_k,y_b) with C_k the number of classes that client k has. An epoch has as many rows as were
+    offered and is drawn anew.
+
+    Source: Kang et al. 2020, class-balanced sampling, https://arxiv.org/abs/1910.09217
+
+    Example:
+        >>> ClassBalanced()
+        ClassBalanced()
     """
 
     name = "class_balanced"
@@ -76,7 +116,7 @@ class ClassBalanced(Sampler):
     def plan(
         self, labels: Array, offered: Array, quota: Array | None, pace: tuple[int, int, int], shared: Tree, key: Tensor
     ) -> Array:
-        """See the class; a quota only sets the number of rows and which classes may be drawn."""
+        """Mini-batches [E, S, B]; a quota sets only the number of rows and the classes to draw from."""
         target = offered if quota is None else np.minimum(offered, quota)
         draw = rng.generator(key)
         owned = np.flatnonzero((target > 0) & (np.bincount(labels, minlength=len(target)) > 0))

@@ -1,4 +1,4 @@
-"""Selectors: which clients take part."""
+"""Selectors: the clients that take part in a round."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.component import Selector
-from fedskew.errors import require
+from fedskew.errors import FieldError
 from fedskew.tree import Tree
 from fedskew.types import Assignment, Params, Task
 
@@ -22,9 +22,22 @@ __all__ = ["Random", "TrainAll", "draw_clients"]
 
 
 def draw_clients(sizes: Tensor, k: int, key: Tensor, proportional: bool = False) -> Tensor:
-    """k distinct clients with rows, uniformly or with probability proportional to their sizes (successive draws).
+    """k distinct clients that have rows, uniformly or with probability in proportion to their rows.
 
-    Exponential race: the k smallest of -log(u_i) / w_i, the same distribution as successive weighted draws.
+    Successive weighted draws, as an exponential race: the k smallest of -log(u_i) / w_i.
+
+    Args:
+        sizes: Rows of each client, [N].
+        k: Number of clients; fewer are drawn where fewer have rows.
+        key: Key of the draw.
+        proportional: Draw in proportion to ``sizes``.
+
+    Returns:
+        Ids of the clients, ascending.
+
+    Example:
+        >>> draw_clients(torch.tensor([5, 0, 7]), 2, rng.key(0, "example")).tolist()
+        [0, 2]
     """
     u = 1.0 - rng.uniform(key, (len(sizes),), torch.float64)
     weight = sizes.double() if proportional else (sizes > 0).double()
@@ -35,24 +48,37 @@ def draw_clients(sizes: Tensor, k: int, key: Tensor, proportional: bool = False)
 
 @dataclass(frozen=True)
 class Random(Selector):
-    """k of the clients that have rows, uniformly without replacement (McMahan et al. 2017)."""
+    """k of the clients that have rows, uniformly without replacement.
+
+    Source: McMahan et al. 2017, algorithm 1, https://arxiv.org/abs/1602.05629
+
+    Example:
+        >>> Random()
+        Random()
+    """
 
     name = "random"
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """Which clients have rows at all: {"sizes": [N] of 0 and 1}."""
+        """The clients that have rows: {"sizes": [N] of 0 and 1}."""
         return {"sizes": (fed.counts.sum(1) > 0).long()}
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
-        """Chains of one client, in the order of their ids."""
+        """Chains of one client, ordered by id."""
         return Assignment(draw_clients(state["sizes"], k, key).unsqueeze(1))
 
 
 @dataclass(frozen=True)
 class TrainAll(Random):
-    """Every client with rows trains; k of them, drawn as by ``random``, are averaged (the pFedMe authors' code).
+    """Every client with rows trains; only k random ones of them are averaged.
 
-    The global model is that of ``random``; every client's own model is of the last round.
+    The global model is that of ``random``. Every client's own model is one of the last round.
+
+    Source: code of T. Dinh et al. 2020, https://arxiv.org/abs/2006.08848
+
+    Example:
+        >>> TrainAll()
+        TrainAll()
     """
 
     name = "train_all"
@@ -60,12 +86,14 @@ class TrainAll(Random):
     downloads = "P (every client)"
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
-        """The server may see nothing but the averaged models: others send none."""
+        """The server must see nothing of a client but its averaged model: the others send none."""
         across = [c.name for c in method.components if {c} & {*method.having("combine"), *method.having("absorb")}]
-        require(not across, "--selector train_all", "go with parts that act at the clients alone", ", ".join(across))
+        if across:
+            rule = f"go with parts that act at the clients alone, not with {', '.join(across)}"
+            raise FieldError("Method", "selector", rule, self.name)
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
-        """Chains of one client, all of them; k are averaged."""
+        """Chains of one client, for all clients; k of them are averaged."""
         everyone = torch.nonzero(state["sizes"] > 0).squeeze(1)
         chosen = super().select(state, k, key).chains.squeeze(1)
         return Assignment(everyone.unsqueeze(1), averaged=torch.isin(everyone, chosen))

@@ -1,16 +1,16 @@
-"""Server optimizers."""
+"""Server optimizers: the step of the global model along the aggregated update."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
 
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.component import ServerOptimizer
-from fedskew.errors import require
+from fedskew.fields import Above, Within
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, Task
 
@@ -22,117 +22,131 @@ __all__ = ["Adagrad", "Adam", "Momentum", "Plain", "Yogi"]
 
 @dataclass(frozen=True)
 class Plain(ServerOptimizer):
-    """x <- x + lr * delta."""
+    """The aggregated update, scaled by the server's learning rate.
+
+    x <- x + lr * delta; lr = 1 is FedAvg.
+
+    Source: Reddi et al. 2021, algorithm 1 with SGD at the server, https://arxiv.org/abs/2003.00295
+
+    Example:
+        >>> Plain(lr=0.5)
+        Plain(lr=0.5)
+    """
 
     name = "plain"
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
-        """See the class."""
+        """x + lr * delta; the state stays."""
         return tree.add(params, delta, self.lr), state
 
 
 @dataclass(frozen=True)
 class Momentum(ServerOptimizer):
-    """m <- beta m + delta;  x <- x + lr m, without dampening (FedAvgM; Hsu et al. 2019)."""
+    """Server momentum without dampening (FedAvgM).
+
+    m <- beta m + delta;  x <- x + lr m.
+
+    Source: Hsu et al. 2019, https://arxiv.org/abs/1909.06335
+
+    Example:
+        >>> x, state = {"w": torch.zeros(1)}, {"first": {"w": torch.zeros(1)}}
+        >>> for delta in (0.2, 0.1):
+        ...     x, state = Momentum().update(x, {"w": torch.tensor([delta])}, state, None)
+        >>> x
+        {'w': tensor([0.4800])}
+    """
 
     name = "momentum"
     keeps = "P at the server"
     reference = "hsu2019"
 
-    beta: float = 0.9
+    beta: Annotated[float, Within(0, 1, "[)")] = 0.9
     """momentum of the server"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.beta < 1, "--server.beta", "be in [0, 1)", self.beta)
-
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """{"first": m_0 = 0}."""
+        """{"first": m = 0}."""
         return {"first": tree.zeros_like(params)}
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
-        """See the class."""
+        """One step of the moment and of the parameters."""
         params, first = F.momentum_update(params, delta, state["first"], self.lr, self.beta)
         return params, {"first": first}
 
 
 @dataclass(frozen=True)
-class Adaptive(ServerOptimizer):
-    """x <- x + lr m / (sqrt(v) + tau), m <- beta1 m + (1 - beta1) delta (Reddi et al. 2021, algorithm 2)."""
+class Adagrad(ServerOptimizer):
+    """Adagrad at the server (FedAdagrad).
 
+    m <- beta1 m + (1 - beta1) delta;  v <- v + delta^2;  x <- x + lr m / (sqrt(v) + tau), with v_0 = tau^2.
+
+    Source: Reddi et al. 2021, algorithm 2, https://arxiv.org/abs/2003.00295
+
+    Example:
+        >>> Adagrad(lr=0.5)
+        Adagrad(lr=0.5, beta1=0.9, tau=0.001, initial=-1.0, bias_correction=False)
+    """
+
+    name = "adagrad"
     reference = "reddi2021"
     keeps = "2 P at the server"
-    rule: ClassVar[Any]
+    rule: ClassVar[Any] = staticmethod(F.adagrad_update)
 
-    lr: float = 0.1
+    lr: Annotated[float, Above(0)] = 0.1
     """server learning rate eta"""
-    beta1: float = 0.9
+    beta1: Annotated[float, Within(0, 1, "[)")] = 0.9
     """decay of the first moment"""
-    tau: float = 1e-3
+    tau: Annotated[float, Above(0, infinite=True)] = 1e-3
     """degree of adaptivity; v starts at tau^2"""
     initial: float = -1.0
     """initial second moment v_0; negative means tau^2"""
     bias_correction: bool = False
     """divide the moments by 1 - beta^t, as Keras's Adam does"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.beta1 < 1, "--server.beta1", "be in [0, 1)", self.beta1)
-        require(self.tau > 0, "--server.tau", "be positive", self.tau)
-
-    @property
-    def decay(self) -> float:
-        """Decay of the second moment; 0 where it is a sum."""
-        return 0.0
-
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
-        """{"first": 0, "second": v_0}."""
+        """{"first": m = 0, "second": v_0}."""
         start = self.initial if self.initial >= 0 else self.tau**2
         return {"first": tree.zeros_like(params), "second": tree.map_tree(lambda p: torch.full_like(p, start), params)}
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
-        """See the class; second moment by the subclass's rule."""
-        rates = (self.lr, self.beta1, self.decay, self.tau, cohort.round, self.bias_correction)
+        """One step by the rule of the class."""
+        decay = getattr(self, "beta2", 0.0)  # Adagrad sums
+        rates = (self.lr, self.beta1, decay, self.tau, cohort.round, self.bias_correction)
         params, first, second = type(self).rule(params, delta, state["first"], state["second"], *rates)
         return params, {"first": first, "second": second}
 
 
 @dataclass(frozen=True)
-class Adagrad(Adaptive):
-    """v <- v + delta^2."""
+class Adam(Adagrad):
+    """Adam at the server (FedAdam).
 
-    name = "adagrad"
-    rule = staticmethod(F.adagrad_update)
+    As ``adagrad``, with v <- beta2 v + (1 - beta2) delta^2.
 
+    Source: Reddi et al. 2021, algorithm 2, https://arxiv.org/abs/2003.00295
 
-@dataclass(frozen=True)
-class Decaying(Adaptive):
-    """An adaptive optimizer whose second moment forgets."""
-
-    beta2: float = 0.99
-    """decay of the second moment"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.beta2 < 1, "--server.beta2", "be in [0, 1)", self.beta2)
-
-    @property
-    def decay(self) -> float:
-        """See the class."""
-        return self.beta2
-
-
-@dataclass(frozen=True)
-class Adam(Decaying):
-    """v <- beta2 v + (1 - beta2) delta^2."""
+    Example:
+        >>> Adam(beta2=0.999).beta2
+        0.999
+    """
 
     name = "adam"
     rule = staticmethod(F.adam_update)
 
+    beta2: Annotated[float, Within(0, 1, "[)")] = 0.99
+    """decay of the second moment"""
+
 
 @dataclass(frozen=True)
-class Yogi(Decaying):
-    """v <- v - (1 - beta2) delta^2 sign(v - delta^2)."""
+class Yogi(Adam):
+    """Yogi at the server (FedYogi).
+
+    As ``adagrad``, with v <- v - (1 - beta2) delta^2 sign(v - delta^2).
+
+    Source: Reddi et al. 2021, algorithm 2, https://arxiv.org/abs/2003.00295
+
+    Example:
+        >>> Yogi(beta2=0.999).beta2
+        0.999
+    """
 
     name = "yogi"
     rule = staticmethod(F.yogi_update)

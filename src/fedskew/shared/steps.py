@@ -1,8 +1,9 @@
-"""Local steps: how one mini-batch becomes a step."""
+"""Local steps: how one mini-batch becomes a step of the client."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.component import LocalStep
-from fedskew.errors import require
+from fedskew.fields import AtLeast, Within
 from fedskew.tree import Tree
 from fedskew.types import Carry, Context, Differentiate, LocalRun, Params
 
@@ -18,7 +19,21 @@ __all__ = ["SGD", "clip_by_norm"]
 
 
 def clip_by_norm(grads: Params, limit: float) -> Params:
-    """g * min(1, limit / ||g||_2), the norm over all parameters together."""
+    """Gradients scaled down to a largest norm.
+
+    g * min(1, limit / (||g||_2 + 1e-6)), the norm over all parameters together.
+
+    Args:
+        grads: Gradients by name.
+        limit: Largest norm.
+
+    Returns:
+        The scaled gradients.
+
+    Example:
+        >>> clip_by_norm({"w": torch.tensor([3.0, 4.0])}, 1.0)
+        {'w': tensor([0.6000, 0.8000])}
+    """
     norm = torch.sqrt(sum((g.square().sum() for g in grads.values()), start=torch.zeros(())))
     factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
     return {name: g * factor for name, g in grads.items()}
@@ -26,33 +41,37 @@ def clip_by_norm(grads: Params, limit: float) -> Params:
 
 @dataclass(frozen=True)
 class SGD(LocalStep):
-    """v <- momentum * v + clip(g) + weight_decay * w;  w <- w - lr * v.  v starts at 0 in every round."""
+    """Stochastic gradient descent with momentum, weight decay and gradient clipping.
+
+    v <- momentum * v + clip(g) + weight_decay * w;  w <- w - lr * v.  v starts at 0 in every round.
+
+    Source: McMahan et al. 2017, algorithm 1, https://arxiv.org/abs/1602.05629
+
+    Example:
+        >>> SGD(momentum=0.9, weight_decay=1e-4)
+        SGD(momentum=0.9, weight_decay=0.0001, clip=0.0)
+    """
 
     name = "sgd"
 
-    momentum: float = 0.0
+    momentum: Annotated[float, Within(0, 1, "[)")] = 0.0
     """momentum of the clients' SGD, its buffer empty at the start of every round"""
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, AtLeast(0)] = 0.0
     """weight decay, added to the gradient before momentum"""
-    clip: float = 0.0
+    clip: Annotated[float, AtLeast(0, infinite=True, hint="0 does not clip")] = 0.0
     """largest gradient norm over all parameters; 0 does not clip"""
 
-    def __post_init__(self) -> None:
-        require(0 <= self.momentum < 1, "momentum", "be in [0, 1)", self.momentum)
-        require(self.weight_decay >= 0, "weight decay", "be at least 0", self.weight_decay)
-        require(self.clip >= 0, "clip", "be at least 0 (0 does not clip)", self.clip)
-
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
-        """An empty momentum buffer."""
+        """The parameters, and an empty momentum buffer."""
         return params, {"momentum": tree.zeros_like(params)} if self.momentum else {}
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
-        """Nothing is kept on the client."""
+        """Nothing is uploaded and nothing kept: the buffer ends with the round."""
         return {}, {}
 
     @property
     def stateful(self) -> bool:
-        """Its memory lives within a round only."""
+        """False: its memory lives within a round."""
         return False
 
     def decayed(self, params: Params, grads: Params) -> Params:
@@ -72,5 +91,8 @@ class SGD(LocalStep):
         return Carry(params, carry.buffers, memory), loss
 
     def a_norm(self, steps: Tensor, lr: Tensor, mu: float) -> Tensor:
-        """Momentum and proximal forms of ||a||_1 (Wang et al. 2020)."""
+        """||a||_1 of plain steps, with momentum, or with a proximal term of coefficient ``mu``.
+
+        Source: Wang et al. 2020, section 4, https://arxiv.org/abs/2007.07481
+        """
         return F.sgd_a_norm(steps.double(), self.momentum, lr * mu if mu else 0.0)

@@ -127,7 +127,7 @@ def test_least_draws_again_a_bounded_number_of_times_and_names_what_is_possible(
     assert Dirichlet(0.5, least=10).split(BALANCED, 20, 0).sizes.min() >= 10
     drawn = []
     monkeypatch.setattr(dirichlet, "log_dirichlet", lambda *a: drawn.append(1) or log_dirichlet(*a))
-    with pytest.raises(ConfigError, match=r"partition\.least must be met by one of 100 draws at alpha 0.05") as caught:
+    with pytest.raises(ConfigError, match=r"Dirichlet\.least must be met by one of 100 draws at alpha 0.05") as caught:
         Dirichlet(0.05, least=50).split(BALANCED, 30, 0)
     assert len(drawn) == 100
     feasible = int(str(caught.value).split("use ")[1].split(",")[0])

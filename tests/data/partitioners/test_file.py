@@ -213,7 +213,7 @@ def test_what_is_missing_is_told(tmp_path: Path, data: Dataset) -> None:
         save_partition(tmp_path / "p.json", parts, labels=MIXED)
     with pytest.raises(DataError, match="must exist"):
         load_partition(tmp_path / "p.npz")
-    with pytest.raises(ConfigError, match=r"partition\.path must name a partition file"):
+    with pytest.raises(ConfigError, match=r"File\.path must name a partition file"):
         federate(data, "file")
     (tmp_path / "p.npz").write_bytes(b"PK no zip")
     with pytest.raises(DataError, match="not a readable npz file"):

@@ -62,7 +62,7 @@ def test_too_many_values_are_refused_with_bins_that_fit(monkeypatch):
 
     monkeypatch.setattr(module, "CELLS", 1000)
     columns = {"x": np.arange(200)}
-    with pytest.raises(ConfigError, match=r"partition\.bins must make at most 50 groups of the 200 values .* use 50"):
+    with pytest.raises(ConfigError, match=r"Feature\.bins must make at most 50 groups of the 200 values .* use 50"):
         Feature().split(np.arange(200) % 2, 20, 0, columns)
     assert Feature(bins=50).split(np.arange(200) % 2, 20, 0, columns).clients == 20
 
@@ -85,7 +85,7 @@ def test_a_matrix_is_dealt_exactly():
 
 @pytest.mark.parametrize("bad", [[[1.5]], [[-1]], [[0, 0]], [1, 2], [["a"]]])
 def test_a_matrix_must_hold_whole_numbers(bad):
-    with pytest.raises(DataError, match=r"partition\.matrix must be a matrix \[clients, classes\] of whole numbers"):
+    with pytest.raises(DataError, match=r"Counts\.matrix must be a matrix \[clients, classes\] of whole numbers"):
         Counts(matrix=bad)
 
 
@@ -112,7 +112,7 @@ def test_a_matrix_comes_from_a_file(tmp_path):
             Counts(path=str(tmp_path / name)).load()
     with pytest.raises(DataError, match="cannot be read"):
         Counts(path=str(tmp_path / "absent.csv")).load()
-    with pytest.raises(ConfigError, match=r"partition\.path must name a csv, npy or npz file"):
+    with pytest.raises(ConfigError, match=r"Counts\.path must name a csv, npy or npz file"):
         Counts().load()
     with pytest.raises(ConfigError, match="give one of both"):
         Counts("m.csv", ((1,),))

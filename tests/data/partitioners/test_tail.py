@@ -34,7 +34,7 @@ def test_the_profiles():
     assert long_tail(np.full(5, 100), 10, "step").tolist() == [100, 100, 100, 10, 10]
     assert long_tail(np.full(3, 100), 100).tolist() == [100, 10, 1]
     with pytest.raises(
-        ConfigError, match=r"partition\.factor must leave a row of each class; got 300.0; use at most 200"
+        ConfigError, match=r"LongTail\.factor must leave a row of each class; got 300.0; use at most 200"
     ):
         LongTail(factor=300.0).split(BALANCED, 5, 0)
     with pytest.raises(ConfigError, match="two classes at least"):

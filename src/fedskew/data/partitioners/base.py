@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -12,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedskew import rng
-from fedskew.errors import DataError, require, unknown
+from fedskew.errors import DataError, require
+from fedskew.fields import Checked, demand, fits
 
 __all__ = [
     "Columns",
@@ -23,13 +23,8 @@ __all__ = [
     "Table",
     "argsort",
     "by_label",
-    "check_choice",
     "check_clients",
-    "check_level",
-    "check_number",
-    "check_positive",
     "check_size",
-    "check_whole",
     "deal",
     "enough_rows",
     "gather",
@@ -242,66 +237,34 @@ def table_of(labels: npt.ArrayLike, columns: Columns | None) -> Table:
     return Table(code[values], rows[present].astype(np.int64), columns or {})
 
 
-def check_positive(parameter: str, value: float, hint: str = "") -> None:
-    """Raise ConfigError unless the value is finite and above 0."""
-    require(_is_number(value) and value > 0, parameter, "be a finite number above 0", value, hint)
-
-
-def check_level(parameter: str, value: float, hint: str = "use 0") -> None:
-    """Raise ConfigError unless the value is finite and at least 0."""
-    require(_is_number(value) and value >= 0, parameter, "be a finite number of at least 0", value, hint)
-
-
-def check_number(parameter: str, value: float, low: float, high: float) -> None:
-    """Raise ConfigError unless the value lies in [low, high]."""
-    hint = f"use {low if _is_number(value) and value < low else high:g}"
-    require(_is_number(value) and low <= value <= high, parameter, f"be in [{low:g}, {high:g}]", value, hint)
-
-
-def check_whole(parameter: str, value: int, least: int) -> None:
-    """Raise ConfigError unless the value is a whole number of at least ``least``."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    require(whole and value >= least, parameter, f"be a whole number of at least {least}", value, f"use {least}")
-
-
 def check_clients(clients: int, classes: int) -> None:
     """Raise ConfigError unless the number of clients is at least 1 and counts [N, C] fit into memory."""
-    check_whole("clients", clients, 1)
+    require(fits(clients, int) and clients >= 1, "clients", "be a whole number of at least 1", clients, "use 1")
     most = CELLS // classes
     rule = f"be at most {most} for {classes} classes: the counts [N, C] are held in memory"
     require(clients <= most, "clients", rule, clients, f"use {most}")
 
 
-def check_choice(parameter: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raise ConfigError, with the nearest name, unless the value is one of the choices."""
-    if value not in choices:
-        raise unknown(parameter, str(value), choices)
-
-
-def enough_rows(clients: int, rows: int, each: int = 1) -> None:
-    """Raise ConfigError unless every client can have ``each`` rows."""
+def enough_rows(partitioner: Partitioner, clients: int, rows: int) -> None:
+    """Raise ConfigError unless every client can have the rows of the field ``least``, which may be unset or missing."""
+    each = getattr(partitioner, "least", 1) or 0
     if each <= 1:
         require(clients * each <= rows, "clients", f"be at most the {rows} rows", clients, f"use {rows}")
     most = rows // clients
     hint = f"use {most}" if most else f"use at most {rows} clients"
-    require(clients * each <= rows, "partition.least", f"be at most {most} here, rows / clients", each, hint)
+    demand(partitioner, "least", clients * each <= rows, f"be at most {most} here, rows / clients", hint)
 
 
-def check_size(samples: int, largest: int, clients: int, most: int) -> int:
+def check_size(partitioner: Any, largest: int, clients: int, most: int) -> int:
     """Rows of a client: ``samples``, or the largest feasible number where it is 0; ConfigError if it cannot be met."""
     rule = "leave every client at least one row under this partition"
     require(largest > 0, "clients", rule, clients, f"use at most {most}")
-    require(samples <= largest, "partition.samples", f"be at most {largest} here", samples, f"use {largest} or 0")
-    return samples or largest
+    holds = partitioner.samples <= largest
+    demand(partitioner, "samples", holds, f"be at most {largest} here", f"use {largest} or 0")
+    return int(partitioner.samples) or largest
 
 
-def _is_number(value: object) -> bool:
-    """Whether the value is a finite number."""
-    real = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    return real and math.isfinite(float(value))  # type: ignore[arg-type]
-
-
-class Partitioner(ABC):
+class Partitioner(Checked, ABC):
     """Base of the partitioners. Derive a frozen dataclass with `draw`, and name it.
 
     The first line of a partitioner's docstring is its definition. Its fields are its options.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -14,18 +14,15 @@ from fedskew.data.partitioners.base import (
     Partition,
     Partitioner,
     Table,
-    check_choice,
-    check_level,
-    check_positive,
     check_size,
-    check_whole,
     deal,
     enough_rows,
     largest_remainder,
     log_dirichlet,
     normalised,
 )
-from fedskew.errors import ConfigError, require
+from fedskew.errors import FieldError, require
+from fedskew.fields import Above, AtLeast, Within, demand
 
 __all__ = ["DirBernoulli", "DirClientEqual", "DirClientNorm", "DirPrior", "Dirichlet", "rounded"]
 
@@ -33,7 +30,7 @@ TRIES = 100  # most draws for `least`, so that the loop ends
 CELLS = 10**8  # most cells, clients x classes, over all these draws
 BLOCK = 4096  # clients that dir_prior serves at a time
 ALPHA_HINT = "use 0.001 for extreme skew, or dir_prior, which takes 0"
-ROUNDING = ("cut", "largest_remainder")
+FULL = "use 1: below 1 all clients could be full before all rows are given"
 
 
 @dataclass(frozen=True)
@@ -66,28 +63,18 @@ class Dirichlet(Partitioner):
     formula: ClassVar[str] = "p_c ~ Dir(α·1_N);  n_kc = ⌊N_c·P_ck⌋ − ⌊N_c·P_c,k−1⌋,  P_ck = Σ_{j≤k} p_cj"
     users: ClassVar[str] = "FedBal, FL-bench, flwr-datasets; guarded: NIID-Bench, PFLlib, MarsFL"
     limits: ClassVar[str] = "α→∞: IID histograms; α→0: one client a class. Every row is used."
-    alpha: float = 0.1
+    alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
     """Concentration: small gives each class to few clients, large gives IID histograms."""
-    balance_guard: float | None = None
+    balance_guard: Annotated[float, AtLeast(1, infinite=True, hint=FULL)] | None = None
     """Clients with this many times n/N rows get no more of later classes (NIID-Bench: 1); unset: no guard."""
-    least: int | None = None
+    least: Annotated[int, AtLeast(0)] | None = None
     """Rows that every client must have (NIID-Bench: 10), within 100 draws, else an error; unset: 0, one draw."""
-    rounding: str | None = None
+    rounding: Literal["cut", "largest_remainder"] | None = None
     """Shares to rows: "cut" the class at the cumulative shares, or "largest_remainder"; unset: cut."""
-
-    def __post_init__(self) -> None:
-        check_positive("partition.alpha", self.alpha, ALPHA_HINT)
-        if self.balance_guard is not None:
-            holds = self.balance_guard >= 1  # below 1 all clients could be full before all rows are given
-            require(holds, "partition.balance_guard", "be at least 1, of the mean size", self.balance_guard, "use 1")
-        if self.least is not None:
-            check_whole("partition.least", self.least, 0)
-        if self.rounding is not None:
-            check_choice("partition.rounding", self.rounding, ROUNDING)
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw shares [C, N], cut and deal; draw again while a client has fewer than ``least`` rows."""
-        enough_rows(clients, len(table.codes), self.least or 0)
+        enough_rows(self, clients, len(table.codes))
         tries = max(1, min(TRIES, CELLS // (clients * len(table.totals)))) if self.least else 1
         best = -1
         for _ in range(tries):
@@ -96,7 +83,7 @@ class Dirichlet(Partitioner):
             if best >= (self.least or 0):
                 return deal(table.codes, counts, gen)
         rule = f"be met by one of {tries} draws at alpha {self.alpha:g}"
-        raise ConfigError(f"partition.least must {rule}; got {self.least}; use {best}, a larger alpha or fewer clients")
+        raise FieldError(type(self).__name__, "least", rule, self.least, f"use {best}, a larger alpha or fewer clients")
 
     def _counts(self, totals: Ints, clients: int, gen: np.random.Generator) -> Ints:
         """Rows of each class, [N, C]."""
@@ -153,11 +140,8 @@ class DirClientEqual(Partitioner):
     formula: ClassVar[str] = "r_k ~ Dir(α·1_C);  n_kc = round(s·r_kc),  s = min_c N_c / Σ_k r_kc"
     users: ClassVar[str] = "FedGA"
     limits: ClassVar[str] = "α→∞: IID histograms; α→0: one class a client. Sizes differ by at most C rows."
-    alpha: float = 0.1
+    alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
     """Concentration of each client's class proportions."""
-
-    def __post_init__(self) -> None:
-        check_positive("partition.alpha", self.alpha, ALPHA_HINT)
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw proportions [N, C], scale them to the scarcest class, round and deal."""
@@ -187,14 +171,10 @@ class DirClientNorm(Partitioner):
     formula: ClassVar[str] = "r_k ~ Dir(α·1_C);  n_kc = round(N_c·r_kc / Σ_j r_jc)"
     users: ClassVar[str] = "FedRepo"
     limits: ClassVar[str] = "α→∞: IID histograms; α→0: one class a client, but a class that none drew goes to one whole"
-    alpha: float = 0.1
+    alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
     """Concentration of each client's class proportions."""
     rounding: Literal["round", "largest_remainder"] = "round"
     """Shares to rows: to the nearest whole number, or by largest remainders, which uses every row."""
-
-    def __post_init__(self) -> None:
-        check_positive("partition.alpha", self.alpha, ALPHA_HINT)
-        check_choice("partition.rounding", self.rounding, ("round", "largest_remainder"))
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw proportions [N, C], normalise them over the clients, round and deal."""
@@ -227,15 +207,10 @@ class DirBernoulli(Partitioner):
     formula: ClassVar[str] = "b_kc ~ Bernoulli(p);  p_c ~ Dir(α·1) over {k: b_kc = 1};  n_kc = N_c·p_ck"
     users: ClassVar[str] = "Fed-GraB, FedLoGe"
     limits: ClassVar[str] = "p = 1: dirichlet; α→∞: equal shares of the owners. Every row is used."
-    alpha: float = 0.1
+    alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
     """Concentration of a class over its owners."""
-    p: float = 0.5
+    p: Annotated[float, Within(0, 1, "(]", hint="use 0.5")] = 0.5
     """Probability that a client owns a class."""
-
-    def __post_init__(self) -> None:
-        check_positive("partition.alpha", self.alpha, ALPHA_HINT)
-        holds = isinstance(self.p, int | float) and 0 < self.p <= 1
-        require(holds, "partition.p", "be in (0, 1]", self.p, "use 0.5")
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw owners, then shares, then deal."""
@@ -272,33 +247,24 @@ class DirPrior(Partitioner):
     formula: ClassVar[str] = "q_k ~ Dir(α·p), Σ_c p_c = 1;  n_kc = size·q_kc;  α = 0: q_k is one class"
     users: ClassVar[str] = "Seol and Kim; as sampling until exhausted: FedLab, flwr-datasets (inner), pfl-research"
     limits: ClassVar[str] = "α→∞: histograms in the proportions p; α→0: one class a client. Sizes are equal."
-    alpha: float = 0.0
+    alpha: Annotated[float, AtLeast(0)] = 0.0
     """Concentration of most clients; 0: one class per client."""
-    rest: int = 0
+    rest: Annotated[int, AtLeast(0)] = 0
     """How many clients, the last ones, have alpha_rest instead of alpha."""
-    alpha_rest: float = 0.2
+    alpha_rest: Annotated[float, AtLeast(0)] = 0.2
     """Concentration of the last `rest` clients."""
-    samples: int = 0
+    samples: Annotated[int, AtLeast(0)] = 0
     """Rows per client; 0: the largest feasible, at most n/N."""
     prior: Literal["uniform", "data"] = "uniform"
     """p: equal for all classes, or the class shares of the rows."""
 
-    def __post_init__(self) -> None:
-        check_level("partition.alpha", self.alpha)
-        check_level("partition.alpha_rest", self.alpha_rest)
-        check_whole("partition.rest", self.rest, 0)
-        check_whole("partition.samples", self.samples, 0)
-        check_choice("partition.prior", self.prior, ("uniform", "data"))
-
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Serve the clients of one class, then the others from what remains."""
-        require(
-            self.rest <= clients, "partition.rest", f"be at most the {clients} clients", self.rest, f"use {clients}"
-        )
+        demand(self, "rest", self.rest <= clients, f"be at most the {clients} clients", f"use {clients}")
         alphas = np.repeat([float(self.alpha), float(self.alpha_rest)], [clients - self.rest, self.rest])  # [N]
         single = np.flatnonzero(alphas == 0)
         largest = self._largest(table.totals, clients, len(single))
-        size = check_size(self.samples, largest, clients, len(table.codes))
+        size = check_size(self, largest, clients, len(table.codes))
         counts = np.zeros((clients, len(table.totals)), dtype=np.int64)
         seats = np.repeat(np.arange(len(table.totals)), table.totals // size)  # a class seats N_c // size clients
         counts[single, gen.permutation(seats)[: len(single)]] = size

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fedskew.data.arrays import Dataset
 from fedskew.data.arrays import fingerprint as fingerprint_of
-from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner, Table, check_choice, table_of
+from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner, Table, table_of
 from fedskew.data.partitioners.format import (
     ARRAYS,
     FORMAT,
@@ -35,6 +35,7 @@ from fedskew.data.partitioners.format import (
 )
 from fedskew.data.sources.readers import read_npz
 from fedskew.errors import ConfigError, DataError, require
+from fedskew.fields import demand
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -187,7 +188,7 @@ class File(Partitioner):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", str(self.path))
-        check_choice("partition.match", self.match, ("dataset", "labels"))
+        super().__post_init__()
 
     @property
     def decides(self) -> bool:
@@ -211,7 +212,7 @@ class File(Partitioner):
             ConfigError: No path is given.
             DataError: The file is absent, damaged or altered, or was made for other data.
         """
-        require(bool(self.path), "partition.path", "name a partition file", self.path, "make one by save_partition")
+        demand(self, "path", bool(self.path), "name a partition file", "make one by save_partition")
         content = load_partition(self.path, dataset, self.match)
         found = content.header["sha256"]
         if not found.startswith(self.sha256):

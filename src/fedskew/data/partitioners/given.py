@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,32 +16,30 @@ from fedskew.data.partitioners.base import (
     Partition,
     Partitioner,
     Table,
-    check_positive,
-    check_whole,
     deal,
     gather,
     log_dirichlet,
     table_of,
 )
 from fedskew.data.partitioners.dirichlet import ALPHA_HINT, rounded
-from fedskew.errors import ConfigError, DataError, require, unknown
+from fedskew.errors import DataError, FieldError, closest, require
+from fedskew.fields import Above, AtLeast, demand
 
 __all__ = ["Counts", "Feature", "Natural"]
 
 CELLS = 10**8  # most cells, values x clients of a feature, that fit into memory
 
 
-def column_of(columns: Columns, column: str, prefer: str = "") -> str:
+def column_of(partitioner: Natural | Feature, columns: Columns, prefer: str = "") -> str:
     """The column to use: the one named, else ``prefer`` if it exists, else the only one."""
-    if column:
-        if column not in columns:
-            raise unknown("partition.column", column, columns)
+    column = partitioner.column
+    if column in columns:
         return column
-    if prefer in columns:
+    if not column and prefer in columns:
         return prefer
-    if len(columns) != 1:
-        found = f"use one of {', '.join(columns)}" if columns else "the data have none: from_arrays takes columns="
-        raise ConfigError(f"partition.column must name a column of the data; got {column!r}; {found}")
+    found = closest(column, columns).removeprefix("; ") if column else f"use one of {', '.join(columns)}"
+    hint = found if columns else "the data have none: from_arrays takes columns="
+    demand(partitioner, "column", not column and len(columns) == 1, "name a column of the data", hint)
     return next(iter(columns))
 
 
@@ -87,7 +85,7 @@ class Natural(Partitioner):
 
     def resolved(self, columns: Columns) -> str:
         """Name of the column that is used. Raises ConfigError unless it is clear."""
-        return column_of(columns, self.column, "client")
+        return column_of(self, columns, "client")
 
     def count(self, columns: Columns) -> int:
         """Number of values that occur. Raises ConfigError unless the column exists."""
@@ -119,22 +117,18 @@ class Feature(Partitioner):
     limits: ClassVar[str] = "α→∞: each client has every value in the shares of all rows; α→0: one client a value"
     column: str = ""
     """Column whose values are skewed; unset: the only column there is."""
-    alpha: float = 0.1
+    alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
     """Concentration: small gives each value to few clients."""
-    bins: int = 0
+    bins: Annotated[int, AtLeast(0)] = 0
     """Groups of neighbouring values; 0: each value is its own."""
-
-    def __post_init__(self) -> None:
-        check_positive("partition.alpha", self.alpha, ALPHA_HINT)
-        check_whole("partition.bins", self.bins, 0)
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Group the rows, draw shares [G, N], cut and deal."""
-        groups = self._groups(_values(table, column_of(table.columns, self.column)))
+        groups = self._groups(_values(table, column_of(self, table.columns)))
         totals = np.bincount(groups)
         most = max(CELLS // clients, 1)
         rule = f"make at most {most} groups of the {len(totals)} values for {clients} clients"
-        require(len(totals) <= most, "partition.bins", rule, self.bins, f"use {min(most, 100)}")
+        demand(self, "bins", len(totals) <= most, rule, f"use {min(most, 100)}")
         shares = np.exp(log_dirichlet(np.full((len(totals), clients), self.alpha), gen))
         return deal(groups, rounded(shares, totals, None).T, gen)
 
@@ -176,10 +170,13 @@ class Counts(Partitioner):
     """The matrix itself, [N][C]."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "path", str(self.path))
         if self.matrix is not None:
-            require(not self.path, "partition.path", "be unset where a matrix is given", self.path, "give one of both")
-            plain = counts_matrix(np.asarray(self.matrix), "partition.matrix").tolist()
+            plain = counts_matrix(np.asarray(self.matrix), "Counts.matrix").tolist()
             object.__setattr__(self, "matrix", tuple(map(tuple, plain)))
+        super().__post_init__()
+        one = self.matrix is None or not self.path
+        demand(self, "path", one, "be unset where a matrix is given", "give one of both")
 
     @property
     def decides(self) -> bool:
@@ -194,7 +191,7 @@ class Counts(Partitioner):
         """The matrix, [N, C]. Raises ConfigError if there is none, DataError if the file holds none."""
         if self.matrix is not None:
             return np.asarray(self.matrix, dtype=np.int64)
-        require(bool(self.path), "partition.path", "name a csv, npy or npz file of counts [N, C]", self.path)
+        demand(self, "path", bool(self.path), "name a csv, npy or npz file of counts [N, C]")
         return counts_matrix(read_counts(self.path).counts, f"{self.path}")
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
@@ -221,6 +218,5 @@ def _fits(asked: Ints, have: Ints) -> None:
     if asked[over] > have[over]:
         factor = np.min(have[asked > 0] / asked[asked > 0])
         rule = f"ask for at most the {have[over]} rows of class {over}"
-        raise ConfigError(
-            f"partition.matrix must {rule}; got {asked[over]}; scaled by {np.floor(factor * 1e4) / 1e4:g} it would fit"
-        )
+        hint = f"scaled by {np.floor(factor * 1e4) / 1e4:g} it would fit"
+        raise FieldError("Counts", "matrix", rule, int(asked[over]), hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -14,11 +14,7 @@ from fedskew.data.partitioners.base import (
     Partitioner,
     Table,
     by_label,
-    check_level,
-    check_number,
-    check_positive,
     check_size,
-    check_whole,
     deal,
     gather,
     largest_remainder,
@@ -26,6 +22,7 @@ from fedskew.data.partitioners.base import (
     normalised,
 )
 from fedskew.errors import require
+from fedskew.fields import Above, AtLeast, Within, demand
 
 __all__ = ["DirExtended", "Double", "ExclusiveIid", "LabelsK", "Mix", "Shards"]
 
@@ -55,17 +52,14 @@ class LabelsK(Partitioner):
     formula: ClassVar[str] = "client k owns L labels;  n_kc = N_c / #owners of c"
     users: ClassVar[str] = "FedRepo (FedRS); as pathological: flwr-datasets, NIID-Bench (#C = L), PFLlib"
     limits: ClassVar[str] = "L = C: equal IID histograms"
-    labels: int = 2
+    labels: Annotated[int, AtLeast(1)] = 2
     """L, labels per client."""
     repeats: bool = False
     """Let a client draw a label twice where two lists meet: fewer than L labels, a double share of one."""
 
-    def __post_init__(self) -> None:
-        check_whole("partition.labels", self.labels, 1)
-
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Deal tickets of equal weight."""
-        return _tickets(table, clients, self.labels, self.repeats, 0.0, gen)
+        return _tickets(self, table, clients, 0.0, gen)
 
 
 @dataclass(frozen=True)
@@ -87,20 +81,16 @@ class Double(Partitioner):
     formula: ClassVar[str] = "client k owns L labels;  n_kc = N_c·rank_c(k)^(−a) / Σ_j rank_c(j)^(−a)"
     users: ClassVar[str] = "FedGR"
     limits: ClassVar[str] = "a = 0: labels_k; L = C: quantities alone are skewed, label by label"
-    labels: int = 2
+    labels: Annotated[int, AtLeast(1)] = 2
     """L, labels per client."""
-    exponent: float = 1.0
+    exponent: Annotated[float, AtLeast(0)] = 1.0
     """a, the power law's exponent; 0: equal shares."""
     repeats: bool = False
     """Let a client draw a label twice where two lists meet: fewer than L labels, two shares of one."""
 
-    def __post_init__(self) -> None:
-        check_whole("partition.labels", self.labels, 1)
-        check_level("partition.exponent", self.exponent, "use 1")
-
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Deal tickets of weight rank^(-a)."""
-        return _tickets(table, clients, self.labels, self.repeats, self.exponent, gen)
+        return _tickets(self, table, clients, self.exponent, gen)
 
 
 @dataclass(frozen=True)
@@ -118,19 +108,15 @@ class DirExtended(Partitioner):
     formula: ClassVar[str] = "client k owns L labels;  p_c ~ Dir(α·1) over the owners of c;  n_kc = N_c·p_ck"
     users: ClassVar[str] = "Li and Lyu 2023, PFLlib (exdir)"
     limits: ClassVar[str] = "α→∞: labels_k; α→0: one client a class; L = C: dirichlet"
-    labels: int = 2
+    labels: Annotated[int, AtLeast(1)] = 2
     """L, labels per client."""
-    alpha: float = 0.5
+    alpha: Annotated[float, Above(0, hint="use 0.001 for extreme skew")] = 0.5
     """Concentration of a label over its owners."""
-
-    def __post_init__(self) -> None:
-        check_whole("partition.labels", self.labels, 1)
-        check_positive("partition.alpha", self.alpha, "use 0.001 for extreme skew")
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw owners, then shares, then deal."""
         classes = len(table.totals)
-        _enough_labels(self.labels, classes)
+        _enough_labels(self, classes)
         ticket = _label_lists(clients, self.labels, classes, False, gen)
         owns = np.zeros((classes, clients), dtype=bool)
         owns[ticket, np.repeat(np.arange(clients), self.labels)] = True
@@ -141,18 +127,20 @@ class DirExtended(Partitioner):
         return deal(table.codes, counts, gen)
 
 
-def _enough_labels(labels: int, classes: int) -> None:
-    """Raise ConfigError unless there are as many classes as labels asked for."""
-    require(labels <= classes, "partition.labels", f"be at most the {classes} classes", labels, f"use {classes}")
+def _enough_labels(partitioner: LabelsK | Double | DirExtended, classes: int) -> None:
+    """Raise FieldError unless there are as many classes as labels asked for."""
+    holds = partitioner.labels <= classes
+    demand(partitioner, "labels", holds, f"be at most the {classes} classes", f"use {classes}")
 
 
 def _tickets(
-    table: Table, clients: int, labels: int, repeats: bool, exponent: float, gen: np.random.Generator
+    partitioner: LabelsK | Double, table: Table, clients: int, exponent: float, gen: np.random.Generator
 ) -> Partition:
     """Deal each client ``labels`` tickets, one class each; divide a class by its tickets' weights rank^(-exponent)."""
     classes = len(table.totals)
-    _enough_labels(labels, classes)
-    ticket = _label_lists(clients, labels, classes, repeats, gen)  # [N L] class of each ticket
+    _enough_labels(partitioner, classes)
+    labels = partitioner.labels
+    ticket = _label_lists(clients, labels, classes, partitioner.repeats, gen)  # [N L] class of each ticket
     order = by_label(ticket, classes, gen)
     owners = np.bincount(ticket, minlength=classes)  # [C]
     rank = np.empty(len(ticket))
@@ -203,18 +191,15 @@ class Shards(Partitioner):
     formula: ClassVar[str] = "sort by label, cut into N·s pieces of n / (N·s) rows, s random pieces a client"
     users: ClassVar[str] = "FedAvg's paper, FedNTD"
     limits: ClassVar[str] = "sizes differ by at most s rows; every row is used"
-    shards: int = 2
+    shards: Annotated[int, AtLeast(1)] = 2
     """s, shards per client."""
-
-    def __post_init__(self) -> None:
-        check_whole("partition.shards", self.shards, 1)
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Shuffle the rows of each label, cut, and deal the shards in random order."""
         n, pieces = len(table.codes), clients * self.shards
         rule = f"give each of the {clients} x shards pieces at least one of the {n} rows"
         hint = f"use {n // clients}" if clients <= n else f"use 1 and at most {n} clients"
-        require(pieces <= n, "partition.shards", rule, self.shards, hint)
+        demand(self, "shards", pieces <= n, rule, hint)
         order = by_label(table.codes, len(table.totals), gen)
         owner = np.empty(n, dtype=np.int64)
         owner[order] = (gen.permutation(pieces) // self.shards)[np.arange(n) * pieces // n]
@@ -240,23 +225,17 @@ class Mix(Partitioner):
     formula: ClassVar[str] = "h·n rows shuffled, (1−h)·n sorted by label;  client k gets the k-th of N pieces of each"
     users: ClassVar[str] = "CLIMB"
     limits: ClassVar[str] = "h = 1: iid; h = 0: sorted labels in N pieces. Sizes differ by at most 2 rows."
-    homo_ratio: float = 0.1
+    homo_ratio: Annotated[float, Within(0, 1)] = 0.1
     """h, the fraction of the rows that is spread IID."""
-    minority: int = 0
+    minority: Annotated[int, AtLeast(0)] = 0
     """How many labels, the first ones, are made rare."""
-    minority_share: float = 0.1
+    minority_share: Annotated[float, Within(0, 1)] = 0.1
     """Fraction of their rows that these labels keep, at least one row."""
-
-    def __post_init__(self) -> None:
-        check_number("partition.homo_ratio", self.homo_ratio, 0, 1)
-        check_whole("partition.minority", self.minority, 0)
-        check_number("partition.minority_share", self.minority_share, 0, 1)
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Shuffle the rows of each label, keep the first ones, spread a random part of them and cut the rest."""
         classes = len(table.totals)
-        hint = f"use {classes}"
-        require(self.minority <= classes, "partition.minority", f"be at most the {classes} labels", self.minority, hint)
+        demand(self, "minority", self.minority <= classes, f"be at most the {classes} labels", f"use {classes}")
         order = by_label(table.codes, classes, gen)
         keep = table.totals.copy()
         keep[: self.minority] = np.maximum(1, np.floor(self.minority_share * keep[: self.minority] + 0.5))
@@ -291,25 +270,19 @@ class ExclusiveIid(Partitioner):
     formula: ClassVar[str] = "e = round(N·s) clients own u labels each, alone;  the other N−e are IID on the C−e·u left"
     users: ClassVar[str] = "FedLA"
     limits: ClassVar[str] = "s = 0: equal IID histograms; s = 1: no label has two owners. Sizes are equal."
-    noniid_s: float | None = None
+    noniid_s: Annotated[float, Within(0, 1)] | None = None
     """s, fraction of clients with exclusive labels; unset: 0.5, or where labels are too few as use up half of them."""
-    unique_c: int = 1
+    unique_c: Annotated[int, AtLeast(1)] = 1
     """u, labels that each of them owns alone."""
-    samples: int = 0
+    samples: Annotated[int, AtLeast(0)] = 0
     """Rows per client; 0: the largest that is feasible whichever labels are drawn."""
-
-    def __post_init__(self) -> None:
-        if self.noniid_s is not None:
-            require(0 <= self.noniid_s <= 1, "partition.noniid_s", "be in [0, 1]", self.noniid_s)
-        check_whole("partition.unique_c", self.unique_c, 1)
-        check_whole("partition.samples", self.samples, 0)
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Deal exclusive labels first, then the rest."""
         classes = len(table.totals)
         alone = self._alone(clients, classes)  # e
         largest = self._largest(table.totals, clients, alone)
-        size = check_size(self.samples, largest, clients, self._most(table.totals, alone))
+        size = check_size(self, largest, clients, self._most(table.totals, alone))
         labels = gen.permutation(classes)
         mine, others = labels[: alone * self.unique_c].reshape(alone, self.unique_c), labels[alone * self.unique_c :]
         counts = np.zeros((clients, classes), dtype=np.int64)
@@ -334,7 +307,7 @@ class ExclusiveIid(Partitioner):
         rule = f"leave enough of the {classes} labels for {alone} exclusive and {shared} other clients"
         fewer = f"use 1, and noniid_s at most {_down((classes - 1) / clients):g}"
         hint = f"use {spare // max(alone, 1)}" if spare >= alone else fewer
-        require(alone * self.unique_c <= spare, "partition.unique_c", rule, self.unique_c, hint)
+        demand(self, "unique_c", alone * self.unique_c <= spare, rule, hint)
         worst = np.sort(totals)
         bounds = [self.unique_c * int(worst[0])] * (alone > 0)
         bounds += [int(worst[: classes - alone * self.unique_c].sum()) // max(shared, 1)] * (shared > 0)

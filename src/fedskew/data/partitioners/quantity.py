@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -12,14 +12,12 @@ from fedskew.data.partitioners.base import (
     Partition,
     Partitioner,
     Table,
-    check_level,
-    check_positive,
-    check_whole,
     enough_rows,
     gather,
     largest_remainder,
     log_dirichlet,
 )
+from fedskew.fields import Above, AtLeast
 
 __all__ = ["Iid", "QuantityDir", "QuantityLognormal", "QuantityPower"]
 
@@ -46,7 +44,7 @@ class Iid(Partitioner):
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Give the row at place i of a shuffle to client floor(i N / n)."""
         n = len(table.codes)
-        enough_rows(clients, n)
+        enough_rows(self, clients, n)
         owner = np.empty(n, dtype=np.int64)
         owner[gen.permutation(n)] = np.arange(n) * clients // n
         return gather(owner, clients)
@@ -75,18 +73,14 @@ class QuantityPower(Partitioner):
     formula: ClassVar[str] = "n_k = m + (n − N·m)·rank(k)^(−a) / Σ_j j^(−a)"
     users: ClassVar[str] = "fluke, FLSim, LEAF-like benchmarks"
     limits: ClassVar[str] = "a = 0: equal sizes; a→∞: one client has all but m rows each. Every row is used."
-    exponent: float = 1.0
+    exponent: Annotated[float, AtLeast(0)] = 1.0
     """a, the power law's exponent; 0: equal sizes."""
-    least: int = 1
+    least: Annotated[int, AtLeast(0)] = 1
     """m, rows that every client gets first."""
-
-    def __post_init__(self) -> None:
-        check_level("partition.exponent", self.exponent, "use 1")
-        check_whole("partition.least", self.least, 0)
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw ranks, compute sizes, deal."""
-        enough_rows(clients, len(table.codes), self.least)
+        enough_rows(self, clients, len(table.codes))
         rank = gen.permutation(clients).astype(np.float64) + 1.0
         return _by_size(table, np.power(rank, -self.exponent), self.least, gen)
 
@@ -109,18 +103,14 @@ class QuantityLognormal(Partitioner):
     formula: ClassVar[str] = "z_k ~ N(0, 1);  n_k = m + (n − N·m)·e^{σ·z_k} / Σ_j e^{σ·z_j}"
     users: ClassVar[str] = "FedLab, FedDyn (unbalanced)"
     limits: ClassVar[str] = "σ = 0: equal sizes; σ→∞: one client has all but m rows each. Every row is used."
-    sigma: float = 1.0
+    sigma: Annotated[float, AtLeast(0)] = 1.0
     """Standard deviation of the logarithm of a client's size; 0: equal sizes."""
-    least: int = 1
+    least: Annotated[int, AtLeast(0)] = 1
     """m, rows that every client gets first."""
-
-    def __post_init__(self) -> None:
-        check_level("partition.sigma", self.sigma, "use 1")
-        check_whole("partition.least", self.least, 0)
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw shares, compute sizes, deal."""
-        enough_rows(clients, len(table.codes), self.least)
+        enough_rows(self, clients, len(table.codes))
         logs = self.sigma * gen.standard_normal(clients)
         return _by_size(table, np.exp(logs - logs.max()), self.least, gen)
 
@@ -144,16 +134,12 @@ class QuantityDir(Partitioner):
     formula: ClassVar[str] = "q ~ Dir(α·1_N);  n_k = m + (n − N·m)·q_k"
     users: ClassVar[str] = "NIID-Bench (iid-diff-quantity), FedLab"
     limits: ClassVar[str] = "α→∞: equal sizes; α→0: one client has all but m rows each. Every row is used."
-    alpha: float = 0.5
+    alpha: Annotated[float, Above(0, hint="use 0.001 for extreme skew")] = 0.5
     """Concentration of the sizes."""
-    least: int = 1
+    least: Annotated[int, AtLeast(0)] = 1
     """m, rows that every client gets first."""
-
-    def __post_init__(self) -> None:
-        check_positive("partition.alpha", self.alpha, "use 0.001 for extreme skew")
-        check_whole("partition.least", self.least, 0)
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw shares, compute sizes, deal."""
-        enough_rows(clients, len(table.codes), self.least)
+        enough_rows(self, clients, len(table.codes))
         return _by_size(table, np.exp(log_dirichlet(np.full(clients, self.alpha), gen)), self.least, gen)

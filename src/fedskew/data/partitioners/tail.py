@@ -16,12 +16,12 @@ from fedskew.data.partitioners.base import (
     Partition,
     Partitioner,
     Table,
-    check_choice,
     check_clients,
     table_of,
 )
 from fedskew.data.partitioners.dirichlet import Dirichlet
-from fedskew.errors import require
+from fedskew.errors import FieldError, require
+from fedskew.fields import demand, fits
 
 __all__ = ["LongTail", "check_factor", "long_tail"]
 
@@ -59,26 +59,40 @@ def long_tail(counts: np.ndarray, factor: float, profile: str = "exp", parameter
         Cao et al. 2019, Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss (NeurIPS).
         https://arxiv.org/abs/1906.07413
     """
+    kept, rule, hint = _thinned(counts, factor, profile)
+    require(not rule, parameter, rule, factor, hint)
+    return kept
+
+
+def _thinned(counts: np.ndarray, factor: float, profile: str) -> tuple[np.ndarray, str, str]:
+    """(rows that each class keeps, the rule that is broken or "", a suggestion) of `long_tail`."""
     classes = len(counts)
-    require(classes > 1, parameter, "be used with two classes at least", factor, "leave it out")
+    if classes < 2:
+        return counts, "be used with two classes at least", "leave it out"
     exponent = np.arange(classes) / (classes - 1)
     if profile == "step":
         exponent = (np.arange(classes) >= classes - classes // 2).astype(np.float64)
     decay = factor ** (-exponent)
     head = math.floor((counts / decay).min() + 1e-9)
     kept: np.ndarray = np.floor(head * decay + 1e-9).astype(np.int64)
-    least = int(kept.min())
     hint = f"use at most {head}, the rows of the head" if head else "a class has no rows"
-    require(least > 0, parameter, "leave a row of each class", factor, hint)
-    return kept
+    return kept, "" if kept.min() > 0 else "leave a row of each class", hint
+
+
+FACTOR = "be n_max / n_min of at least 1"
 
 
 def check_factor(factor: float, parameter: str) -> None:
     """Raise ConfigError unless the factor is a finite number of at least 1; suggest the inverse below 1."""
-    number = isinstance(factor, int | float | np.number) and not isinstance(factor, bool)
-    number = number and math.isfinite(float(factor))
-    hint = f"use {1 / factor:g}, the inverse" if number and 0 < factor < 1 else "for example 10"
-    require(number and factor >= 1, parameter, "be n_max / n_min of at least 1", factor, hint)
+    require(_is_factor(factor), parameter, FACTOR, factor, _factor_hint(factor))
+
+
+def _is_factor(factor: float) -> bool:
+    return fits(factor, float) and 1 <= factor < math.inf
+
+
+def _factor_hint(factor: float) -> str:
+    return f"use {1 / factor:g}, the inverse" if fits(factor, float) and 0 < factor < 1 else "for example 10"
 
 
 @dataclass(frozen=True)
@@ -114,11 +128,10 @@ class LongTail(Partitioner):
     """Exponential decay over the classes, or two steps."""
 
     def __post_init__(self) -> None:
-        check_factor(self.factor, "partition.factor")
-        check_choice("partition.profile", self.profile, PROFILES)
-        holds = isinstance(self.base, Partitioner) and self.base.name not in ("counts", "file", self.name)
-        got = getattr(self.base, "name", self.base)
-        require(holds, "partition.base", "be a partitioner that draws", got, "for example dirichlet")
+        super().__post_init__()
+        demand(self, "factor", _is_factor(self.factor), FACTOR, _factor_hint(self.factor))
+        if self.base.name in ("counts", "file", self.name):
+            raise FieldError("LongTail", "base", "be a partitioner that draws", self.base.name, "for example dirichlet")
 
     @property
     def decides(self) -> bool:
@@ -133,7 +146,8 @@ class LongTail(Partitioner):
         """Divide as `Partitioner.split`. The thinning is keyed as in `federate`, the rest as the base alone."""
         table = table_of(labels, columns)
         check_clients(clients, len(table.totals))
-        kept = long_tail(table.totals, self.factor, self.profile, "partition.factor")
+        kept, rule, hint = _thinned(table.totals, self.factor, self.profile)
+        demand(self, "factor", not rule, rule, hint)
         rows = draw_rows(table.codes, kept, rng.key(seed, "data", "longtail"))
         if self.base.decides:
             return _restrict(self.base.split(labels, clients, seed, columns), rows, len(table.codes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,17 +13,17 @@ import torch
 from fedskew.data.arrays import Dataset, build, channel_statistics
 from fedskew.data.sources import cache, labels, parquet, readers
 from fedskew.data.sources.files import Known, absent, md5_of, places, together, verify
-from fedskew.errors import ConfigError, DataError, require, unknown
+from fedskew.errors import ConfigError, DataError, require
+from fedskew.fields import AtLeast, Checked, demand
 
 __all__ = ["Decoded", "Digits", "FashionMnist", "ImageOptions", "Mnist", "Normalize", "Published"]
 
 Normalize = Literal["protocol", "channel", "half", "none"]
-NORMALIZE = ("protocol", "channel", "half", "none")
 Constants = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
-class ImageOptions:
+class ImageOptions(Checked):
     """Options of every image set."""
 
     name: ClassVar[str]
@@ -34,22 +34,14 @@ class ImageOptions:
     """Random crop (4 pixels of padding) and, where a mirror image keeps its class, horizontal flip; unset means off."""
     normalize: Normalize = "protocol"
     """protocol: the seed papers' constants; channel: mean and deviation of the training pixels; half: 0.5; none."""
-    pad: int = 0
+    pad: Annotated[int, AtLeast(0)] = 0
     """Pixels of zero border on each side; 2 makes 28x28 images 32x32."""
-
-    def check(self) -> None:
-        """Raise ConfigError for an option value that no dataset accepts."""
-        if self.normalize not in NORMALIZE:
-            raise unknown("data.normalize", str(self.normalize), NORMALIZE)
-        whole = isinstance(self.pad, int) and not isinstance(self.pad, bool)
-        require(whole and self.pad >= 0, "data.pad", "be a whole number of at least 0", self.pad, "use 0")
-        require(self.augment in (None, True, False), "data.augment", "be true, false or unset", self.augment)
 
     def padded(self, x: Any) -> Any:
         """Add the border of ``pad`` pixels to images [n, channels, H, W]. Raises ConfigError for features."""
         if not self.pad or x is None:
             return x
-        require(np.ndim(x) == 4, "data.pad", "be 0 for data that are no images", self.pad, "use 0")
+        demand(self, "pad", np.ndim(x) == 4, "be 0 for data that are no images", "use 0")
         return np.pad(np.asarray(x), [(0, 0), (0, 0), (self.pad, self.pad), (self.pad, self.pad)])
 
     def finish(self, data: Dataset) -> Dataset:
@@ -112,7 +104,6 @@ class Digits(ImageOptions):
         Raises:
             ConfigError: A path is given, or an option breaks a rule.
         """
-        self.check()
         require(path is None, "data.path", "be unset for 'digits', which needs no file", path)
         from sklearn.datasets import load_digits
 
@@ -163,7 +154,6 @@ class Published(ImageOptions):
             ConfigError: An option breaks a rule.
             DataError: The data are nowhere, or a file is truncated or altered.
         """
-        self.check()
         return self.finish(self._local(path) or self._hub(path))
 
     def target(self) -> tuple[int, tuple[str, ...]]:

@@ -72,7 +72,6 @@ class Npz(ImageOptions):
             >>> load("npz", "mine.npz").shape
             (3,)
         """
-        self.check()
         file = _given(self.name, path)
         arrays = readers.read_npz(file)
         names = ("x_train", "y_train", "x_test", "y_test") if "x_train" in arrays else ("x", "y")
@@ -111,7 +110,6 @@ class Parquet(ImageOptions):
             ConfigError: No path is given, or an option breaks a rule.
             DataError: The files are absent or damaged, or the extra ``hub`` is missing.
         """
-        self.check()
         place = _given(self.name, path)
         train = (place,) if place.is_file() else parquet.parquet_files(place, "train")
         test = () if place.is_file() else parquet.parquet_files(place, "test")
@@ -160,7 +158,6 @@ class Hub(ImageOptions):
             ConfigError: No ``repo`` is given, or an option breaks a rule.
             DataError: The hub cannot be reached, or the data are unusable.
         """
-        self.check()
         repo = self.repo if path is None else str(_given(self.name, path))
         require(bool(repo), "data.repo", "name a dataset of the hub", repo, "for example ylecun/mnist")
         names = ("repo", "config", "x_column", "y_column", "train_split", "test_split", "pad")

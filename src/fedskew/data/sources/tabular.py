@@ -16,6 +16,7 @@ from fedskew.data.arrays import SPLIT_SEED, TEST_SHARE, Dataset, build, draw, fi
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import absent, places, together
 from fedskew.errors import ConfigError, DataError, require, unknown
+from fedskew.fields import Checked
 
 __all__ = ["Adult", "Csv", "HeartDisease"]
 
@@ -29,8 +30,8 @@ HOSPITALS = {"cleveland": 303, "hungarian": 294, "switzerland": 123, "va": 200} 
 
 
 @dataclass(frozen=True)
-class Adult:
-    """UCI Adult: does a person earn more than 50 000 dollars a year? 24 % do.
+class Adult(Checked):
+    """UCI Adult (Becker and Kohavi, 1996): does a person earn more than 50 000 dollars a year? 24 % do.
 
     Features are six numbers, standardised by the training set's mean and standard deviation, and eight attributes,
     one-hot over the values of the training set ("?" is a value). Every attribute is a column for the partition
@@ -85,8 +86,8 @@ class Adult:
 
 
 @dataclass(frozen=True)
-class HeartDisease:
-    """UCI Heart Disease: disease (1-4) or none (0), from 13 features in four hospitals.
+class HeartDisease(Checked):
+    """UCI Heart Disease (Janosi and others, 1988): disease (1-4) or none (0), from 13 features in four hospitals.
 
     "?" becomes the median of the training rows; then each feature is standardised by the training rows. The column
     ``hospital`` is for the partition "natural". The test set is a stratified 20 % of each hospital, always the same.
@@ -130,7 +131,7 @@ class HeartDisease:
 
 
 @dataclass(frozen=True)
-class Csv:
+class Csv(Checked):
     """A csv file with a line of column names, or a folder with train.csv and test.csv; UTF-8, separated by commas.
 
     Features are number columns, standardised by the training rows' mean and standard deviation. Without test.csv a

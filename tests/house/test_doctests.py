@@ -5,12 +5,15 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 
 import fedskew
+from fedskew.methods import METHODS
+from fedskew.slots import INGREDIENTS
 
 EXTRAS = {"datasets", "flwr", "matplotlib", "pyarrow", "ray", "tensorboard"}  # packages that an extra installs
 OPTIONS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
@@ -43,3 +46,25 @@ def test_every_function_of_the_mathematics_has_an_example() -> None:
     functional = importlib.import_module("fedskew.functional")
     without = [name for name in functional.__all__ if ">>>" not in (getattr(functional, name).__doc__ or "")]
     assert not without
+
+
+INGREDIENT_CLASSES = [kind for table in INGREDIENTS.values() for kind in table.values()]
+
+
+@pytest.mark.parametrize("thing", [*METHODS.values(), *INGREDIENT_CLASSES], ids=lambda t: t.__name__)
+def test_every_method_and_every_ingredient_is_documented(thing: object) -> None:
+    """A summary of one sentence, an example, and for factories what they take and return."""
+    text = thing.__doc__ or ""
+    summary = text.split("\n\n")[0]
+    assert summary.endswith(".") and "\n" not in summary, summary
+    assert "Example:" in text and ">>>" in text
+    if thing in METHODS.values():
+        assert "Returns:" in text and "Source:" in text
+        for argument in thing.__annotations__.keys() - {"return"}:
+            assert f"    {argument}: " in text, argument
+
+
+def test_no_docstring_sends_the_reader_elsewhere() -> None:
+    package = Path(str(fedskew.__file__)).parent
+    found = [p.name for p in package.rglob("*.py") if "See the class" in p.read_text(encoding="utf-8")]
+    assert not found

@@ -1,0 +1,39 @@
+"""The engine room, read as text: imports run one way, and no class does too much."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOM = Path(__file__).parents[2] / "src" / "fedskew" / "engines"
+
+
+def room_imports(path: Path) -> set[str]:
+    """Modules of the room that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedskew.engines."):
+            found.add(str(node.module).split(".")[2])
+    return found
+
+
+def test_imports_in_the_room_run_one_way() -> None:
+    waiting = {path.stem: room_imports(path) for path in ROOM.glob("*.py")}
+    assert waiting["__init__"] == {"base", "batched", "sequential"}
+    assert not waiting["base"] & {"batched", "sequential"} and waiting["flat"] == set()
+    assert not (waiting["stepper"] | waiting["programs"] | waiting["passes"]) - {"flat", "passes", "programs"}
+    while waiting:
+        free = [name for name, needs in waiting.items() if not needs & waiting.keys()]
+        assert free, f"these import each other: {sorted(waiting)}"
+        for name in free:
+            del waiting[name]
+
+
+def test_no_class_of_the_room_has_more_than_fifteen_methods() -> None:
+    large = {}
+    for path in ROOM.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                count = sum(isinstance(item, ast.FunctionDef) for item in node.body)
+                large |= {node.name: count} if count > 15 else {}
+    assert not large

@@ -1,0 +1,62 @@
+"""Imports run one way: the contracts of import-linter in pyproject.toml hold, and each sees what breaks it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.paths import ROOT
+
+pytest.importorskip("importlinter", reason="import-linter is not installed: pip install -e '.[dev]'")
+
+LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True, no_logo=True))"
+
+
+def linted(folder: Path) -> subprocess.CompletedProcess[str]:
+    """What import-linter says of the package in a copy of src, under the checkout's contracts."""
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    command = [sys.executable, "-c", LINT]
+    environment = {"PYTHONPATH": str(folder / "src"), "PATH": ""}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    return tmp_path
+
+
+def test_the_contracts_hold(copy: Path) -> None:
+    done = linted(copy)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+BROKEN = {
+    "shared/mine.py": ("from fedskew.engines import ENGINES", "A method is a value"),
+    "methods/mine.py": ("def late():\n    import fedskew.server", "A method is a value"),
+    "functional/mine.py": ("from fedskew.types import View", "functional is tensors"),
+    "plots/mine.py": ("from fedskew.engines import ENGINES", "Only a session and the command know engines"),
+    "records/mine.py": ("from fedskew.session import Session", "Rooms"),
+    "rooms.py": ("", "not listed as layers"),
+    "data/mine.py": ("import fedskew.data.yours", "No circle"),
+}
+
+
+def test_a_contract_sees_what_breaks_it(copy: Path) -> None:
+    for path, (source, _) in BROKEN.items():
+        (copy / "src/fedskew" / path).write_text(source + "\n")
+    (copy / "src/fedskew/data/yours.py").write_text("import fedskew.data.mine\n")
+    done = linted(copy)
+    assert done.returncode == 1
+    for _, said in BROKEN.values():
+        assert said in done.stdout, done.stdout
+
+
+def test_an_import_for_a_type_alone_may_run_upwards(copy: Path) -> None:
+    source = "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from fedskew.session import Session\n"
+    (copy / "src/fedskew/shared/mine.py").write_text(source)
+    assert linted(copy).returncode == 0
