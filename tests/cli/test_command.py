@@ -96,7 +96,7 @@ MISTAKES = {
     "lr": (["fedavg", "--lr", "-1"], "--lr must be positive; got -1.0"),
     "auxiliary": (["fedrl", "--auxiliary", "0"], "--auxiliary must be at least 1"),
     "two losses": (["fedbal", "--parts", "local_balancer,calibrated_targets"], "at most one classification loss"),
-    "chains": (["scaffold", "--selector", "mediators"], "must not be combined"),
+    "chains": (["scaffold", "--selector", "mediators"], "--selector must not pass a model from client to client"),
     "momentum with prox in fednova": (["fednova", "--parts", "proximal", "--momentum", "0.9"], "--momentum must be 0"),
     "model for the data": (["fedavg", "--model", "convnet", "--data", "heart_disease"], ""),
     "resume nothing": (["--resume", "no/such/run"], "--resume must be a run folder"),
@@ -159,7 +159,7 @@ def test_a_folder_that_cannot_be_written_or_is_taken(tmp_path: Path, capsys: pyt
     assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "a") == 0
     before = (tmp_path / "a/rounds.jsonl").read_bytes()
     assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "a") == 2
-    assert "--resume" in capsys.readouterr().err and (tmp_path / "a/rounds.jsonl").read_bytes() == before
+    assert "resume that run" in capsys.readouterr().err and (tmp_path / "a/rounds.jsonl").read_bytes() == before
 
 
 def test_a_truncated_data_file(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +14,7 @@ import click
 from fedskew.cli import interrupt
 from fedskew.cli.values import TYPED
 from fedskew.config.words import scan, split
-from fedskew.errors import ConfigError, closest, unknown
+from fedskew.errors import ConfigError, FedskewError, FieldError, closest, unknown
 
 __all__ = ["HELP", "Command", "Group", "Section", "asks_help", "examples", "prepare"]
 
@@ -54,13 +55,31 @@ class Command(click.Command):
         """Check the words, then let Click read them. Raises ConfigError."""
         if ctx.resilient_parsing:
             return super().parse_args(ctx, self._readable(ctx, args))
-        if asks_help(args):
-            click.echo(self.get_help(ctx))
-            ctx.exit()
-        positional, flags = split(args, self.bare, lambda flag: self.wanted(ctx, flag, args))
-        ctx.meta[TYPED] = [flag for flag, _ in flags]
-        self.check(ctx, positional, flags)
-        return super().parse_args(ctx, args)
+        with self.naming_flags():
+            if asks_help(args):
+                click.echo(self.get_help(ctx))
+                ctx.exit()
+            positional, flags = split(args, self.bare, lambda flag: self.wanted(ctx, flag, args))
+            ctx.meta[TYPED] = [flag for flag, _ in flags]
+            self.check(ctx, positional, flags)
+            return super().parse_args(ctx, args)
+
+    @contextmanager
+    def naming_flags(self) -> Iterator[None]:
+        """Say ``--out must be ...`` where a function of the library, which knows no flags, says ``out must be ...``."""
+        try:
+            yield
+        except FieldError:
+            raise
+        except FedskewError as error:
+            first = str(error).partition(" must ")[0]
+            if f"--{first}" not in self.flags():
+                raise
+            raise type(error)(f"--{error}") from None
+
+    def flags(self) -> set[str]:
+        """The flags that a message may mean."""
+        return {*self.own()}
 
     @property
     def bare(self) -> set[str]:
@@ -109,7 +128,8 @@ class Command(click.Command):
         if not self.light:
             prepare()
         interrupt.end()
-        return super().invoke(ctx)
+        with self.naming_flags():
+            return super().invoke(ctx)
 
     # Help
 

@@ -129,7 +129,13 @@ class Composed(Command):
             if ctx.get_parameter_source(str(field.name)) is ParameterSource.COMMANDLINE:
                 values[typed_flag(field, ctx)] = value
         base: Experiment | None = ctx.meta[BASE]
-        return base if base is None else assign(base, values)
+        with self.naming_flags():
+            return base if base is None else assign(base, values)
+
+    def flags(self) -> set[str]:
+        """Those of the composition and of the run, too."""
+        named = {flag for param in NAMING for flag in param.opts}
+        return {*super().flags(), *named, *FEDERATION, "--data.path"}
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The command's own, the names, and the fields. Completion makes fields only where they are asked for."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,19 +71,9 @@ def run(
     check_device(experiment.device)
     for note in _unused(experiment):
         print(f"fedskew: note: {note}", file=sys.stderr)
-    with RunProgress(experiment.method.name, experiment.rounds) as progress, _arguments_as_flags():
+    with RunProgress(experiment.method.name, experiment.rounds) as progress:
         result = experiment.run(folder, resume=resume is not None, on_round=progress.update)
     return report(experiment.method.name, result)
-
-
-@contextmanager
-def _arguments_as_flags() -> Iterator[None]:
-    """`fedskew.run` names its arguments ``out`` and ``resume``; here they are --out and --resume."""
-    try:
-        yield
-    except RecordError as error:
-        flag = "--" * str(error).startswith(("out must", "resume must"))
-        raise RecordError(f"{flag}{error}") from None
 
 
 def _run_folder(folder: Path) -> Path:

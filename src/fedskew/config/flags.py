@@ -98,9 +98,10 @@ def compose(positional: Sequence[str], flags: Iterable[Pair]) -> Experiment:
     if len(positional) > 1:
         raise ConfigError(f"one METHOD is run at a time; got {', '.join(positional)}")
     experiment = _begin(positional, [value for flag, value in pairs if flag == "--from"])
-    for flag, value in pairs:
-        if is_name(flag):
-            experiment = _choose(experiment, flag[2:], value)
+    with spoken(None):
+        for flag, value in pairs:
+            if is_name(flag):
+                experiment = _choose(experiment, flag[2:], value)
     return experiment
 
 
@@ -239,12 +240,16 @@ def spoken(experiment: Experiment | None, typed: Iterable[str] = ()) -> Iterator
     try:
         yield
     except FieldError as error:
-        flag = None if experiment is None else _flag_of(error, experiment, set(typed))
+        flag = _flag_of(error, experiment, set(typed))
         raise (ConfigError(error.named(flag)) if flag else error) from None
 
 
-def _flag_of(error: FieldError, experiment: Experiment, typed: set[str]) -> str | None:
+def _flag_of(error: FieldError, experiment: Experiment | None, typed: set[str]) -> str | None:
     """The flag of a field's mistake; of several ingredients of one class the one whose option was typed."""
+    if error.owner == "Method" and error.field in NAMED:
+        return f"--{error.field}"
+    if experiment is None:
+        return None
     found = [
         o
         for o in options_of(experiment)
