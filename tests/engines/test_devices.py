@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from support.runs import gap, go, rows_of, same
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """The device, which a run takes for one that is there."""
-    monkeypatch.setattr(sys.modules["fedskew._run"], "check_device", lambda name: None)
+    monkeypatch.setattr("fedskew._run.check_device", lambda name: None)
     with far_device() as made:
         yield made
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from fedskew import engines, server
 from fedskew.method import Method
+from fedskew.models.architectures import build
 from fedskew.models.prepare import prepare
 from fedskew.types import Assignment, Results, Weights
 from support.federations import skewed
@@ -24,11 +25,7 @@ def trained(
 ) -> Results:
     """One round of these chains, by weights that are known beforehand or by none."""
     fed = skewed()
-    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).double()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        net.apply(lambda m: m.reset_parameters() if isinstance(m, nn.Linear) else None)
-    model = prepare(net, None, (1, 8, 8), 10)
+    model = prepare(build("logistic", (1, 8, 8), 10, 0), None, (1, 8, 8), 10).to(torch.float64)
     task = model.task(fed.clients, 3)
     runner = engines.ENGINES[engine](model, fed, task, seed=0, threads=2)
     try:
