@@ -1,0 +1,94 @@
+"""FedGA's Table 1, MNIST column: six methods, five alphas, five seeds. One line of JSON a run, resumable.
+
+python benchmarks/accuracy/fedga_table1.py              runs what results/accuracy/fedga-table1-mnist.jsonl lacks
+python benchmarks/accuracy/fedga_table1.py --table      prints ours beside the settings, mean and deviation over seeds
+
+The protocol is docs/project/protocols/protocols.yaml, entry fedga: MLP, 100 clients, 10 a round, 100 rounds, 2
+epochs, batch 64, lr 0.1, clipped at 5, pixels in [0, 1], uniform weights. FedProx, CLIMB and FedRL run as FedGA's code runs them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+OUT = Path(__file__).parents[2] / "results/accuracy/fedga-table1-mnist.jsonl"
+METHODS = {
+    "FedAvg": "fedavg --weighting uniform",
+    "FedGA": "fedga --weighting uniform",
+    "FedNTD": "fedntd --weighting uniform",
+    "FedProx": "fedprox --parts proximal_variant --parts.proximal_variant.mu 0.001 --weighting uniform",
+    "CLIMB": "climb --weighting.dual_lr 2 --weighting.eps 0.01",
+    "FedRL": "fedrl --auxiliary 1 --parts.ratio_loss.estimator gradient --parts.ratio_loss.ratio row"
+    " --parts.ratio_loss.divide weights --weighting uniform",
+}
+ALPHAS = ("0.05", "0.1", "0.5", "1", "10")
+COMMON = (
+    "--data mnist --data.normalize none --model mlp --partition dir_client_equal --partition.alpha {alpha}"
+    " --clients 100 --cohort 10 --rounds 100 --epochs 2 --batch-size 64 --lr 0.1 --clip 5 --eval.every 10 --seed {seed} --threads 1"
+)
+KEPT = ("final_accuracy", "final_macro_f1", "best_accuracy", "total_wall_s")
+
+
+def run_one(method: str, alpha: str, seed: int) -> dict:
+    """One run of the command, and its summary."""
+    words = ["run", *METHODS[method].split(), *COMMON.format(alpha=alpha, seed=seed).split()]
+    facts = {"paper": "FedGA", "table": "1", "dataset": "MNIST", "alpha": alpha, "method": method, "seed": seed}
+    facts |= {"command": "fedskew " + " ".join(words), "date": time.strftime("%Y-%m-%d")}
+    facts["machine"] = platform.processor() or platform.machine()
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "run"
+        done = subprocess.run(
+            [sys.executable, "-m", "fedskew", *words, "--out", str(place)], capture_output=True, text=True
+        )
+        if done.returncode:
+            return {**facts, "failed": done.stderr.strip().splitlines()[-1]}
+        summary = json.loads((place / "summary.json").read_text(encoding="utf-8"))
+    return {**facts, **{name: summary[name] for name in KEPT}}
+
+
+def recorded() -> list[dict]:
+    """The runs that are there."""
+    return [json.loads(line) for line in OUT.read_text(encoding="utf-8").splitlines()] if OUT.exists() else []
+
+
+def table() -> None:
+    """Mean and deviation of the last round's accuracy over the seeds."""
+    print("| method | " + " | ".join(f"alpha {alpha}" for alpha in ALPHAS) + " |\n|---|" + "---|" * len(ALPHAS))
+    for method in METHODS:
+        cells = []
+        for alpha in ALPHAS:
+            found = [r["final_accuracy"] for r in recorded() if (r["method"], r["alpha"]) == (method, alpha)]
+            spread = f" ± {statistics.stdev(found):.3f}" if len(found) > 1 else ""
+            cells.append(f"{statistics.mean(found):.3f}{spread} ({len(found)})" if found else "")
+        print(f"| {method} | {' | '.join(cells)} |")
+
+
+def main() -> None:
+    """Run what is missing, or print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--seeds", type=int, default=5)
+    args = parser.parse_args()
+    if args.table:
+        return table()
+    done = {(r["method"], r["alpha"], r["seed"]) for r in recorded()}
+    for seed in range(args.seeds):
+        for alpha in ALPHAS:
+            for method in METHODS:
+                if (method, alpha, seed) not in done:
+                    row = run_one(method, alpha, seed)
+                    with OUT.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(row) + "\n")
+    return None
+
+
+if __name__ == "__main__":
+    main()
