@@ -4,7 +4,7 @@ python benchmarks/accuracy/fedga_table1.py              runs what results/accura
 python benchmarks/accuracy/fedga_table1.py --table      prints ours beside the settings, mean and deviation over seeds
 
 The protocol is docs/project/protocols/protocols.yaml, entry fedga: MLP, 100 clients, 10 a round, 100 rounds, 2
-epochs, batch 64, lr 0.1, clipped at 5, pixels in [0, 1], uniform weights. FedProx, CLIMB and FedRL run as FedGA's code runs them.
+epochs, batch 64, lr 0.1, clipped at 5, pixels in [0, 1], uniform weights. FedProx, CLIMB and FedRL run as in its code.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ METHODS = {
 ALPHAS = ("0.05", "0.1", "0.5", "1", "10")
 COMMON = (
     "--data mnist --data.normalize none --model mlp --partition dir_client_equal --partition.alpha {alpha}"
-    " --clients 100 --cohort 10 --rounds 100 --epochs 2 --batch-size 64 --lr 0.1 --clip 5 --eval.every 10 --seed {seed} --threads 1"
+    " --clients 100 --cohort 10 --rounds 100 --epochs 2 --batch-size 64 --lr 0.1 --clip 5"
+    " --eval.every 10 --seed {seed} --threads 1"
 )
 KEPT = ("final_accuracy", "final_macro_f1", "best_accuracy", "total_wall_s")
 
