@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import fedskew as fs
 from fedskew import rng, tree
-from fedskew.engines import batched
+from fedskew.engines import batched, stacks
 from fedskew.errors import ConfigError
 from fedskew.method import Component, Method
 from fedskew.methods import METHODS
@@ -106,9 +106,9 @@ def test_padding_is_invisible(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         return go(fed, method, model=norm_net(), engine="batched")
 
     before = run()
-    padded, more = batched._padded, ((0, 0), (0, 2), (0, 0), (0, 3))
+    padded, more = stacks._padded, ((0, 0), (0, 2), (0, 0), (0, 3))
     # two more steps, three more rows in every mini-batch, and other clients to be stacked with
-    monkeypatch.setattr(batched, "_padded", lambda p: np.pad(padded(p), more, constant_values=-1))
+    monkeypatch.setattr(stacks, "_padded", lambda p: np.pad(padded(p), more, constant_values=-1))
     monkeypatch.setattr(batched.Batched, "chunk", 2)
     close(before, run(), 1e-12)
 
