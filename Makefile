@@ -25,7 +25,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq $(addprefix -c ,$(CONSTRAINTS))
 NEEDS := pyproject.toml $(CONSTRAINTS)
 # Tests with these markers need minutes, an extra, a device or the network: name them yourself, as in `pytest -m slow`.
-MARKERS := not slow and not flower and not gpu and not network and not browser
+MARKERS := not slow and not ray and not flower and not gpu and not network and not browser
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
 BENCH_ARGS ?=
