@@ -265,9 +265,10 @@ def wanted(flag: str, words: Sequence[str]) -> str:
         return f", one of {', '.join(table_names(flag[2:].removesuffix('.base')))}"
     if flag in ELSEWHERE:
         return f", {ELSEWHERE[flag]}"
-    found = table_of(outline(words)).get(ALIASES.get(flag, flag))
+    table = table_of(outline(words))
+    found = table.get(ALIASES.get(flag, flag))
     if found is None:
-        return ""
+        unknown_option(flag, table)
     kind = "commas between" if typing.get_origin(found.type) is tuple else kind_of(found.type)
     return f", {kind}: {' '.join(found.help.split())}"
 
