@@ -29,11 +29,13 @@ class RunProgress:
         self.name, self.rounds = name, rounds
 
     def __enter__(self) -> RunProgress:
-        self.bar.start()
+        if self.live:  # rich 13.0 ends a disabled bar with an empty line
+            self.bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+        if self.live:
+            self.bar.stop()
 
     def update(self, row: dict[str, Any]) -> None:
         """After a round."""
