@@ -11,7 +11,7 @@ FedskewError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 __all__ = [
     "ConfigError",
@@ -23,6 +23,7 @@ __all__ = [
     "closest",
     "plural",
     "require",
+    "some",
     "unknown",
 ]
 
@@ -74,6 +75,17 @@ class TrainingError(FedskewError):
 
 class RecordError(FedskewError):
     """A run folder cannot be written, read or resumed."""
+
+
+def some(names: Sequence[str]) -> str:
+    """Names as a list in a message: all of them, or of more than 12 the first ten.
+
+    Example:
+        >>> from fedskew.errors import some
+        >>> some(["a", "b"])
+        'a, b'
+    """
+    return ", ".join(names) if len(names) <= 12 else f"{', '.join(names[:10])} and {len(names) - 10} more"
 
 
 def closest(name: str, known: Iterable[str]) -> str:

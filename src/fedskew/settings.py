@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from fedskew.errors import ConfigError, FieldError, closest
-from fedskew.fields import AtLeast, check, demand
+from fedskew.fields import AtLeast, check, demand, later, recorded
 from fedskew.records.diagnostics import Diagnostics
 
 __all__ = ["SEEDS", "Engine", "Home", "Settings", "check_device", "fields_from_json"]
@@ -46,9 +46,9 @@ class Settings:
     """clients of a round; unset: the preset's share of them, without a preset 10; at most those that have rows"""
     seed: int = 0
     """seed of the data, the initial weights and every draw"""
-    seed_model: int | None = None
+    seed_model: int | None = later()
     """seed of the initial weights; unset: as seed"""
-    seed_clients: int | None = None
+    seed_clients: int | None = later()
     """seed of the sequence of selected clients; unset: as seed"""
     engine: Engine = "auto"
     """how clients are trained: one after another, on threads, in stacks, or with every error located"""
@@ -138,8 +138,8 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         """Values by field name, as the run folder keeps them; ``diagnose`` and own seeds only where they are set."""
-        left = {"diagnose", *(name for name in SEEDS[1:] if getattr(self, name, None) is None)}
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings) if f.name not in left}
+        own = {f.name for f in dataclasses.fields(Settings)} - {"diagnose"}
+        values = {name: value for name, value in recorded(self).items() if name in own}
         return {**values, **({"diagnose": self.diagnose.to_json()} if self.diagnose.names else {})}
 
 

@@ -236,6 +236,21 @@ def test_a_method_at_fedavg_s_pace_is_compared_with_fedavg_whatever_its_own_pace
     assert other[:2] == ("fedrl", {"pace.lr": 0.5})
 
 
+def test_runs_without_a_fingerprint_go_with_those_of_the_only_data_known() -> None:
+    bare = experiment_from(["fedavg", "--data", "digits"]).to_json()
+    known = {**experiment_from(["fedbal", "--data", "digits"]).to_json(), "fingerprint": "one"}
+    other = {**known, "fingerprint": "two"}
+
+    def methods(*configs: dict[str, Any]) -> list[list[str]]:
+        lines = [evidence.Line(config, {"mean10_accuracy": 0.5, "mean10_macro_f1": 0.5}, "table") for config in configs]
+        settings, left = evidence.gather(lines, lambda _: dict.fromkeys(evidence.KEPT, 0.0))
+        assert not left
+        return sorted(sorted(run.method for run in setting.runs) for setting in settings)
+
+    assert methods(bare, known) == [["fedavg", "fedbal"]]
+    assert methods(bare, known, other) == [["fedavg"], ["fedbal"], ["fedbal"]]
+
+
 def test_run_folders_become_settings_with_the_descriptors_of_their_split(tmp_path: Path) -> None:
     same, other = sorted(_evidence(tmp_path), key=lambda s: -len(s.runs))
     assert [r.method for r in same.runs] == ["fedavg", "fedavg, weighting uniform", "fedbal"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedskew.component import SLOTS
+from fedskew.config import variants
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import experiment_from
 from fedskew.config.tables import make, method_from
@@ -182,23 +182,36 @@ def gather(lines: Iterable[Line], describe: Describe | None = None) -> tuple[tup
     again from it.
     """
     describe = _describer() if describe is None else describe
-    groups: dict[str, list[tuple[Line, str, Any]]] = {}
+    found: dict[str, dict[str, list[tuple[Line, str, Any]]]] = {}  # by facts, then by fingerprint of the data
     left: list[str] = []
     for line in lines:
         try:
             label, training, variant = _told(line.config["method"])
-            key = json.dumps([_facts(line.config, training), line.config.get("fingerprint", "")], sort_keys=True)
-            groups.setdefault(key, []).append((line, label, variant))
+            facts = json.dumps(_facts(line.config, training), sort_keys=True)
+            held = found.setdefault(facts, {})
+            held.setdefault(line.config.get("fingerprint", ""), []).append((line, label, variant))
         except (FedskewError, KeyError, TypeError, ValueError) as error:
             left.append(f"{line.source}: {error}")
     settings = []
-    for key, members in groups.items():
+    for facts, fingerprint, members in _groups(found):
         try:
-            facts, fingerprint = json.loads(key)
-            settings.append(_setting(facts, fingerprint, members, describe))
+            settings.append(_setting(json.loads(facts), fingerprint, members, describe))
         except (FedskewError, KeyError, TypeError, ValueError) as error:
             left.append(f"{members[0][0].source}: {' '.join(str(error).split())}")
     return tuple(settings), left
+
+
+def _groups(
+    found: Mapping[str, dict[str, list[tuple[Line, str, Any]]]],
+) -> Iterator[tuple[str, str, list[tuple[Line, str, Any]]]]:
+    """(facts, fingerprint, runs). Runs whose data have no fingerprint on record go with those of the only one known."""
+    for facts, held in found.items():
+        known = [fingerprint for fingerprint in held if fingerprint]
+        bare = held.get("", [])
+        if len(known) == 1:
+            yield facts, known[0], [*bare, *held[known[0]]]
+        else:
+            yield from ((facts, fingerprint, members) for fingerprint, members in held.items())
 
 
 def _setting(
@@ -272,40 +285,23 @@ def _count(number: int, what: str) -> str:
 def _told(spec: Mapping[str, Any]) -> tuple[str, dict[str, Any], Any]:
     """(label, options of pace and local step that part a run from others, the specification of a variant).
 
-    The method's own pace parts it from none. Neither does FedAvg's where the method has another: it is in the label.
+    The method's own pace parts it from none. Neither does FedAvg's where the method has another: it is in the label. A
+    preset parts a run from those without it, also where their paces are equal.
     """
-    base = str(spec["name"]).partition("(")[0]
-    if base not in METHODS:
+    base = variants.plain_name(spec)
+    if not base:
         return str(spec["name"]), {}, dict(spec)
-    plain = method_spec(METHODS[base]())
-    changed = _changes("parts", {p["name"]: p for p in plain["parts"]}, {p["name"]: p for p in spec["parts"]})
-    training: dict[str, Any] = {}
-    for slot in SLOTS:
-        differs = _differences(slot, plain[slot], spec[slot])
-        into = training if slot in HELD_TO and plain[slot]["name"] == spec[slot]["name"] else changed
-        into.update(differs)
-    common = method_spec(METHODS["fedavg"]())
-    if all(json.dumps(common[slot]) == json.dumps(spec[slot]) for slot in HELD_TO):
-        changed, training = {**changed, **training}, {}
-    label = ", ".join([base, *(f"{k} {_plain(v)}" for k, v in changed.items())])
+    plain, common = (method_spec(METHODS[name]()) for name in (base, "fedavg"))
+    changed = {path.removesuffix(".name"): value for path, value in variants.changed(spec).items()}
+    before, now = ([part["name"] for part in method["parts"]] for method in (plain, spec))
+    if before != now:
+        changed = {"parts": ",".join(n for n in now if n != "cross_entropy") or "none", **changed}
+    own = [slot for slot in HELD_TO if plain[slot]["name"] == spec[slot]["name"]]
+    parting = tuple(f"{slot}." for slot in own if json.dumps(common[slot]) != json.dumps(spec[slot]))
+    training = {path: changed.pop(path) for path in list(changed) if path.startswith(parting)}
+    training |= {"preset": spec["preset"]} if spec.get("preset") else {}
+    label = ", ".join([base, *(f"{k} {v}" for k, v in changed.items())])
     return label, training, dict(spec) if changed else None
-
-
-def _changes(slot: str, plain: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the parts: their names where they are others, else the options that differ."""
-    if list(plain) != list(now):
-        return {slot: ",".join(n for n in now if n != "cross_entropy") or "none"}
-    return {k: v for name in plain for k, v in _differences(f"{slot}.{name}", plain[name], now[name]).items()}
-
-
-def _differences(place: str, plain: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    if plain["name"] != now["name"]:
-        return {place: now["name"]}
-    return {f"{place}.{k}": v for k, v in now.items() if k in plain and json.dumps(plain[k]) != json.dumps(v)}
-
-
-def _plain(value: Any) -> str:
-    return named(value) if isinstance(value, dict) else str(value)
 
 
 def method_of(setting: Setting, label: str) -> Method | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli.composed import Composed
-from fedskew.cli.values import TYPED, Place, Runs
+from fedskew.cli.values import Place, Runs
 from fedskew.errors import ConfigError, RecordError, require
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ class RunAndData(Composed):
     help="a new csv file: of each row its predicted class and the probability of every class",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON")
-@click.pass_context
-def evaluate(ctx: click.Context, run: str, out: str | None, as_json: bool, experiment: Experiment | None) -> None:
+def evaluate(run: str, out: str | None, as_json: bool, experiment: Experiment | None) -> None:
     """Evaluate the model of a finished RUN on rows that it did not see.
 
     Without --data these are the test rows of the run's own data. With --data they are all rows of a csv, npz or parquet
@@ -81,7 +80,6 @@ def evaluate(ctx: click.Context, run: str, out: str | None, as_json: bool, exper
     if experiment is None:
         source = _own_data(Path(run), about)
     else:
-        assert "--data" in ctx.meta[TYPED]
         source = rows_of(experiment.data, experiment.path, trained.inputs.encoding)
     scores = scores_of(trained, source)
     if out is not None:

@@ -79,6 +79,11 @@ class Dataset:
         return tuple(self.x.shape[1:])
 
     @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the C classes; their numbers where they have none."""
+        return self.label_names or tuple(map(str, range(self.classes)))
+
+    @property
     def counts(self) -> Tensor:
         """Training rows of each class, int64 [C]."""
         return torch.bincount(self.y, minlength=self.classes)

@@ -81,12 +81,12 @@ def keep_classes(data: Dataset, classes: Sequence[str | int], *, relabel: bool =
     place[codes] = torch.arange(len(codes)) if relabel else torch.tensor(codes)
     train, test = place[data.y] >= 0, place[data.y_test] >= 0
     if scarce := [code for code in codes if not int((data.y == code).sum())]:
-        raise DataError(f"class {_names(data)[scarce[0]]!r} of {data.name!r} must have training rows; got none")
-    named = tuple(_names(data)[code] for code in codes)
+        raise DataError(f"class {data.class_names[scarce[0]]!r} of {data.name!r} must have training rows; got none")
+    named = tuple(data.class_names[code] for code in codes)
     kept = replace(
         data, name=f"{data.name} (classes {','.join(named)})", x=_of(data.x, train), y=place[data.y[train]],
         x_test=_of(data.x_test, test), y_test=place[data.y_test[test]],
-        classes=len(codes) if relabel else data.classes, label_names=named if relabel else _names(data),
+        classes=len(codes) if relabel else data.classes, label_names=named if relabel else data.class_names,
         columns={name: values[train] for name, values in data.columns.items()},
         notes=tuple(note for note in data.notes if not note.startswith("class ")),
     )  # fmt: skip
@@ -97,13 +97,9 @@ def _of(x: Tensor, rows: Tensor) -> Tensor:
     return x[rows].contiguous()
 
 
-def _names(data: Dataset) -> tuple[str, ...]:
-    return data.label_names or tuple(map(str, range(data.classes)))
-
-
 def _code(data: Dataset, name: str) -> int:
     """The number of a class: by name, else by number."""
-    names = _names(data)
+    names = data.class_names
     if name in names:
         return names.index(name)
     if name.isdecimal() and int(name) < data.classes:

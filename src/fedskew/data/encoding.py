@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from fedskew.data.values import lacking
-from fedskew.errors import DataError, closest
+from fedskew.errors import DataError, closest, some
 
 __all__ = ["ABSENT", "Column", "Encoding", "is_absent"]
 
@@ -165,17 +165,13 @@ def categories(values: np.ndarray, known: Sequence[str], what: str, rows: Sequen
     if len(unknown):
         row, value = rows[int(unknown[0])], str(values[unknown[0]])
         told = f"{value!r} in row {row}" if value else f"no value in row {row}"
-        raise DataError(f"{what} must hold one of its categories, {_some(known)}; got {told}")
+        raise DataError(f"{what} must hold one of its categories, {some(known)}; got {told}")
     return block
 
 
 def is_absent(cell: str) -> bool:
     """Whether a cell says that its number is missing: blank, or a word such as NA."""
     return cell.lower() in ABSENT
-
-
-def _some(known: Sequence[str]) -> str:
-    return ", ".join(known) if len(known) <= 12 else f"{', '.join(known[:10])} and {len(known) - 10} more"
 
 
 def _number(cell: str) -> float:

@@ -17,7 +17,7 @@ from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import Encoding
 from fedskew.data.store import Store
 from fedskew.data.values import lacking, samples_of
-from fedskew.errors import DataError
+from fedskew.errors import DataError, some
 
 __all__ = ["Inputs"]
 
@@ -45,8 +45,8 @@ class Inputs:
     @staticmethod
     def of(data: Dataset) -> Inputs:
         """Those of a dataset."""
-        images, names = data.x.dtype == torch.uint8, data.label_names or tuple(map(str, range(data.classes)))
-        return Inputs(data.shape, images, data.mean, data.std, data.encoding, names)
+        images = data.x.dtype == torch.uint8
+        return Inputs(data.shape, images, data.mean, data.std, data.encoding, data.class_names)
 
     def store(self, x: Tensor, y: Tensor, dtype: torch.dtype) -> Store:
         """Samples and labels as what an evaluation reads, images normalised as in training."""
@@ -113,7 +113,7 @@ class Inputs:
         for i, text in enumerate(texts):
             if text not in names:
                 told = f"got {text!r} in row {place(i)}"
-                raise DataError(f"{what} must hold classes of the model, {_some(self.label_names)}; {told}")
+                raise DataError(f"{what} must hold classes of the model, {some(self.label_names)}; {told}")
         return torch.tensor([names[text] for text in texts], dtype=torch.int64)
 
     def _sizes(self) -> str:
@@ -140,7 +140,3 @@ def _label(value: Any) -> str:
         value = value.decode("utf-8", "replace")
     text = str(int(value)) if isinstance(value, bool | int | float) and value == int(value) else str(value).strip()
     return text.removesuffix(".0") if text.removesuffix(".0").lstrip("-").isdecimal() else text
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= 12 else f"{', '.join(names[:10])} and {len(names) - 10} more"

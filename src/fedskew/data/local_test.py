@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fedskew import rng
-from fedskew.data.partitioners.base import Partition
+from fedskew.data.partitioners.base import Partition, gather
 
 __all__ = ["hold_out", "share_out"]
 
@@ -64,7 +64,7 @@ def share_out(labels: np.ndarray, counts: Tensor, seed: int) -> Partition:
         tie = rng.generator(order, c, "ties").permutation(clients)
         shares = _proportional(len(rows), owned, tie)
         owner[rows[: shares.sum()]] = np.repeat(np.arange(clients), shares)
-    return _group(owner, clients)
+    return gather(owner, clients)
 
 
 def _proportional(total: int, weights: np.ndarray, tie: np.ndarray) -> np.ndarray:
@@ -76,10 +76,3 @@ def _proportional(total: int, weights: np.ndarray, tie: np.ndarray) -> np.ndarra
     order = tie[np.argsort(-rest[tie], kind="stable")]
     shares[order[: total - int(shares.sum())]] += 1
     return np.asarray(shares)
-
-
-def _group(owner: np.ndarray, clients: int) -> Partition:
-    """The partition of an owner for each row, [n]; rows of owner -1 belong to nobody."""
-    order = np.argsort(owner, kind="stable")
-    ends = np.cumsum(np.bincount(owner + 1, minlength=clients + 1))
-    return Partition(order[ends[0] :].astype(np.int64), (ends - ends[0]).astype(np.int64))

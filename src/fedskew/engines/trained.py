@@ -23,7 +23,7 @@ from fedskew.component import spec
 from fedskew.data.inputs import Inputs
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.runtime import Runtime
-from fedskew.errors import ConfigError, DataError, RecordError, require
+from fedskew.errors import ConfigError, DataError, RecordError, require, some
 from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
@@ -125,10 +125,10 @@ class Trained:
         if data.encoding != self.inputs.encoding:
             told = f"the rows of {data.name!r} must be encoded as the model's training rows were"
             raise DataError(f"{told}; give raw columns by name")
-        names = data.label_names or tuple(map(str, range(data.classes)))
+        names = data.class_names
         present = [names[c] for c in torch.bincount(data.y_test, minlength=data.classes).nonzero().flatten()]
         if other := [name for name in present if name not in self.label_names]:
-            known = f"which the model was not trained on; it knows {', '.join(self.label_names[:12])}"
+            known = f"which the model was not trained on; it knows {some(self.label_names)}"
             hint = "ClassOptions.classes leaves the others out"
             raise DataError(f"{data.name!r} has the class {other[0]!r}, {known}; {hint}")
         x = self.inputs.samples(data.x_test, encoded=True, what=repr(data.name))

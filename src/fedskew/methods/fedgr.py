@@ -94,6 +94,7 @@ class Gravitation(Component):
 class WeightedGravitation(Gravitation):
     """Gravitation whose anchors are weighted by rows: the regulariser as a mean over samples.
 
+    What weighs what is our reading of the two equations, so both are options.
     The terms of the row of label i at client k count n_ki / n ("sample") or N_k / n ("client") instead of 1, with n the
     rows of all participants. The step becomes shorter, for "sample" by about the number of owned labels of all
     participants together, so that a ``strength`` tuned for ``gravitation`` does not serve here.

@@ -15,6 +15,7 @@ from fedskew.errors import RecordError, plural
 from fedskew.plots.canvas import Floats
 from fedskew.records import folder as records
 from fedskew.records.summary import worst_class
+from fedskew.settings import SEEDS
 
 __all__ = ["Group", "Run", "find_runs", "groups_of", "title_of"]
 
@@ -95,15 +96,14 @@ class Run:
     @property
     def settings(self) -> Row:
         """The configuration by dotted path, without what does not change the experiment."""
-        kept = {key: v for key, v in self.config.items() if key not in NEUTRAL and not key.startswith("seed")}
+        kept = {key: v for key, v in self.config.items() if key not in (*NEUTRAL, *SEEDS)}
         kept |= {key: self.config.get(key) or None for key in OPTIONAL}  # a run of Python may lack them
         return _flat(kept) if "method" in kept else {"folder": str(self.folder)}
 
     @property
     def seeds(self) -> tuple[tuple[int, str], ...]:
         """(seed, what is drawn from it) of every seed that the configuration sets; "seed" itself comes first."""
-        named = sorted((key, v) for key, v in self.config.items() if key.startswith("seed") and v is not None)
-        return tuple((v, key.replace("_", ".")) for key, v in named)
+        return tuple((v, key.replace("_", ".")) for key in SEEDS if (v := self.config.get(key)) is not None)
 
     @property
     def changed(self) -> Row:
