@@ -2,6 +2,7 @@
 # make test    the tests that need no special hardware, extra or network
 # make check   lint, format, types and those tests
 # make mutants plants 200 faults in the library and counts those that the tests notice (MUTANTS_ARGS="--seed 7 --draws 20")
+# make attack  attacks it: kills, signals, full disks, flipped bytes, fuzzed commands; a table of what survived
 # make bench   fedskew beside other frameworks and bare torch, the same work in turns (BENCH_ARGS="--workloads mnist-lr")
 # make bench-peers   the other frameworks' environments, in benchmarks/.envs; make bench says which it misses
 # make clean   removes what the others made, but for the environments and your runs/
@@ -28,12 +29,13 @@ NEEDS := pyproject.toml $(CONSTRAINTS)
 MARKERS := not slow and not ray and not flower and not gpu and not network and not browser
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
+ATTACK_ARGS ?=
 BENCH_ARGS ?=
 
 DEMO_METHODS := fedavg fedla fedbal
 DEMO_ARGS := --data digits --partition dirichlet --partition.alpha 0.1 --clients 20 --cohort 5 --rounds 60 --epochs 5 --batch-size 16
 
-.PHONY: help env demo test check mutants bench bench-peers clean
+.PHONY: help env demo test check mutants attack bench bench-peers clean
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
@@ -72,6 +74,9 @@ check:
 
 mutants: $(VENV)/.dev
 	@OMP_NUM_THREADS=1 $(BIN)/python scripts/mutants.py $(MUTANTS_ARGS)
+
+attack: $(VENV)/.dev
+	@$(BIN)/python scripts/attack.py $(ATTACK_ARGS)
 
 bench: $(VENV)/.plot
 	@$(BIN)/python benchmarks/speed/bench.py $(BENCH_ARGS)

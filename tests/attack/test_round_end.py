@@ -15,6 +15,7 @@ import fedskew as fs
 from fedskew import _run, session
 from fedskew.engines import memory
 from fedskew.records import folder
+from support.attack import Line, some
 from support.federations import skewed
 from support.runs import rows_of, same
 
@@ -61,36 +62,30 @@ def struck(out: Path, home: str, visit: Callable[[Place], None]) -> None:
         train(out, home, on_round=on_round)
 
 
-SLOW = pytest.mark.slow  # the short form takes each home and each kind of exception once
+CASES = [
+    ("disk", KeyboardInterrupt), ("device", Struck),
+    ("ram", KeyboardInterrupt), ("device", KeyboardInterrupt), ("disk", Struck),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("home", "error"),
-    [
-        ("disk", KeyboardInterrupt),
-        ("device", Struck),
-        pytest.param("ram", KeyboardInterrupt, marks=SLOW),
-        pytest.param("device", KeyboardInterrupt, marks=SLOW),
-        pytest.param("disk", Struck, marks=SLOW),
-    ],
-)
+@pytest.mark.parametrize(("home", "error"), CASES[: some(2, len(CASES))])  # each home and each exception once
 def test_an_exception_at_any_line_of_a_rounds_end(home: str, error: type[BaseException], tmp_path: Path) -> None:
     seen: dict[Place, None] = {}
     struck(tmp_path / "seen", home, lambda place: seen.setdefault(place))
     plain = train(tmp_path / "plain", home)
     assert len(seen) > 60
-    for number, place in enumerate(seen):
-        out, hit = tmp_path / str(number), [False]
+    with Line("exceptions", f"at every line of a round's end, memory {home}, {error.__name__}") as line:
+        for number, place in enumerate(seen):
+            out, hit = tmp_path / str(number), [False]
 
-        def strike(here: Place, place: Place = place, hit: list[bool] = hit) -> None:
-            if here == place and not hit[0]:
-                hit[0] = True
-                raise error
+            def strike(here: Place, place: Place = place, hit: list[bool] = hit) -> None:
+                if here == place and not hit[0]:
+                    hit[0] = True
+                    raise error
 
-        with suppress(error):
-            struck(out, home, strike)
-        again = train(out, home, resume=True)
-        told = f"{Path(place[0]).name}:{place[1]}"
-        assert hit[0], told
-        assert rows_of(again) == rows_of(plain) and same(again.params, plain.params), told
-        assert [r["round"] for r in folder.read(out)[1]] == list(range(1, ROUNDS + 1)), told
+            with suppress(error):
+                struck(out, home, strike)
+            again = train(out, home, resume=True)
+            told = f"{Path(place[0]).name}:{place[1]}"
+            whole = [r["round"] for r in folder.read(out)[1]] == list(range(1, ROUNDS + 1))
+            line.check(hit[0] and whole and rows_of(again) == rows_of(plain) and same(again.params, plain.params), told)

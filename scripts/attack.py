@@ -1,0 +1,55 @@
+"""Attack fedskew at full strength, and print of each kind of attack how many were tried, survived and failed.
+
+    make attack                              everything in tests/attack; hours on two cores
+    make attack ATTACK_ARGS="-k signals"     words for pytest: only some of it
+    make attack ATTACK_ARGS="--out FILE"     the table as JSON lines, too
+
+The same tests run in a short form in `make test`. docs/reliability.md says what each line promises.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from support.attack import REPORT, reports  # noqa: E402
+
+
+def main() -> int:
+    """Run the attacks; 0 where none did harm."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="write the table as JSON lines")
+    parser.add_argument("-n", default="2", help="processes (default: 2)")
+    ours, theirs = parser.parse_known_args()
+    with tempfile.TemporaryDirectory() as folder:
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "FEDSKEW_ATTACK": "full", REPORT: folder}
+        words = [sys.executable, "-m", "pytest", "-n", ours.n, "-p", "no:cacheprovider", "tests/attack", *theirs]
+        ended = subprocess.run(words, cwd=ROOT, env=env, check=False).returncode
+        found = reports(Path(folder))
+    table = Table("attack", "tried", "survived", "failed", title="attacks")
+    rows = []
+    for (topic, what), (alive, lost) in sorted(found.items()):
+        table.add_row(f"{topic}: {what}", *(f"{n:,}" for n in (alive + len(lost), alive, len(lost))))
+        rows.append({"topic": topic, "what": what, "tried": alive + len(lost), "survived": alive, "failed": lost})
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    for (topic, what), (_, lost) in sorted(found.items()):
+        for why in lost[:20]:
+            print(f"{topic}, {what}: {why}")
+    if ours.out:
+        ours.out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return ended
+
+
+if __name__ == "__main__":
+    sys.exit(main())
