@@ -241,11 +241,7 @@ def _extend(record: Record, session: Session, settings: Settings) -> None:
     """Let the record say how many rounds the run has now, and no longer how it ended before."""
     done = session.state.round
     demand(settings, "rounds", settings.rounds >= done, f"be at least {done}, the rounds that are done")
-    config = record.config()
-    if config.get("rounds") != settings.rounds:
-        record.write_json("config.json", {**config, "rounds": settings.rounds})
-    if settings.rounds > done:
-        (record.folder / "summary.json").unlink(missing_ok=True)
+    record.go_on(rounds=settings.rounds)
 
 
 def _check_same_run(record: Record, facts: Mapping[str, Any]) -> None:
@@ -302,11 +298,11 @@ class _Ending:
         summary = summarise(session.done, stopped, data.label_names)
         if session.record:
             if stopped:
-                session.record.write_rows(session.done)  # the last one may have been interrupted halfway
+                session.record.settle(session.done)  # the last one may have been interrupted halfway
                 session.checkpoint()
             facts = described(
                 trained, self.network, data, session.state.round, settings.dtype, session.method.projection
             )
-            session.record.finish(summary, params, buffers, model=facts)
+            session.record.finish(summary, {"final": {**params, **buffers}}, {"model": facts})
         folder = session.record.folder if session.record else None
         return Result(session.done, summary, params, buffers, session.state, session.task, trained, stopped, folder)

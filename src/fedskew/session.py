@@ -131,14 +131,13 @@ class Session:
         assert self.record is not None
         found = self.record.restore()
         if found is not None:
-            content, facts = found
+            content, facts, self.rows = found
             # label counts and the like never leave the host
             moved, place = set(facts.get("on_device", range(sum(1 for _ in tree.leaves(content))))), count()
             content = tree.map_tree(lambda t: t.to(self.engine.device) if next(place) in moved else t, content)
             parts = {c.name: content.get("parts", {}).get(c.name, {}) for c in self.method.components}
             self.state = State(facts["round"], content["params"], content.get("buffers", {}), parts)
             self.engine.memory.load(content.get("memory", {}))
-        self.rows = self.record.keep_rounds(self.state.round)
 
 
 @dataclass(frozen=True)
@@ -251,5 +250,5 @@ def due(number: int, every: int) -> bool:
     return every > 0 and number % every == 0
 
 
-def _nowhere(name: str, content: Params) -> None:
+def _nowhere(name: str, content: Params) -> str:
     raise AssertionError(f"{name} has no run folder")  # Diagnostics.check has refused this

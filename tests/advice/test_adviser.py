@@ -20,6 +20,7 @@ from fedskew.advice.table import advice_table, needs
 from fedskew.config.flags import experiment_from
 from fedskew.methods import METHODS
 from support.command import fedskew
+from support.old_format import as_format_1
 from support.paths import ROOT
 from support.scripts import script
 
@@ -269,7 +270,7 @@ def test_counts_on_record_are_taken_and_runs_that_cannot_be_used_are_told(tmp_pa
     fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=1, cohort=2, out=tmp_path / "python")
     (found,), left = evidence.read(tmp_path)
     assert found.descriptors == pytest.approx(descriptors(fed.counts), abs=1e-6) and not left
-    config = json.loads((tmp_path / "python/config.json").read_text())
+    config = json.loads((as_format_1(tmp_path / "python") / "config.json").read_text())
     bare = {name: value for name, value in config.items() if name != "counts"}
     (tmp_path / "python/config.json").write_text(json.dumps(bare))
     with pytest.raises(fs.RecordError, match="split cannot be made again"):

@@ -33,6 +33,7 @@ def test_a_run_folder_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert fedskew("run", "fedla", *SMALL, "--validation", 0.1, "--out", tmp_path / "a") == 0
     names = {p.name for p in (tmp_path / "a").iterdir()}
     files = {"config.json", "env.json", "rounds.jsonl", "summary.json", "final.safetensors", "model.json"}
+    files |= {"manifest.json"}
     assert names == {*files, "checkpoint", ".lock"}
     settings, rows, summary = read(tmp_path / "a")
     measured = "accuracy macro_f1 balanced_accuracy per_class_recall loss val_accuracy"
@@ -244,8 +245,8 @@ def test_no_traceback_reaches_a_user(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 def test_a_configuration_of_other_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "a") == 0
-    path = tmp_path / "a/config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "fingerprint": "00"}))
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads((tmp_path / "a/config.json").read_text()), "fingerprint": "00"}))
     assert fedskew("run", "--from", path, "--out", tmp_path / "b") == 2
     assert "fingerprint was 00" in capsys.readouterr().err
 

@@ -12,6 +12,7 @@ import pytest
 import fedskew as fs
 from fedskew.records.folder import read
 from support.command import SMALL, fedskew, mistake
+from support.old_format import as_format_1
 
 DRAW = np.random.default_rng(0)
 ROWS = [
@@ -116,7 +117,7 @@ def test_a_run_that_cannot_be_asked_is_one_line(run: Path, tmp_path: Path, capsy
 
 
 def test_a_run_that_was_interrupted_is_noted(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    content = json.loads((run / "summary.json").read_text())
+    content = json.loads((as_format_1(run) / "summary.json").read_text())
     (run / "summary.json").write_text(json.dumps({**content, "stopped": "interrupted"}))
     capsys.readouterr()
     assert fedskew("evaluate", run) == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.command import fedskew, mistake
+from support.old_format import as_format_1
 
 LINES = {
     "device": (["fedavg", "--device", "tpu"], "--device must be cpu, cuda or cuda:NUMBER; got 'tpu'"),
@@ -47,7 +48,7 @@ def test_a_mistake_is_one_line(
 
 def test_a_device_that_is_not_there_can_be_overruled(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run of a GPU can be run again on a machine that has none."""
-    file = run / "config.json"
+    file = as_format_1(run) / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "device": "cuda:99"}))
     assert "--device must be" in mistake(capsys, "run", "--from", run, "--out", run.parent / "b")
     assert fedskew("run", "--from", run, "--device", "cpu", "--out", run.parent / "b") == 0

@@ -18,6 +18,7 @@ from fedskew.data import load
 from fedskew.errors import ConfigError, DataError, RecordError
 from fedskew.methods import METHODS
 from support.federations import small_digits
+from support.old_format import as_format_1
 
 
 def digits(auxiliary: int = 0) -> Any:
@@ -202,8 +203,11 @@ def test_a_folder_without_a_final_model_is_one_line(run: Any, tmp_path: Path) ->
     folder = run[0].folder
     with pytest.raises(RecordError, match=r"run must be a run folder; got .*, which has no config.json"):
         fs.load_model(tmp_path / "nowhere")
-    content = json.loads((folder / "model.json").read_text())
-    (folder / "model.json").write_text(json.dumps({**content, "format": 9}))
+    (folder / "model.json").write_text("{}")
+    with pytest.raises(RecordError, match=r"model.json was altered .*; resume the run, which writes it again"):
+        fs.load_model(folder)
+    as_format_1(folder)
+    (folder / "model.json").write_text(json.dumps({"format": 9}))
     with pytest.raises(RecordError, match="must be of format 1"):
         fs.load_model(folder)
     (folder / "model.json").write_text(json.dumps({"format": 1}))

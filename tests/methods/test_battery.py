@@ -34,7 +34,7 @@ from fedskew.methods.fedla import LabelAware
 from fedskew.methods.fedlc import LogitAdjustment, PooledLogitCalibration
 from fedskew.methods.pfedme import Moreau
 from fedskew.methods.seolkim import DecayingOversampling, Dynamic
-from fedskew.records.folder import load_tree
+from fedskew.records.files import load_tree
 from fedskew.shared import SGD, Fixed, Plain, Uniform
 from fedskew.shared.parts import DatasetMean, ProximalVariant
 from fedskew.shared.selectors import draw_clients

@@ -33,7 +33,7 @@ from fedskew.methods.fedrs import RestrictedSoftmax
 from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.methods.seolkim import DecayingOversampling
-from fedskew.records.folder import load_tree
+from fedskew.records.files import load_tree
 from fedskew.shared import SGD, Fixed, Plain, Uniform
 from fedskew.shared.paces import Staged
 from fedskew.shared.parts import ProximalVariant

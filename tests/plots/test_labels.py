@@ -16,6 +16,7 @@ from fedskew.plots import curves, rounds
 from fedskew.plots.groups import groups_of, title_of
 from fedskew.plots.panels import Shown
 from support.command import fedskew, mistake
+from support.old_format import as_format_1
 
 pytest.importorskip("matplotlib")
 SCENE = ["--clients", "6", "--cohort", "3", "--rounds", "2", "--model", "logistic", "--diagnose", "drift"]
@@ -43,7 +44,7 @@ def test_variants_and_plain_methods_have_names_of_their_own_alone_and_together(t
 
 def test_settings_of_the_run_that_differ_are_in_every_name(tmp_path: Path) -> None:
     a, b = ran(tmp_path, "fedavg")[0], ran(tmp_path, "fedbal")[0]
-    config = json.loads((b / "config.json").read_text())
+    config = json.loads((as_format_1(b) / "config.json").read_text())
     (b / "config.json").write_text(json.dumps({**config, "rounds": 9, "validation": 0.1, "threads": 7}))
     assert sorted(named(a, b)) == ["fedavg (rounds 2)", "fedbal (validation 0.1, rounds 9)"]
 
@@ -146,7 +147,7 @@ def test_lines_are_what_was_measured_and_smoothing_is_asked_for_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A collapse of one round stands in the picture."""
-    folder = ran(tmp_path, "fedavg")[0]
+    folder = as_format_1(ran(tmp_path, "fedavg")[0])
     first = json.loads((folder / "rounds.jsonl").read_text().splitlines()[0])
     values = [0.8 if r != 20 else 0.1 for r in range(1, 41)]
     rows = [{**first, "round": r, "accuracy": v, "macro_f1": v} for r, v in enumerate(values, 1)]

@@ -43,7 +43,9 @@ def test_runs_stand_side_by_side_and_equal_records_give_equal_files(recorded: Pa
     other = tmp_path / "fedother"
     other.mkdir()
     content = json.loads((recorded / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps({**content, "method": {**content["method"], "name": "fedother"}}))
+    (other / "config.json").write_text(
+        json.dumps({**content, "method": {**content["method"], "name": "fedother"}, "format": 1})
+    )
     (other / "rounds.jsonl").write_bytes((recorded / "rounds.jsonl").read_bytes())
     one, two = (diagplots.draw("drift", [recorded, other], tmp_path / f"drift{i}.svg") for i in (1, 2))
     assert one.read_bytes() == two.read_bytes() and b"fedother" in one.read_bytes()

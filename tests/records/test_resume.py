@@ -24,6 +24,7 @@ from torch import Tensor
 import fedskew as fs
 from fedskew.engines import LocalEngine
 from fedskew.method import Component, Method
+from fedskew.records import files
 from fedskew.records import folder as records
 from fedskew.records.folder import Record
 from fedskew.session import Session
@@ -327,7 +328,7 @@ def die() -> None:
 
 def dies_in_fsync() -> None:
     """Killed when the third checkpoint is written, but not in its place yet."""
-    plain, seen = records.write_tensors, [0]
+    plain, seen = files.write_tensors, [0]
 
     def write(path: Path, tensors: Any, header: Any = None) -> None:
         seen[0] += path.name == "state.safetensors"
@@ -335,7 +336,7 @@ def dies_in_fsync() -> None:
             os.fsync = lambda fd: die()  # type: ignore[assignment]
         plain(path, tensors, header)
 
-    records.write_tensors = write  # type: ignore[assignment]
+    files.write_tensors = write  # type: ignore[assignment]
 
 
 def dies_in_replace() -> None:
@@ -353,7 +354,7 @@ def dies_in_replace() -> None:
 
 def dies_amid_a_checkpoint() -> None:
     """Killed when half of the second checkpoint's bytes are on the disk."""
-    plain, seen = records.save_file, [0]
+    plain, seen = files.save_file, [0]
 
     def write(tensors: Any, path: Path, header: Any = None) -> None:
         plain(tensors, path, header)
@@ -362,7 +363,7 @@ def dies_amid_a_checkpoint() -> None:
             os.truncate(path, path.stat().st_size // 2)
             die()
 
-    records.save_file = write
+    files.save_file = write
 
 
 def dies_after_a_checkpoint() -> None:
@@ -408,19 +409,19 @@ def dies_after_a_row() -> None:
 
 def dies_in_the_last_file() -> None:
     """Killed when the final model is written but the summary is not."""
-    plain = Record.write_json
+    plain = records.write_atomic
 
-    def write_json(self: Record, name: str, content: Any) -> None:
-        if name == "summary.json":
+    def write(path: Path, content: bytes) -> None:
+        if path.name == "summary.json":
             die()
-        plain(self, name, content)
+        plain(path, content)
 
-    Record.write_json = write_json  # type: ignore[method-assign]
+    records.write_atomic = write  # type: ignore[attr-defined]
 
 
 def dies_at_birth() -> None:
     """Killed before the folder has its configuration."""
-    Record.write_json = lambda self, name, content: die()  # type: ignore[method-assign, assignment]
+    records.write_atomic = lambda path, content: die()  # type: ignore[attr-defined]
 
 
 INSTANTS: dict[str, Callable[[], None]] = {
@@ -507,7 +508,7 @@ def test_flipped_bytes_of_a_checkpoint_are_noticed(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-9] ^= 1
     path.write_bytes(bytes(content))
-    with pytest.raises(fs.RecordError, match="checksum"):
+    with pytest.raises(fs.RecordError, match="digest"):
         go(skewed(), fs.methods.fedavg(), rounds=2, out=tmp_path / "run", resume=True)
 
 
@@ -527,7 +528,7 @@ def test_rounds_that_are_missing_before_the_checkpoint_are_noticed(
     del lines[lost]
     file.write_text("".join(lines))
     said = mistake(capsys, "run", "--resume", run)
-    assert f"must hold rounds 1 to 2, those before the checkpoint; round {lost + 1} is missing" in said
+    assert f"rounds.jsonl was altered: round {lost + 1} is missing; put a copy of it back" in said
     assert file.read_text() == "".join(lines), "nothing was overwritten"
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import fedskew as fs
 from fedskew import tree
-from fedskew.records import folder as records
+from fedskew.records.files import load_tree
 from fedskew.types import Answers, Params, Query
 
 ENGINES = pytest.mark.parametrize("engine", ["sequential", "batched"])
@@ -46,5 +46,5 @@ def start_of(fed: Any) -> Params:
 
 def kept(folder: Path) -> dict[int, dict[str, Any]]:
     """What the checkpoint holds of every client's memory."""
-    content, _ = records.load_tree(folder / "checkpoint" / "state.safetensors")
+    content, _ = load_tree(folder / "checkpoint" / "state.safetensors")
     return {int(k): memory for k, memory in content.get("memory", {}).items()}

@@ -23,7 +23,7 @@ def go(fed: Federation, method: Method, **options: Any) -> fs.Result:
 def rows_of(result: fs.Result | list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rounds without what two equal runs may differ in."""
     rounds = result.rounds if isinstance(result, fs.Result) else result
-    return [{name: value for name, value in row.items() if name not in TIMES} for row in rounds]
+    return [{name: value for name, value in row.items() if name not in (*TIMES, "digest")} for row in rounds]
 
 
 def same(a: Params, b: Params) -> bool:

@@ -19,7 +19,7 @@ from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, u
 from fedskew.fields import AtLeast, Within
 from fedskew.method import Method, method_spec
 from fedskew.models import Architecture, architecture
-from fedskew.records.folder import check_format
+from fedskew.records.folder import check_config, check_format
 from fedskew.settings import Settings, check_device, fields_from_json
 
 __all__ = ["Experiment", "folder_of", "load", "to_json"]
@@ -174,6 +174,8 @@ def load(path: str | Path) -> Experiment:
             f"{file} is of a run that was started from Python, whose data and parts a file cannot name; {hint}"
         )
     check_format(content, file)
+    if file.name == "config.json":
+        check_config(file.parent)
     try:
         return Experiment.from_json(content)
     except FieldError as error:

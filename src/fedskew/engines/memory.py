@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedskew import tree
+from fedskew import digests, tree
 from fedskew.errors import RecordError, require, unknown
 from fedskew.tree import Tree
 
@@ -97,6 +97,8 @@ class Mapped:
         self.slots: dict[int, int] = {}
         self.free: list[int] = []
         self.fixed: frozenset[int] = frozenset()  # records of the last checkpoint
+        self.digests = torch.empty(0, 2, dtype=torch.int64)  # of each record, as of the last checkpoint
+        self.written: set[int] = set()  # records since then
         self.used = 0
         self._folder = tempfile.TemporaryDirectory(prefix="fedskew-") if path is None else None
         self.path = path or Path(str(self._folder and self._folder.name)) / "memory.bin"
@@ -164,6 +166,7 @@ class Mapped:
             slot = self.used
             self._reach(slot + 1)
             self.used += 1
+        self.written.add(slot)
         for where, view in self._views(slot).items():
             leaf = given[where]
             if view is not None and leaf is not None:
@@ -177,14 +180,16 @@ class Mapped:
             self._folder.cleanup()
 
     def dump(self) -> Tree:
-        """{"slots": [n, 2] client and record}; returns when the records are on disk."""
+        """{"slots": [n, 2] client and record, "digests": [n, 2] of the records}; returns when these are on disk."""
         if self._map is not None:
             self._map.flush()
             # the pages stay in the system's cache, but no longer count as memory of this process
             if hasattr(mmap, "MADV_DONTNEED"):
                 self._map.madvise(mmap.MADV_DONTNEED)
+        slots = torch.tensor(sorted(self.slots.items()), dtype=torch.int64).reshape(-1, 2)
+        self._digest()
         self._fix()  # the checkpoint is written before the next record is
-        return {"slots": torch.tensor(sorted(self.slots.items()), dtype=torch.int64).reshape(-1, 2)}
+        return {"slots": slots, "digests": self.digests[slots[:, 1]]}
 
     def load(self, dumped: Tree) -> None:
         """The inverse of `dump`; memories that `Held` dumped are written to the file."""
@@ -200,7 +205,28 @@ class Mapped:
             raise RecordError(f"{self.path} must hold the clients' memories; it has {held} bytes of {wanted}")
         if self.used:
             self._reach(self.used)
+        self._check(dumped["slots"], dumped["digests"])
         self._fix()
+
+    def _check(self, slots: Tensor, wanted: Tensor) -> None:
+        """Raise RecordError, which names the client, where a record is not the one of the checkpoint."""
+        found = digests.of_records(self._bytes, self.size, slots[:, 1].tolist())
+        altered = slots[:, 0][(found != wanted).any(1)].tolist()
+        if altered:
+            told = f"{self.path} was altered: what client {altered[0]} kept is not what the checkpoint has"
+            others = f", nor is that of {len(altered) - 1} others" if len(altered) > 1 else ""
+            raise RecordError(f"{told}{others}; put a copy of it back, or begin the run again in another folder")
+        self.digests = torch.zeros(self.used, 2, dtype=torch.int64)
+        self.digests[slots[:, 1]] = wanted
+
+    def _digest(self) -> None:
+        """Bring the digests up to date: those of the records that were written since the last checkpoint."""
+        fresh = sorted(self.written)
+        grown = torch.zeros(self.used, 2, dtype=torch.int64)
+        grown[: len(self.digests)] = self.digests
+        if fresh:
+            grown[fresh] = digests.of_records(self._bytes, self.size, fresh)
+        self.digests, self.written = grown, set()
 
     def _fix(self) -> None:
         """From now on, the records in use stay as they are until the next checkpoint; all others are free."""

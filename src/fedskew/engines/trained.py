@@ -27,6 +27,7 @@ from fedskew.errors import ConfigError, DataError, RecordError, require, some
 from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
+from fedskew.records.manifest import check_file
 from fedskew.records.metrics import from_confusion
 from fedskew.types import Params
 
@@ -240,6 +241,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     if not (folder / FILE).is_file() or not (folder / "final.safetensors").is_file():
         hint = "it has not ended: resume it" if not (folder / "summary.json").is_file() else "run it again"
         raise RecordError(f"the run {str(folder)!r} has no final model and {FILE}; {hint}")
+    check_file(folder, FILE, "final.safetensors")
     try:
         content: Any = json.loads((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from fedskew.errors import ConfigError, DataError, RecordError, require
-from fedskew.records import folder as records
+from fedskew.records.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,7 +98,7 @@ def save(drawn: Figure, out: str | Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RecordError(f"cannot write {path}: {error.strerror}") from None
-    records.write_atomic(path, content.getvalue())
+    write_atomic(path, content.getvalue())
     return path
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
+from fedskew import digests
 from fedskew.errors import RecordError
 from fedskew.plots import canvas
 from fedskew.plots.panels import Shown, legend, panels_of
@@ -25,7 +26,7 @@ def tsne(runs: list[Shown]) -> Figure:
     figure, panels = panels_of(1, len(runs), 6.4 if len(runs) < 3 else 4.6)
     for run, axes in zip(runs, np.atleast_1d(panels), strict=True):
         number, row = run.diagnosed("features")[-1]
-        x, y = _features(run, row["file"])
+        x, y = _features(run, row)
         wide = min(30.0, max(2.0, (len(x) - 1) / 3))
         place = TSNE(2, perplexity=wide, init="pca", random_state=0).fit_transform(x)
         classes = np.unique(y)
@@ -40,9 +41,12 @@ def tsne(runs: list[Shown]) -> Figure:
     return legend(figure, np.atleast_1d(panels)[0], columns=10, markerscale=3)
 
 
-def _features(run: Shown, name: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """Features and labels of a recorded file."""
+def _features(run: Shown, row: dict[str, Any]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Features and labels of a recorded file. Raises RecordError where it is not the one that the round wrote."""
+    name = row["file"]
     try:
+        if "digest" in row and digests.of_file(run.folder / name) != row["digest"]:
+            raise RecordError(f"{run.folder / name} was altered after the run wrote it; run it again")
         with safe_open(run.folder / name, framework="np") as file:
             return file.get_tensor("features"), file.get_tensor("labels")
     except (OSError, SafetensorError) as error:

@@ -119,7 +119,7 @@ class Moment:
     confusion: Callable[[Params, Params], Tensor]  # of a model on the test rows, [C, C]
     outputs: Callable[[Params, Params, Tensor | None], tuple[Tensor, Tensor]]  # (probabilities [R, C], features [R, F])
     labels: Tensor  # [R] of the test rows
-    write: Callable[[str, Params], None]  # a file of tensors in the run folder
+    write: Callable[[str, Params], str]  # a file of tensors in the run folder
 
     @cached_property
     def each(self) -> Params:
@@ -289,8 +289,8 @@ def features(moment: Moment, clients: tuple[int, ...]) -> Row:
     probabilities, found = moment.outputs(moment.served, moment.buffers_after, rows)
     name = f"features/round-{moment.round:06d}.safetensors"
     content = {"features": found.float(), "labels": moment.labels[rows], "predictions": probabilities.argmax(1)}
-    moment.write(name, content)
-    return {"file": name, "rows": len(rows), "features": found.shape[1]}
+    digest = moment.write(name, content)
+    return {"file": name, "rows": len(rows), "features": found.shape[1], "digest": digest}
 
 
 @dataclass(frozen=True)

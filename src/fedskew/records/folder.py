@@ -1,8 +1,7 @@
 """The run folder, the only thing that views of a run read.
 
-It holds config.json, env.json, rounds.jsonl, summary.json, final.safetensors, model.json and checkpoint/. A checkpoint
-is one safetensors file whose header holds the JSON part. It is replaced atomically: after a kill you find the old one
-or the new one.
+It holds config.json, env.json, manifest.json, rounds.jsonl and checkpoint/; at its end final.safetensors, model.json
+and summary.json. The manifest has a digest of what is written once; rounds and checkpoint have their own.
 
 Example:
     >>> from fedskew.records.folder import Record, read
@@ -16,155 +15,46 @@ Example:
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from fedskew import tree
+from fedskew import digests
 from fedskew.errors import RecordError
+from fedskew.records import manifest, rounds
+from fedskew.records.files import DAMAGED, load_tree, save_tree, write_atomic, write_tensors
 from fedskew.records.lock import Hold, held
+from fedskew.records.manifest import Manifest
+from fedskew.records.rounds import Rounds
 from fedskew.records.summary import summarise
 from fedskew.tree import Tree
 
-__all__ = ["FORMAT", "TIMES", "Record", "check_format", "finished", "load_tree", "read", "save_tree"]
+__all__ = ["FORMAT", "TIMES", "Record", "check_config", "check_format", "finished", "read"]
 
 Row = dict[str, Any]
-FORMAT = 1  # of a run folder; reading another raises RecordError
+FORMAT = 2  # of a run folder
+READABLE = (1, 2)  # 1 has no digests: it is read, and not resumed
+START, CHECKPOINT = ("config.json", "env.json"), Path("checkpoint") / "state.safetensors"
+END = ("final.safetensors", "best.safetensors", "model.json", "summary.json")  # what a run that goes on writes again
 # what two equal runs may differ in
 TIMES = ("wall_s", "select_s", "train_s", "aggregate_s", "evaluate_s", "record_s")
-
-
-def write_atomic(path: Path, content: bytes) -> None:
-    """Replace a file atomically: a reader, or a kill, sees the old content or the new.
-
-    Args:
-        path: The file.
-        content: Its new content.
-
-    Raises:
-        RecordError: The file cannot be written.
-    """
-    _replace(path, lambda waiting: waiting.write_bytes(content))
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str] | None = None) -> None:
-    """Replace a safetensors file atomically, without a second copy of all tensors in memory.
-
-    Args:
-        path: The file.
-        tensors: Tensors by name.
-        header: Strings for the header.
-
-    Raises:
-        RecordError: The file cannot be written.
-    """
-    _replace(path, lambda waiting: save_file(_apart(tensors), waiting, None if header is None else dict(header)))
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a temporary file, sync it, and rename it."""
-    waiting = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(waiting)
-        with open(waiting, "r+b") as file:
-            os.fsync(file.fileno())
-        os.replace(waiting, path)
-    except (OSError, SafetensorError) as error:
-        raise RecordError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors on the host, contiguous. Tensors that share memory are copied, because the format requires it."""
-    seen: set[int] = set()
-    found = {}
-    for name, tensor in tensors.items():
-        plain = tensor.detach().cpu().contiguous()
-        memory = plain.untyped_storage()
-        shared = memory.data_ptr() in seen or memory.nbytes() != plain.numel() * plain.element_size()
-        seen.add(memory.data_ptr())
-        found[name] = plain.clone() if shared else plain
-    return found
-
-
-def save_tree(path: Path, content: Tree, facts: Mapping[str, Any]) -> None:
-    """Write a tree and JSON facts as one safetensors file. Tensors are numbered; the header lists their paths.
-
-    Args:
-        path: The file.
-        content: A tree of tensors.
-        facts: What JSON can hold.
-
-    Raises:
-        RecordError: The file cannot be written.
-    """
-    pairs = list(tree.flatten(content))
-    whole = {f"t{i}": leaf for i, (_, leaf) in enumerate(pairs) if leaf is not None}
-    tensors = _apart(whole)
-    header = {"facts": json.dumps(facts), "paths": json.dumps([list(p) for p, _ in pairs]), "sum": _digest(tensors)}
-    write_tensors(path, tensors, header)
-
-
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    """A checksum of all tensors; safetensors has none."""
-    found = hashlib.blake2b(digest_size=16)
-    for name in sorted(tensors):
-        found.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
-
-
-def load_tree(path: Path) -> tuple[Tree, dict[str, Any]]:
-    """Read what `save_tree` wrote.
-
-    Args:
-        path: The file.
-
-    Returns:
-        (tree, facts).
-
-    Raises:
-        RecordError: The file is missing or damaged.
-
-    Example:
-        >>> from pathlib import Path
-        >>> import torch
-        >>> from fedskew.records.folder import load_tree, save_tree
-        >>> save_tree(Path("state.safetensors"), {"server": {"w": torch.tensor([1.0, 2.0])}}, {"round": 3})
-        >>> load_tree(Path("state.safetensors"))
-        ({'server': {'w': tensor([1., 2.])}}, {'round': 3})
-    """
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata()
-            paths = [tuple(p) for p in json.loads(header["paths"])]
-            # clones: memory mapped from the file has another alignment, so products would round differently
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-            if _digest(tensors) != header["sum"]:
-                raise ValueError("its checksum does not fit its tensors")
-            pairs = [(p, tensors.get(f"t{i}")) for i, p in enumerate(paths)]
-            return tree.unflatten(pairs), json.loads(header["facts"])
-    except FileNotFoundError:
-        raise RecordError(f"no checkpoint at {path}") from None
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"checkpoint {path} is damaged: {error}") from None
 
 
 class Record:
     """Writer of a run folder. Make one with `create` or `open`; it holds the folder until `close`."""
 
-    def __init__(self, folder: Path, hold: Hold) -> None:
-        self.folder, self._hold = folder, hold
+    def __init__(self, folder: Path, hold: Hold, vouched: Manifest) -> None:
+        self.folder, self._hold, self._manifest = folder, hold, vouched
+        self._rounds = Rounds(folder, vouched.run)
 
     def close(self) -> None:
         """Let other processes write the folder."""
@@ -190,14 +80,14 @@ class Record:
         except OSError as error:
             raise RecordError(f"out must be a writable folder; got {str(path)!r}: {error.strerror}") from None
         with held(path) as hold:
-            if (path / "rounds.jsonl").exists():
+            if (path / rounds.FILE).exists():
                 raise RecordError(
                     f"out must be a folder without a run; got {str(path)!r}; resume that run, or name another folder"
                 )
-            record = cls(path, hold)
-            record.write_json("config.json", {"format": FORMAT, **config})
-            record.write_json("env.json", environment())
-            record.write_rows([])  # last: with this file the folder holds a run that can be resumed
+            for name, content in zip(START, ({"format": FORMAT, **config}, environment()), strict=True):
+                write_atomic(path / name, _json(content))
+            record = cls(path, hold, Manifest.create(path, START))
+            record.settle([])  # last: with the file of the rounds the folder holds a run that can be resumed
             return record
 
     @classmethod
@@ -211,122 +101,119 @@ class Record:
             The record. Temporary files of a killed process are removed.
 
         Raises:
-            RecordError: The folder holds no run, or another process writes it.
+            RecordError: The folder holds no run, one of format 1, or one whose configuration was altered; or another
+                process writes it.
         """
         path = Path(folder)
         if not (path / "config.json").exists():
             raise RecordError(f"resume must be a run folder; got {str(path)!r}, which has no config.json")
         with held(path) as hold:
+            check_config(path)
+            if _config(path).get("format", 1) == 1 and not (path / manifest.FILE).exists():
+                told = "must be of format 2 to be resumed; got 1, whose files have no digests"
+                raise RecordError(f"{path} {told}; begin the run again in another folder")
+            vouched = Manifest.read(path)
             for left in (*path.glob(".*.tmp"), *path.glob("checkpoint/.*.tmp")):
                 left.unlink(missing_ok=True)  # half-written by a process that was killed
-            return cls(path, hold)
+            return cls(path, hold, vouched)
 
     def config(self) -> dict[str, Any]:
         """The configuration that the run was started with. Raises RecordError for a damaged file."""
-        try:
-            found: dict[str, Any] = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RecordError(f"{self.folder / 'config.json'} is damaged: {error}") from None
-        check_format(found, self.folder / "config.json")
-        return found
+        return _config(self.folder)
 
-    def write_json(self, name: str, content: Any) -> None:
-        """Replace a JSON file of the folder atomically. Raises RecordError where it cannot be written."""
-        write_atomic(self.folder / name, (json.dumps(content, indent=1) + "\n").encode())
+    def go_on(self, **changed: Any) -> None:
+        """The run is resumed: what it wrote at its end no longer counts, and entries of its configuration change."""
+        self._manifest.forget(END)
+        (self.folder / "summary.json").unlink(missing_ok=True)
+        config = self.config()
+        if any(config.get(name) != value for name, value in changed.items()):
+            self._manifest.replace("config.json", _json({**config, **changed}))
 
     def append(self, row: Row) -> None:
         """Append one round. Raises RecordError where it cannot be written."""
-        try:
-            with open(self.folder / "rounds.jsonl", "a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-        except OSError as error:
-            raise RecordError(f"cannot write {self.folder / 'rounds.jsonl'}: {error.strerror}") from None
+        self._rounds.append(row)
 
-    def keep_rounds(self, last: int) -> list[Row]:
-        """Drop the rounds after the checkpoint, and a torn last line.
-
-        Args:
-            last: Round of the checkpoint.
-
-        Returns:
-            Rounds 1 to ``last``.
-
-        Raises:
-            RecordError: The file does not hold these rounds in order; it is then left as it is.
-        """
-        rows = [row for row in _rows(self.folder) if row.get("round", 0) <= last]
-        held = [row.get("round") for row in rows]
-        if held != list(range(1, last + 1)):
-            lost = next((r for r in range(1, last + 1) if r not in held), None)
-            told = f"round {lost} is missing" if lost else "they are out of order"
-            file = self.folder / "rounds.jsonl"
-            raise RecordError(
-                f"{file} must hold rounds 1 to {last}, those before the checkpoint; {told}; it was altered"
-            )
-        self.write_rows(rows)
-        return rows
-
-    def write_rows(self, rows: list[Row]) -> None:
-        """Replace rounds.jsonl. Raises RecordError where it cannot be written."""
-        write_atomic(self.folder / "rounds.jsonl", "".join(json.dumps(r) + "\n" for r in rows).encode())
+    def settle(self, rows: list[Row]) -> None:
+        """Make the record hold exactly these rounds: the last may have been written halfway. Raises RecordError."""
+        self._rounds.settle(rows)
 
     def checkpoint(self, content: Tree, facts: Mapping[str, Any]) -> None:
         """Replace the checkpoint by a tree and JSON facts. Raises RecordError where it cannot be written."""
-        save_tree(self.folder / "checkpoint" / "state.safetensors", content, facts)
+        bound = {"run": self._manifest.run, "digest": self._rounds.digest}  # to the rows before it
+        save_tree(self.folder / CHECKPOINT, content, {**facts, **bound})
 
-    def restore(self) -> tuple[Tree, dict[str, Any]] | None:
-        """(tree, facts) of the last checkpoint; None if there is none yet. Raises RecordError for a damaged one."""
-        path = self.folder / "checkpoint" / "state.safetensors"
-        return load_tree(path) if path.exists() else None
+    def restore(self) -> tuple[Tree, dict[str, Any], list[Row]] | None:
+        """(tree, facts, rounds) of the last checkpoint; rounds after it are dropped. None if there is none yet.
 
-    def tensors(self, name: str, content: Mapping[str, Tensor]) -> None:
-        """Write a file of tensors atomically, and make its folder. Raises RecordError where it cannot be written."""
+        Raises:
+            RecordError: The checkpoint is damaged or of another run, or a round before it was altered.
+        """
+        if not (self.folder / CHECKPOINT).exists():
+            self._rounds.keep(0, self._manifest.run)
+            return None
+        content, facts = load_tree(self.folder / CHECKPOINT)
+        if facts["run"] != self._manifest.run:
+            raise RecordError(f"{self.folder / CHECKPOINT} is the checkpoint of another run; {DAMAGED}")
+        return content, facts, self._rounds.keep(facts["round"], facts["digest"])
+
+    def tensors(self, name: str, content: Mapping[str, Tensor]) -> str:
+        """Write a file of tensors atomically, and make its folder; its digest. Raises RecordError."""
         path = self.folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RecordError(f"cannot write {path}: {error.strerror}") from None
         write_tensors(path, content)
+        return digests.of_file(path)
 
-    def finish(self, summary: Row, params: Mapping[str, Tensor], buffers: Mapping[str, Tensor], **facts: Row) -> None:
-        """Write final.safetensors with the model's own names, NAME.json for each of ``facts``, and summary.json.
+    def finish(
+        self, summary: Row, models: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Write what a run has at its end, and vouch for it.
 
         Args:
             summary: Content of summary.json.
-            params: Final parameters.
-            buffers: Final BatchNorm statistics.
-            **facts: What prediction needs beside them, by name.
+            models: Tensors by name of each NAME.safetensors.
+            facts: Content of each NAME.json beside them.
 
         Raises:
             RecordError: A file cannot be written.
         """
-        write_tensors(self.folder / "final.safetensors", {**params, **buffers})
-        for name, content in facts.items():
-            self.write_json(f"{name}.json", content)
-        self.write_json("summary.json", summary)
+        self._manifest.forget(END)
+        for name, tensors in models.items():
+            write_tensors(self.folder / f"{name}.safetensors", tensors)
+        for name, content in {**facts, "summary": summary}.items():
+            write_atomic(self.folder / f"{name}.json", _json(content))
+        names = [*(f"{name}.safetensors" for name in models), *(f"{name}.json" for name in facts), "summary.json"]
+        self._manifest.vouch(names, (summary["rounds"], self._rounds.digest))
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=1) + "\n").encode()
 
 
 def check_format(config: Mapping[str, Any], file: Path) -> None:
     """Raise RecordError for a configuration that another version of the format wrote."""
     found = config.get("format", FORMAT)
-    if found != FORMAT:
-        raise RecordError(f"{file} has format {found!r}; this fedskew reads format {FORMAT}")
+    if found not in READABLE:
+        raise RecordError(f"{file} has format {found!r}; this fedskew reads formats {' and '.join(map(str, READABLE))}")
 
 
-def _rows(folder: Path) -> list[Row]:
-    """The rounds of a folder, up to the first torn line."""
-    rows: list[Row] = []
-    if not (folder / "rounds.jsonl").exists():
-        return rows  # the run was killed before its first round
-    for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            break  # a torn last line: the run was killed while writing it
-        if not isinstance(row, dict):
-            break
-        rows.append(row)
-    return rows
+def check_config(folder: Path) -> None:
+    """Raise RecordError where the configuration of a run folder is not as it was written."""
+    manifest.check_file(folder, "config.json", remedy=DAMAGED)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    file = folder / "config.json"
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RecordError(f"{file} is damaged: {getattr(error, 'strerror', None) or error}") from None
+    if not isinstance(found, dict):
+        raise RecordError(f"{file} is damaged: it holds no entries by name")
+    check_format(found, file)
+    return found
 
 
 def read(folder: str | Path) -> tuple[dict[str, Any], list[Row], dict[str, Any]]:
@@ -339,22 +226,70 @@ def read(folder: str | Path) -> tuple[dict[str, Any], list[Row], dict[str, Any]]
         (configuration, rounds, summary). Where the run did not end, the summary is computed from the rounds.
 
     Raises:
-        RecordError: It is not a run folder.
+        RecordError: It is not a run folder, or a file that is read is not as it was written.
     """
     path = Path(folder)
     try:
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-        rows, done = _rows(path), path / "summary.json"
-        summary = json.loads(done.read_text(encoding="utf-8")) if done.exists() else None
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{str(path)!r} is not a run folder: {error}") from None
+        vouched = _vouched(path)
+        config, rows = _config(path), _rows(path, vouched)
+    except RecordError as error:
+        raise RecordError(f"{str(path)!r} is not a run folder that can be read: {error}") from None
+    summary = _summary(path, vouched)
     return config, rows, summary or summarise(rows, class_names=config.get("label_names", ()))
 
 
-def finished(folder: str | Path, rounds: int) -> bool:
-    """Whether the run of a folder came to its end, and had at least so many rounds. Raises RecordError as `read`."""
-    _, rows, summary = read(folder)
-    return (Path(folder) / "summary.json").exists() and not summary["stopped"] and len(rows) >= rounds
+def _vouched(folder: Path) -> Manifest | None:
+    """The manifest, its configuration checked; None in a folder of format 1."""
+    if not (folder / manifest.FILE).exists() and _config(folder).get("format", 1) == 1:
+        return None
+    vouched = Manifest.read(folder)
+    vouched.check("config.json")
+    return vouched
+
+
+def _rows(folder: Path, vouched: Manifest | None) -> list[Row]:
+    """The rounds, up to a torn last line. Raises RecordError where one was altered."""
+    found = rounds.scan(folder / rounds.FILE, vouched.run if vouched else None)
+    trouble = found.trouble
+    if vouched and vouched.last and not trouble:
+        number, digest = vouched.last
+        if len(found.rows) < number:
+            trouble = f"round {len(found.rows) + 1} is missing"
+        elif len(found.rows) > number or found.digest(number, vouched.run) != digest:
+            trouble = f"it must end with round {number}, as the run did"
+    if trouble:
+        raise RecordError(f"{folder / rounds.FILE} was altered: {trouble}; {DAMAGED}")
+    return found.rows
+
+
+def _summary(folder: Path, vouched: Manifest | None) -> Row | None:
+    """The summary of a run that has ended."""
+    if vouched is not None:
+        if "summary.json" not in vouched.files:
+            return None
+        vouched.check("summary.json", remedy=manifest.AGAIN)
+    file = folder / "summary.json"
+    try:
+        found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    except (OSError, ValueError, RecursionError) as error:
+        raise RecordError(f"{file} is damaged: {error}; {manifest.AGAIN}") from None
+    return found if isinstance(found, dict) else None
+
+
+def finished(folder: str | Path, number: int) -> bool:
+    """Whether the run of a folder came to its end, and had at least so many rounds.
+
+    What it wrote at its end must be whole: otherwise it is resumed, which writes it again.
+
+    Raises:
+        RecordError: as `read`, for what no resume can mend.
+    """
+    path = Path(folder)
+    vouched = _vouched(path)
+    if vouched and any(vouched.trouble(name) for name in END if name in vouched.files):
+        return False
+    summary = _summary(path, vouched)
+    return summary is not None and not summary["stopped"] and len(_rows(path, vouched)) >= number
 
 
 def environment() -> dict[str, Any]:

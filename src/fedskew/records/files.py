@@ -1,0 +1,132 @@
+"""Files that are replaced whole: bytes, tensors, and trees of tensors with JSON facts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fedskew import digests, tree
+from fedskew.errors import RecordError
+from fedskew.tree import Tree
+
+__all__ = ["DAMAGED", "load_tree", "save_tree", "write_atomic", "write_tensors"]
+
+DAMAGED = "put a copy of it back, or begin the run again in another folder"  # what to do
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Replace a file atomically: a reader, or a kill, sees the old content or the new.
+
+    Args:
+        path: The file.
+        content: Its new content.
+
+    Raises:
+        RecordError: The file cannot be written.
+    """
+    _replace(path, lambda waiting: waiting.write_bytes(content))
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str] | None = None) -> None:
+    """Replace a safetensors file atomically, without a second copy of all tensors in memory.
+
+    Args:
+        path: The file.
+        tensors: Tensors by name.
+        header: Strings for the header.
+
+    Raises:
+        RecordError: The file cannot be written.
+    """
+    _replace(path, lambda waiting: save_file(_apart(tensors), waiting, None if header is None else dict(header)))
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a temporary file, sync it, and rename it."""
+    waiting = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(waiting)
+        with open(waiting, "r+b") as file:
+            os.fsync(file.fileno())
+        os.replace(waiting, path)
+    except (OSError, SafetensorError) as error:
+        raise RecordError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors on the host, contiguous. Tensors that share memory are copied, because the format requires it."""
+    seen: set[int] = set()
+    found = {}
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        memory = plain.untyped_storage()
+        shared = memory.data_ptr() in seen or memory.nbytes() != plain.numel() * plain.element_size()
+        seen.add(memory.data_ptr())
+        found[name] = plain.clone() if shared else plain
+    return found
+
+
+def save_tree(path: Path, content: Tree, facts: Mapping[str, Any]) -> None:
+    """Write a tree and JSON facts as one safetensors file. Tensors are numbered; the header lists their paths.
+
+    Args:
+        path: The file.
+        content: A tree of tensors.
+        facts: What JSON can hold.
+
+    Raises:
+        RecordError: The file cannot be written.
+    """
+    pairs = list(tree.flatten(content))
+    whole = {f"t{i}": leaf for i, (_, leaf) in enumerate(pairs) if leaf is not None}
+    tensors = _apart(whole)
+    header = {"facts": json.dumps(facts), "paths": json.dumps([list(p) for p, _ in pairs])}
+    write_tensors(path, tensors, {**header, "digest": _digest(tensors, header)})
+
+
+def _digest(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
+    """Of all tensors and of the header; safetensors has none."""
+    return digests.of_parts(digests.of_tensors(tensors), header["facts"], "\n", header["paths"])
+
+
+def load_tree(path: Path) -> tuple[Tree, dict[str, Any]]:
+    """Read what `save_tree` wrote.
+
+    Args:
+        path: The file.
+
+    Returns:
+        (tree, facts).
+
+    Raises:
+        RecordError: The file is missing or damaged.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import torch
+        >>> from fedskew.records.folder import load_tree, save_tree
+        >>> save_tree(Path("state.safetensors"), {"server": {"w": torch.tensor([1.0, 2.0])}}, {"round": 3})
+        >>> load_tree(Path("state.safetensors"))
+        ({'server': {'w': tensor([1., 2.])}}, {'round': 3})
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata()
+            paths = [tuple(p) for p in json.loads(header["paths"])]
+            # clones: memory mapped from the file has another alignment, so products would round differently
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            if _digest(tensors, header) != header["digest"]:
+                raise ValueError("its digest does not fit its content")
+            pairs = [(p, tensors.get(f"t{i}")) for i, p in enumerate(paths)]
+            return tree.unflatten(pairs), json.loads(header["facts"])
+    except FileNotFoundError:
+        raise RecordError(f"no checkpoint at {path}") from None
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"checkpoint {path} is damaged: {error}; {DAMAGED}") from None
