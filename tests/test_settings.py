@@ -18,7 +18,7 @@ from fedskew.config.tables import method_named
 from fedskew.engines import ENGINES
 from fedskew.engines.memory import HOMES
 from fedskew.errors import ConfigError, FieldError
-from fedskew.fields import documented
+from fedskew.fields import documented, is_later
 from fedskew.models.precision import DTYPES
 from fedskew.records.diagnostics import Diagnostics
 from fedskew.settings import Engine, Home, Settings
@@ -28,10 +28,13 @@ from support.runs import go
 FIELDS = [f.name for f in dataclasses.fields(Settings)]
 OTHER: dict[str, Any] = {  # a value of each field that is not its default
     "rounds": 3, "cohort": 2, "seed": 4, "seed_model": 5, "seed_clients": 6,
+    "monitor": "val_loss", "patience": 3, "min_delta": 0.01, "max_minutes": 2.5,
     "engine": "debug", "threads": 1, "device": "cuda", "dtype": "float64",
     "precision": "bfloat16", "memory": "ram", "eval_every": 2, "personal_every": 3, "checkpoint_every": 4,
     "diagnose": Diagnostics(("drift",), clients=(1,), every=2),
 }  # fmt: skip
+LATER = [f.name for f in dataclasses.fields(Settings) if is_later(f)]
+BESIDE = {name: {"monitor": "val_loss"} for name in ("patience", "min_delta")}  # what a field must stand beside
 
 
 def test_every_field_is_an_option_everywhere() -> None:
@@ -41,7 +44,7 @@ def test_every_field_is_an_option_everywhere() -> None:
     assert set(FIELDS) <= {f.name for f in dataclasses.fields(Experiment)}
     flags = {option.place[0] for option in options_of(Experiment(method_named("fedavg")))}
     assert set(FIELDS) <= flags
-    unset = ("diagnose", "seed_model", "seed_clients")  # recorded only where they are set
+    unset = (*LATER, "diagnose")  # recorded only where they are set
     recorded = Settings(**{name: OTHER[name] for name in unset}).to_json()
     assert not {*unset} & {*Settings().to_json()}
     assert set(FIELDS) == set(recorded) and set(FIELDS) <= set(documented(Settings))
@@ -49,7 +52,7 @@ def test_every_field_is_an_option_everywhere() -> None:
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_field_goes_to_a_file_and_back(name: str, tmp_path: Path) -> None:
-    made = Experiment(method_named("fedavg"), **{name: OTHER[name]})
+    made = Experiment(method_named("fedavg"), **BESIDE.get(name, {}), **{name: OTHER[name]})
     (tmp_path / "config.json").write_text(json.dumps(made.to_json()), encoding="utf-8")
     assert getattr(load(tmp_path), name) == OTHER[name] != getattr(Settings(), name)
 
@@ -57,7 +60,8 @@ def test_a_field_goes_to_a_file_and_back(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [n for n in FIELDS if n not in ("device", "diagnose")])
 def test_a_field_is_read_from_the_command_line(name: str) -> None:
     flag = next(o.flag for o in options_of(Experiment(method_named("fedavg"))) if o.place == (name,))
-    assert getattr(experiment_from(["fedavg", flag, str(OTHER[name])]), name) == OTHER[name]
+    beside = [word for n, v in BESIDE.get(name, {}).items() for word in (f"--{n}", v)]
+    assert getattr(experiment_from(["fedavg", flag, str(OTHER[name]), *beside]), name) == OTHER[name]
 
 
 def test_names_in_annotations_are_those_of_the_tables() -> None:
@@ -113,17 +117,17 @@ def test_a_run_option_is_added_by_one_field(monkeypatch: pytest.MonkeyPatch) -> 
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class More(Settings):
-        patience: int = 7
-        """rounds without a better validation accuracy before a run ends"""
+        warmth: int = 7
+        """rounds before the rate reaches its value"""
 
     monkeypatch.setattr(_run, "Settings", More)
     monkeypatch.setattr("fedskew.settings.Settings", More)
-    assert _run._signature().parameters["patience"].default == 7
-    assert More().with_options({"patience": 3}).to_json()["patience"] == 3  # type: ignore[attr-defined]
+    assert _run._signature().parameters["warmth"].default == 7
+    assert More().with_options({"warmth": 3}).to_json()["warmth"] == 3  # type: ignore[attr-defined]
 
     @dataclasses.dataclass(frozen=True)
     class Wider(Experiment, More):
         pass
 
-    (option,) = [o for o in options_of(Wider(method_named("fedavg"))) if o.place == ("patience",)]
-    assert option.flag == "--patience" and option.default == 7 and "validation accuracy" in option.help
+    (option,) = [o for o in options_of(Wider(method_named("fedavg"))) if o.place == ("warmth",)]
+    assert option.flag == "--warmth" and option.default == 7 and "before the rate" in option.help

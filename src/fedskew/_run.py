@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -17,13 +18,14 @@ from fedskew import engines, models, rng, server
 from fedskew.data.inputs import Inputs
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import FieldError, RecordError, require
-from fedskew.fields import demand
+from fedskew.fields import demand, is_later
 from fedskew.method import Method, check_method, method_spec, spec
 from fedskew.models import Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
 from fedskew.records.folder import Record
 from fedskew.records.summary import Collapse, summarise
+from fedskew.records.watch import best_of
 from fedskew.server import State
 from fedskew.session import Observer, Row, Session
 from fedskew.settings import Settings, check_device
@@ -35,8 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["Result", "run"]
 
 COUNTED = 100_000  # cells of a matrix of counts that a configuration still holds
+LENGTH = ("rounds", "patience", "min_delta", "max_minutes")  # what ends a run
 # What may differ between the run that a folder holds and the one that resumes it: none of it decides a number.
-FREE = ("engine", "engine_reason", "threads", "threads_used", "memory", "checkpoint_every", "rounds", "diagnose")
+FREE = (
+    "engine", "engine_reason", "threads", "threads_used", "memory", "checkpoint_every", "diagnose", *LENGTH
+)  # fmt: skip
+ADDED = {f.name for f in fields(Settings) if is_later(f)} | {"local_test", "seed_partition"}  # absent where unset
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +56,7 @@ class Result:
     state: State  # of the server after the last round
     task: Task
     trained: Trained  # the evaluated model with all that prediction needs
-    stopped: str = ""  # "" after the last round, "interrupted" after a KeyboardInterrupt
+    stopped: str = ""  # "" at the end; "interrupted" after a KeyboardInterrupt, "time limit" after ``max_minutes``
     folder: Path | None = None
 
     def predict(self, x: Any, *, encoded: bool = False) -> Tensor:
@@ -118,6 +124,9 @@ def run(
     settings = (settings or Settings()).with_options(options)
     settings.diagnose.check(fed.clients, out is not None)
     check_device(settings.device)
+    began = time.monotonic()
+    watched = settings.monitor is None or len(fed.validation_rows) > 0
+    demand(settings, "monitor", watched, "have validation rows to be measured on", "validation=0.1 holds some out")
     cohort = settings.cohort_of(fed.clients, fed.clients - len(fed.empty), method.share)
     if not isinstance(model, nn.Module):
         model = models.architecture(model, method.projection)
@@ -139,7 +148,7 @@ def run(
             session.restore()
             _extend(record, session, settings)
         with arithmetic(settings.precision):
-            return _loop(session, on_round, _Ending(session, model, prepared))
+            return _loop(session, on_round, _Ending(session, model, prepared), began)
     finally:
         engine.close()
         if record:
@@ -241,15 +250,17 @@ def _extend(record: Record, session: Session, settings: Settings) -> None:
     """Let the record say how many rounds the run has now, and no longer how it ended before."""
     done = session.state.round
     demand(settings, "rounds", settings.rounds >= done, f"be at least {done}, the rounds that are done")
-    record.go_on(rounds=settings.rounds)
+    record.go_on({name: getattr(settings, name) for name in LENGTH})
 
 
 def _check_same_run(record: Record, facts: Mapping[str, Any]) -> None:
     """Raise RecordError where the folder holds another run. More rounds of the same are allowed."""
     before = record.config()
-    other = [n for n, v in facts.items() if n not in FREE and before.get(n, v) != json.loads(json.dumps(v))]
+    now = json.loads(json.dumps(dict(facts)))
+    names = [n for n in (*now, *before) if n not in FREE and (n in now or n in ADDED)]
+    other = [n for n in names if before.get(n, None if n in ADDED else now[n]) != now.get(n)]
     if other:
-        was, now = (json.dumps(c[other[0]])[:80] for c in (before, facts))
+        was, now = (json.dumps(c.get(other[0]))[:80] for c in (before, now))
         raise RecordError(f"resume must continue the same run; {other[0]} was {was} and is {now}")
 
 
@@ -267,14 +278,23 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _loop(session: Session, on_round: Callable[[Row], None] | None, end: Callable[[str], Result]) -> Result:
-    stopped = ""
+def _loop(
+    session: Session, on_round: Callable[[Row], None] | None, end: Callable[[str], Result], began: float
+) -> Result:
+    """Rounds until the end, or until the next one may pass the time limit, which is counted from ``began``."""
+    stopped, longest, limit = "", 0.0, 60 * (session.settings.max_minutes or float("inf"))
     try:
         with torch.no_grad(), _one_thread():
-            while session.state.round < session.task.rounds:
+            while not session.over:
+                start = time.monotonic()
                 row = session.round()
                 if on_round:
                     on_round(row)
+                now = time.monotonic()
+                longest = max(longest, now - start)
+                if now - began + longest > limit and not session.over:
+                    stopped = "time limit"
+                    break
     except KeyboardInterrupt:
         stopped = "interrupted"
     except BaseException as error:
@@ -296,6 +316,11 @@ class _Ending:
         params, buffers = session.observer.served(session.state), session.state.buffers
         trained = Trained(self.prepared, params, buffers, Inputs.of(data), settings.precision)
         summary = summarise(session.done, stopped, data.label_names)
+        watch, models = session.watch(), {"final": {**params, **buffers}}
+        if watch and watch.best and session.best:
+            early = not stopped and session.state.round < session.task.rounds
+            summary["best"] = {**best_of(session.done, watch), "stopped_early": early}
+            models["best"] = {**session.best.params, **session.best.buffers}
         if session.record:
             if stopped:
                 session.record.settle(session.done)  # the last one may have been interrupted halfway
@@ -303,6 +328,6 @@ class _Ending:
             facts = described(
                 trained, self.network, data, session.state.round, settings.dtype, session.method.projection
             )
-            session.record.finish(summary, {"final": {**params, **buffers}}, {"model": facts})
+            session.record.finish(summary, models, {"model": facts})
         folder = session.record.folder if session.record else None
         return Result(session.done, summary, params, buffers, session.state, session.task, trained, stopped, folder)

@@ -152,6 +152,11 @@ def later() -> Any:
     return dataclasses.field(default=None, kw_only=True, metadata={LATER: True})
 
 
+def is_later(field: Any) -> bool:
+    """Whether a dataclass field was made by `later`."""
+    return LATER in field.metadata
+
+
 def recorded(value: Any) -> dict[str, Any]:
     """The fields of a dataclass that a record holds; those of `later` only where they are set."""
     held = {f.name: (getattr(value, f.name), f.metadata) for f in fields(value)}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from fedskew.records.diagnostics import Moment
 from fedskew.records.folder import Record
 from fedskew.records.metrics import from_confusion, groups_by_counts
 from fedskew.records.traffic import Traffic
+from fedskew.records.watch import Watch
 from fedskew.server import Ask, Broadcast, Opened, State
 from fedskew.settings import Settings
 from fedskew.types import Answers, Cohort, Params, Query, Results, Task, Weights
@@ -46,11 +48,41 @@ class Session:
     record: Record | None
     rows: list[Row] = field(default_factory=list)
     record_s: float = 0.0
+    best: Kept | None = None  # the model of the best round by the monitored metric
+    _watch: Watch | None = None  # after ``_watched`` rounds
+    _watched: int = 0
 
     @property
     def done(self) -> list[Row]:
         """The rows of the rounds that are done."""
         return self.rows[: self.state.round]
+
+    def watch(self) -> Watch | None:
+        """What is known of the monitored metric after the rounds that are done; None where none is monitored.
+
+        It is made from the rows, so an interruption cannot part the two. The model of the best round is kept.
+        """
+        if self.settings.monitor is None:
+            return None
+        now = self._watch or Watch(self.settings.monitor, self.settings.min_delta or 0.0)
+        for row in self.rows[self._watched : self.state.round]:
+            now = now.saw(row)
+        best, number = now.best, self.state.round
+        if best and best.round == number and not (self.best and self.best.round == number):
+            self.best = Kept(number, self.observer.served(self.state), self.state.buffers)
+        self._watch, self._watched = now, number
+        return now
+
+    @property
+    def over(self) -> bool:
+        """Whether no round is left: all are done, or the monitored metric has not improved for too long."""
+        watch, patience = self.watch(), self.settings.patience
+        return self.state.round >= self.task.rounds or bool(watch and patience and watch.idle >= patience)
+
+    def _last(self, row: Row) -> bool:
+        """Whether the round of this row, which is not done yet, will be the last."""
+        watch, patience = self.watch(), self.settings.patience
+        return row["round"] == self.task.rounds or bool(watch and patience and watch.saw(row).idle >= patience)
 
     def round(self) -> Row:
         """Run one round: open, train, close, observe, keep.
@@ -70,7 +102,7 @@ class Session:
         sizes = {"update_bytes": given.update_bytes, "broadcast_bytes": given.common_bytes}
         traffic.add_training(opened.assignment, given.each, results.cohort.uploads, **sizes)
         watch.lap("aggregate_s")
-        row = self.observer.row(opened, results, weights, after, traffic)
+        row = self.observer.row(opened, results, weights, after, traffic, self._last)
         watch.lap("evaluate_s")
         stages = watch.stages
         row |= {"wall_s": sum(stages.values()) + self.record_s, **stages, "record_s": self.record_s}
@@ -113,7 +145,7 @@ class Session:
         self.engine.memory.settle(self.state.round)
         if self.record:
             self.record.append(row)
-            if row["round"] == self.task.rounds or due(row["round"], self.settings.checkpoint_every):
+            if self.over or due(row["round"], self.settings.checkpoint_every):
                 self.checkpoint()
         self.record_s = time.perf_counter() - start
 
@@ -123,8 +155,13 @@ class Session:
         s = self.state
         self.engine.memory.settle(s.round)
         content = {"params": s.params, "buffers": s.buffers, "parts": s.parts, "memory": self.engine.memory.dump()}
+        self.watch()
+        facts: Row = {"round": s.round}
+        if self.best:
+            content["best"] = {"params": self.best.params, "buffers": self.best.buffers}
+            facts["best"] = self.best.round
         moved = [i for i, leaf in enumerate(tree.leaves(content)) if leaf.device.type != "cpu"]
-        self.record.checkpoint(content, {"round": s.round, "on_device": moved})
+        self.record.checkpoint(content, {**facts, "on_device": moved})
 
     def restore(self) -> None:
         """Continue from the last checkpoint; without one, from the beginning."""
@@ -138,6 +175,8 @@ class Session:
             parts = {c.name: content.get("parts", {}).get(c.name, {}) for c in self.method.components}
             self.state = State(facts["round"], content["params"], content.get("buffers", {}), parts)
             self.engine.memory.load(content.get("memory", {}))
+            if "best" in facts:
+                self.best = Kept(facts["best"], content["best"]["params"], content["best"].get("buffers", {}))
 
 
 @dataclass(frozen=True)
@@ -151,15 +190,22 @@ class Observer:
     settings: Settings
     record: Record | None
 
-    def row(self, opened: Opened, results: Results, weights: Weights, state: State, traffic: Traffic) -> Row:
-        """The round's line of rounds.jsonl, without seconds."""
+    def row(
+        self,
+        opened: Opened,
+        results: Results,
+        weights: Weights,
+        state: State,
+        traffic: Traffic,
+        is_last: Callable[[Row], bool],
+    ) -> Row:
+        """The round's line of rounds.jsonl, without seconds. ``is_last`` tells from what was evaluated."""
         number = state.round
         row: Row = {"round": number}
         if due(number, self.settings.eval_every) or number == self.task.rounds:
             row |= self._evaluate(state)
-        if self.method.having("personalize") and (
-            due(number, self.settings.personal_every) or number == self.task.rounds
-        ):
+        last = is_last(row)
+        if self.method.having("personalize") and (due(number, self.settings.personal_every) or last):
             row |= self._evaluate_personal(state)
         row |= told_of(results.cohort, weights)
         row |= {"upload_bytes": traffic.up, "download_bytes": traffic.down}
@@ -209,6 +255,14 @@ class Observer:
             outputs=self.engine.outputs, write=self.record.tensors if self.record else _nowhere,
         )  # fmt: skip
         return diagnostics.measure(self.settings.diagnose, moment)
+
+
+class Kept(NamedTuple):
+    """The model that is evaluated after a round."""
+
+    round: int
+    params: Params
+    buffers: Params
 
 
 class Stopwatch:

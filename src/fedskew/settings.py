@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from fedskew.errors import ConfigError, FieldError, closest
-from fedskew.fields import AtLeast, check, demand, later, recorded
+from fedskew.fields import Above, AtLeast, check, demand, later, recorded
 from fedskew.records.diagnostics import Diagnostics
 
 __all__ = ["SEEDS", "Engine", "Home", "Settings", "check_device", "fields_from_json"]
 
+Monitor = Literal["val_accuracy", "val_macro_f1", "val_balanced_accuracy", "val_g_mean", "val_loss"]
 Engine = Literal["auto", "sequential", "threaded", "batched", "debug"]
 Home = Literal["device", "ram", "disk"]
 DEVICE = re.compile(r"cpu|cuda(?::\d+)?")
@@ -68,6 +69,14 @@ class Settings:
     """rounds between evaluations of the clients' own models; 0: after the last round only"""
     checkpoint_every: Annotated[int, AtLeast(0)] = 10
     """rounds between checkpoints; 0: only after the last round"""
+    monitor: Monitor | None = later()
+    """validation metric whose best model is kept beside the last one; unset: no model is"""
+    patience: Annotated[int, AtLeast(1)] | None = later()
+    """evaluations without a better value of the monitored metric after which the run ends; unset: none do"""
+    min_delta: Annotated[float, AtLeast(0)] | None = later()
+    """improvement of the monitored metric that is too small to count for the patience; unset: 0"""
+    max_minutes: Annotated[float, Above(0)] | None = later()
+    """minutes after which the run stops, to be resumed; it begins no round that may last longer; unset: no limit"""
     diagnose: Diagnostics = field(default_factory=Diagnostics)
     """what is recorded of local training beside the metrics; the run itself does not change"""
 
@@ -76,6 +85,10 @@ class Settings:
         check(self)
         gpu = self.device.startswith("cuda")
         demand(self, "precision", self.precision != "tf32" or gpu, "be float32 or bfloat16 without a GPU")
+        if self.monitor is None:
+            for name in ("patience", "min_delta"):
+                hint = "val_balanced_accuracy counts every class equally"
+                demand(self, name, getattr(self, name) is None, "stand beside a monitor", hint)
         plain = self.precision == "float32" or self.dtype == "float32"
         demand(self, "precision", plain, f"be float32 beside dtype {self.dtype}")
 

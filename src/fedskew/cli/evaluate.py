@@ -55,8 +55,9 @@ class RunAndData(Composed):
     "--out", metavar="FILE", type=Place(),
     help="a new csv file: of each row its predicted class and the probability of every class",
 )  # fmt: skip
+@click.option("--best", is_flag=True, help="the model of the best round by --monitor, in place of the last one")
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON")
-def evaluate(run: str, out: str | None, as_json: bool, experiment: Experiment | None) -> None:
+def evaluate(run: str, out: str | None, best: bool, as_json: bool, experiment: Experiment | None) -> None:
     """Evaluate the model of a finished RUN on rows that it did not see.
 
     Without --data these are the test rows of the run's own data. With --data they are all rows of a csv, npz or parquet
@@ -73,8 +74,8 @@ def evaluate(run: str, out: str | None, as_json: bool, experiment: Experiment | 
     if out is not None:
         require(not Path(out).exists(), "out", "be a file that is not there yet", out)
     about = read_description(Path(run))
-    trained = load_model(run)
-    for note in _notes(Path(run), about, experiment):
+    trained = load_model(run, best=best)
+    for note in _notes(Path(run), about, experiment, best):
         print(f"fedskew: note: {note}", file=sys.stderr)
     source: Any
     if experiment is None:
@@ -110,14 +111,17 @@ def _own_data(run: Path, about: dict[str, Any]) -> Dataset:
     return data
 
 
-def _notes(run: Path, about: dict[str, Any], experiment: Experiment | None) -> list[str]:
+def _notes(run: Path, about: dict[str, Any], experiment: Experiment | None, best: bool) -> list[str]:
     """What to know before the numbers are believed: a run that stopped early, or rows that it was trained on."""
     from fedskew.data.sources.rows import same_file
+    from fedskew.records.folder import read
 
-    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    config, _, summary = read(run)
     notes = []
-    if summary.get("stopped"):
+    if best:
+        found = summary["best"]
+        notes.append(f"the model of round {found['round']}, the best by {found['monitor']}")
+    elif summary.get("stopped"):
         whole = f"round {about['round']} of {config.get('rounds')}"
         notes.append(f"the run stopped after {whole} ({summary['stopped']}); its model is that of this round")
     if experiment is not None and same_file(experiment.path, config.get("path")):

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["RunProgress", "report", "say"]
 
 
+TIME_IS_UP = 75  # the code of a failure that another try mends: a job script resumes the run
+
+
 class RunProgress:
     """A bar with round time, accuracy and time left; on a stream that is no terminal, ten lines a run."""
 
@@ -76,7 +79,8 @@ def report(method: Method, summary: dict[str, Any], folder: Path, stopped: str =
     s, name = summary, label_of(method_spec(method))
     rounds = plural(s["rounds"], "round")
     if stopped:
-        say(f"stopped after {rounds}; the record is kept, `fedskew run --resume {folder}` goes on")
+        why = " by --max-minutes" if stopped == "time limit" else ""
+        say(f"stopped{why} after {rounds}; the record is kept, `fedskew run --resume {folder}` goes on")
     else:
         parts = [
             f"accuracy {s['final_accuracy']:.4f} (mean of last 10: {s['mean10_accuracy']:.4f})",
@@ -88,9 +92,13 @@ def report(method: Method, summary: dict[str, Any], folder: Path, stopped: str =
         if "final_personal_accuracy" in s:
             parts.append(f"clients' own models {s['final_personal_accuracy']:.4f}")
         say(f"{name}: {', '.join(parts)}; {rounds} in {s['total_wall_s']:.1f} s; {folder}")
+    if best := s.get("best"):
+        early = "; it did not improve after that" if best["stopped_early"] else ""
+        value, test = f"{best['monitor']} {best['value']:.4f}", f"accuracy {best['accuracy']:.4f}"
+        say(f"best {value} in round {best['round']}{early}: {test}; `fedskew evaluate {folder} --best`")
     for found in s.get("collapsed", ()):
         say(f"{name} COLLAPSED: {Collapse(**found).words}; {_advice(method, found['measure'])}")
-    return 130 if stopped else 0
+    return {"": 0, "time limit": TIME_IS_UP}.get(stopped, 130)
 
 
 def _advice(method: Method, measure: str) -> str:

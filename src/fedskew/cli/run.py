@@ -28,11 +28,11 @@ EXAMPLES = (
 )
 
 
-BESIDE_RESUME = ("--resume", "--rounds")
+BESIDE_RESUME = ("--resume", "--rounds", "--patience", "--max-minutes")  # what ends a run
 
 
 class RunCommand(Composed):
-    """``--resume RUN`` stands alone, or beside --rounds: the run's own configuration decides the rest."""
+    """``--resume RUN`` stands alone, or beside what ends a run: the run's own configuration decides the rest."""
 
     def compose(self, positional: list[str], flags: list[tuple[str, str]]) -> Experiment | None:
         """The run's own composition where one is resumed. Raises ConfigError where other words stand beside it."""
@@ -43,7 +43,8 @@ class RunCommand(Composed):
         others = [" ".join(pair) for pair in flags if pair[0] not in BESIDE_RESUME]
         if others or positional:
             told = " ".join([*positional, *others])
-            rule = "stand alone, or beside --rounds: the run's own config.json decides the rest"
+            beside = ", ".join(BESIDE_RESUME[1:])
+            rule = f"stand alone, or beside {beside}: the run's own config.json decides the rest"
             raise ConfigError(f"--resume must {rule}; got {told!r}")
         return load(_run_folder(Path(dict(flags)["--resume"])) / "config.json")
 
@@ -88,7 +89,7 @@ def run(method: str | None, out: str | None, source: str | None, resume: str | N
     from fedskew.settings import check_device
 
     folder = Path(resume or out or "")
-    if resume and records.finished(folder, experiment.rounds):
+    if resume and records.finished(folder, experiment.rounds, experiment.patience):
         return _told_finished(experiment, folder)
     if not (resume or out):
         folder = config.folder_of(experiment)
@@ -109,6 +110,12 @@ def _told_finished(experiment: Experiment, folder: Path) -> int:
 
     config, rows, summary = records.read(folder)
     asked = config["rounds"]
+    best = summary.get("best", {})
+    if best.get("stopped_early"):
+        why = f"{best['monitor']} was best in round {best['round']} of {len(rows)}"
+        more = f"`fedskew run --resume {folder} --patience {2 * config['patience']}` goes on"
+        say(f"{folder} is finished: {why}, and did not improve for {config['patience']} evaluations; {more}")
+        return report(experiment.method, summary, folder)
     if experiment.rounds < len(rows):
         raise FieldError("Settings", "rounds", f"be at least {len(rows)}, the rounds that are done", experiment.rounds)
     more = f"`fedskew run --resume {folder} --rounds {2 * asked}` adds {asked}"

@@ -190,12 +190,13 @@ def described(
     }  # fmt: skip
 
 
-def load_model(run: str | Path, model: nn.Module | Architecture | None = None) -> Trained:
+def load_model(run: str | Path, model: nn.Module | Architecture | None = None, *, best: bool = False) -> Trained:
     """The trained model of a run folder, ready to predict.
 
     Args:
         run: A run folder that `fedskew run` or ``fs.run(..., out=run)`` wrote.
         model: The network, where the run trained one of your own; its weights are not read.
+        best: The model of the best round by the run's monitor, in place of the last one.
 
     Returns:
         The model that the run evaluates, with the standardisation, columns, categories and class names of its data.
@@ -221,15 +222,19 @@ def load_model(run: str | Path, model: nn.Module | Architecture | None = None) -
         raise RecordError(f"{folder / FILE} is damaged: {error!r}") from None
     prepared = prepare(network, head, inputs.shape, len(inputs.label_names), narrow=NARROW[precision])
     prepared = prepared.to(DTYPES[dtype])
+    file = folder / ("best.safetensors" if best else "final.safetensors")
+    if best and not file.is_file():
+        raise RecordError(f"the run {str(folder)!r} keeps no best model: it had no monitor")
+    check_file(folder, file.name)
     try:
-        found = load_file(folder / "final.safetensors")
+        found = load_file(file)
     except (OSError, SafetensorError) as error:
-        raise RecordError(f"{folder / 'final.safetensors'} is damaged: {error}") from None
+        raise RecordError(f"{file} is damaged: {error}") from None
     for name, value in {**prepared.params, **prepared.buffers}.items():
         if name not in found or found[name].shape != value.shape:
             got = "nothing" if name not in found else str(tuple(found[name].shape))
             rule = f"have {name!r} of shape {tuple(value.shape)}"
-            raise RecordError(f"{folder / 'final.safetensors'} must {rule}, as its network; got {got}")
+            raise RecordError(f"{file} must {rule}, as its network; got {got}")
     buffers = {name: found[name] for name in prepared.buffers}
     return Trained(prepared, {n: v for n, v in found.items() if n not in buffers}, buffers, inputs, precision)
 
@@ -241,7 +246,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     if not (folder / FILE).is_file() or not (folder / "final.safetensors").is_file():
         hint = "it has not ended: resume it" if not (folder / "summary.json").is_file() else "run it again"
         raise RecordError(f"the run {str(folder)!r} has no final model and {FILE}; {hint}")
-    check_file(folder, FILE, "final.safetensors")
+    check_file(folder, FILE)
     try:
         content: Any = json.loads((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

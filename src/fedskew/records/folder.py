@@ -36,6 +36,7 @@ from fedskew.records.lock import Hold, held
 from fedskew.records.manifest import Manifest
 from fedskew.records.rounds import Rounds
 from fedskew.records.summary import summarise
+from fedskew.records.watch import watched
 from fedskew.tree import Tree
 
 __all__ = ["FORMAT", "TIMES", "Record", "check_config", "check_format", "finished", "read"]
@@ -121,13 +122,18 @@ class Record:
         """The configuration that the run was started with. Raises RecordError for a damaged file."""
         return _config(self.folder)
 
-    def go_on(self, **changed: Any) -> None:
-        """The run is resumed: what it wrote at its end no longer counts, and entries of its configuration change."""
+    def go_on(self, changed: Mapping[str, Any]) -> None:
+        """The run is resumed: what it wrote at its end no longer counts, and entries of its configuration change.
+
+        An entry that becomes None is dropped.
+        """
         self._manifest.forget(END)
         (self.folder / "summary.json").unlink(missing_ok=True)
         config = self.config()
         if any(config.get(name) != value for name, value in changed.items()):
-            self._manifest.replace("config.json", _json({**config, **changed}))
+            now = {**config, **changed}
+            kept = {name: value for name, value in now.items() if not (name in changed and value is None)}
+            self._manifest.replace("config.json", _json(kept))
 
     def append(self, row: Row) -> None:
         """Append one round. Raises RecordError where it cannot be written."""
@@ -276,8 +282,8 @@ def _summary(folder: Path, vouched: Manifest | None) -> Row | None:
     return found if isinstance(found, dict) else None
 
 
-def finished(folder: str | Path, number: int) -> bool:
-    """Whether the run of a folder came to its end, and had at least so many rounds.
+def finished(folder: str | Path, number: int, patience: int | None = None) -> bool:
+    """Whether the run of a folder came to its end: it had at least so many rounds, or its ``patience`` was at an end.
 
     What it wrote at its end must be whole: otherwise it is resumed, which writes it again.
 
@@ -289,7 +295,11 @@ def finished(folder: str | Path, number: int) -> bool:
     if vouched and any(vouched.trouble(name) for name in END if name in vouched.files):
         return False
     summary = _summary(path, vouched)
-    return summary is not None and not summary["stopped"] and len(_rows(path, vouched)) >= number
+    if summary is None or summary["stopped"]:
+        return False
+    rows, config = _rows(path, vouched), _config(path)
+    watch = watched(rows, config["monitor"], config.get("min_delta") or 0.0) if config.get("monitor") else None
+    return len(rows) >= number or bool(watch and patience and watch.idle >= patience)
 
 
 def environment() -> dict[str, Any]:
