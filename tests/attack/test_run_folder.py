@@ -13,7 +13,9 @@ import pytest
 
 import fedskew as fs
 from fedskew.engines.memory import Mapped
+from fedskew.records.files import load_tree
 from fedskew.records.folder import read
+from fedskew.records.verify import troubles
 from support.attack import Line, some
 from support.federations import skewed
 from support.runs import rows_of, same
@@ -119,6 +121,35 @@ def test_readers_name_a_changed_byte(name: str, stopped: tuple[str, Path, fs.Res
             else:
                 equal = found == (config, rows, summary) and same(model.params, whole.params)
                 line.check(equal, f"{name}: {what}: silent")
+
+
+@pytest.mark.parametrize(
+    ("stopped", "name"), [("disk", name) for name in ("memory.bin", "env.json", *END)], indirect=["stopped"]
+)
+def test_verify_names_a_changed_byte(name: str, stopped: tuple[str, Path, fs.Result], tmp_path: Path) -> None:
+    """What no reader reads, too: only bytes of records that are free may change."""
+    whole = stopped[2]
+    assert whole.folder is not None
+    folder = tmp_path / "run"
+    shutil.copytree(whole.folder, folder)
+    assert troubles(folder) == (ROUNDS, [])
+    content = (folder / name).read_bytes()
+    held = bytes_held(folder)
+    with Line("bytes of a run folder", f"{name}, then verified") as line:
+        for what, damaged in damages(content, b"other", random.Random(3), some(20, 1000)):
+            (folder / name).write_bytes(damaged)
+            touched = [i for i in held if i >= len(damaged) or damaged[i] != content[i]]
+            if name == "memory.bin" and not touched:
+                line.survived()  # a record that is free
+            else:
+                line.check(any(name in told for told in troubles(folder)[1]), f"{name}: {what}: not named")
+
+
+def bytes_held(folder: Path) -> list[int]:
+    """Bytes of memory.bin that belong to the checkpoint."""
+    memory = load_tree(folder / "checkpoint/state.safetensors")[0]["memory"]
+    size = int(memory["size"])
+    return [int(record) * size + i for record in memory["slots"][:, 1] for i in range(size)]
 
 
 @pytest.mark.parametrize("name", END)

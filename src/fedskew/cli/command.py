@@ -18,12 +18,13 @@ from fedskew.cli.evaluate import evaluate
 from fedskew.cli.partition import partition
 from fedskew.cli.plot import plot
 from fedskew.cli.run import run
+from fedskew.cli.verify import verify
 from fedskew.errors import FedskewError
 
 __all__ = ["main", "root"]
 
 TITLES = {
-    "Train and compare": ("run", "evaluate", "plot", "advise"),
+    "Train and compare": ("run", "evaluate", "plot", "advise", "verify"),
     "Divide data over clients": ("describe", "partition"),
     "What there is": ("methods", "datasets", "partitions", "models", "cite"),
     "Shell": ("completion",),
@@ -45,7 +46,7 @@ def root() -> None:
 
 
 for _command in (
-    run, evaluate, plot, advise, describe, partition, methods, datasets, partitions, models, cite, completion,
+    run, evaluate, plot, advise, verify, describe, partition, methods, datasets, partitions, models, cite, completion,
 ):  # fmt: skip
     root.add_command(_command)
 

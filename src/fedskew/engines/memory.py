@@ -180,7 +180,7 @@ class Mapped:
             self._folder.cleanup()
 
     def dump(self) -> Tree:
-        """{"slots": [n, 2] client and record, "digests": [n, 2] of the records}; returns when these are on disk."""
+        """{"slots": [n, 2] client and record, "digests": [n, 2] and "size" of the records}; once they are on disk."""
         if self._map is not None:
             self._map.flush()
             # the pages stay in the system's cache, but no longer count as memory of this process
@@ -189,7 +189,7 @@ class Mapped:
         slots = torch.tensor(sorted(self.slots.items()), dtype=torch.int64).reshape(-1, 2)
         self._digest()
         self._fix()  # the checkpoint is written before the next record is
-        return {"slots": slots, "digests": self.digests[slots[:, 1]]}
+        return {"slots": slots, "digests": self.digests[slots[:, 1]], "size": torch.tensor(self.size)}
 
     def load(self, dumped: Tree) -> None:
         """The inverse of `dump`; memories that `Held` dumped are written to the file."""

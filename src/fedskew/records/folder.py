@@ -258,11 +258,7 @@ def _rows(folder: Path, vouched: Manifest | None) -> list[Row]:
     found = rounds.scan(folder / rounds.FILE, vouched.run if vouched else None)
     trouble = found.trouble
     if vouched and vouched.last and not trouble:
-        number, digest = vouched.last
-        if len(found.rows) < number:
-            trouble = f"round {len(found.rows) + 1} is missing"
-        elif len(found.rows) > number or found.digest(number, vouched.run) != digest:
-            trouble = f"it must end with round {number}, as the run did"
+        trouble = found.ends(*vouched.last, vouched.run)
     if trouble:
         raise RecordError(f"{folder / rounds.FILE} was altered: {trouble}; {DAMAGED}")
     return found.rows

@@ -36,6 +36,13 @@ class Found:
         """The chain's digest after so many rounds."""
         return self.digests[last - 1] if last else run
 
+    def ends(self, last: int, digest: str, run: str) -> str:
+        """What is wrong where the run ended with this round and digest; "" where it did."""
+        if len(self.rows) < last:
+            return f"round {len(self.rows) + 1} is missing"
+        whole = len(self.rows) == last and self.digest(last, run) == digest
+        return "" if whole else f"it must end with round {last}, as the run did"
+
 
 def sealed(before: str, row: Row) -> tuple[bytes, str]:
     """(line of a row, digest of the chain with it)."""

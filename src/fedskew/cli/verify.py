@@ -1,0 +1,43 @@
+"""``fedskew verify``: whether run folders are as their runs wrote them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fedskew.cli.base import Command
+from fedskew.cli.values import Runs
+from fedskew.errors import RecordError, plural
+
+__all__ = ["verify"]
+
+EXAMPLES = ("fedskew verify runs", "fedskew verify runs/fedavg runs/mixed")
+
+
+@click.command(
+    cls=Command, lines=EXAMPLES, missing="at least one run folder, or a folder that holds some",
+)  # fmt: skip
+@click.argument("runs", nargs=-1, metavar="RUN [RUN ...]", type=Runs())
+def verify(runs: tuple[str, ...]) -> int:
+    """Compare every file, round and record of run folders with the digests that the runs wrote.
+
+    RUN is a run folder, or a folder that holds some. The exit code is 2 if anything was altered. What a kill leaves is
+    no damage: `fedskew run --resume RUN` clears it away.
+    """
+    from fedskew.cli.progress import say
+    from fedskew.plots.groups import find_runs
+    from fedskew.records.verify import troubles
+
+    damaged = 0
+    for folder in find_runs([Path(run) for run in runs]):
+        try:
+            rounds, found = troubles(folder)
+        except RecordError as error:
+            rounds, found = 0, [str(error)]
+        for trouble in found:
+            say(f"{folder}: ALTERED: {trouble}")
+        if not found:
+            say(f"{folder}: whole, {plural(rounds, 'round')}")
+        damaged += bool(found)
+    return 2 if damaged else 0

@@ -1,0 +1,108 @@
+"""Whether a run folder is as the run wrote it: every file, every round, every record of what clients keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedskew import digests
+from fedskew.errors import RecordError
+from fedskew.records import folder as records
+from fedskew.records import rounds
+from fedskew.records.files import load_tree
+from fedskew.records.manifest import Manifest
+from fedskew.tree import Tree
+
+__all__ = ["troubles"]
+
+
+def troubles(folder: str | Path) -> tuple[int, list[str]]:
+    """Compare every file of a run folder with its digest.
+
+    What a kill leaves is no trouble: a torn last line, rounds after the checkpoint, temporary files.
+
+    Args:
+        folder: A run folder of format 2.
+
+    Returns:
+        (rounds that are whole, a line for each file, round or record that is not as it was written).
+
+    Raises:
+        RecordError: It is no run folder, or one of format 1, which has no digests.
+
+    Example:
+        >>> import fedskew as fs
+        >>> from fedskew.records.verify import troubles
+        >>> fed = fs.federate("digits", "iid", clients=5)
+        >>> done = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=5, out="checked-run")
+        >>> troubles("checked-run")
+        (2, [])
+    """
+    path = Path(folder)
+    if not (path / "config.json").exists():
+        raise RecordError(f"{str(path)!r} must be a run folder; it has no config.json")
+    try:
+        vouched = Manifest.read(path)
+    except RecordError as error:
+        if not (path / "manifest.json").exists() and records.read(path)[0].get("format", 1) == 1:
+            raise RecordError(f"{str(path)!r} is of format 1, whose files have no digests to compare with") from None
+        return 0, [str(error)]
+    found = rounds.scan(path / rounds.FILE, vouched.run)
+    told = [trouble for name in vouched.files if (trouble := vouched.trouble(name))]
+    told += [f"{path / rounds.FILE}: {trouble}" for trouble in _of_rounds(found, vouched)]
+    told += _of_checkpoint(path, found, vouched)
+    told += _of_features(path, found.rows)
+    return len(found.rows), told
+
+
+def _of_rounds(found: rounds.Found, vouched: Manifest) -> Iterator[str]:
+    if found.trouble:
+        yield found.trouble
+    elif vouched.last and (trouble := found.ends(*vouched.last, vouched.run)):
+        yield trouble
+
+
+def _of_checkpoint(folder: Path, found: rounds.Found, vouched: Manifest) -> Iterator[str]:
+    file = folder / records.CHECKPOINT
+    if not file.exists():
+        return
+    try:
+        content, facts = load_tree(file)
+    except RecordError as error:
+        yield str(error)
+        return
+    number = facts["round"]
+    if facts["run"] != vouched.run:
+        yield f"{file} is the checkpoint of another run"
+    elif len(found.rows) >= number and found.digest(number, vouched.run) != facts["digest"]:
+        yield f"{file} is not of the rounds before it"
+    memory = content.get("memory", {})
+    if "slots" in memory:
+        yield from _of_memory(folder / "memory.bin", memory)
+
+
+def _of_memory(file: Path, memory: Tree) -> Iterator[str]:
+    """Of the records that the checkpoint lists; the others are free."""
+    slots, wanted, size = memory["slots"], memory["digests"], int(memory["size"])
+    held = file.stat().st_size if file.exists() else 0
+    if held < size * (int(slots[:, 1].max()) + 1 if len(slots) else 0):
+        yield f"{file} is missing" if not held else f"{file} was cut"
+        return
+    if not len(slots):
+        return
+    whole = torch.from_numpy(np.memmap(file, np.uint8, "c"))
+    found = digests.of_records(whole, size, slots[:, 1].tolist())
+    for client in slots[:, 0][(found != wanted).any(1)].tolist():
+        yield f"{file}: what client {client} keeps was altered"
+
+
+def _of_features(folder: Path, rows: list[dict[str, Any]]) -> Iterator[str]:
+    for row in rows:
+        told = row.get("diagnostics", {}).get("features", {})
+        file = folder / told.get("file", "")
+        if "digest" in told and (not file.is_file() or digests.of_file(file) != told["digest"]):
+            yield f"{file}, written in round {row['round']}, {'was altered' if file.is_file() else 'is missing'}"
