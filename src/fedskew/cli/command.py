@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 
 from fedskew import __version__
+from fedskew.cli import interrupt
 from fedskew.cli.advise import advise
 from fedskew.cli.base import Group
 from fedskew.cli.catalogue import cite, datasets, methods, models, partitions
@@ -22,6 +23,8 @@ from fedskew.errors import FedskewError
 
 __all__ = ["main", "root"]
 
+SHORT = "memory ran out; a run keeps its whole rounds and can be resumed; fewer clients, rows or threads need less"
+ALLOCATION = ("can't allocate memory", "bad_alloc", "can't start new thread")  # what torch and threading say
 TITLES = {
     "Train and compare": ("run", "evaluate", "plot", "advise"),
     "Divide data over clients": ("describe", "partition"),
@@ -57,7 +60,8 @@ def main(words: Sequence[str] | None = None) -> None:
         words: the words after ``fedskew``; None: those of the process.
 
     Raises:
-        SystemExit: with 0; 1 after a fault of fedskew itself, 2 after a mistake of the user's, 130 after Ctrl-C.
+        SystemExit: with 0; 1 after a fault of fedskew itself, 2 after a mistake of the user's, 130 after Ctrl-C,
+            143 after SIGTERM, 129 after SIGHUP.
     """
     words = list(sys.argv[1:] if words is None else words)
     try:
@@ -69,19 +73,24 @@ def main(words: Sequence[str] | None = None) -> None:
         code = 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        code = 130
+        code = interrupt.INTERRUPTED
     except BrokenPipeError:  # of a listing, `fedskew methods | head`; a run goes on in silence instead
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except Exception as error:
         if os.environ.get("FEDSKEW_DEBUG"):
             raise
-        print(
-            f"fedskew: a fault of fedskew itself, {type(error).__name__}: {error}; FEDSKEW_DEBUG=1 shows where",
-            file=sys.stderr,
-        )
-        code = 1
-    sys.exit(code)
+        short = _out_of_memory(error)
+        fault = f"a fault of fedskew itself, {type(error).__name__}: {error}; FEDSKEW_DEBUG=1 shows where"
+        print(f"fedskew: {SHORT if short else fault}", file=sys.stderr)
+        code = 2 if short else 1
+    sys.exit(interrupt.over(code))
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out: Python, numpy and a GPU raise an exception of its own, torch on a CPU says so in words."""
+    own = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return own or (isinstance(error, RuntimeError) and any(words in str(error) for words in ALLOCATION))
 
 
 def _run(words: list[str]) -> int:
