@@ -23,6 +23,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,12 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
         with open(waiting, "r+b") as file:
             os.fsync(file.fileno())
         os.replace(waiting, path)
-    except (OSError, SafetensorError) as error:
-        raise RecordError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+    except BaseException as error:
+        with suppress(OSError):  # what is half written takes room on a full disk
+            waiting.unlink(missing_ok=True)
+        if isinstance(error, OSError | SafetensorError):
+            raise RecordError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -217,8 +222,9 @@ class Record:
         if not (path / "config.json").exists():
             raise RecordError(f"resume must be a run folder; got {str(path)!r}, which has no config.json")
         with held(path) as hold:
-            for left in (*path.glob(".*.tmp"), *path.glob("checkpoint/.*.tmp")):
-                left.unlink(missing_ok=True)  # half-written by a process that was killed
+            for left in path.rglob(".*.tmp"):
+                with suppress(OSError):  # half-written by a process that was killed; it is in nobody's way
+                    left.unlink(missing_ok=True)
             return cls(path, hold)
 
     def config(self) -> dict[str, Any]:
