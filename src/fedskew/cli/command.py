@@ -24,7 +24,9 @@ from fedskew.errors import FedskewError
 __all__ = ["main", "root"]
 
 SHORT = "memory ran out; a run keeps its whole rounds and can be resumed; fewer clients, rows or threads need less"
-ALLOCATION = ("can't allocate memory", "bad_alloc", "can't start new thread")  # what torch and threading say
+ALLOCATION = (  # what torch, threading, the system's loader and its calls say of it
+    "can't allocate memory", "bad_alloc", "can't start new thread", "failed to map segment", "annot allocate memory",
+)  # fmt: skip
 TITLES = {
     "Train and compare": ("run", "evaluate", "plot", "advise"),
     "Divide data over clients": ("describe", "partition"),
@@ -80,17 +82,23 @@ def main(words: Sequence[str] | None = None) -> None:
     except Exception as error:
         if os.environ.get("FEDSKEW_DEBUG"):
             raise
-        short = _out_of_memory(error)
+        told = _told(error)
         fault = f"a fault of fedskew itself, {type(error).__name__}: {error}; FEDSKEW_DEBUG=1 shows where"
-        print(f"fedskew: {SHORT if short else fault}", file=sys.stderr)
-        code = 2 if short else 1
+        print(f"fedskew: {' '.join((told or fault).split())}", file=sys.stderr)
+        code = 2 if told else 1
     sys.exit(interrupt.over(code))
 
 
-def _out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out: Python, numpy and a GPU raise an exception of its own, torch on a CPU says so in words."""
-    own = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return own or (isinstance(error, RuntimeError) and any(words in str(error) for words in ALLOCATION))
+def _told(error: Exception) -> str:
+    """What to say where the machine lacks memory, files or rights; "" for a fault of fedskew itself."""
+    own = (
+        isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    )  # numpy's and a GPU's are classes
+    if own or any(words in str(error) for words in ALLOCATION):
+        return SHORT
+    if isinstance(error, OSError):
+        return f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"
+    return ""
 
 
 def _run(words: list[str]) -> int:

@@ -199,6 +199,7 @@ class Record:
                 raise RecordError(
                     f"out must be a folder without a run; got {str(path)!r}; resume that run, or name another folder"
                 )
+            _clear(path)
             record = cls(path, hold)
             record.write_json("config.json", {"format": FORMAT, **config})
             record.write_json("env.json", environment())
@@ -222,9 +223,7 @@ class Record:
         if not (path / "config.json").exists():
             raise RecordError(f"resume must be a run folder; got {str(path)!r}, which has no config.json")
         with held(path) as hold:
-            for left in path.rglob(".*.tmp"):
-                with suppress(OSError):  # half-written by a process that was killed; it is in nobody's way
-                    left.unlink(missing_ok=True)
+            _clear(path)
             return cls(path, hold)
 
     def config(self) -> dict[str, Any]:
@@ -310,6 +309,13 @@ class Record:
         for name, content in facts.items():
             self.write_json(f"{name}.json", content)
         self.write_json("summary.json", summary)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a process that was killed had half written."""
+    for left in folder.rglob(".*.tmp"):
+        with suppress(OSError):  # it is in nobody's way
+            left.unlink(missing_ok=True)
 
 
 def check_format(config: Mapping[str, Any], file: Path) -> None:
