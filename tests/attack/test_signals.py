@@ -13,9 +13,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,7 +26,7 @@ from support.disk import Disk
 from support.lives import ended, finished, fork, script, start, unlike, wait_for, warm
 
 ROUNDS = 6
-WORDS = "--data digits --clients 8 --cohort 3 --checkpoint.every 2 --model logistic --threads 2 --rounds".split()
+WORDS = "--data digits --clients 8 --cohort 3 --checkpoint.every 2 --model logistic --threads 2 --rounds"
 METHODS = ("scaffold", "moon", "pfedme", "feddyn", "fedgc", "fedadam", "powerofchoice")
 HOMES, ENGINES = ("disk", "ram", "device"), ("threaded", "sequential", "batched")
 Words = list[str]
@@ -39,7 +39,7 @@ if os.name != "posix":
 
 
 def words(method: str, home: str, engine: str, rounds: int = ROUNDS) -> Words:
-    return ["run", method, *WORDS, str(rounds), "--memory", home, "--engine", engine]
+    return ["run", method, *WORDS.split(), str(rounds), "--memory", home, "--engine", engine]
 
 
 def combinations() -> Iterator[tuple[str, str, str]]:
@@ -128,8 +128,8 @@ def kills_in_writes(base: Path) -> dict[str, str]:
         whole, seen = plain.of(given), base / f"seen-{home}"
         with pytest.MonkeyPatch.context() as patch:
             pipe = base / f"calls-{home}"
-            disk = Disk(seen).attach(patch)
-            ended(fork([*given, "--out", str(seen)], base / "said.txt", lambda: _at_end(disk, pipe)))
+            noted = partial(_at_end, Disk(seen).attach(patch), pipe)
+            ended(fork([*given, "--out", str(seen)], base / "said.txt", noted))
         made = pipe.read_text().splitlines()
         fates = ("kill", "kill halfway", "kill after")
         for at in range(0, len(made), some(len(made) // 4, 1)):

@@ -17,12 +17,12 @@ from support.lives import finished, unlike
 WORDS = (
     "run scaffold --data digits --clients 6 --cohort 3 --checkpoint.every 2 --model logistic --epochs 1"
     " --engine sequential --diagnose features"
-).split()
+)
 HOMES = ("disk", "device", "ram")
 
 
 def words(home: str, rounds: int = 3) -> list[str]:
-    return [*WORDS, "--memory", home, "--rounds", str(rounds)]
+    return [*WORDS.split(), "--memory", home, "--rounds", str(rounds)]
 
 
 @pytest.fixture(scope="module")

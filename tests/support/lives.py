@@ -7,6 +7,7 @@ with the handlers and streams of a new one; `start` begins true ones.
 from __future__ import annotations
 
 import gc
+import io
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,11 @@ def warm(*lives: list[str]) -> None:
     """Run commands in this process and forget them: what they import, forked processes need not import again."""
     torch.set_num_threads(1)  # a process that has begun threads must not fork
     for number, words in enumerate(lives):
-        with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w", encoding="utf-8") as silent:
-            with redirect_stdout(silent), redirect_stderr(silent), suppress(SystemExit):
-                command.main([*words, "--out", f"{folder}/{number}"])
+        with ExitStack() as stack:
+            folder, silent = stack.enter_context(tempfile.TemporaryDirectory()), io.StringIO()
+            for quiet in (redirect_stdout(silent), redirect_stderr(silent), suppress(SystemExit)):
+                stack.enter_context(quiet)
+            command.main([*words, "--out", f"{folder}/{number}"])
     gc.collect()
     gc.freeze()  # a collection in a forked process would copy every page
 

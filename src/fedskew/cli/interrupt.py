@@ -1,8 +1,8 @@
 """How the command ends where it is asked to: by Ctrl-C (SIGINT), SIGTERM or SIGHUP.
 
-A run keeps its whole rounds and can be resumed; the exit code is 128 and the signal's number, 130 after Ctrl-C. A second
-signal ends the process at once, as does the first one while the command is still importing, where Python would print a
-traceback. Begun by the entry point before its imports. Only the command is concerned: a program of the user's that
+A run keeps its whole rounds and can be resumed. The exit code is 128 and the signal's number: 130 after Ctrl-C. A
+second signal ends the process at once. So does the first one while the command is still importing, where Python would
+print a traceback. Begun by the entry point before its imports. Only the command is concerned: a program of the user's that
 imports fedskew keeps Python's own behaviour.
 """
 
@@ -58,7 +58,7 @@ def end() -> None:
         signal.signal(signal.SIGINT, _stop)
     if is_command(sys.argv, sys.orig_argv):
         for number in ASKED:
-            if signal.getsignal(number) is signal.SIG_DFL:
+            if signal.getsignal(number) in (signal.SIG_DFL, _leave):
                 signal.signal(number, _stop)
 
 
