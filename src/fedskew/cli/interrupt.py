@@ -2,8 +2,8 @@
 
 A run keeps its whole rounds and can be resumed. The exit code is 128 and the signal's number: 130 after Ctrl-C. A
 second signal ends the process at once. So does the first one while the command is still importing, where Python would
-print a traceback. Begun by the entry point before its imports. Only the command is concerned: a program of the user's that
-imports fedskew keeps Python's own behaviour.
+print a traceback. Begun by the entry point before its imports. Only the command is concerned: a program of the user's
+that imports fedskew keeps Python's own behaviour.
 """
 
 from __future__ import annotations
