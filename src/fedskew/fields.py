@@ -264,13 +264,18 @@ def kind_of(hint: Any) -> str:
 
 def documented(kind: type) -> dict[str, str]:
     """Field docstrings, base classes first."""
-    from docstring_parser import parse_from_object
-
     found: dict[str, str] = {}
     for cls in reversed(kind.__mro__):
         if cls is not object and dataclasses.is_dataclass(cls):
-            found |= {p.arg_name: p.description for p in parse_from_object(cls).params if p.description}
+            found |= _own_docstrings(cls)
     return found
+
+
+@cache  # it parses the source of the class, and a command line asks for the same classes again and again
+def _own_docstrings(cls: type) -> dict[str, str]:
+    from docstring_parser import parse_from_object
+
+    return {p.arg_name: p.description for p in parse_from_object(cls).params if p.description}
 
 
 def choices(kind: Any) -> str:

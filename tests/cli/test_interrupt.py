@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fedskew as fs
 from fedskew.catalogue import listing as catalogue
 from fedskew.cli import interrupt as _interrupt
-from support.command import fedskew
+from fedskew.session import Session
+from support.command import fedskew, mistake
+from support.resuming import equal
 
 # A process that is started in the background, as by `make test &`, ignores SIGINT, and its children inherit that.
 RESTORED = (
@@ -52,6 +56,9 @@ def test_a_program_of_the_user_s_keeps_python_s_own_behaviour(tmp_path: Path) ->
     assert not _interrupt.is_command(["prog.py"], ["python", "prog.py"])
     assert not _interrupt.is_command(["-m"], ["python", "-m", "pytest", "fedskew"])
     assert _interrupt.is_command(["/usr/bin/fedskew", "run"], ["python", "/usr/bin/fedskew", "run"])
+    before = [signal.getsignal(number) for number in (signal.SIGINT, *_interrupt.ASKED)]
+    _interrupt.end()
+    assert [signal.getsignal(number) for number in (signal.SIGINT, *_interrupt.ASKED)] == before
 
 
 def test_an_interruption_of_a_command_is_one_word(
@@ -62,3 +69,55 @@ def test_an_interruption_of_a_command_is_one_word(
 
     monkeypatch.setattr(catalogue, "catalogue", pressed)
     assert fedskew("methods") == 130 and capsys.readouterr().err == "interrupted\n"
+
+
+RUN = ["run", "fedavg", "--data", "digits", "--clients", "5", "--cohort", "2", "--model", "logistic", "--rounds"]
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_run_that_a_scheduler_ends_keeps_its_rounds(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signal comes between two checkpoints; a second one, which follows at once, is the same request."""
+    number = getattr(signal, name)
+    plain, before = Session.round, {n: signal.getsignal(n) for n in (signal.SIGINT, *_interrupt.ASKED)}
+
+    def asked(session: Session) -> dict[str, Any]:
+        if session.state.round == 2:
+            for _ in range(2):
+                os.kill(os.getpid(), number)
+        return plain(session)
+
+    monkeypatch.setattr(Session, "round", asked)
+    monkeypatch.setattr(sys, "argv", ["fedskew"])
+    monkeypatch.setattr(_interrupt, "_got", [])
+    try:
+        assert fedskew(*RUN, 9, "--out", tmp_path / "run") == 128 + number
+    finally:
+        monkeypatch.setattr(sys, "argv", ["pytest"])
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert "stopped after 2 rounds; the record is kept" in capsys.readouterr().out
+    monkeypatch.setattr(Session, "round", plain)
+    assert fedskew("run", "--resume", tmp_path / "run") == 0 and fedskew(*RUN, 9, "--out", tmp_path / "whole") == 0
+    equal(tmp_path / "whole", tmp_path / "run")
+
+
+LACKS = {
+    "memory": MemoryError(),
+    "an allocation of torch's": RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 B"),
+    "a thread": RuntimeError("can't start new thread"),
+    "a descriptor": OSError(24, "Too many open files", "a/file"),
+}
+
+
+@pytest.mark.parametrize("what", LACKS)
+def test_a_machine_that_lacks_something_is_one_line(
+    what: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking() -> None:
+        raise LACKS[what]
+
+    monkeypatch.setattr(catalogue, "catalogue", lacking)
+    assert "fault" not in (said := mistake(capsys, "methods"))
+    assert "a/file cannot be used: Too many open files" in said if what == "a descriptor" else "memory ran out" in said

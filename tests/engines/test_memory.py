@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,59 @@ def test_the_file_grows_and_forgets_no_one(tmp_path: Path, monkeypatch: pytest.M
         kept.write({client: filled(client)})
     assert all(alike(kept.read(client), filled(client)) for client in range(200))
     assert kept.size == 4 * 64 and (tmp_path / "m").stat().st_size < 2 * 200 * kept.size
+
+
+def allocates(monkeypatch: pytest.MonkeyPatch, most: int, code: int) -> None:
+    """A file system that gives a file at most so many bytes."""
+    plain = os.posix_fallocate
+
+    def allocate(file: int, begin: int, length: int) -> None:
+        if begin + length > most:
+            raise OSError(code, os.strerror(code))
+        plain(file, begin, length)
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate)
+
+
+NEEDS_ALLOCATION = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system cannot allocate")
+
+
+@NEEDS_ALLOCATION
+def test_a_full_disk_is_told_before_a_page_is_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file takes less than it would like where the disk has room for less, and stays whole where it has none."""
+    monkeypatch.setattr(Mapped, "GROWTH", 10 * 256)
+    kept = Mapped(TEMPLATE, tmp_path / "m")
+    allocates(monkeypatch, 5 * 256, errno.ENOSPC)
+    for client in range(5):
+        kept.write({client: filled(client)})
+    with pytest.raises(RecordError, match=r"cannot write .*m: No space left on device"):
+        kept.write({5: filled(5)})
+    assert (tmp_path / "m").stat().st_size == 5 * 256
+    assert all(alike(kept.read(client), filled(client)) for client in range(5)) and kept.read(5) is None
+
+
+@NEEDS_ALLOCATION
+def test_zeros_are_written_where_nothing_can_be_allocated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    allocates(monkeypatch, 0, errno.EOPNOTSUPP)
+    kept = Mapped(TEMPLATE, tmp_path / "m")
+    for client in range(9000):  # more than the file has at first
+        kept.write({client: filled(client % 100)})
+    assert (tmp_path / "m").stat().st_blocks * 512 >= (tmp_path / "m").stat().st_size > Mapped.GROWTH
+    assert all(alike(kept.read(client), filled(client % 100)) for client in range(0, 9000, 97))
+
+
+@NEEDS_ALLOCATION
+def test_a_copy_with_holes_gets_its_room_when_it_is_opened(tmp_path: Path) -> None:
+    """`cp` and `rsync` may leave holes where a file has zeros; writing to one on a full disk would end the process."""
+    kept = Mapped(TEMPLATE, tmp_path / "m")
+    kept.write({0: filled(1)})
+    dumped = kept.dump()
+    with open(tmp_path / "copy", "wb") as file:
+        file.write((tmp_path / "m").read_bytes()[:256])
+        file.truncate(1 << 20)
+    again = Mapped(TEMPLATE, tmp_path / "copy")
+    again.load(dumped)
+    assert alike(again.read(0), filled(1)) and (tmp_path / "copy").stat().st_blocks * 512 >= 1 << 20
 
 
 def test_records_of_the_last_checkpoint_stay(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 
 from fedskew import __version__
+from fedskew.cli import interrupt
 from fedskew.cli.advise import advise
 from fedskew.cli.base import Group
 from fedskew.cli.catalogue import cite, datasets, methods, models, partitions
@@ -23,6 +24,10 @@ from fedskew.errors import FedskewError
 
 __all__ = ["main", "root"]
 
+SHORT = "memory ran out; a run keeps its whole rounds and can be resumed; fewer clients, rows or threads need less"
+ALLOCATION = (  # what torch, threading, the system's loader and its calls say of it
+    "can't allocate memory", "bad_alloc", "can't start new thread", "failed to map segment", "annot allocate memory",
+)  # fmt: skip
 TITLES = {
     "Train and compare": ("run", "evaluate", "plot", "advise", "verify"),
     "Divide data over clients": ("describe", "partition"),
@@ -58,7 +63,8 @@ def main(words: Sequence[str] | None = None) -> None:
         words: the words after ``fedskew``; None: those of the process.
 
     Raises:
-        SystemExit: with 0; 1 after a fault of fedskew itself, 2 after a mistake of the user's, 130 after Ctrl-C.
+        SystemExit: with 0; 1 after a fault of fedskew itself, 2 after a mistake of the user's, 130 after Ctrl-C,
+            143 after SIGTERM, 129 after SIGHUP.
     """
     words = list(sys.argv[1:] if words is None else words)
     try:
@@ -70,19 +76,30 @@ def main(words: Sequence[str] | None = None) -> None:
         code = 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        code = 130
+        code = interrupt.INTERRUPTED
     except BrokenPipeError:  # of a listing, `fedskew methods | head`; a run goes on in silence instead
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except Exception as error:
         if os.environ.get("FEDSKEW_DEBUG"):
             raise
-        print(
-            f"fedskew: a fault of fedskew itself, {type(error).__name__}: {error}; FEDSKEW_DEBUG=1 shows where",
-            file=sys.stderr,
-        )
-        code = 1
-    sys.exit(code)
+        told = _told(error)
+        fault = f"a fault of fedskew itself, {type(error).__name__}: {error}; FEDSKEW_DEBUG=1 shows where"
+        print(f"fedskew: {' '.join((told or fault).split())}", file=sys.stderr)
+        code = 2 if told else 1
+    sys.exit(interrupt.over(code))
+
+
+def _told(error: Exception) -> str:
+    """What to say where the machine lacks memory, files or rights; "" for a fault of fedskew itself."""
+    own = (
+        isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    )  # numpy's and a GPU's are classes
+    if own or any(words in str(error) for words in ALLOCATION):
+        return SHORT
+    if isinstance(error, OSError):
+        return f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"
+    return ""
 
 
 def _run(words: list[str]) -> int:

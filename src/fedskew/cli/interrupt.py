@@ -1,7 +1,9 @@
-"""Ctrl-C while the command is still importing: one word and exit code 130, where Python would print a traceback.
+"""How the command ends where it is asked to: by Ctrl-C (SIGINT), SIGTERM or SIGHUP.
 
-Begun by the entry point before its imports. Only the command is concerned: a program of the user's that imports fedskew
-keeps Python's own behaviour.
+A run keeps its whole rounds and can be resumed. The exit code is 128 and the signal's number: 130 after Ctrl-C. A
+second signal ends the process at once. So does the first one while the command is still importing, where Python would
+print a traceback. Begun by the entry point before its imports. Only the command is concerned: a program of the user's
+that imports fedskew keeps Python's own behaviour.
 """
 
 from __future__ import annotations
@@ -9,10 +11,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["begin", "end"]
+__all__ = ["INTERRUPTED", "begin", "end", "over"]
+
+INTERRUPTED = 130  # exit code of a command that was asked to end
+# SIGTERM comes from schedulers, containers and `kill`; SIGHUP from a terminal that is closed, and nohup ignores it
+ASKED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+TWICE = 0.5  # seconds: sooner, a second signal is the first once more, sent to the process and to its group
+_got: list[tuple[int, float]] = []  # (signal, when it came)
 
 
 def is_command(argv: list[str], original: list[str]) -> bool:
@@ -22,9 +31,19 @@ def is_command(argv: list[str], original: list[str]) -> bool:
     return os.path.splitext(name)[0] == "fedskew" or as_module
 
 
-def _leave(*_: Any) -> None:
+def _leave(number: int, _: Any) -> None:
+    if os.isatty(2):
+        os.write(2, b"\x1b[?25h")  # the bar of a run hides the cursor
     os.write(2, b"interrupted\n")
-    os._exit(130)  # an exception inside a half-done import can be swallowed, or end in another one
+    os._exit(128 + number)  # an exception inside a half-done import can be swallowed, or end in another one
+
+
+def _stop(number: int, frame: Any) -> None:
+    if not _got:
+        _got.append((number, time.monotonic()))
+        raise KeyboardInterrupt
+    if time.monotonic() - _got[0][1] > TWICE:
+        _leave(number, frame)
 
 
 def begin() -> None:
@@ -34,6 +53,18 @@ def begin() -> None:
 
 
 def end() -> None:
-    """An interruption is a KeyboardInterrupt again: the command handles it."""
+    """The imports are done: SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt, which the command handles."""
     if signal.getsignal(signal.SIGINT) is _leave:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _stop)
+    if is_command(sys.argv, sys.orig_argv):
+        for number in ASKED:
+            if signal.getsignal(number) in (signal.SIG_DFL, _leave):
+                signal.signal(number, _stop)
+
+
+def over(code: int) -> int:
+    """The command is done: its exit code, 143 after SIGTERM. What comes now ends the process at once."""
+    for number in (signal.SIGINT, *ASKED):
+        if signal.getsignal(number) is _stop:
+            signal.signal(number, _leave)
+    return 128 + _got[0][0] if code == INTERRUPTED and _got else code

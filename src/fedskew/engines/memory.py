@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
+import os
 import tempfile
+from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
@@ -22,11 +25,37 @@ HOMES = {
     "ram": "in main memory, copied to the device when a client trains",
     "disk": "in a mapped file of the run folder, for more clients than memory holds",
 }
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room: on the disk, in the quota, under a limit of the process
+UNABLE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)  # what a file system says that cannot allocate
 
 
 def _own(leaf: Tensor, place: torch.device) -> Tensor:
     """A contiguous copy. Sums over another layout round differently, and a checkpoint keeps no layout."""
     return leaf.detach().to(place).clone(memory_format=torch.contiguous_format)
+
+
+def _allocate(file: FileIO, begin: int, size: int) -> None:
+    """Give a file its bytes from ``begin`` to ``size`` on the disk; its content stays.
+
+    A mapped page that has no room on the disk ends the process (SIGBUS) when it is written. Raises OSError where there
+    is no room; the file then has its old size.
+    """
+    had = os.fstat(file.fileno()).st_size
+    try:
+        if hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(file.fileno(), begin, max(had, size) - begin)
+                return
+            except OSError as error:
+                if error.errno not in UNABLE:
+                    raise
+        file.seek(had)
+        while (missing := size - file.tell()) > 0:
+            file.write(bytes(min(missing, 1 << 20)))
+        os.fsync(file.fileno())  # a network's file system finds only now that it has no room
+    except OSError:
+        file.truncate(had)
+        raise
 
 
 class Home(Protocol):
@@ -86,7 +115,7 @@ class Mapped:
     one is free only after the next checkpoint. So the records of the last checkpoint are whole at any time.
     """
 
-    GROWTH = 64 << 20  # bytes by which the file grows at least; half of its size where that is more
+    GROWTH = 1 << 20  # bytes by which the file grows at least; half of its size where that is more
 
     def __init__(self, template: Memory, path: Path | None) -> None:
         self.template = dict(tree.flatten(template))
@@ -107,15 +136,19 @@ class Mapped:
 
     def _reach(self, records: int) -> None:
         """Grow the file to so many records. Raises RecordError where the disk has no room."""
-        if len(self._bytes) >= records * self.size and self._map is not None:
+        held, needed = len(self._bytes), records * self.size
+        if held >= needed and self._map is not None:
             return
-        wanted = max(records * self.size, len(self._bytes) + max(self.GROWTH, len(self._bytes) // 2))
+        generous = max(needed, held + max(self.GROWTH, held // 2))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.path, "ab") as file:
-                had = file.tell()
-                file.truncate(max(had, wanted))
-            with open(self.path, "r+b") as file:
+            with open(self.path, "ab"), open(self.path, "r+b", buffering=0) as file:
+                try:
+                    _allocate(file, held, generous)  # from 0 the first time: a copy may have holes
+                except OSError as error:
+                    if error.errno not in FULL:
+                        raise
+                    _allocate(file, held, needed)  # the disk has room for less
                 fresh = mmap.mmap(file.fileno(), 0)
         except OSError as error:
             raise RecordError(f"cannot write {self.path}: {error.strerror}") from None
@@ -180,9 +213,15 @@ class Mapped:
             self._folder.cleanup()
 
     def dump(self) -> Tree:
-        """{"slots": [n, 2] client and record, "digests": [n, 2] and "size" of the records}; once they are on disk."""
+        """{"slots": [n, 2] client and record, "digests": [n, 2] and "size" of the records}; once they are on disk.
+
+        Raises RecordError where they cannot be written.
+        """
         if self._map is not None:
-            self._map.flush()
+            try:
+                self._map.flush()
+            except OSError as error:
+                raise RecordError(f"cannot write {self.path}: {error.strerror}") from None
             # the pages stay in the system's cache, but no longer count as memory of this process
             if hasattr(mmap, "MADV_DONTNEED"):
                 self._map.madvise(mmap.MADV_DONTNEED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,12 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
         with open(waiting, "r+b") as file:
             os.fsync(file.fileno())
         os.replace(waiting, path)
-    except (OSError, SafetensorError) as error:
-        raise RecordError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+    except BaseException as error:
+        with suppress(OSError):  # what is half written takes room on a full disk
+            waiting.unlink(missing_ok=True)
+        if isinstance(error, OSError | SafetensorError):
+            raise RecordError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

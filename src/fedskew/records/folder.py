@@ -21,6 +21,7 @@ import platform
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,7 @@ class Record:
                 raise RecordError(
                     f"out must be a folder without a run; got {str(path)!r}; resume that run, or name another folder"
                 )
+            _clear(path)
             for name, content in zip(START, ({"format": FORMAT, **config}, environment()), strict=True):
                 write_atomic(path / name, _json(content))
             record = cls(path, hold, Manifest.create(path, START))
@@ -114,8 +116,7 @@ class Record:
                 told = "must be of format 2 to be resumed; got 1, whose files have no digests"
                 raise RecordError(f"{path} {told}; begin the run again in another folder")
             vouched = Manifest.read(path)
-            for left in (*path.glob(".*.tmp"), *path.glob("checkpoint/.*.tmp")):
-                left.unlink(missing_ok=True)  # half-written by a process that was killed
+            _clear(path)
             return cls(path, hold, vouched)
 
     def config(self) -> dict[str, Any]:
@@ -192,6 +193,13 @@ class Record:
             write_atomic(self.folder / f"{name}.json", _json(content))
         names = [*(f"{name}.safetensors" for name in models), *(f"{name}.json" for name in facts), "summary.json"]
         self._manifest.vouch(names, (summary["rounds"], self._rounds.digest))
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a process that was killed had half written."""
+    for left in folder.rglob(".*.tmp"):
+        with suppress(OSError):  # it is in nobody's way
+            left.unlink(missing_ok=True)
 
 
 def _json(content: Any) -> bytes:

@@ -62,7 +62,8 @@ class Hold:
     def release(self) -> None:
         """Let others have the folder. Does nothing the second time."""
         if self._lock.is_locked:
-            self._owner.unlink(missing_ok=True)
+            with suppress(OSError):  # a disk that fails ends no run that is over, and keeps no lock
+                self._owner.unlink(missing_ok=True)
             self._lock.release()
 
 

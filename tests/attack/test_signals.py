@@ -1,0 +1,322 @@
+"""Runs that are killed, asked to end, or stopped, at any time: each ends as documented, and what is resumed is equal.
+
+This file is also the script of most attacks: it imports torch once, and forks a process for each life of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from fedskew.cli import interrupt
+from support.attack import FULL, Line, some
+from support.command import fedskew
+from support.disk import Disk
+from support.lives import ended, finished, fork, script, start, unlike, wait_for, warm
+
+ROUNDS = 6
+WORDS = "--data digits --clients 8 --cohort 3 --checkpoint.every 2 --model logistic --threads 2 --rounds"
+METHODS = ("scaffold", "moon", "pfedme", "feddyn", "fedgc", "fedadam", "powerofchoice")
+HOMES, ENGINES = ("disk", "ram", "device"), ("threaded", "sequential", "batched")
+Words = list[str]
+# what a signal does to a run: its exit codes. SIGQUIT and SIGKILL leave no time for an end
+ASKS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+LEFT = {signal.SIGQUIT: -signal.SIGQUIT, signal.SIGKILL: -signal.SIGKILL}
+
+if os.name != "posix":
+    pytest.skip("signals are POSIX", allow_module_level=True)
+
+
+def words(method: str, home: str, engine: str, rounds: int = ROUNDS) -> Words:
+    return ["run", method, *WORDS.split(), str(rounds), "--memory", home, "--engine", engine]
+
+
+def combinations() -> Iterator[tuple[str, str, str]]:
+    """(method, home, engine) without end, each method with every home and engine sooner or later."""
+    for number, method in enumerate(cycle(METHODS)):
+        turn = number // len(METHODS) + number
+        yield method, HOMES[turn % 3], ENGINES[(turn // 3 + number) % 3]
+
+
+class Plain:
+    """Runs that nobody disturbs, each made once."""
+
+    def __init__(self, base: Path) -> None:
+        self.base, self.seconds = base, {}  # type: Path, dict[str, float]
+
+    def of(self, given: Words) -> Path:
+        name = "-".join(given[1:2] + given[-3:])
+        out = self.base / f"plain-{name}"
+        if name not in self.seconds:
+            begun = time.monotonic()
+            assert ended(fork([*given, "--out", str(out)], self.base / "plain.txt")) == 0
+            self.seconds[name] = time.monotonic() - begun
+        return out
+
+    def lasts(self, given: Words) -> float:
+        self.of(given)
+        return self.seconds["-".join(given[1:2] + given[-3:])]
+
+
+def life(given: Words, out: Path) -> Words:
+    """The words of the next life: the run is begun, or it is resumed where the folder holds one."""
+    return ["run", "--resume", str(out)] if (out / "rounds.jsonl").exists() else [*given, "--out", str(out)]
+
+
+def harm(given: Words, out: Path, plain: Path) -> str:
+    """What was lost: "" where the run can be brought to its end, and is the one that nobody disturbed."""
+    said = out.parent / f"{out.name}.txt"
+    code = ended(fork(life(given, out), said))
+    return f"cannot be resumed: {code}, {said.read_text()[-300:]!r}" if code else unlike(plain, out)
+
+
+def wrong_end(number: int, code: int, said: str, out: Path) -> str:
+    """What is wrong with the end of a life that got a signal: its code, its words, its record."""
+    if code == 0:
+        return "" if finished(out) else "ended with 0 and is not finished"
+    if code not in {ASKS.get(number), LEFT.get(number)}:
+        return f"ended with {code}, {said[-300:]!r}"
+    if "Traceback" in said or "Exception" in said or "fault" in said:
+        return f"said {said[-600:]!r}"
+    return ""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The attacks of the script: each gives what was tried as {name: what went wrong, or ""}
+
+
+def random_kills(base: Path) -> dict[str, str]:
+    """SIGKILL at random instants, up to four in one life, so that many come while the run is resumed."""
+    draw, plain, kinds, found, kills = random.Random(14), Plain(base), combinations(), {}, 0
+    while kills < some(6, 210):
+        given = words(*next(kinds))
+        whole, lasts, out = plain.of(given), plain.lasts(given), base / f"life-{len(found)}"
+        wanted, hit = draw.randint(1, 4), 0
+        while hit < wanted:
+            pid = fork(life(given, out), base / "said.txt")
+            time.sleep(draw.uniform(0.0, 1.1 * lasts))
+            os.kill(pid, signal.SIGKILL)
+            code = ended(pid)
+            if code == 0:
+                break
+            hit += 1
+            if code != -signal.SIGKILL:
+                found[f"life {len(found)}"] = f"ended with {code}, {(base / 'said.txt').read_text()[-300:]!r}"
+        kills += hit
+        wrong = harm(given, out, whole)
+        for number in range(hit):  # each kill is an attack; what a life lost is told once
+            found[f"{' '.join(given[1:2] + given[-3:])}, {out.name}, kill {number}"] = wrong if not number else ""
+    return found
+
+
+def kills_in_writes(base: Path) -> dict[str, str]:
+    """SIGKILL before, amid and after every call by which a run writes."""
+    plain, found = Plain(base), {}
+    for home in HOMES[: some(1, 3)]:
+        given = words("scaffold", home, "sequential", rounds=3)
+        whole, seen = plain.of(given), base / f"seen-{home}"
+        with pytest.MonkeyPatch.context() as patch:
+            pipe = base / f"calls-{home}"
+            noted = partial(_at_end, Disk(seen).attach(patch), pipe)
+            ended(fork([*given, "--out", str(seen)], base / "said.txt", noted))
+        made = pipe.read_text().splitlines()
+        fates = ("kill", "kill halfway", "kill after")
+        for at in range(0, len(made), some(len(made) // 4, 1)):
+            for fate in fates if FULL else fates[at % 3 :][:1]:
+                out = base / f"{home}-{at}-{fate.replace(' ', '-')}"
+                before = lambda: Disk(out, lambda n: fate if n == at else "").attach(pytest.MonkeyPatch())  # noqa: B023
+                code = ended(fork([*given, "--out", str(out)], base / "said.txt", before))
+                name = f"{home}, {fate} {made[at]} ({at})"
+                found[name] = harm(given, out, whole) if code == -signal.SIGKILL else f"ended with {code}"
+    return found
+
+
+def _at_end(disk: Disk, file: Path) -> None:
+    """Write down a disk's calls when this process comes to its end."""
+    plain = os._exit
+
+    def leave(code: int) -> None:
+        file.write_text("\n".join(disk.calls))
+        plain(code)
+
+    os._exit = leave  # type: ignore[assignment]
+
+
+def asked(base: Path, numbers: tuple[int, ...], tries: int, again: bool = False) -> dict[str, str]:
+    """A signal at random instants; with ``again`` a second one soon after it."""
+    draw, plain, kinds, found = random.Random(sum(numbers) + again), Plain(base), combinations(), {}
+    for number, _ in zip(cycle(numbers), range(tries), strict=False):
+        given = words(*next(kinds))
+        whole, lasts, out = plain.of(given), plain.lasts(given), base / f"run-{len(found)}"
+        said = base / f"said-{len(found)}.txt"
+
+        def soon() -> None:
+            interrupt.TWICE = 0.0
+
+        pid = fork([*given, "--out", str(out)], said, soon if again else None)
+        wait_for(lambda said=said: said.exists())  # type: ignore[misc]
+        time.sleep(draw.uniform(0.05, 1.1 * lasts))
+        os.kill(pid, number)
+        if again:
+            time.sleep(draw.uniform(0.0, 0.03))
+            os.kill(pid, number)
+        code = ended(pid)
+        name = f"{signal.Signals(number).name} of {' '.join(given[1:2] + given[-3:])}, {out.name}"
+        wrong = wrong_end(number, code, said.read_text(), out) or kept(number, out, again)
+        found[name] = wrong or harm(given, out, whole)
+    return found
+
+
+def kept(number: int, out: Path, again: bool) -> str:
+    """Whether a run that was asked to end once kept its whole rounds: its record says so."""
+    if again or number not in ASKS or finished(out) or not (out / "summary.json").exists():
+        return ""
+    rows = (out / "rounds.jsonl").read_text().splitlines()
+    told = json.loads((out / "summary.json").read_text())
+    return "" if told["stopped"] == "interrupted" and told["rounds"] == len(rows) else f"the record says {told}"
+
+
+ATTACKS: dict[str, Callable[[Path], dict[str, str]]] = {
+    "SIGKILL at random instants": random_kills,
+    "SIGKILL before, amid and after every write": kills_in_writes,
+    "SIGINT, SIGTERM, SIGHUP once": lambda base: asked(base, tuple(ASKS), some(3, 90)),
+    "SIGINT, SIGTERM, SIGHUP twice": lambda base: asked(base, tuple(ASKS), some(1, 60), again=True),
+    "SIGQUIT": lambda base: asked(base, (signal.SIGQUIT,), some(1, 20)),
+}
+
+
+def main(names: list[str], base: Path) -> None:
+    warm(*(words("scaffold", "disk", engine, rounds=1) for engine in ENGINES))
+    found = {}
+    for number, name in enumerate(names):
+        place = base / str(number)
+        place.mkdir()
+        found[name] = ATTACKS[name](place)
+    print(json.dumps(found))
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, str]]:
+    """What an attack found. One process makes all that are short; those of `make attack` have one each."""
+    found: dict[str, dict[str, str]] = {}
+
+    def get(what: str) -> dict[str, str]:
+        if what not in found:
+            names = [what] if FULL else list(ATTACKS)
+            found.update(script(__file__, tmp_path_factory.mktemp("lives"), *names))
+        return found[what]
+
+    return get
+
+
+@pytest.mark.parametrize("what", ATTACKS)
+def test_a_run_that_gets_a_signal(what: str, tried: Callable[[str], dict[str, str]]) -> None:
+    with Line("signals", what) as line:
+        for name, wrong in tried(what).items():
+            line.check(not wrong, f"{name}: {wrong}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# True processes. This one is the second process, which resumes
+
+
+LONG = words("scaffold", "disk", "threaded", rounds=some(120, 400))
+
+
+def rounds_of(out: Path) -> int:
+    file = out / "rounds.jsonl"
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of some seconds that nobody disturbs."""
+    out = tmp_path_factory.mktemp("long") / "run"
+    assert fedskew(*LONG, "--out", out) == 0
+    return out
+
+
+def begun(out: Path) -> subprocess.Popen[bytes]:
+    """A true process that has done some rounds of a long run."""
+    process = start([*LONG, "--out", str(out)], out.with_suffix(".txt"))
+    wait_for(lambda: rounds_of(out) > 3 or process.poll() is not None)
+    return process
+
+
+def test_a_stopped_run_holds_its_folder(long: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-Z, and a second process that resumes: refused in one line. Then `fg`, or an end, and the same result."""
+    with Line("signals", "SIGSTOP, a second process that resumes, SIGCONT and an end") as line:
+        for turn, last in enumerate([signal.SIGTERM, 0, signal.SIGKILL, signal.SIGHUP][: some(1, 4)]):
+            out = tmp_path / f"run-{turn}"
+            process = begun(out)
+            process.send_signal(signal.SIGSTOP)
+            capsys.readouterr()
+            code, said = fedskew("run", "--resume", out), capsys.readouterr().err
+            one = said.startswith("fedskew: ") and said.count("\n") == 1 and f"process {process.pid} on" in said
+            line.check(code == 2 and one, f"a second process ended with {code}, {said!r}")
+            process.send_signal(last)
+            process.send_signal(signal.SIGCONT)
+            code = process.wait(300)
+            wanted = {0: 0, **ASKS, **LEFT}[last]
+            line.check(code == wanted, f"the first process ended with {code}, not {wanted}")
+            told = out.with_suffix(".txt").read_text()
+            line.check(last not in ASKS or "goes on" in told, f"said {told[-300:]!r}")
+            line.check(not last or fedskew("run", "--resume", out) == 0, "cannot be resumed")
+            line.check(not (wrong := unlike(long, out)), wrong)
+
+
+def test_a_true_process_that_gets_a_signal(long: Path, tmp_path: Path) -> None:
+    """Amid the rounds, where the documents promise an exit code."""
+    if not FULL:
+        pytest.skip("each of these begins a process that imports torch; `make attack` does it")
+    draw = random.Random(3)
+    with Line("signals", "true processes: INT, TERM, HUP, QUIT, KILL amid the rounds") as line:
+        for turn, number in enumerate([*ASKS, *LEFT] * 4):
+            out = tmp_path / f"run-{turn}"
+            process = begun(out)
+            time.sleep(draw.uniform(0, 1.0))
+            process.send_signal(number)
+            code, said = process.wait(120), out.with_suffix(".txt").read_text()
+            name = signal.Signals(number).name
+            wrong = wrong_end(number, code, said, out)
+            line.check(not wrong and code != 0, f"{name}: {wrong or 'came too late'}")
+            line.check(number not in ASKS or "goes on" in said, f"{name}: said {said[-300:]!r}")
+            line.check(fedskew("run", "--resume", out) == 0 and not unlike(long, out), f"{name}: is not the same run")
+
+
+def test_a_true_process_that_gets_a_signal_at_any_time(tmp_path: Path) -> None:
+    """While it imports, too: it ends by the signal or its code, without a traceback, and the folder can be used."""
+    if not FULL:
+        pytest.skip("each of these begins a process that imports torch; `make attack` does it")
+    draw, given = random.Random(4), words("scaffold", "disk", "threaded")
+    plain = tmp_path / "plain"
+    assert fedskew(*given, "--out", plain) == 0
+    with Line("signals", "true processes: INT, TERM, HUP, KILL at any time") as line:
+        for turn, number in enumerate([*ASKS, signal.SIGKILL] * 12):
+            out, said = tmp_path / f"run-{turn}", tmp_path / f"said-{turn}.txt"
+            process = start([*given, "--out", str(out)], said)
+            time.sleep(draw.uniform(0.3, 4.0))  # Python itself needs some time before the command can answer
+            process.send_signal(number)
+            code = process.wait(120)
+            told = said.read_text()
+            early = code == -number and not (out / "summary.json").exists()
+            wrong = "" if early and "Traceback" not in told else wrong_end(number, code, told, out)
+            name = f"{signal.Signals(number).name}, {turn}"
+            line.check(not wrong, f"{name}: {wrong}")
+            code = fedskew(*life(given, out))
+            line.check(code == 0 and not unlike(plain, out), f"{name}: went on with {code}, {unlike(plain, out)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[2:], Path(sys.argv[1]))
