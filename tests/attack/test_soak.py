@@ -52,8 +52,11 @@ def main(home: str, out: Path) -> None:
         if row["round"] % TENTH == 0:
             gc.collect()
             files = {p.relative_to(out).as_posix(): p.stat().st_size for p in out.rglob("*") if p.is_file()}
-            middle = statistics.median(lasted[-TENTH:])
-            seen.append({**held(), "round": row["round"], "files": files, "median_s": middle, "row": deep(row)})
+            now, middle = held(), statistics.median(lasted[-TENTH:])
+            spent = (now["seconds"] - (seen[-1]["seconds"] if seen else 0.0)) / TENTH
+            seen.append(
+                {**now, "round": row["round"], "files": files, "median_s": middle, "spent": spent, "row": deep(row)}
+            )
 
     options = {"model": "logistic", "rounds": ROUNDS, "cohort": 3, "engine": "threaded", "threads": 2, "memory": home}
     fs.run(skewed(), fs.methods.scaffold(), out=out, on_round=on_round, **options)
@@ -68,13 +71,13 @@ def test_a_long_run_stays_as_it_was(home: str, tmp_path: Path) -> None:
     rows = [one["files"]["rounds.jsonl"] for one in seen]
     steps = [b - a for a, b in pairwise(rows)]
     rest = [{name: size for name, size in one["files"].items() if name != "rounds.jsonl"} for one in (first, last)]
-    fast = min(one["median_s"] for one in seen[:4])
+    fast = min(one["spent"] for one in seen[:4])  # seconds of processors: those of a clock depend on others
     with Line("soak", f"{ROUNDS} rounds, memory {home}") as line:
         times = [round(1000 * one["median_s"], 2) for one in seen]
         print(f"{grown:.0f} bytes a round, a row has {last['row']}; a round takes {times} ms; files {rest[1]}")
         line.check(grown < 1.5 * last["row"], f"memory grows by {grown:.0f} bytes a round, a row has {last['row']}")
         line.check(last["descriptors"] == first["descriptors"], f"descriptors: {[one['descriptors'] for one in seen]}")
-        line.check(min(one["median_s"] for one in seen[-4:]) < 1.2 * fast, f"{[one['median_s'] for one in seen]}")
+        line.check(min(one["spent"] for one in seen[-4:]) < 1.5 * fast, f"{[one['spent'] for one in seen]}")
         line.check(max(steps) < 1.1 * min(steps), f"rounds.jsonl grows by {steps}")
         line.check(set(rest[0]) == set(rest[1]), f"files {set(rest[0]) ^ set(rest[1])}")
         more = {name: (rest[0][name], size) for name, size in rest[1].items() if size > 1.02 * rest[0][name] + 256}

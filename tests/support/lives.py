@@ -113,9 +113,10 @@ def finished(folder: Path) -> bool:
 
 def unlike(a: Path, b: Path) -> str:
     """In what the runs of two folders differ: bytes of the model, rows without their times, names of files."""
-    names = [{p.relative_to(f).as_posix() for p in f.rglob("*") if p.is_file()} for f in (a, b)]
+    given = [[p.relative_to(f).as_posix() for p in f.rglob("*") if p.is_file()] for f in (a, b)]
+    names = [{name for name in some if name != ".owner.json"} for some in given]  # words of who holds the folder
     if names[0] != names[1]:
-        return f"files {sorted(names[0] ^ names[1])}"
+        return f"files {sorted(names[0] - names[1])} against {sorted(names[1] - names[0])}"
     if (a / "final.safetensors").read_bytes() != (b / "final.safetensors").read_bytes():
         return "final.safetensors"
     return "" if recorded(a) == recorded(b) else "rounds.jsonl"
