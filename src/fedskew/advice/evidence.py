@@ -27,6 +27,7 @@ from fedskew.method import Method, method_spec
 from fedskew.methods import METHODS
 from fedskew.records import folder as records
 from fedskew.settings import SEEDS
+from fedskew.text import from_json as parsed
 
 __all__ = [
     "MEASURES",
@@ -156,7 +157,7 @@ def _of_table(table: Path) -> tuple[list[Line], list[str]]:
     found, left = [], []
     for number, text in enumerate(table.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         try:
-            row = json.loads(text)
+            row = parsed(text)
         except ValueError:
             left.append(f"{table} line {number}: not JSON")
             continue

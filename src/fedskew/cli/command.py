@@ -15,6 +15,7 @@ from fedskew.cli.catalogue import cite, datasets, methods, models, partitions
 from fedskew.cli.completion import answer, completion
 from fedskew.cli.describe import describe
 from fedskew.cli.evaluate import evaluate
+from fedskew.cli.output import say, speaking
 from fedskew.cli.partition import partition
 from fedskew.cli.plot import plot
 from fedskew.cli.run import run
@@ -60,28 +61,44 @@ def main(words: Sequence[str] | None = None) -> None:
         SystemExit: with 0; 1 after a fault of fedskew itself, 2 after a mistake of the user's, 130 after Ctrl-C.
     """
     words = list(sys.argv[1:] if words is None else words)
+    with speaking():
+        sys.exit(_ended(words))
+
+
+def _ended(words: list[str]) -> int:
+    """Run the command, and say in one line what went wrong; the exit code."""
     try:
         asked = answer(root)
-        code = _run(words) if asked is None else asked
-    except (FedskewError, click.ClickException) as error:
-        told = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        print(f"fedskew: {' '.join(told.split())}", file=sys.stderr)
-        code = 2
+        return _run(words) if asked is None else asked
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        code = 130
+        say("interrupted", sys.stderr)
+        return 130
     except BrokenPipeError:  # of a listing, `fedskew methods | head`; a run goes on in silence instead
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        return 0
     except Exception as error:
-        if os.environ.get("FEDSKEW_DEBUG"):
+        told = _told(error)
+        if os.environ.get("FEDSKEW_DEBUG") and not isinstance(error, FedskewError | click.ClickException):
             raise
-        print(
-            f"fedskew: a fault of fedskew itself, {type(error).__name__}: {error}; FEDSKEW_DEBUG=1 shows where",
-            file=sys.stderr,
-        )
-        code = 1
-    sys.exit(code)
+        fault = f"a fault of fedskew itself, {type(error).__name__}: {error}; FEDSKEW_DEBUG=1 shows where"
+        say(f"fedskew: {' '.join((told or fault).split())}", sys.stderr)
+        return 2 if told else 1
+
+
+def _told(error: Exception) -> str:
+    """What to say of a mistake, or of a machine that lacks room or rights; "" for a fault of fedskew itself.
+
+    Files and memory are touched in many places, and each can fail at any time: this is the one place that says so.
+    """
+    if isinstance(error, FedskewError):
+        return str(error)
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, OSError):
+        return f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return f"this needs more memory than there is: {error or 'an allocation failed'}"
+    return ""
 
 
 def _run(words: list[str]) -> int:

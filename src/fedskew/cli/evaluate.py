@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli.composed import Composed
+from fedskew.cli.output import say, show
 from fedskew.cli.values import Place, Runs
 from fedskew.errors import ConfigError, RecordError, require
 
@@ -64,8 +65,6 @@ def evaluate(run: str, out: str | None, as_json: bool, experiment: Experiment | 
     normalisation are those of the run. Rows with labels give metrics. Rows without labels give probabilities, printed
     as csv where there is no --out.
     """
-    from rich.console import Console
-
     from fedskew.config.scoring import scores_of
     from fedskew.data.sources.rows import rows_of
     from fedskew.engines.trained import load_model, read_description
@@ -75,7 +74,7 @@ def evaluate(run: str, out: str | None, as_json: bool, experiment: Experiment | 
     about = read_description(Path(run))
     trained = load_model(run)
     for note in _notes(Path(run), about, experiment):
-        print(f"fedskew: note: {note}", file=sys.stderr)
+        say(f"fedskew: note: {note}", sys.stderr)
     source: Any
     if experiment is None:
         source = _own_data(Path(run), about)
@@ -85,14 +84,14 @@ def evaluate(run: str, out: str | None, as_json: bool, experiment: Experiment | 
     if out is not None:
         scores.write(out)
     if as_json:
-        print(json.dumps(scores.to_json(), indent=1))
+        say(json.dumps(scores.to_json(), indent=1))
     elif scores.labels is None:
-        print(f"{scores.what}: {len(scores.numbers)} rows without labels" if out else scores.text().rstrip("\n"))
+        say(f"{scores.what}: {len(scores.numbers)} rows without labels" if out else scores.text().rstrip("\n"))
     else:
-        print(_line(scores))
-        Console().print(_classes(scores))
+        say(_line(scores))
+        show(_classes(scores))
     if out is not None:
-        print(f"scores: {out}", file=sys.stderr if as_json else sys.stdout)
+        say(f"scores: {out}", sys.stderr if as_json else sys.stdout)
 
 
 def _own_data(run: Path, about: dict[str, Any]) -> Dataset:

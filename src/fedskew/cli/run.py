@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli.composed import WORDS, Composed
+from fedskew.cli.output import say
 from fedskew.cli.values import Names, Place, Runs
 from fedskew.config.words import scan
 from fedskew.errors import ConfigError, FieldError, RecordError
@@ -80,7 +81,7 @@ def run(method: str | None, out: str | None, source: str | None, resume: str | N
     which there are. This page lists those of the composition on the command line; `fedskew datasets`, `fedskew
     partitions`, `fedskew models` and `fedskew methods` explain the names.
     """
-    from fedskew.cli.progress import RunProgress, report, say
+    from fedskew.cli.progress import RunProgress, report
     from fedskew.config import experiment as config
     from fedskew.config.flags import flagged
     from fedskew.engines import choose
@@ -104,7 +105,7 @@ def run(method: str | None, out: str | None, source: str | None, resume: str | N
 
 def _told_finished(experiment: Experiment, folder: Path) -> int:
     """Say that a run that is resumed has nothing left to do, and what it reached."""
-    from fedskew.cli.progress import report, say
+    from fedskew.cli.progress import report
     from fedskew.records import folder as records
 
     config, rows, summary = records.read(folder)

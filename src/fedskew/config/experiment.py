@@ -21,6 +21,7 @@ from fedskew.method import Method, method_spec
 from fedskew.models import Architecture, architecture
 from fedskew.records.folder import check_format
 from fedskew.settings import Settings, check_device, fields_from_json
+from fedskew.text import json_file
 
 __all__ = ["Experiment", "folder_of", "load", "to_json"]
 
@@ -161,7 +162,7 @@ def load(path: str | Path) -> Experiment:
     """
     file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json_file(file)
     except OSError as error:
         raise RecordError(f"cannot read {file}: {error.strerror}") from None
     except ValueError as error:

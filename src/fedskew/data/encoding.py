@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedskew.data.values import lacking
+from fedskew.data.values import lacking, words_of
 from fedskew.errors import DataError, closest, some
 
 __all__ = ["ABSENT", "Column", "Encoding", "is_absent"]
@@ -187,4 +187,4 @@ def _plain(values: Any) -> np.ndarray:
     if array.dtype.kind != "O":
         return array
     blank = set(lacking(array).tolist())
-    return np.array(["" if i in blank else str(value) for i, value in enumerate(array.tolist())])
+    return words_of(["" if i in blank else str(value) for i, value in enumerate(array.tolist())], "a column")

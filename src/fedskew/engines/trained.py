@@ -6,7 +6,6 @@ normalisation of the inputs, the columns of a table with their categories and st
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
 from fedskew.records.metrics import from_confusion
+from fedskew.text import json_file
 from fedskew.types import Params
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def read_description(folder: Path) -> dict[str, Any]:
         hint = "it has not ended: resume it" if not (folder / "summary.json").is_file() else "run it again"
         raise RecordError(f"the run {str(folder)!r} has no final model and {FILE}; {hint}")
     try:
-        content: Any = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        content = json_file(folder / FILE)
     except (OSError, ValueError) as error:
         raise RecordError(f"{folder / FILE} is damaged: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:

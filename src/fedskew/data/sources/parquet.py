@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
 import warnings
@@ -15,8 +14,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from fedskew.data.values import lacking
+from fedskew.data.values import lacking, words_of
 from fedskew.errors import DataError, FieldError, closest
+from fedskew.text import from_json
 
 __all__ = [
     "Chosen",
@@ -107,12 +107,17 @@ def read_table(files: Sequence[Path], columns: Sequence[str] | None = None) -> A
     """
     pa, pq = _arrow()
     tables = []
+    how = {"columns": list(columns) if columns else None, "partitioning": None, "page_checksum_verification": True}
     for file in files:
         try:
-            tables.append(pq.read_table(file, columns=list(columns) if columns else None, partitioning=None))
-        except (pa.ArrowException, OSError) as error:
+            tables.append(pq.read_table(file, **how))
+            tables[-1].validate(full=True)
+        except Exception as error:  # a damaged file can fail at any element
             raise DataError(f"{file} is not a whole parquet file: {_line(error)}") from None
-    return pa.concat_tables(tables)
+    try:
+        return pa.concat_tables(tables)
+    except pa.ArrowException as error:
+        raise DataError(f"{files[0].parent} must hold files of one schema: {_line(error)}") from None
 
 
 def choose(names: Sequence[str], given: str | None, guesses: Sequence[str], field: tuple[str, str]) -> str:
@@ -189,6 +194,22 @@ def read_column(table: Any, name: str, rows: int | None = None, mode: ImageMode 
     Raises:
         DataError: There are nulls, ragged rows or unreadable images.
     """
+    with _sound(name):
+        return _read_column(table, name, rows, mode)
+
+
+@contextmanager
+def _sound(name: str) -> Iterator[None]:
+    """Say which column cannot be read: of a damaged file any element can fail."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"column {name!r} cannot be read: {_line(error)}") from None
+
+
+def _read_column(table: Any, name: str, rows: int | None, mode: ImageMode | None) -> np.ndarray:
     pa, _ = _arrow()
     chunks = table.column(name).slice(0, rows).chunks
     empty = sum(chunk.null_count for chunk in chunks)
@@ -211,7 +232,8 @@ def read_column(table: Any, name: str, rows: int | None = None, mode: ImageMode 
 
 def plain_column(table: Any, name: str) -> np.ndarray:
     """A column of numbers or words as it is, [n]; null is NaN, or None among words."""
-    return np.concatenate([chunk.to_numpy(zero_copy_only=False) for chunk in table.column(name).chunks])
+    with _sound(name):
+        return np.concatenate([chunk.to_numpy(zero_copy_only=False) for chunk in table.column(name).chunks])
 
 
 def _lists(rows: Sequence[Any], name: str) -> np.ndarray:
@@ -373,7 +395,7 @@ def _labels(columns: Sequence[np.ndarray]) -> tuple[list[np.ndarray], tuple[str,
         if len(blank := lacking(column)):
             told = f"row {blank[0]} has none, {len(blank)} of {len(column)} rows lack one"
             raise DataError(f"labels must be in every row; {told}; fill them, or leave those rows out")
-    texts = [column.astype(str) for column in columns]
+    texts = [words_of(column, "the column of labels") for column in columns]
     names, codes = np.unique(np.concatenate(texts), return_inverse=True)
     return np.split(codes.reshape(-1), np.cumsum([len(t) for t in texts])[:-1]), tuple(map(str, names))
 
@@ -381,7 +403,7 @@ def _labels(columns: Sequence[np.ndarray]) -> tuple[list[np.ndarray], tuple[str,
 def schema_names(table: Any, column: str) -> tuple[str, ...]:
     """Label names that the hub's writer leaves in a parquet file's schema; empty without them."""
     try:
-        info = json.loads((table.schema.metadata or {})[b"huggingface"])
+        info = from_json((table.schema.metadata or {})[b"huggingface"])
         return tuple(map(str, info["info"]["features"][column]["names"]))
     except (KeyError, TypeError, ValueError):
         return ()
