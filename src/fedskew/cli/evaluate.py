@@ -97,8 +97,9 @@ def evaluate(run: str, out: str | None, as_json: bool, experiment: Experiment | 
 def _own_data(run: Path, about: dict[str, Any]) -> Dataset:
     """The dataset of the run. Raises RecordError where it is not what the run was trained on, or has no name."""
     from fedskew.config import experiment as config
+    from fedskew.config.recorded import read_run
 
-    content = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    content = read_run(run)[0]
     if content.get("started_by") == "python":
         raise RecordError(f"--data must name the rows: {str(run)!r} was started from Python, and its data have no name")
     own = config.load(run)
@@ -111,10 +112,10 @@ def _own_data(run: Path, about: dict[str, Any]) -> Dataset:
 
 def _notes(run: Path, about: dict[str, Any], experiment: Experiment | None) -> list[str]:
     """What to know before the numbers are believed: a run that stopped early, or rows that it was trained on."""
+    from fedskew.config.recorded import read_run
     from fedskew.data.sources.rows import same_file
 
-    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    config, _, summary = read_run(run)
     notes = []
     if summary.get("stopped"):
         whole = f"round {about['round']} of {config.get('rounds')}"

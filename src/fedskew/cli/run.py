@@ -84,12 +84,12 @@ def run(method: str | None, out: str | None, source: str | None, resume: str | N
     from fedskew.cli.progress import RunProgress, report
     from fedskew.config import experiment as config
     from fedskew.config.flags import flagged
+    from fedskew.config.recorded import finished
     from fedskew.engines import choose
-    from fedskew.records import folder as records
     from fedskew.settings import check_device
 
     folder = Path(resume or out or "")
-    if resume and records.finished(folder, experiment.rounds):
+    if resume and finished(folder, experiment.rounds):
         return _told_finished(experiment, folder)
     if not (resume or out):
         folder = config.folder_of(experiment)
@@ -106,9 +106,9 @@ def run(method: str | None, out: str | None, source: str | None, resume: str | N
 def _told_finished(experiment: Experiment, folder: Path) -> int:
     """Say that a run that is resumed has nothing left to do, and what it reached."""
     from fedskew.cli.progress import report
-    from fedskew.records import folder as records
+    from fedskew.config.recorded import read_run
 
-    config, rows, summary = records.read(folder)
+    config, rows, summary = read_run(folder)
     asked = config["rounds"]
     if experiment.rounds < len(rows):
         raise FieldError("Settings", "rounds", f"be at least {len(rows)}, the rounds that are done", experiment.rounds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["tsne"]
+
+OWN = re.compile(r"features/round-\d+\.safetensors")
 
 
 def tsne(runs: list[Shown]) -> Figure:
@@ -32,7 +35,7 @@ def tsne(runs: list[Shown]) -> Figure:
         colours = canvas.matplotlib().colormaps["tab10" if len(classes) <= 10 else "tab20"]
         for i, c in enumerate(classes):
             name = run.class_names[c] if c < len(run.class_names) else str(c)
-            axes.scatter(*place[y == c].T, s=7, color=colours(i % colours.N), label=name, lw=0)
+            axes.scatter(*place[y == c].T, s=7, color=colours(i % colours.N), label=canvas.entry(name), lw=0)
         axes.set(title=f"{run.label}, round {number}", xticks=[], yticks=[])
         axes.grid(False)
     if len(classes) > 40:
@@ -41,7 +44,11 @@ def tsne(runs: list[Shown]) -> Figure:
 
 
 def _features(run: Shown, name: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """Features and labels of a recorded file."""
+    """Features and labels of a recorded file. A record names a file of its own folder, and no other is opened."""
+    if not OWN.fullmatch(name):
+        raise RecordError(
+            f"a file of features of {run.folder} cannot be read: it must be features/round-NUMBER.safetensors; got {name!r}"
+        )
     try:
         with safe_open(run.folder / name, framework="np") as file:
             return file.get_tensor("features"), file.get_tensor("labels")
