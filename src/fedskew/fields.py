@@ -257,9 +257,14 @@ def kind_of(hint: Any) -> str:
     return words.get(hint, getattr(hint, "__name__", str(hint)))
 
 
-@cache
 def documented(kind: type) -> dict[str, str]:
-    """Field docstrings, base classes first. Read from the source once: that takes milliseconds a class."""
+    """Field docstrings, base classes first."""
+    return dict(_documented(kind))
+
+
+@cache
+def _documented(kind: type) -> dict[str, str]:
+    """Read from the source once: that takes milliseconds a class."""
     from docstring_parser import parse_from_object
 
     found: dict[str, str] = {}

@@ -29,6 +29,12 @@ TITLES = {
     "What there is": ("methods", "datasets", "partitions", "models", "cite"),
     "Shell": ("completion",),
 }
+# What torch and numpy say, in errors of no class of their own, of an array that cannot be and of a number too large.
+TOO_LARGE = (
+    "can't allocate memory", "Storage size calculation overflowed", "Maximum allowed dimension", "array is too big",
+    "maximum supported size",
+)  # fmt: skip
+BEYOND = "without overflow"
 EXAMPLES = (
     "fedskew run fedavg --partition dirichlet --partition.alpha 0.1 --rounds 20",
     "fedskew run fedbal --help",
@@ -96,9 +102,10 @@ def _told(error: Exception) -> str:
         return error.format_message()
     if isinstance(error, OSError):
         return f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-        return f"this needs more memory than there is: {error or 'an allocation failed'}"
-    return ""
+    said = str(error)
+    if isinstance(error, MemoryError) or any(phrase in said for phrase in TOO_LARGE):
+        return f"this needs more memory than there is: {said.partition('] . ')[2] or said or 'an allocation failed'}"
+    return "an option's value is beyond what the run's numbers hold" if BEYOND in said else ""
 
 
 def _run(words: list[str]) -> int:

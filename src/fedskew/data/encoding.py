@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedskew.data.values import lacking, words_of
 from fedskew.errors import DataError, closest, some
+from fedskew.fields import check
 
 __all__ = ["ABSENT", "Column", "Encoding", "is_absent"]
 
@@ -113,9 +114,12 @@ class Encoding:
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> Encoding:
-        """The encoding of plain values."""
+        """The encoding of plain values. Raises FieldError for one of another type; KeyError where one is missing."""
         made = [Column(**{**column, "values": tuple(column["values"])}) for column in content["columns"]]
-        return Encoding(tuple(made), content["single"], content["label"])
+        found = Encoding(tuple(made), content["single"], content["label"])
+        for value in (found, *made):
+            check(value)
+        return found
 
 
 def numbers_of(

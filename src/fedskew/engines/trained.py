@@ -22,7 +22,7 @@ from fedskew.component import spec
 from fedskew.data.inputs import Inputs
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.runtime import Runtime
-from fedskew.errors import ConfigError, DataError, RecordError, require, some
+from fedskew.errors import ConfigError, DataError, FieldError, RecordError, require, some
 from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
@@ -214,12 +214,11 @@ def load_model(run: str | Path, model: nn.Module | Architecture | None = None) -
     folder = Path(run)
     content = read_description(folder)
     try:
-        inputs, dtype, precision = Inputs.from_json(content["inputs"]), content["dtype"], content["precision"]
-        network, head = _network(content, inputs, model, folder), content["head"]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RecordError(f"{folder / FILE} is damaged: {error!r}") from None
-    prepared = prepare(network, head, inputs.shape, len(inputs.label_names), narrow=NARROW[precision])
-    prepared = prepared.to(DTYPES[dtype])
+        inputs, precision, dtype = Inputs.from_json(content["inputs"]), content["precision"], DTYPES[content["dtype"]]
+        network, head, narrow = _network(content, inputs, model, folder), content["head"], NARROW[precision]
+        prepared = prepare(network, head, inputs.shape, len(inputs.label_names), narrow=narrow).to(dtype)
+    except (ArithmeticError, AttributeError, FieldError, LookupError, TypeError, ValueError) as error:
+        raise RecordError(f"{folder / FILE} is damaged: {type(error).__name__}: {error}") from None
     try:
         found = load_file(folder / "final.safetensors")
     except (OSError, SafetensorError) as error:

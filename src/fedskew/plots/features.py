@@ -46,9 +46,8 @@ def tsne(runs: list[Shown]) -> Figure:
 def _features(run: Shown, name: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Features and labels of a recorded file. A record names a file of its own folder, and no other is opened."""
     if not OWN.fullmatch(name):
-        raise RecordError(
-            f"a file of features of {run.folder} cannot be read: it must be features/round-NUMBER.safetensors; got {name!r}"
-        )
+        told = f"{name!r} of {run.folder} cannot be read"
+        raise RecordError(f"{told}: a record must name features/round-NUMBER.safetensors, a file of its own folder")
     try:
         with safe_open(run.folder / name, framework="np") as file:
             return file.get_tensor("features"), file.get_tensor("labels")

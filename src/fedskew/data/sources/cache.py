@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedskew.data.arrays import Dataset, fingerprint
 from fedskew.data.encoding import Encoding
-from fedskew.errors import DataError
+from fedskew.errors import FedskewError
 from fedskew.text import from_json
 
 __all__ = ["fetch", "folder", "key_of", "store"]
@@ -71,7 +71,7 @@ def fetch(key: str) -> Dataset | None:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             found = _rebuild(from_json(header["dataset"]), tensors)
             return found if fingerprint(found) == found.fingerprint else None
-    except (OSError, SafetensorError, DataError, KeyError, TypeError, ValueError, AttributeError):
+    except (OSError, SafetensorError, FedskewError, KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
