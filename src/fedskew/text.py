@@ -61,8 +61,8 @@ def from_json(text: str | bytes) -> Any:
         found = json.loads(text)
     except RecursionError:
         raise ValueError(f"it is nested deeper than {DEEPEST}") from None
-    level, depth = [found], 0
-    while level := [v for node in level if isinstance(node, dict | list) for v in _inside(node)]:
+    level, depth = [found], 1
+    while level := [value for node in level for value in _inside(node)]:
         depth += 1
         if depth > DEEPEST:
             raise ValueError(f"it is nested deeper than {DEEPEST}")
@@ -70,7 +70,7 @@ def from_json(text: str | bytes) -> Any:
 
 
 def _inside(node: Any) -> list[Any]:
-    values = node.values() if isinstance(node, dict) else node
+    values = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     return [value for value in values if isinstance(value, dict | list)]
 
 

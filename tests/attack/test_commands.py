@@ -127,12 +127,13 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 DATA = (
-    ["--data", "npz", "--path", "table.npz"], ["--data", "npz", "--path", "images.npz"], ["--data", "npz", "--data.path", "table.npz"],
-    ["--data", "csv", "--path", "table.csv"], [],
+    ["--data", "npz", "--path", "table.npz"], ["--data", "npz", "--path", "images.npz"],
+    ["--data", "npz", "--data.path", "table.npz"], ["--data", "csv", "--path", "table.csv"], [],
 )  # fmt: skip
 FILES = (
-    "run", "run/config.json", "run/rounds.jsonl", "split.npz", "table.npz", "images.npz", "table.csv", "counts.csv", "counts.npy",
-    "text", "empty", "deep.json", ".", "absent", "a" * 300, "/dev/null", "table.npz/x", "run/checkpoint/state.safetensors",
+    "run", "run/config.json", "run/rounds.jsonl", "split.npz", "table.npz", "images.npz", "table.csv", "counts.csv",
+    "counts.npy", "text", "empty", "deep.json", ".", "absent", "a" * 300, "/dev/null", "table.npz/x",
+    "run/checkpoint/state.safetensors",
 )  # fmt: skip
 
 
@@ -171,18 +172,9 @@ def test_fuzzed_configurations(
 
 SMALL = {"path": "table.npz", "data": {"name": "npz"}, "model": {"name": "logistic"}}
 FIGURES = (
-    "curves",
-    "weights",
-    "selection",
-    "drift",
-    "asymmetry",
-    "coverage",
-    "per_class",
-    "cosine",
-    "oversampling",
-    "tsne",
+    "curves", "weights", "selection", "drift", "asymmetry", "coverage", "per_class", "cosine", "oversampling", "tsne",
     "heatmap",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("part", range(some(1, 10)))

@@ -1,4 +1,4 @@
-"""Datasets, the dataset cache and partition files with bytes flipped, cut, added or swapped: refused, or without effect.
+"""Datasets, the dataset cache and partition files with bytes flipped, cut, added, swapped: refused or without effect.
 
 Where the content is published or has a digest, a change is told or changes no tensor. What a user's own file should
 hold nobody knows: there a change may give other data, but no crash, no traceback and no memory that the file cannot
@@ -14,6 +14,7 @@ import struct
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def struck(raw: bytes, other: bytes, many: int, seed: int) -> Iterator[tuple[str
     """(what was done, the file): bits flipped in regions that cover the file, then cuts, additions and swaps."""
     gen = np.random.Generator(np.random.PCG64(seed))
     edges = np.unique(np.linspace(0, len(raw), many * 2 // 3 + 1).astype(int))
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges.tolist()):
         at, bit = int(gen.integers(low, high)), int(gen.integers(8))
         yield f"bit {bit} of byte {at} flipped", raw[:at] + bytes([raw[at] ^ 1 << bit]) + raw[at + 1 :]
     for _ in range(many // 3):
@@ -206,8 +207,10 @@ def test_the_dataset_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     columns = (Column("age", mean=3.0, std=2.0), Column("sex", ("f", "m")), Column("dose"))
     for name in ("one", "two"):
         site = list("abcde" * 8)
-        made = build(name, gen.normal(size=(40, 4)), np.arange(40) % 2, label_names=("no", "yes"), columns={"site": site},
-                     encoding=Encoding(columns, label="ill"), source="made up", notes=("a note",))  # fmt: skip
+        made = build(
+            name, gen.normal(size=(40, 4)), np.arange(40) % 2, label_names=("no", "yes"), columns={"site": site},
+            encoding=Encoding(columns, label="ill"), source="made up", notes=("a note",),
+        )  # fmt: skip
         cache.store(name, made)
     whole, file = cache.fetch("one"), tmp_path / "one.safetensors"
     assert whole is not None

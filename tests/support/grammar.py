@@ -25,8 +25,9 @@ WORDS = (
 NUMBERS = ("0", "1", "2", "3", "0.5", "1e-3", "1e-45", "1e20", "1e38", "-1", "nan", "inf", "3.5e38", "1e300")
 COUNTS = ("0", "1", "2", "3", "4", "7", "-1", "2147483648", "9223372036854775807", "9223372036854775808", "1e3", "1.0")
 HUGE: tuple[Any, ...] = (
-    None, True, -1, 0, 3, 10**30, 2**63 - 1, 1e20, 1e300, float("nan"), float("inf"), "", "\x1b[2J", "$x_", "[/b]", "a" * 300,
-    "\ud800", "a\u0000b", [], {}, [[]], [None], {"name": "fedavg"}, {"name": None}, {"name": []}, {"name": {}}, "none",
+    None, True, -1, 0, 3, 10**30, 2**63 - 1, 1e20, 1e300, float("nan"), float("inf"), "", "\x1b[2J", "$x_", "[/b]",
+    "a" * 300, "\ud800", "a\u0000b", [], {}, [[]], [None], {"name": "fedavg"}, {"name": None}, {"name": []},
+    {"name": {}}, "none",
 )  # fmt: skip
 LISTS = ("methods", "datasets", "partitions", "models", "cite")
 

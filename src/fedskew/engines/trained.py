@@ -245,6 +245,9 @@ def read_description(folder: Path) -> dict[str, Any]:
         raise RecordError(f"{folder / FILE} is damaged: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise RecordError(f"{folder / FILE} must be of format {FORMAT}; this fedskew reads no other")
+    data, done = content.get("data"), content.get("round")
+    if not isinstance(data, dict) or not isinstance(data.get("fingerprint"), str) or not isinstance(done, int):
+        raise RecordError(f"{folder / FILE} is damaged: it must say its data's fingerprint and its round")
     return content
 
 
