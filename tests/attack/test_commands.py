@@ -177,7 +177,7 @@ FIGURES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("part", range(some(1, 10)))
+@pytest.mark.parametrize("part", range(some(1, 4)))
 def test_fuzzed_records(part: int, place: Path, tmp_path: Path, tiny: None) -> None:
     """Rounds, summary, model and configuration with entries of other types, read by plot, evaluate and advise."""
     gen = np.random.Generator(np.random.PCG64(2000 + part))

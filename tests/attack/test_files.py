@@ -35,7 +35,7 @@ from support.attack import Line, some
 from support.bounds import Hung, bounded, within
 from support.data_files import idx, write_parquet
 
-SHORT, FULL = 60, 4000  # attacks on one file
+SHORT, FULL = 60, 2000  # attacks on one file
 
 
 def struck(raw: bytes, other: bytes, many: int, seed: int) -> Iterator[tuple[str, bytes]]:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from fedskew.cli.output import SPELT, say
+from fedskew.errors import DEEPEST, from_json, visible
 from fedskew.plots import canvas, skew
-from fedskew.text import DEEPEST, from_json, visible
 from support.command import SMALL, fedskew, mistake
 
 NAMES = np.array(["[/b]$a", "\x1b[2Jcat", "$\\frac{$", "_d", "漢字\u202e"])

@@ -24,10 +24,10 @@ from fedskew.config.tables import make, method_from
 from fedskew.data import skew
 from fedskew.data.describe import named
 from fedskew.errors import DataError, FedskewError, RecordError, plural
+from fedskew.errors import from_json as parsed
 from fedskew.method import Method, method_spec
 from fedskew.methods import METHODS
 from fedskew.settings import SEEDS
-from fedskew.text import from_json as parsed
 
 __all__ = [
     "MEASURES",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from fedskew.text import visible
+from fedskew.errors import visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

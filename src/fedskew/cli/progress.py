@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedskew.cli.output import console, say
-from fedskew.errors import plural
+from fedskew.errors import plural, visible
 from fedskew.records.summary import Collapse, worst_words
-from fedskew.text import visible
 
 if TYPE_CHECKING:
     from fedskew.method import Method

@@ -15,13 +15,12 @@ from fedskew.component import spec
 from fedskew.config.tables import make, method_from
 from fedskew.data import Federation, federate
 from fedskew.data.classes import ClassOptions
-from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, unknown
+from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, json_file, unknown
 from fedskew.fields import AtLeast, Within
 from fedskew.method import Method, method_spec
 from fedskew.models import Architecture, architecture
 from fedskew.records.folder import check_format
 from fedskew.settings import Settings, check_device, fields_from_json
-from fedskew.text import json_file
 
 __all__ = ["Experiment", "folder_of", "load", "to_json"]
 

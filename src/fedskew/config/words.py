@@ -12,9 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
-from fedskew.errors import ConfigError
+from fedskew.errors import ConfigError, from_json
 from fedskew.fields import fits, kind_of
-from fedskew.text import from_json
 
 __all__ = ["ALIASES", "SHORT", "Pair", "choices_of", "parse", "scan", "split", "without_none"]
 

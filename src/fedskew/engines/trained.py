@@ -22,12 +22,11 @@ from fedskew.component import spec
 from fedskew.data.inputs import Inputs
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.runtime import Runtime
-from fedskew.errors import ConfigError, DataError, FieldError, RecordError, require, some
+from fedskew.errors import ConfigError, DataError, FieldError, RecordError, json_file, require, some
 from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
 from fedskew.records.metrics import from_confusion
-from fedskew.text import json_file
 from fedskew.types import Params
 
 if TYPE_CHECKING:

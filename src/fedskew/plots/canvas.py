@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedskew.errors import ConfigError, DataError, RecordError, require
+from fedskew.errors import ConfigError, DataError, RecordError, require, visible
 from fedskew.records import folder as records
-from fedskew.text import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -35,8 +35,7 @@ import numpy.typing as npt
 from fedskew.data.arrays import Dataset
 from fedskew.data.arrays import fingerprint as fingerprint_of
 from fedskew.data.partitioners.base import Ints, Partition
-from fedskew.errors import DataError
-from fedskew.text import from_json
+from fedskew.errors import DataError, from_json
 
 __all__ = [
     "ARRAYS",

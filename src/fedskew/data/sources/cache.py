@@ -20,8 +20,7 @@ from torch import Tensor
 
 from fedskew.data.arrays import Dataset, fingerprint
 from fedskew.data.encoding import Encoding
-from fedskew.errors import FedskewError
-from fedskew.text import from_json
+from fedskew.errors import FedskewError, from_json
 
 __all__ = ["fetch", "folder", "key_of", "store"]
 

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from fedskew.data.sources.files import one_line
 from fedskew.errors import DataError
 
 __all__ = [
@@ -54,7 +55,7 @@ def read_idx(path: Path) -> np.ndarray:
         raw = path.read_bytes()
         raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
     except (*DAMAGE, struct.error) as error:
-        raise DataError(f"{path} is damaged: {_line(error)}") from None
+        raise DataError(f"{path} is damaged: {one_line(error)}") from None
     if len(raw) < 4 or raw[:3] != b"\x00\x00\x08" or len(raw) < 4 + 4 * raw[3]:
         raise DataError(f"{path} is not an idx file of bytes; its first bytes are {raw[:4].hex()}, expected 000008..")
     if raw[3] > AXES:
@@ -87,7 +88,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
             whole = path.stat().st_size
             return {m.filename.removesuffix(".npy"): _member(archive, m, whole) for m in archive.infolist()}
     except Exception as error:  # a damaged file can fail at any element
-        raise DataError(f"{path} is not a readable npz file of plain arrays: {_line(error)}") from None
+        raise DataError(f"{path} is not a readable npz file of plain arrays: {one_line(error)}") from None
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, whole: int) -> np.ndarray:
@@ -144,7 +145,7 @@ def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
             warnings.simplefilter("ignore")  # scipy warns of variables that it cannot read
             content = loadmat(opened, variable_names=list(names))
     except Exception as error:  # a damaged file can fail at any element
-        raise DataError(f"{path} is not a whole MATLAB 5 file: {_line(error)}") from None
+        raise DataError(f"{path} is not a whole MATLAB 5 file: {one_line(error)}") from None
     arrays = [content.get(name) for name in names]
     for name, array in zip(names, arrays, strict=True):
         if not isinstance(array, np.ndarray) or array.dtype != np.uint8:
@@ -157,7 +158,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {_line(error)}") from None
+        raise DataError(f"{path} cannot be read: {one_line(error)}") from None
 
 
 def read_members(path: Path, members: Sequence[str]) -> dict[str, bytes]:
@@ -182,7 +183,7 @@ def read_members(path: Path, members: Sequence[str]) -> dict[str, bytes]:
                 if info.name in members and info.isfile() and (file := archive.extractfile(info)):
                     found[info.name] = file.read()
     except Exception as error:  # each of the compressions that tar knows has errors of its own
-        raise DataError(f"{path} is truncated or damaged: {_line(error)}") from None
+        raise DataError(f"{path} is truncated or damaged: {one_line(error)}") from None
     if lacking := [m for m in members if m not in found]:
         raise DataError(f"{path} must hold {lacking[0]!r}; it is not in the archive")
     return {f"{path}:{m}": found[m] for m in members}
@@ -307,7 +308,7 @@ def safe_unpickle(raw: bytes, what: str) -> Any:
         _bounded(raw)
         return _plain(_Unpickler(io.BytesIO(raw), encoding="bytes").load())
     except Exception as error:  # a damaged pickle can fail in any opcode
-        raise DataError(f"{what} is refused as a pickle of arrays: {_line(error)}") from None
+        raise DataError(f"{what} is refused as a pickle of arrays: {one_line(error)}") from None
 
 
 def _bounded(raw: bytes) -> None:
@@ -325,8 +326,3 @@ def _plain(node: Any) -> Any:
 
 def _text(value: Any) -> str:
     return value.decode("latin1") if isinstance(value, bytes) else str(value)
-
-
-def _line(error: BaseException) -> str:
-    """An exception as one line."""
-    return " ".join(str(error).split()) or type(error).__name__
