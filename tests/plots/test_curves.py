@@ -105,8 +105,8 @@ def test_a_scenario_that_differs_is_in_every_label_and_not_in_the_title(tmp_path
     a = written(tmp_path / "a", [0.5], partition={"name": "iid"})
     b = written(tmp_path / "b", [0.5], method=method("mine"))
     assert labels(a, b) == ["fedavg (iid)", "mine (dirichlet)"]
-    assert plots.table([a, b]).title == "digits, 20 clients, cohort 5, mlp (hidden 32)"
-    assert plots.table([a]).title == "digits, iid, 20 clients, cohort 5, mlp (hidden 32)"
+    assert str(plots.table([a, b]).title) == "digits, 20 clients, cohort 5, mlp (hidden 32)"
+    assert str(plots.table([a]).title) == "digits, iid, 20 clients, cohort 5, mlp (hidden 32)"
 
 
 def test_long_differences_give_way_to_the_folder(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_folder_whose_configuration_is_bare_goes_by_its_name(tmp_path: Path) -
         (tmp_path / place / "config.json").write_text('{"engine_used": "sequential"}')
     folders = plots.find_runs([tmp_path])
     assert labels(*folders) == ["other", "x/run", "y/run"]
-    assert plots.table(folders).title == "3 runs"
+    assert str(plots.table(folders).title) == "3 runs"
 
 
 # The table

@@ -19,13 +19,14 @@ import numpy as np
 from fedskew.config import variants
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import experiment_from
+from fedskew.config.recorded import read_run
 from fedskew.config.tables import make, method_from
 from fedskew.data import skew
 from fedskew.data.describe import named
 from fedskew.errors import DataError, FedskewError, RecordError, plural
+from fedskew.errors import from_json as parsed
 from fedskew.method import Method, method_spec
 from fedskew.methods import METHODS
-from fedskew.records import folder as records
 from fedskew.settings import SEEDS
 
 __all__ = [
@@ -49,6 +50,9 @@ KEPT = (  # of `skew.summary`: what a distance between federations is made of
 # what runs that are compared share
 SHARED = ("clients", "cohort", "rounds", "longtail", "validation", "auxiliary", "local_test")
 HELD_TO = ("pace", "local")  # slots whose options belong to the setting: all methods of it train alike
+
+
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)  # of a line
 
 
 class Run(NamedTuple):
@@ -141,7 +145,7 @@ def _lines(place: Path) -> tuple[list[Line], list[str]]:
 
 def _of_folder(folder: Path) -> tuple[list[Line], list[str]]:
     try:
-        config, rows, summary = records.read(folder)
+        config, rows, summary = read_run(folder)
         wanted = config["rounds"]
         if not rows or rows[-1]["round"] < wanted or MEASURES["accuracy"] not in summary:
             return [], [f"{folder}: the run did not end"]
@@ -156,7 +160,7 @@ def _of_table(table: Path) -> tuple[list[Line], list[str]]:
     found, left = [], []
     for number, text in enumerate(table.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         try:
-            row = json.loads(text)
+            row = parsed(text)
         except ValueError:
             left.append(f"{table} line {number}: not JSON")
             continue
@@ -164,7 +168,7 @@ def _of_table(table: Path) -> tuple[list[Line], list[str]]:
             continue
         try:
             found.append(Line(row["config"] if "config" in row else _config_of(row["command"]), row, table.name))
-        except (FedskewError, ValueError) as error:
+        except (FedskewError, *MALFORMED) as error:
             left.append(f"{table} line {number}: {error}")
     return found, left
 
@@ -190,13 +194,13 @@ def gather(lines: Iterable[Line], describe: Describe | None = None) -> tuple[tup
             facts = json.dumps(_facts(line.config, training), sort_keys=True)
             held = found.setdefault(facts, {})
             held.setdefault(line.config.get("fingerprint", ""), []).append((line, label, variant))
-        except (FedskewError, KeyError, TypeError, ValueError) as error:
+        except (FedskewError, *MALFORMED) as error:
             left.append(f"{line.source}: {error}")
     settings = []
     for facts, fingerprint, members in _groups(found):
         try:
             settings.append(_setting(json.loads(facts), fingerprint, members, describe))
-        except (FedskewError, KeyError, TypeError, ValueError) as error:
+        except (FedskewError, *MALFORMED) as error:
             left.append(f"{members[0][0].source}: {' '.join(str(error).split())}")
     return tuple(settings), left
 

@@ -38,7 +38,7 @@ def _recommended(advice: Advice) -> Table:
     for r in advice.recommendations:
         gains = "\n".join(f"{_measure(m)} {_points(v)}" for m, v in r.gains.items())
         margins = "\n".join(f"[{m.place}] {_margin(m)}" for m in r.margins)
-        view.add_row(r.method, gains, Text(f"{r.confidence}: {r.reason}"), Text(margins), Text(needs(r)))
+        view.add_row(Text(r.method), gains, Text(f"{r.confidence}: {r.reason}"), Text(margins), Text(needs(r)))
     return view
 
 

@@ -9,6 +9,7 @@ import click
 
 from fedskew.cli.composed import FEDERATION, FileOrOptions
 from fedskew.cli.describe import source_of
+from fedskew.cli.output import say, show
 from fedskew.cli.values import TYPED, Names, Place, Positive, Runs
 
 if TYPE_CHECKING:
@@ -48,12 +49,10 @@ def advise(
     FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy, npz). Without it the
     options name the federation; --model or --from also name the model.
     """
-    from rich.console import Console
-
     from fedskew.advice import adviser
     from fedskew.advice.table import advice_table
 
     told = {"--model", "--from"} & set(ctx.meta[TYPED])
     model = experiment.model.name if told and experiment else None
     found = adviser.advise(source_of(file, experiment), evidence, model=model, measure=measure, top=top)
-    print(json.dumps(found.to_json(), indent=1)) if as_json else Console().print(advice_table(found))
+    say(json.dumps(found.to_json(), indent=1)) if as_json else show(advice_table(found))

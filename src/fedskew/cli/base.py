@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from fedskew.cli import interrupt
+from fedskew.cli.output import say
 from fedskew.cli.values import TYPED
 from fedskew.config.words import SHORT, scan, split
 from fedskew.errors import ConfigError, FedskewError, FieldError, closest, unknown
@@ -57,7 +58,7 @@ class Command(click.Command):
             return super().parse_args(ctx, self._readable(ctx, args))
         with self.naming_flags():
             if asks_help(args):
-                click.echo(self.get_help(ctx))
+                say(self.get_help(ctx))
                 ctx.exit()
             positional, flags = split(args, self.bare, lambda flag: self.wanted(ctx, flag, args))
             ctx.meta[TYPED] = [flag for flag, _ in flags]

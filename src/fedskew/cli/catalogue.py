@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from fedskew.cli.base import Command
+from fedskew.cli.output import say, show
 from fedskew.cli.values import Names
 from fedskew.errors import ConfigError
 
@@ -47,17 +48,16 @@ def methods(wanted: tuple[str, ...], as_json: bool, markdown: bool) -> None:
     if len(asked) > 1:
         raise ConfigError(f"fedskew methods takes one of NAME, --json, --markdown; got {' and '.join(asked)}")
     if wanted:
-        print("\n\n\n".join([listing.explained(name) for name in wanted]))
+        say("\n\n\n".join([listing.explained(name) for name in wanted]))
     elif markdown:
-        print(listing.page(), end="")
+        say(listing.page(), end="")
     elif as_json:
-        print(json.dumps(listing.catalogue(), indent=1))
+        say(json.dumps(listing.catalogue(), indent=1))
     else:
         _print_methods(listing.catalogue())
 
 
 def _print_methods(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     heads = ("leaves the client, beside the model", "extra up / down")
@@ -69,8 +69,8 @@ def _print_methods(rows: list[dict[str, Any]]) -> None:
         up, down = ("; ".join(row[f]) or "–" for f in ("extra_upload", "extra_download"))
         told = "; ".join(row["discloses"]) or "nothing"
         table.add_row(row["name"], "\n".join(own) or "–", told, "–" if (up, down) == ("–", "–") else f"{up} / {down}")
-    Console().print(table)
-    print("P parameters, C classes, F features: numbers a client and round; `fedskew methods NAME` explains one")
+    show(table)
+    say("P parameters, C classes, F features: numbers a client and round; `fedskew methods NAME` explains one")
 
 
 @click.command(cls=Command, lines=("fedskew datasets", "fedskew datasets digits csv"))
@@ -96,20 +96,18 @@ def models(wanted: tuple[str, ...]) -> None:
 
 def _print_names(command: str, slot: str, wanted: Sequence[str]) -> None:
     """Every name that --data, --partition or --model takes, or those asked for."""
-    from rich.console import Console
     from rich.table import Table
 
     from fedskew.catalogue.listing import named
 
-    console = Console()
     view = Table(_whole(f"--{slot}"), _folded("what it is"), _folded(f"--{slot}.OPTION"), show_lines=True)
     for name, text, options in named(slot, wanted):
         if wanted:
-            console.print("\n".join([name, "", text, "", *options, ""]), markup=False, highlight=False, soft_wrap=True)
+            say("\n".join([name, "", text, "", *options, ""]))
         view.add_row(name, text, "\n".join(options) or "–")
     if not wanted:
-        console.print(view)
-        print(f"`fedskew {command} NAME` says what the options of NAME mean")
+        show(view)
+        say(f"`fedskew {command} NAME` says what the options of NAME mean")
 
 
 CITED = "at least one method, ingredient or dataset, or fedskew"
@@ -121,4 +119,4 @@ def cite(wanted: tuple[str, ...]) -> None:
     """Print BibTeX of methods, ingredients and datasets, and of fedskew itself."""
     from fedskew.catalogue.listing import citations
 
-    print("\n\n".join(citations(list(wanted))))
+    say("\n\n".join(citations(list(wanted))))

@@ -16,6 +16,7 @@ from fedskew.cli.catalogue import cite, datasets, methods, models, partitions
 from fedskew.cli.completion import answer, completion
 from fedskew.cli.describe import describe
 from fedskew.cli.evaluate import evaluate
+from fedskew.cli.output import say, speaking
 from fedskew.cli.partition import partition
 from fedskew.cli.plot import plot
 from fedskew.cli.run import run
@@ -34,6 +35,12 @@ TITLES = {
     "What there is": ("methods", "datasets", "partitions", "models", "cite"),
     "Shell": ("completion",),
 }
+# What torch and numpy say, in errors of no class of their own, of an array that cannot be and of a number too large.
+TOO_LARGE = (
+    "Storage size calculation overflowed", "Maximum allowed dimension", "array is too big",
+    "maximum supported size",
+)  # fmt: skip
+BEYOND = "without overflow"
 EXAMPLES = (
     "fedskew run fedavg --partition dirichlet --partition.alpha 0.1 --rounds 20",
     "fedskew run fedbal --help",
@@ -67,39 +74,50 @@ def main(words: Sequence[str] | None = None) -> None:
             143 after SIGTERM, 129 after SIGHUP.
     """
     words = list(sys.argv[1:] if words is None else words)
+    with speaking():
+        sys.exit(interrupt.over(_ended(words)))
+
+
+def _ended(words: list[str]) -> int:
+    """Run the command, and say in one line what went wrong; the exit code."""
     try:
         asked = answer(root)
-        code = _run(words) if asked is None else asked
-    except (FedskewError, click.ClickException) as error:
-        told = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        print(f"fedskew: {' '.join(told.split())}", file=sys.stderr)
-        code = 2
+        return _run(words) if asked is None else asked
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        code = interrupt.INTERRUPTED
+        say("interrupted", sys.stderr)
+        return interrupt.INTERRUPTED
     except BrokenPipeError:  # of a listing, `fedskew methods | head`; a run goes on in silence instead
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        return 0
     except Exception as error:
-        if os.environ.get("FEDSKEW_DEBUG"):
-            raise
         told = _told(error)
+        if os.environ.get("FEDSKEW_DEBUG") and not isinstance(error, FedskewError | click.ClickException):
+            raise
         fault = f"a fault of fedskew itself, {type(error).__name__}: {error}; FEDSKEW_DEBUG=1 shows where"
-        print(f"fedskew: {' '.join((told or fault).split())}", file=sys.stderr)
-        code = 2 if told else 1
-    sys.exit(interrupt.over(code))
+        say(f"fedskew: {' '.join((told or fault).split())}", sys.stderr)
+        return 2 if told else 1
 
 
 def _told(error: Exception) -> str:
-    """What to say where the machine lacks memory, files or rights; "" for a fault of fedskew itself."""
+    """What to say of a mistake, or of a machine that lacks room or rights; "" for a fault of fedskew itself.
+
+    Files and memory are touched in many places, and each can fail at any time: this is the one place that says so.
+    """
+    if isinstance(error, FedskewError):
+        return str(error)
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, OSError):
+        return f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"
+    said = str(error)
+    if any(phrase in said for phrase in TOO_LARGE):
+        return f"this needs more memory than there is: {said.partition('] . ')[2] or said}"
     own = (
         isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     )  # numpy's and a GPU's are classes
-    if own or any(words in str(error) for words in ALLOCATION):
+    if own or any(words in said for words in ALLOCATION):
         return SHORT
-    if isinstance(error, OSError):
-        return f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"
-    return ""
+    return "an option's value is beyond what the run's numbers hold" if BEYOND in said else ""
 
 
 def _run(words: list[str]) -> int:

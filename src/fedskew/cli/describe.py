@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from fedskew.cli.composed import FEDERATION, FileOrOptions
+from fedskew.cli.output import say, show
 from fedskew.cli.values import Place
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ def describe(file: str | None, out: str | None, as_json: bool, experiment: Exper
     FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy, npz). Without it the
     options name the federation. The other options of `fedskew run` are accepted and have no effect.
     """
-    from rich.console import Console
-
     import fedskew.data.describe as words
     from fedskew.config.flags import flagged
     from fedskew.plots import canvas
@@ -58,15 +57,15 @@ def describe(file: str | None, out: str | None, as_json: bool, experiment: Exper
     dataset = getattr(source, "dataset", None)
     notes = [flagged(note, experiment) for note in dataset.notes] if dataset else []
     if as_json:
-        print(json.dumps({**words.describe(source), "notes": notes}, indent=1))
+        say(json.dumps({**words.describe(source), "notes": notes}, indent=1))
     else:
-        Console().print(words.describe_table(source))
+        show(words.describe_table(source))
         for note in notes:
-            print(f"note: {note}")
+            say(f"note: {note}")
     if path is not None:
         _draw(found, path, sys.stderr if as_json else sys.stdout)
     elif not as_json:
-        print("`--out federation.png` beside these options draws it")
+        say("`--out federation.png` beside these options draws it")
 
 
 def _draw(found: Counted, path: Path, to: TextIO) -> None:
@@ -76,4 +75,4 @@ def _draw(found: Counted, path: Path, to: TextIO) -> None:
     beside, overlap = (path.with_name(f"{path.stem}-{name}{path.suffix}") for name in ("histograms", "overlap"))
     drawn = skewplots.report(found.counts, (path, beside, overlap), title=found.title, class_names=found.class_names)
     for name, picture in zip(("heat map", "histograms", "overlap"), drawn, strict=True):
-        print(f"{name}: {picture}", file=to)
+        say(f"{name}: {picture}", to)

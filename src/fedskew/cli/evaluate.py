@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli.composed import Composed
+from fedskew.cli.output import say, show
 from fedskew.cli.values import Place, Runs
 from fedskew.errors import ConfigError, RecordError, require
 
@@ -65,8 +66,6 @@ def evaluate(run: str, out: str | None, best: bool, as_json: bool, experiment: E
     normalisation are those of the run. Rows with labels give metrics. Rows without labels give probabilities, printed
     as csv where there is no --out.
     """
-    from rich.console import Console
-
     from fedskew.config.scoring import scores_of
     from fedskew.data.sources.rows import rows_of
     from fedskew.engines.trained import load_model, read_description
@@ -76,7 +75,7 @@ def evaluate(run: str, out: str | None, best: bool, as_json: bool, experiment: E
     about = read_description(Path(run))
     trained = load_model(run, best=best)
     for note in _notes(Path(run), about, experiment, best):
-        print(f"fedskew: note: {note}", file=sys.stderr)
+        say(f"fedskew: note: {note}", sys.stderr)
     source: Any
     if experiment is None:
         source = _own_data(Path(run), about)
@@ -86,21 +85,22 @@ def evaluate(run: str, out: str | None, best: bool, as_json: bool, experiment: E
     if out is not None:
         scores.write(out)
     if as_json:
-        print(json.dumps(scores.to_json(), indent=1))
+        say(json.dumps(scores.to_json(), indent=1))
     elif scores.labels is None:
-        print(f"{scores.what}: {len(scores.numbers)} rows without labels" if out else scores.text().rstrip("\n"))
+        say(f"{scores.what}: {len(scores.numbers)} rows without labels" if out else scores.text().rstrip("\n"))
     else:
-        print(_line(scores))
-        Console().print(_classes(scores))
+        say(_line(scores))
+        show(_classes(scores))
     if out is not None:
-        print(f"scores: {out}", file=sys.stderr if as_json else sys.stdout)
+        say(f"scores: {out}", sys.stderr if as_json else sys.stdout)
 
 
 def _own_data(run: Path, about: dict[str, Any]) -> Dataset:
     """The dataset of the run. Raises RecordError where it is not what the run was trained on, or has no name."""
     from fedskew.config import experiment as config
+    from fedskew.config.recorded import read_run
 
-    content = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    content = read_run(run)[0]
     if content.get("started_by") == "python":
         raise RecordError(f"--data must name the rows: {str(run)!r} was started from Python, and its data have no name")
     own = config.load(run)
@@ -113,10 +113,10 @@ def _own_data(run: Path, about: dict[str, Any]) -> Dataset:
 
 def _notes(run: Path, about: dict[str, Any], experiment: Experiment | None, best: bool) -> list[str]:
     """What to know before the numbers are believed: a run that stopped early, or rows that it was trained on."""
+    from fedskew.config.recorded import read_run
     from fedskew.data.sources.rows import same_file
-    from fedskew.records.folder import read
 
-    config, _, summary = read(run)
+    config, _, summary = read_run(run)
     notes = []
     if best:
         found = summary["best"]

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
+from fedskew.cli import output
 from fedskew.cli.base import Command, Group
 from fedskew.cli.composed import FEDERATION, Composed
+from fedskew.cli.output import say
 from fedskew.cli.values import Names, Place, Value
 from fedskew.errors import ConfigError, plural, require
 
@@ -132,7 +134,7 @@ def _make(out: str | None, experiment: Experiment) -> None:
     accepted and have no effect.
     """
     path = free(out)  # before the data are read
-    print(make(experiment.federation(), path))
+    say(make(experiment.federation(), path))
 
 
 @partition.command(
@@ -152,12 +154,10 @@ def _make(out: str | None, experiment: Experiment) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print numbers as JSON in place of the table")
 def _show(file: str, out: str | None, style: Style, measure: str, as_json: bool) -> None:
     """Say how skewed the partition in FILE is, or a matrix of counts (csv, npy, npz)."""
-    from rich.console import Console
-
     shown = show(file, as_json=as_json, pictures=out, style=style, measure=measure)
-    print(shown.body) if as_json else Console().print(shown.body)
+    say(str(shown.body)) if as_json else output.show(shown.body)
     for picture in shown.pictures:
-        print(f"picture: {picture}", file=sys.stderr if as_json else sys.stdout)
+        say(f"picture: {picture}", sys.stderr if as_json else sys.stdout)
 
 
 class FileAndOptions(Composed):
@@ -183,4 +183,4 @@ class FileAndOptions(Composed):
 def _verify(file: str, match: Match, experiment: Experiment | None) -> None:
     """Check that the partition in FILE is whole and, where --data names a dataset, that it was made for it."""
     dataset = None if experiment is None else experiment.data.load(experiment.path)
-    print(verify(file, dataset, match))
+    say(verify(file, dataset, match))

@@ -8,6 +8,7 @@ import click
 
 from fedskew.cli.base import Command
 from fedskew.cli.names import names
+from fedskew.cli.output import say, show
 from fedskew.cli.values import Names, Place, Positive, Runs
 from fedskew.errors import ConfigError, unknown
 
@@ -41,8 +42,6 @@ def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int
 
     RUN is a run folder, or a folder that holds some.
     """
-    from rich.console import Console
-
     import fedskew.plots.curves as curves
     import fedskew.plots.rounds as rounds
     from fedskew.plots import canvas
@@ -56,5 +55,5 @@ def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int
     if smooth > 1 and figure not in (None, "curves"):
         raise ConfigError(f"--smooth must go with the curves, the default figure; got --figure {figure}")
     if figure is None:
-        Console().print(curves.table(folders))
-    print(f"picture: {rounds.draw(figure or 'curves', folders, target, smooth)}")
+        show(curves.table(folders))
+    say(f"picture: {rounds.draw(figure or 'curves', folders, target, smooth)}")

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedskew.errors import plural
+from fedskew.cli.output import console, say
+from fedskew.errors import plural, visible
 from fedskew.records.summary import Collapse, worst_words
 
 if TYPE_CHECKING:
     from fedskew.method import Method
 
-__all__ = ["RunProgress", "report", "say"]
+__all__ = ["RunProgress", "report"]
 
 
 TIME_IS_UP = 75  # the code of a failure that another try mends: a job script resumes the run
@@ -26,16 +25,16 @@ class RunProgress:
     """A bar with round time, accuracy and time left; on a stream that is no terminal, ten lines a run."""
 
     def __init__(self, name: str, rounds: int) -> None:
-        console = Console(stderr=True)
-        self.live = console.is_terminal
+        view, name = console(stderr=True), visible(name)
+        self.live = view.is_terminal
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             TimeRemainingColumn(),
         )
-        self.bar = Progress(*columns, console=console, transient=True, disable=not self.live)
+        self.bar = Progress(*columns, console=view, transient=True, disable=not self.live)
         self.task = self.bar.add_task(name, total=rounds, note="")
         self.name, self.rounds = name, rounds
 
@@ -58,17 +57,6 @@ class RunProgress:
             self.bar.update(self.task, note=note)
         if not self.live and (number == self.rounds or number % max(1, self.rounds // 10) == 0):
             say(f"{self.name} round {number}/{self.rounds}  {note}", sys.stderr)
-
-
-def say(text: str, stream: TextIO | None = None) -> None:
-    """Print a line at once. Where the reader has gone (``| head -1``), a run goes on in silence: it has a record."""
-    stream = stream or sys.stdout
-    try:
-        print(text, file=stream, flush=True)
-    except BrokenPipeError:
-        silent = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silent, stream.fileno())  # what follows, and what Python flushes at its end, meets no error
-        os.close(silent)
 
 
 def report(method: Method, summary: dict[str, Any], folder: Path, stopped: str = "") -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli.composed import WORDS, Composed
+from fedskew.cli.output import say
 from fedskew.cli.values import Names, Place, Runs
 from fedskew.config.words import scan
 from fedskew.errors import ConfigError, FieldError, RecordError
@@ -81,15 +82,15 @@ def run(method: str | None, out: str | None, source: str | None, resume: str | N
     which there are. This page lists those of the composition on the command line; `fedskew datasets`, `fedskew
     partitions`, `fedskew models` and `fedskew methods` explain the names.
     """
-    from fedskew.cli.progress import RunProgress, report, say
+    from fedskew.cli.progress import RunProgress, report
     from fedskew.config import experiment as config
     from fedskew.config.flags import flagged
+    from fedskew.config.recorded import finished
     from fedskew.engines import choose
-    from fedskew.records import folder as records
     from fedskew.settings import check_device
 
     folder = Path(resume or out or "")
-    if resume and records.finished(folder, experiment.rounds, experiment.patience):
+    if resume and finished(folder, experiment.rounds, experiment.patience):
         return _told_finished(experiment, folder)
     if not (resume or out):
         folder = config.folder_of(experiment)
@@ -105,10 +106,10 @@ def run(method: str | None, out: str | None, source: str | None, resume: str | N
 
 def _told_finished(experiment: Experiment, folder: Path) -> int:
     """Say that a run that is resumed has nothing left to do, and what it reached."""
-    from fedskew.cli.progress import report, say
-    from fedskew.records import folder as records
+    from fedskew.cli.progress import report
+    from fedskew.config.recorded import read_run
 
-    config, rows, summary = records.read(folder)
+    config, rows, summary = read_run(folder)
     asked = config["rounds"]
     best = summary.get("best", {})
     if best.get("stopped_early"):

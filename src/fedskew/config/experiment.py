@@ -15,7 +15,7 @@ from fedskew.component import spec
 from fedskew.config.tables import make, method_from
 from fedskew.data import Federation, federate
 from fedskew.data.classes import ClassOptions
-from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, unknown
+from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, json_file, unknown
 from fedskew.fields import AtLeast, Within
 from fedskew.method import Method, method_spec
 from fedskew.models import Architecture, architecture
@@ -161,7 +161,7 @@ def load(path: str | Path) -> Experiment:
     """
     file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json_file(file)
     except OSError as error:
         raise RecordError(f"cannot read {file}: {error.strerror}") from None
     except ValueError as error:

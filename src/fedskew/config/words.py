@@ -6,14 +6,13 @@ Nothing here needs torch, and nothing knows which options there are.
 from __future__ import annotations
 
 import difflib
-import json
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
-from fedskew.errors import ConfigError
+from fedskew.errors import ConfigError, from_json
 from fedskew.fields import fits, kind_of
 
 __all__ = ["ALIASES", "SHORT", "Pair", "choices_of", "parse", "scan", "split", "without_none"]
@@ -175,7 +174,7 @@ def _read(kind: Any, text: str) -> Any:
         return {str(choice): choice for choice in typing.get_args(kind)}[text]
     if not _is_rows(kind):
         raise ValueError(text)
-    found = json.loads(text)
+    found = from_json(text)
     value = tuple(tuple(row) if isinstance(row, list) else row for row in found) if isinstance(found, list) else found
     if not fits(value, kind):
         raise ValueError(text)

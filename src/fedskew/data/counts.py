@@ -9,10 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedskew.data.sources.readers import DAMAGE, read_bytes, read_npz
+from fedskew.data.sources.readers import read_array, read_bytes, read_npz
 from fedskew.errors import DataError
 
 __all__ = ["CountsFile", "counts_matrix", "read_counts"]
+
+
+LARGEST = 2.0**53  # rows of a cell: whole numbers below it are exact in float64
 
 
 class CountsFile(NamedTuple):
@@ -36,7 +39,8 @@ def counts_matrix(values: npt.NDArray[Any], what: str) -> npt.NDArray[np.int64]:
         DataError: It is not a non-empty matrix of whole numbers of at least 0, or it is all 0.
     """
     fine = values.ndim == 2 and values.size and values.dtype.kind in "iuf"
-    whole = values.astype(np.int64) if fine and np.isfinite(values).all() else None
+    bounded = fine and bool((np.abs(values.astype(np.float64)) < LARGEST).all())  # false for NaN and infinity
+    whole = values.astype(np.int64) if bounded else None
     if whole is None or not (whole == values).all() or whole.min() < 0 or not whole.any():
         got = f"{values.dtype} of shape {values.shape}"
         raise DataError(f"{what} must be a matrix [clients, classes] of whole numbers >= 0, not all 0; got {got}")
@@ -83,15 +87,18 @@ def _of_npy(file: Path) -> npt.NDArray[Any]:
     """The array of an npy file."""
     try:
         with file.open("rb") as opened:
-            return np.asarray(np.load(opened, allow_pickle=False))
-    except (*DAMAGE, ValueError) as error:
+            return read_array(opened, file.stat().st_size, "it")
+    except Exception as error:  # a damaged head can fail in any way
         raise DataError(f"{file} is not a readable npy file of numbers: {' '.join(str(error).split())}") from None
 
 
 def _of_csv(file: Path) -> CountsFile:
     """The numbers of a csv file, and its line of class names if it has one."""
     text = read_bytes(file).decode("utf-8-sig", errors="replace")
-    lines = [line for line in csv.reader(text.splitlines()) if any(cell.strip() for cell in line)]
+    try:
+        lines = [line for line in csv.reader(text.splitlines()) if any(cell.strip() for cell in line)]
+    except csv.Error as error:
+        raise DataError(f"{file} is not a csv file: {error}") from None
     head: tuple[str, ...] = ()
     if lines and not all(_is_number(cell) for cell in lines[0]):
         head, lines = tuple(cell.strip() for cell in lines[0]), lines[1:]

@@ -190,7 +190,7 @@ def _section(title: str, lines: Sequence[tuple[str, str, str]]) -> Table:
     view.add_column(justify="right", width=9)
     view.add_column(style="dim", width=36)
     for line in lines:
-        view.add_row(*line)
+        view.add_row(*map(Text, line))
     return view
 
 
@@ -264,7 +264,7 @@ def _classes(d: dict[str, Any]) -> Table:
     view.add_column("rows", justify="right", width=9)
     view.add_column("", width=BAR, no_wrap=True)
     for c in order:
-        view.add_row(*(_class(d, c) if c >= 0 else (f"… {len(rows) - SHOWN} more", "", "", "")))
+        view.add_row(*map(Text, _class(d, c) if c >= 0 else (f"… {len(rows) - SHOWN} more", "", "", "")))
     return view
 
 

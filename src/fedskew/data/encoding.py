@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedskew.data.values import lacking
+from fedskew.data.values import lacking, words_of
 from fedskew.errors import DataError, closest, some
+from fedskew.fields import check
 
 __all__ = ["ABSENT", "Column", "Encoding", "is_absent"]
 
@@ -113,9 +114,12 @@ class Encoding:
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> Encoding:
-        """The encoding of plain values."""
+        """The encoding of plain values. Raises FieldError for one of another type; KeyError where one is missing."""
         made = [Column(**{**column, "values": tuple(column["values"])}) for column in content["columns"]]
-        return Encoding(tuple(made), content["single"], content["label"])
+        found = Encoding(tuple(made), content["single"], content["label"])
+        for value in (found, *made):
+            check(value)
+        return found
 
 
 def numbers_of(
@@ -187,4 +191,4 @@ def _plain(values: Any) -> np.ndarray:
     if array.dtype.kind != "O":
         return array
     blank = set(lacking(array).tolist())
-    return np.array(["" if i in blank else str(value) for i, value in enumerate(array.tolist())])
+    return words_of(["" if i in blank else str(value) for i, value in enumerate(array.tolist())], "a column")

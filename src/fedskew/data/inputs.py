@@ -5,6 +5,7 @@ A run folder keeps it beside the model, so that rows that the run never saw are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +19,11 @@ from fedskew.data.encoding import Encoding
 from fedskew.data.store import Store
 from fedskew.data.values import lacking, samples_of
 from fedskew.errors import DataError, some
+from fedskew.fields import check, demand
 
 __all__ = ["Inputs"]
+
+LARGEST = 2**28  # numbers of a sample
 
 
 @dataclass(frozen=True)
@@ -128,15 +132,21 @@ class Inputs:
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> Inputs:
-        """The inputs of plain values."""
+        """The inputs of plain values. Raises FieldError for one of another type; KeyError where one is missing."""
         encoding = content["encoding"]
         shape, mean, std, names = (tuple(content[name]) for name in ("shape", "mean", "std", "label_names"))
-        return Inputs(shape, content["images"], mean, std, encoding and Encoding.from_json(encoding), names)
+        made = Inputs(shape, content["images"], mean, std, encoding and Encoding.from_json(encoding), names)
+        check(made)
+        demand(made, "shape", bool(shape) and 0 < math.prod(shape) <= LARGEST, f"have 1 to {LARGEST} numbers")
+        demand(made, "std", len(std) == len(mean) and all(s > 0 for s in std), "be positive, one for each mean")
+        demand(made, "label_names", len(names) > 1, "name two classes at least")
+        return made
 
 
 def _label(value: Any) -> str:
     """A label as a class is named: 3.0 and "3.0" are class "3"."""
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
-    text = str(int(value)) if isinstance(value, bool | int | float) and value == int(value) else str(value).strip()
+    whole = isinstance(value, bool | int | float) and math.isfinite(value) and value == int(value)
+    text = str(int(value)) if whole else str(value).strip()
     return text.removesuffix(".0") if text.removesuffix(".0").lstrip("-").isdecimal() else text

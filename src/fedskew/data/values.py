@@ -13,8 +13,12 @@ from fedskew.errors import DataError
 
 __all__ = [
     "codes_of", "count_classes", "encode_columns", "labels_of", "lacking", "numbered", "same_length", "samples_of",
-    "unseen",
+    "unseen", "words_of",
 ]  # fmt: skip
+
+FARTHEST = 2.0**53  # whole numbers up to here are exact in float64
+LONGEST = 1000  # characters of a name in a large table
+ROOM = 1 << 28  # bytes that an array of names may take whatever its longest name
 
 
 def codes_of(values: Any) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -62,6 +66,26 @@ def _absent(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip()) or value != value
 
 
+def words_of(cells: Sequence[Any] | np.ndarray, what: str) -> np.ndarray:
+    """Words as a numpy array of strings, [n] or [n, width].
+
+    Every element of such an array takes as much room as the longest one, so one huge cell would fill the memory.
+
+    Args:
+        cells: The words; others are turned into words.
+        what: Name of the column or file in error messages.
+
+    Raises:
+        DataError: A word of more than 1000 characters would make the array larger than 256 MiB.
+    """
+    flat = [str(c) for row in cells for c in (row if isinstance(row, list) else (row,))]
+    longest = max(map(len, flat), default=0)
+    if longest > LONGEST and 4 * longest * len(flat) > ROOM:
+        raise DataError(f"{what} must hold words of at most {LONGEST} characters; got one of {longest:,}")
+    width = len(cells[0]) if len(cells) and isinstance(cells[0], list) else 0
+    return np.array(flat, dtype=str).reshape(-1, width) if width else np.array(flat, dtype=str)
+
+
 def samples_of(values: Any, what: str) -> Tensor:
     """Samples as uint8 images [n, channels, H, W] or finite float32 features [n, ...].
 
@@ -75,7 +99,8 @@ def samples_of(values: Any, what: str) -> Tensor:
         )
     if array.dtype == np.uint8 and array.ndim > 2:
         return torch.from_numpy(np.array(_channels_first(array, what), order="C"))
-    array = np.array(array, dtype=np.float32, order="C")
+    with np.errstate(over="ignore"):  # what float32 does not hold becomes infinite, and is refused below
+        array = np.array(array, dtype=np.float32, order="C")
     flat = array.reshape(len(array), -1)
     bad = np.flatnonzero(~np.isfinite(flat).all(axis=1))
     if bad.size:
@@ -101,6 +126,8 @@ def labels_of(values: Any, what: str) -> Tensor:
 def _whole(array: np.ndarray, what: str) -> None:
     """Raise DataError unless every label is a whole number."""
     parted = ~np.isfinite(array) | (array != np.floor(array)) if array.dtype.kind == "f" else np.zeros(1, bool)
+    if len(far := np.flatnonzero(np.abs(array.astype(np.float64)) > FARTHEST)):
+        raise DataError(f"{what} must hold labels 0..C-1; got {array[far[0]]} in row {far[0]}")
     if len(bad := np.flatnonzero(parted)):
         hint = "cut a measured value into classes, or name the classes by words"
         raise DataError(f"{what} must hold whole labels 0..C-1; got {array[bad[0]]} in row {bad[0]}; {hint}")
@@ -146,9 +173,10 @@ def count_classes(labels: Sequence[Tensor], classes: int | None) -> int:
         top = "C-1" if classes is None else classes - 1
         raise DataError(f"labels must be 0..{top}; got {low}..{high}; {hint}")
     if classes is None and low < high:
-        absent = np.setdiff1d(np.arange(high + 1), torch.cat(list(labels)).numpy())
-        if absent.size:
-            raise DataError(f"labels must be 0..C-1; got {low}..{high} without {absent[0]}; give classes= or {hint}")
+        there = np.unique(torch.cat(list(labels)).numpy())  # never more than there are rows, whatever the labels say
+        if len(there) <= high:
+            absent = int((np.append(there, -1) != np.arange(len(there) + 1)).argmax())
+            raise DataError(f"labels must be 0..C-1; got {low}..{high} without {absent}; give classes= or {hint}")
     total = high + 1 if classes is None else classes
     if total < 2 or (classes is None and low == high):
         raise DataError(f"a dataset must have two classes at least; got {high} in every row")
@@ -213,4 +241,4 @@ def _texts(array: np.ndarray) -> np.ndarray | None:
     if array.dtype.kind == "S":
         return np.char.decode(array, "utf-8", "replace")
     strings = array.dtype.kind == "O" and array.size > 0 and all(isinstance(v, str) for v in array.flat)
-    return array.astype(str) if array.dtype.kind == "U" or strings else None
+    return array if array.dtype.kind == "U" else words_of(array.reshape(-1), "the labels") if strings else None

@@ -6,7 +6,6 @@ normalisation of the inputs, the columns of a table with their categories and st
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from fedskew.component import spec
 from fedskew.data.inputs import Inputs
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.runtime import Runtime
-from fedskew.errors import ConfigError, DataError, RecordError, require, some
+from fedskew.errors import ConfigError, DataError, FieldError, RecordError, json_file, require, some
 from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
@@ -216,12 +215,11 @@ def load_model(run: str | Path, model: nn.Module | Architecture | None = None, *
     folder = Path(run)
     content = read_description(folder)
     try:
-        inputs, dtype, precision = Inputs.from_json(content["inputs"]), content["dtype"], content["precision"]
-        network, head = _network(content, inputs, model, folder), content["head"]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RecordError(f"{folder / FILE} is damaged: {error!r}") from None
-    prepared = prepare(network, head, inputs.shape, len(inputs.label_names), narrow=NARROW[precision])
-    prepared = prepared.to(DTYPES[dtype])
+        inputs, precision, dtype = Inputs.from_json(content["inputs"]), content["precision"], DTYPES[content["dtype"]]
+        network, head, narrow = _network(content, inputs, model, folder), content["head"], NARROW[precision]
+        prepared = prepare(network, head, inputs.shape, len(inputs.label_names), narrow=narrow).to(dtype)
+    except (ArithmeticError, AttributeError, FieldError, LookupError, TypeError, ValueError) as error:
+        raise RecordError(f"{folder / FILE} is damaged: {type(error).__name__}: {error}") from None
     file = folder / ("best.safetensors" if best else "final.safetensors")
     if best and not file.is_file():
         raise RecordError(f"the run {str(folder)!r} keeps no best model: it had no monitor")
@@ -248,11 +246,14 @@ def read_description(folder: Path) -> dict[str, Any]:
         raise RecordError(f"the run {str(folder)!r} has no final model and {FILE}; {hint}")
     check_file(folder, FILE)
     try:
-        content: Any = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        content = json_file(folder / FILE)
     except (OSError, ValueError) as error:
         raise RecordError(f"{folder / FILE} is damaged: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise RecordError(f"{folder / FILE} must be of format {FORMAT}; this fedskew reads no other")
+    data, done = content.get("data"), content.get("round")
+    if not isinstance(data, dict) or not isinstance(data.get("fingerprint"), str) or not isinstance(done, int):
+        raise RecordError(f"{folder / FILE} is damaged: it must say its data's fingerprint and its round")
     return content
 
 

@@ -7,6 +7,7 @@ or .pdf. Equal numbers give equal files.
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedskew.errors import ConfigError, DataError, RecordError, require
+from fedskew.errors import ConfigError, DataError, RecordError, require, visible
 from fedskew.records.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "DASHES", "STYLE", "Counts", "Floats", "counted", "figure", "matplotlib", "name_classes", "save"]
+__all__ = [
+    "COLOURS", "DASHES", "STYLE", "Counts", "Floats", "counted", "entry", "figure", "logarithmic", "matplotlib",
+    "name_classes", "save",
+]  # fmt: skip
 
 Floats = npt.NDArray[np.float64]
 Counts = torch.Tensor | npt.NDArray[Any]
@@ -32,6 +36,7 @@ DASHES = ("-", "--", "-.", ":")  # the next seven groups are dashed, and so on
 STYLE = {
     "font.size": 10, "axes.titlesize": 11, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
     "grid.color": "0.9", "axes.axisbelow": True, "legend.frameon": False, "svg.hashsalt": "fedskew",
+    "text.parse_math": False,  # a $ in the name of a class is a $
 }  # fmt: skip
 UNDATED: dict[str, dict[str, Any]] = {
     ".png": {"Software": None},
@@ -39,6 +44,7 @@ UNDATED: dict[str, dict[str, Any]] = {
     ".pdf": {"CreationDate": None},
 }
 WIDTH, DPI = 12.8, 125  # inches, dots an inch: 1600 pixels
+LONGEST, NAME = 300, 40  # characters of a text, and of the name of a class
 
 
 def matplotlib() -> Any:
@@ -93,7 +99,10 @@ def save(drawn: Figure, out: str | Path) -> Path:
     """
     path = target(out)
     kind, content = path.suffix.lower(), io.BytesIO()
-    drawn.savefig(content, format=kind[1:], metadata=UNDATED[kind])
+    _plain(drawn)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks is drawn as a box
+        drawn.savefig(content, format=kind[1:], metadata=UNDATED[kind])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -102,11 +111,46 @@ def save(drawn: Figure, out: str | Path) -> Path:
     return path
 
 
+def _plain(drawn: Figure) -> None:
+    """Write out the control characters of every text, and cut one that no picture can hold."""
+    from matplotlib.text import Text
+
+    found: list[Any] = drawn.findobj(Text)
+    for text in found:
+        told = text.get_text()
+        if not told.isprintable() or len(told) > LONGEST:
+            text.set_text(_cut(visible(told), LONGEST))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def entry(label: str) -> str:
+    """A label that a legend shows: matplotlib takes a leading underscore for "not in the legend"."""
+    return f" {label}" if label.startswith("_") else label
+
+
+def logarithmic(axis: Any) -> None:
+    """A logarithmic axis with ticks such as 0.5, 2 and 20, without exponents."""
+    from matplotlib.ticker import LogFormatter
+
+    class Plain(LogFormatter):
+        """The ticks that matplotlib chooses, without exponents: 0.6 and not 6e-01."""
+
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(Plain(minor_thresholds=(2, 0.5)))
+
+
 def name_classes(axis: Any, classes: int, names: Sequence[str]) -> None:
     """Label a class axis: names up to 40 classes, else every tenth number."""
     step = 1 if classes <= 40 else 10
     ticks = range(0, classes, step)
-    labels = [str(names[c]) if len(names) == classes and step == 1 else str(c) for c in ticks]
+    labels = [_cut(visible(str(names[c])), NAME) if len(names) == classes and step == 1 else str(c) for c in ticks]
     tilt = axis.axis_name == "x" and sum(map(len, labels)) > 110
     axis.set_ticks(ticks, labels, **({"rotation": 30, "ha": "right"} if tilt else {}))
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
-from fedskew.errors import RecordError, require
+from fedskew.errors import RecordError, require, visible
 from fedskew.plots import canvas
 from fedskew.plots.canvas import Floats, matplotlib
 from fedskew.plots.groups import Group, find_runs, groups_of, title_of
-from fedskew.plots.panels import look_of
+from fedskew.plots.panels import drawing, look_of
 from fedskew.records.summary import collapses
 
 if TYPE_CHECKING:
@@ -55,21 +56,22 @@ def table(folders: Iterable[str | Path]) -> Table:
         >>> from fedskew.plots.curves import table
         >>> fed = fs.federate("digits", "iid", clients=4)
         >>> _ = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=2, out="run")
-        >>> table(["run"]).title
+        >>> str(table(["run"]).title)
         'digits, iid, 4 clients, cohort 2, logistic'
     """
     groups = sorted(groups_of(folders), key=_rank)
     personal = any(OWN in run.summary for g in groups for run in g.runs)
     view = Table(box=box.SIMPLE, pad_edge=False, padding=0, title_justify="left")
     view.add_column("method", min_width=9, overflow="fold")  # a name folds before a number is cut
-    view.title = title_of([run for g in groups for run in g.runs]) if groups else None
+    title = title_of([run for g in groups for run in g.runs]) if groups else ""
+    view.title = Text(title, style="table.title") if title else None
     heads = ["rounds", "final\nacc.", "mean\nof 10", "macro\nF1", "worst\nrecall", "G-\nmean"]
     heads += ["own\nmodels"] * personal
     for head in (*heads, "MB\nup", "MB\ndown", "s"):
         view.add_column(head, justify="right", no_wrap=True)
     for group in groups:
-        view.add_row(group.label, *_cells(group, personal))
-    view.caption = "\n".join(_notes(groups)) or None
+        view.add_row(*map(Text, (group.label, *_cells(group, personal))))  # no markup: names come from others
+    view.caption = Text("\n".join(_notes(groups)), style="table.caption")
     view.caption_justify = "left"
     return view
 
@@ -173,7 +175,9 @@ def comparison(folders: Iterable[str | Path], out: str | Path, smooth: int = 1) 
     if not groups:
         raise RecordError(f"no evaluated round yet in {', '.join(repr(str(f)) for f in places) or 'no folder'}")
     with mpl.rc_context(canvas.STYLE):
-        return canvas.save(_compared(groups, smooth), target)
+        with drawing("curves", [run.folder for g in groups for run in g.runs]):
+            drawn = _compared(groups, smooth)
+        return canvas.save(drawn, target)
 
 
 def _compared(groups: list[Group], window: int = 1) -> Figure:
@@ -227,7 +231,7 @@ def _curves(axes: Axes, groups: list[Group], metric: str, window: int, sent: boo
             axes.fill_between(x, np.nanmin(values, 0), np.nanmax(values, 0), color=look["color"], alpha=0.15, lw=0)
         elif window > 1 and not sent:
             axes.plot(x, group.runs[0].series(metric)[1], color=look["color"], lw=0.6, alpha=0.35)
-        axes.plot(x, np.nanmean(values, axis=0), **look, label=group.label)
+        axes.plot(x, np.nanmean(values, axis=0), **look, label=canvas.entry(group.label))
     name = "macro-F1" if metric == "macro_f1" else "accuracy"
     if metric == "personal_accuracy":
         axes.set(title="clients' own models", ylabel="accuracy on each client's test rows")
@@ -239,7 +243,7 @@ def _curves(axes: Axes, groups: list[Group], metric: str, window: int, sent: boo
     if not sent:
         axes.locator_params(axis="x", integer=True, nbins=7)
     elif _spread([run.series(metric)[2] for g in groups for run in g.runs]) > 20:
-        axes.set_xscale("log")
+        canvas.logarithmic(axes.xaxis)
     else:
         axes.set_xlim(left=0)
 
@@ -262,7 +266,7 @@ def _recalls(figure: Figure, axes: Axes, groups: list[Group]) -> None:
     figure.colorbar(shown, ax=axes, pad=0.01, fraction=0.02)
     axes.grid(False)
     axes.set(title="final recall of each class", xlabel="class")
-    axes.set_yticks(range(len(groups)), [g.label for g in groups])
+    axes.set_yticks(range(len(groups)), [visible(g.label) for g in groups])
     names = [run.config.get("label_names", ()) for g in groups for run in g.runs]
     canvas.name_classes(axes.xaxis, matrix.shape[1], names[0] if all(n == names[0] for n in names) else ())
     if matrix.shape[1] <= 26 and len(groups) <= 40:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["tsne"]
 
+OWN = re.compile(r"features/round-\d+\.safetensors")
+
 
 def tsne(runs: list[Shown]) -> Figure:
     """Features of test rows in two dimensions by scikit-learn's t-SNE from a fixed start, coloured by class."""
@@ -33,7 +36,7 @@ def tsne(runs: list[Shown]) -> Figure:
         colours = canvas.matplotlib().colormaps["tab10" if len(classes) <= 10 else "tab20"]
         for i, c in enumerate(classes):
             name = run.class_names[c] if c < len(run.class_names) else str(c)
-            axes.scatter(*place[y == c].T, s=7, color=colours(i % colours.N), label=name, lw=0)
+            axes.scatter(*place[y == c].T, s=7, color=colours(i % colours.N), label=canvas.entry(name), lw=0)
         axes.set(title=f"{run.label}, round {number}", xticks=[], yticks=[])
         axes.grid(False)
     if len(classes) > 40:
@@ -42,8 +45,14 @@ def tsne(runs: list[Shown]) -> Figure:
 
 
 def _features(run: Shown, row: dict[str, Any]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """Features and labels of a recorded file. Raises RecordError where it is not the one that the round wrote."""
+    """Features and labels of a recorded file. A record names a file of its own folder, and no other is opened.
+
+    Raises RecordError where it is not the one that the round wrote.
+    """
     name = row["file"]
+    if not OWN.fullmatch(name):
+        told = f"{name!r} of {run.folder} cannot be read"
+        raise RecordError(f"{told}: a record must name features/round-NUMBER.safetensors, a file of its own folder")
     try:
         if "digest" in row and digests.of_file(run.folder / name) != row["digest"]:
             raise RecordError(f"{run.folder / name} was altered after the run wrote it; run it again")

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from fedskew.config import variants
+from fedskew.config.recorded import read_run
 from fedskew.errors import RecordError, plural
 from fedskew.plots.canvas import Floats
-from fedskew.records import folder as records
 from fedskew.records.summary import worst_class
 from fedskew.settings import SEEDS
 
@@ -146,7 +146,7 @@ def groups_of(folders: Iterable[str | Path]) -> list[Group]:
     seen: Counter[str] = Counter()
     groups: dict[tuple[str, int], list[Run]] = {}
     for folder in folders:
-        run = Run(Path(folder), *records.read(folder))
+        run = Run(Path(folder), *read_run(folder))
         key = repr(sorted(run.settings.items(), key=lambda item: item[0]))
         place = f"{key} {run.seeds}"
         groups.setdefault((key, seen[place]), []).append(run)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Shown", "colour", "floats", "legend", "lines", "logarithmic", "look_of", "panels_of"]
+__all__ = ["Shown", "colour", "drawing", "floats", "legend", "lines", "look_of", "panels_of"]
 
 Row = dict[str, Any]
 
@@ -42,6 +43,17 @@ class Shown(NamedTuple):
     def class_names(self) -> list[str]:
         """The recorded class names, or none."""
         return [str(name) for name in self.config.get("label_names", [])]
+
+
+@contextmanager
+def drawing(name: str, folders: Iterable[Path]) -> Iterator[None]:
+    """Raise RecordError where records lack what a figure shows, or hold lists of other lengths."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        told = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        places = ", ".join(repr(str(folder)) for folder in folders)
+        raise RecordError(f"the records of {places} cannot be drawn as {name}; are they damaged? ({told})") from error
 
 
 def panels_of(rows: int, columns: int, height: float = 4.2) -> tuple[Figure, Any]:
@@ -75,21 +87,6 @@ def lines(axes: Axes, runs: list[Shown], name: str, value: Callable[[Row], Any])
         axes.plot([n for n, _ in found], floats(value(row) for _, row in found), **look, label=run.label)
     axes.set_xlabel("round")
     axes.locator_params(axis="x", integer=True, nbins=7)
-
-
-def logarithmic(axes: Axes) -> None:
-    """A logarithmic axis with ticks such as 0.5, 2 and 20."""
-    from matplotlib.ticker import LogFormatter
-
-    class Plain(LogFormatter):
-        """The ticks that matplotlib chooses, without exponents: 0.6 and not 6e-01."""
-
-        def __call__(self, x: float, pos: int | None = None) -> str:
-            return f"{x:g}" if super().__call__(x, pos) else ""
-
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(Plain(minor_thresholds=(2, 0.5)))
 
 
 def legend(figure: Figure, axes: Axes, columns: int = 0, **more: Any) -> Figure:

@@ -20,7 +20,7 @@ from fedskew.plots import curves as plots
 from fedskew.plots.canvas import Floats
 from fedskew.plots.features import tsne
 from fedskew.plots.groups import Group, Run, groups_of, title_of
-from fedskew.plots.panels import Shown, colour, floats, legend, lines, logarithmic, look_of, panels_of
+from fedskew.plots.panels import Shown, colour, drawing, floats, legend, lines, look_of, panels_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,7 +78,8 @@ def draw(name: str, folders: Iterable[str | Path], out: str | Path, smooth: int 
     if empty:
         raise RecordError(f"{str(empty.folder)!r} holds no round yet")
     with mpl.rc_context(canvas.STYLE):
-        drawn = figure(runs)
+        with drawing(name, [run.folder for run in runs]):
+            drawn = figure(runs)
         title = title_of([group.runs[0] for group in groups])
         title = f"{title}: {runs[0].label}" if len(runs) == 1 else title
         drawn.suptitle(f"{title}{told}", fontsize=12)
@@ -96,7 +97,9 @@ def _shown(groups: list[Group], every: bool) -> tuple[list[Shown], str]:
     runs = []
     for g, run in zip(groups, chosen, strict=True):
         label = g.label if every else g.name if both else f"{g.name}{_seed_words(run)}"
-        runs.append(Shown(label, run.folder, run.config, run.rows, g.place, tuple(r.rows for r in g.runs)))
+        runs.append(
+            Shown(canvas.entry(label), run.folder, run.config, run.rows, g.place, tuple(r.rows for r in g.runs))
+        )
     several = any(len(g.runs) > 1 for g in groups)
     return runs, _seed_words(chosen[0]) if both and several and not every else ""
 
@@ -123,7 +126,7 @@ def asymmetry(runs: list[Shown]) -> Figure:
             [n for n, _ in found], floats(row["ratio"] for _, row in found), "--", color=colour(run.place), lw=0.9
         )
     left.set(title="error asymmetry EA (dashed: evaluated model)", ylabel="max EA / min EA, mean of local models")
-    logarithmic(left)
+    canvas.logarithmic(left.yaxis)
     last = runs[0].diagnosed("asymmetry")[-1][1]
     binary = len(last["each"]) == 2
     (_binary if binary else _each_class)(right, runs, last)
@@ -148,7 +151,7 @@ def _each_class(axes: Axes, runs: list[Shown], last: Row) -> None:
         axes.plot(floats(row["each"]), "o", color=colour(run.place), markerfacecolor="none")
     canvas.name_classes(axes.xaxis, len(last["each"]), runs[0].class_names)
     axes.set(title=f"EA of each class, round {number} (ring: evaluated model)", ylabel="EA, mean of local models")
-    logarithmic(axes)
+    canvas.logarithmic(axes.yaxis)
 
 
 def drift(runs: list[Shown]) -> Figure:
@@ -254,7 +257,7 @@ def cosine(runs: list[Shown]) -> Figure:
         rounds = [n for n, _ in found]
         for i, layer in enumerate(found[0][1]["layers"]):
             look = look_of(i, len(rounds))
-            whole.plot(rounds, floats([row["global"][i] for _, row in found]), **look, label=layer)
+            whole.plot(rounds, floats([row["global"][i] for _, row in found]), **look, label=canvas.entry(layer))
             low, mean, high = (floats([row["local"][n][i] for _, row in found]) for n in ("min", "mean", "max"))
             local.fill_between(rounds, low, high, color=look["color"], alpha=0.12, lw=0)
             local.plot(rounds, mean, **look)

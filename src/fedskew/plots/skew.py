@@ -229,9 +229,10 @@ def scaling(series: Mapping[str, Sequence[dict[str, Any]]], out: str | Path) -> 
             right.plot(at, [row["peak_mb"] for row in rows], marker="o", color=BLUE)
             left.set(ylabel="processor seconds")
             right.set(ylabel="peak memory of the process (MB)", ylim=(0, None))
-            left.set_yscale("log")
+            canvas.logarithmic(left.yaxis)
             for axes in (left, right):
-                axes.set(xlabel=over, xscale="log")
+                axes.set(xlabel=over)
+                canvas.logarithmic(axes.xaxis)
                 axes.grid(True)
             left.legend()
         return canvas.save(figure, out)
@@ -362,7 +363,7 @@ def _sizes(axes: Axes, sizes: Floats) -> None:
     axes.hist(full if spread else sizes, bins=bins.tolist(), color=BLUE)
     axes.axvline(float(np.median(sizes)), color=ORANGE, lw=1.5)
     if spread:
-        axes.set_xscale("log")
+        canvas.logarithmic(axes.xaxis)
     empty = int((sizes == 0).sum())
     told = f", {empty:,} without rows{' not shown' if spread else ''}" if empty else ""
     axes.set(xlabel=f"rows of a client (median {np.median(sizes):,.0f}{told})", ylabel="clients")

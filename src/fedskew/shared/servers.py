@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -10,7 +11,7 @@ import torch
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.component import ServerOptimizer
-from fedskew.fields import Above, Within
+from fedskew.fields import LARGEST, Above, Within, demand
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, Task
 
@@ -133,6 +134,11 @@ class Adagrad(ServerOptimizer):
     """initial second moment v_0; negative means tau^2"""
     bias_correction: Literal["none", "torch", "keras", "flower"] = "none"
     """torch: moments over 1 - beta^t; keras: the same, but tau is not corrected; flower: Keras's form with t + 1"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        squared = math.isinf(self.tau) or self.tau**2 <= LARGEST
+        demand(self, "tau", squared, f"be at most {LARGEST**0.5:.2g}, or inf: its square is a float32")
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"first": m = 0, "second": v_0}."""

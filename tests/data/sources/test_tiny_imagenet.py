@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedskew.data import load
-from fedskew.data.sources import more_images, parquet
+from fedskew.data.sources import more_images, pictures
 from fedskew.data.sources.files import Known
 from support.data_files import GEN, WNIDS, decoded, encoded, fails, write_split
 
@@ -74,7 +74,7 @@ def test_a_changed_image_is_decoded_again(tmp_path: Path, monkeypatch: pytest.Mo
     changed.write_bytes(encoded(np.zeros((64, 64, 3), np.uint8), "JPEG"))
     second = load("tiny_imagenet", str(tmp_path), verify=False)
     assert second.fingerprint != first.fingerprint and not second.x[3].any()
-    monkeypatch.setattr(parquet, "decode_images", None)
+    monkeypatch.setattr(pictures, "decode_images", None)
     assert load("tiny_imagenet", str(tmp_path), verify=False).fingerprint == second.fingerprint  # from the cache
 
 

@@ -35,7 +35,7 @@ import numpy.typing as npt
 from fedskew.data.arrays import Dataset
 from fedskew.data.arrays import fingerprint as fingerprint_of
 from fedskew.data.partitioners.base import Ints, Partition
-from fedskew.errors import DataError
+from fedskew.errors import DataError, from_json
 
 __all__ = [
     "ARRAYS",
@@ -162,7 +162,7 @@ def existing(path: str | Path) -> Path:
 def read_header(arrays: dict[str, npt.NDArray[Any]], path: str) -> dict[str, Any]:
     """The checked header."""
     try:
-        header = json.loads(arrays["header"].astype(np.uint8).tobytes().decode())
+        header = from_json(arrays["header"].astype(np.uint8).tobytes())
     except (KeyError, ValueError):
         header = None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
@@ -183,7 +183,7 @@ def read_header(arrays: dict[str, npt.NDArray[Any]], path: str) -> dict[str, Any
 def read_names(values: npt.NDArray[Any], path: str) -> tuple[str, ...]:
     """The clients' names."""
     try:
-        names = json.loads(values.astype(np.uint8).tobytes().decode())
+        names = from_json(values.astype(np.uint8).tobytes())
     except ValueError:
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -202,8 +202,8 @@ def check_content(content: PartitionFile, path: str) -> None:
     every = np.concatenate([*(part.rows for part in parts), content.validation_rows, content.auxiliary_rows])
     if every.size and not 0 <= every.min() <= every.max() < n:
         raise DataError(f"{path}: rows must be 0..{n - 1}; got {every.min()}..{every.max()}")
-    if len(every) and (owners := np.bincount(every, minlength=n)).max() > 1:
-        raise DataError(f"{path}: row {int(owners.argmax())} has two owners")
+    if len(twice := np.flatnonzero(np.diff(np.sort(every)) == 0)):
+        raise DataError(f"{path}: row {int(np.sort(every)[twice[0]])} has two owners")
     if not all(map(_ascending, parts)):
         raise DataError(f"{path}: the rows of a client must be in ascending order")
     if len(rows) and not 0 <= content.labels.min() <= content.labels.max() < header["classes"]:

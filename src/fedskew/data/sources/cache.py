@@ -1,6 +1,8 @@
 """A cache of decoded datasets: one safetensors file each, with the facts as JSON in its header. Nothing is pickled.
 
-The folder is $FEDSKEW_CACHE, else ~/.cache/fedskew. A cache that cannot be read or written counts as empty.
+Every file is verified when it is opened: the fingerprint is computed again from all tensors, and a digest covers the
+facts and the key. A file that differs is decoded and written again. The folder is $FEDSKEW_CACHE, else
+~/.cache/fedskew. A cache that cannot be read or written counts as empty.
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ from typing import Any
 
 from torch import Tensor
 
-from fedskew.data.arrays import Dataset
+from fedskew.data.arrays import Dataset, fingerprint
 from fedskew.data.encoding import Encoding
+from fedskew.errors import FedskewError, from_json
 
 __all__ = ["fetch", "folder", "key_of", "store"]
 
-VERSION = 2  # raise it when decoding changes
+VERSION = 3  # raise it when decoding or the file changes
 TENSORS = ("x", "y", "x_test", "y_test")
 FACTS = ("name", "classes", "label_names", "column_names", "test_is_official", "source", "fingerprint", "notes")
 
@@ -53,7 +56,7 @@ def key_of(name: str, options: Mapping[str, Any], files: Sequence[Path]) -> str:
 
 
 def fetch(key: str) -> Dataset | None:
-    """The stored dataset, without normalisation and augmentation; None if it is absent or damaged."""
+    """The stored dataset, without normalisation and augmentation; None if it is absent, damaged or altered."""
     from safetensors import SafetensorError, safe_open
 
     root = folder()
@@ -61,9 +64,13 @@ def fetch(key: str) -> Dataset | None:
         return None
     try:
         with safe_open(root / f"{key}.safetensors", framework="pt") as file:
-            facts = json.loads(file.metadata()["dataset"])
-            return _rebuild(facts, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+            header = file.metadata()
+            if header["sum"] != _sum(key, header["dataset"]):
+                return None
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            found = _rebuild(from_json(header["dataset"]), tensors)
+            return found if fingerprint(found) == found.fingerprint else None
+    except (OSError, SafetensorError, FedskewError, KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
@@ -84,12 +91,18 @@ def store(key: str, data: Dataset) -> None:
         root.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=root, prefix=f"{key}.", suffix=".part")
         os.close(handle)
-        save_file(tensors, temporary, metadata={"dataset": json.dumps(facts)})
+        told = json.dumps(facts)
+        save_file(tensors, temporary, metadata={"dataset": told, "sum": _sum(key, told)})
         os.replace(temporary, root / f"{key}.safetensors")
     except (OSError, SafetensorError):
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+def _sum(key: str, facts: str) -> str:
+    """Digest of what the header says; the fingerprint among the facts stands for the tensors."""
+    return hashlib.sha256(f"{key} {facts}".encode()).hexdigest()
 
 
 def _rebuild(facts: dict[str, Any], tensors: dict[str, Tensor]) -> Dataset:

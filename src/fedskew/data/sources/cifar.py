@@ -115,6 +115,14 @@ class Cifar100(Cifar10):
         """Fine labels, or coarse ones."""
         return (1, labels.CIFAR100_COARSE) if self.coarse else (0, self.names)
 
+    def _verify(self, d: Decoded) -> list[str]:
+        """The digest covers images and fine labels; a fine class lies in one superclass, which covers the others."""
+        notes = super()._verify(d)
+        fine, coarse = (np.concatenate([d.y[i], d.y_test[i]]).astype(np.int64) for i in (0, 1))
+        if len(np.unique(np.stack([fine, coarse]), axis=1).T) != len(np.unique(fine)):
+            raise DataError(f"{self._blame(d.files[0])}: the coarse labels were altered: a class has two superclasses")
+        return notes
+
     def columns(self, y: list[np.ndarray]) -> dict[str, np.ndarray]:
         """The superclass of each row, by name. Raises DataError for labels beyond 0..19."""
         if len(y[1]) and not 0 <= int(y[1].min()) <= int(y[1].max()) < len(labels.CIFAR100_COARSE):

@@ -17,6 +17,7 @@ from fedskew.data.classes import ClassOptions
 from fedskew.data.encoding import Column, Encoding, is_absent, numbers_of
 from fedskew.data.encoding import categories as one_hot
 from fedskew.data.sources.files import places
+from fedskew.data.values import words_of
 from fedskew.errors import DataError, FieldError, closest, require
 from fedskew.fields import demand
 
@@ -207,11 +208,12 @@ class Csv(ClassOptions):
             hint = "cut a measured value into classes, or name another column by Csv.y_column"
             told = f"row {row} has {numbers[parted[0]]:g}"
             raise DataError(f"{file}: column {name!r} must hold classes, whole numbers or words; {told}; {hint}")
-        found = np.unique(numbers).astype(np.int64)
+        found = np.unique(numbers)
         odd = np.flatnonzero(found != np.arange(len(found)))
         if len(odd):
             file, row = places[int(np.flatnonzero(numbers == found[odd[0]])[0])]
-            told = f"column {name!r} of {file} has {found[0]} to {found[-1]}, and {found[odd[0]]} in row {row}"
+            low, high, here = (f"{number:.17g}" for number in (found[0], found[-1], found[odd[0]]))
+            told = f"column {name!r} of {file} has {low} to {high}, and {here} in row {row}"
             rule = f"be true where labels are numbers other than 0 to {len(found) - 1}"
             raise FieldError(type(self).__name__, "named_labels", rule, self.named_labels, told)
 
@@ -259,9 +261,8 @@ def _table(file: Path, content: list[tuple[int, list[str]]]) -> Table:
         twice = next((name for name in names if names.count(name) > 1), None)
         told = f"got {len(rows)} rows" if twice is None else f"got {twice!r} twice"
         raise DataError(f"{file} must have rows below a line of different column names; {told}")
-    cells = {
-        name: np.array(column) for name, column in zip(names, zip(*(r for _, r in rows), strict=True), strict=True)
-    }
+    columns = zip(names, zip(*(r for _, r in rows), strict=True), strict=True)
+    cells = {name: words_of(column, f"{file}: column {name!r}") for name, column in columns}
     return Table(file, cells, np.array([number for number, _ in rows]))
 
 

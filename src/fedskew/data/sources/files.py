@@ -12,7 +12,10 @@ import numpy as np
 
 from fedskew.errors import DataError
 
-__all__ = ["Known", "absent", "md5_of", "places", "rows_digest", "together", "verify"]
+__all__ = ["EXTRA", "Known", "absent", "md5_of", "one_line", "places", "rows_digest", "together", "verify"]
+
+
+EXTRA = "pip install 'fedskew[hub]'"
 
 
 class Known(NamedTuple):
@@ -130,3 +133,8 @@ def verify(split: str, x: np.ndarray, y: np.ndarray, known: Known, files: Callab
     if md5_of(y.astype(np.uint8)) != known.labels:
         notes.append(f"the {split} rows are not in the official order")
     return notes
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as one short line."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:300]

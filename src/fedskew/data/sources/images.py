@@ -12,7 +12,7 @@ import torch
 
 from fedskew.data.arrays import Dataset, build, channel_statistics
 from fedskew.data.classes import ClassOptions
-from fedskew.data.sources import cache, labels, parquet, readers
+from fedskew.data.sources import cache, labels, parquet, pictures, readers
 from fedskew.data.sources.files import Known, absent, md5_of, places, together, verify
 from fedskew.errors import DataError, require
 from fedskew.fields import AtLeast, demand
@@ -131,7 +131,7 @@ class Published(ImageOptions):
     repo: ClassVar[str] = ""  # id on the hub; empty: not there
     config: ClassVar[str | None] = None  # configuration of the repo, where it has several
     test_split: ClassVar[str] = "test"  # in the repo and in parquet files
-    mode: ClassVar[parquet.ImageMode | None] = None  # of encoded images; None: that of the first
+    mode: ClassVar[pictures.ImageMode | None] = None  # of encoded images; None: that of the first
     folders: ClassVar[tuple[str, ...]]  # below the root
     x_column: ClassVar[str]  # in parquet
     y_columns: ClassVar[tuple[str, ...]]

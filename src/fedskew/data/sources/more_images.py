@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedskew.data.sources import parquet, readers
+from fedskew.data.sources import pictures, readers
 from fedskew.data.sources.files import Known, md5_of, together
 from fedskew.data.sources.images import Decoded, Mnist, Published
 from fedskew.errors import DataError
@@ -133,7 +133,7 @@ class TinyImageNet(Published):
     reference: ClassVar[str] = "le2015"
     repo: ClassVar[str] = "zh-plus/tiny-imagenet"
     test_split: ClassVar[str] = "valid"
-    mode: ClassVar[parquet.ImageMode | None] = "RGB"
+    mode: ClassVar[pictures.ImageMode | None] = "RGB"
     folders: ClassVar[tuple[str, ...]] = ("tiny-imagenet-200", "tiny-imagenet", "tiny_imagenet")
     x_column: ClassVar[str] = "image"
     y_columns: ClassVar[tuple[str, ...]] = ("label",)
@@ -159,7 +159,7 @@ class TinyImageNet(Published):
         return Decoded(x, [y], x_test, [y_test], (files[:1], files[1:]), names)
 
     def _decode(self, rows: Sequence[tuple[Path, int]]) -> tuple[np.ndarray, np.ndarray]:
-        x = parquet.decode_images([image for image, _ in rows], f"dataset {self.name!r}", self.mode)
+        x = pictures.decode_images([image for image, _ in rows], f"dataset {self.name!r}", self.mode)
         return x, np.array([code for _, code in rows])
 
 

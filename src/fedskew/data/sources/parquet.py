@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import io
-import json
 import logging
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedskew.data.values import lacking
-from fedskew.errors import DataError, FieldError, closest
+from fedskew.data.sources.files import EXTRA, one_line
+from fedskew.data.sources.pictures import ImageMode, decode_images
+from fedskew.data.values import lacking, words_of
+from fedskew.errors import DataError, FieldError, closest, from_json
 
 __all__ = [
     "Chosen",
@@ -24,7 +22,6 @@ __all__ = [
     "HubTables",
     "arrays_of",
     "choose",
-    "decode_images",
     "hub_installed",
     "hub_tables",
     "parquet_files",
@@ -34,8 +31,6 @@ __all__ = [
     "schema_names",
 ]
 
-ImageMode = Literal["L", "RGB"]
-EXTRA = "pip install 'fedskew[hub]'"
 X_COLUMNS = ("img", "image", "x", "features", "input")
 Y_COLUMNS = ("label", "labels", "fine_label", "y", "target", "class")
 
@@ -107,12 +102,17 @@ def read_table(files: Sequence[Path], columns: Sequence[str] | None = None) -> A
     """
     pa, pq = _arrow()
     tables = []
+    how = {"columns": list(columns) if columns else None, "partitioning": None, "page_checksum_verification": True}
     for file in files:
         try:
-            tables.append(pq.read_table(file, columns=list(columns) if columns else None, partitioning=None))
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{file} is not a whole parquet file: {_line(error)}") from None
-    return pa.concat_tables(tables)
+            tables.append(pq.read_table(file, **how))
+            tables[-1].validate(full=True)
+        except Exception as error:  # a damaged file can fail at any element
+            raise DataError(f"{file} is not a whole parquet file: {one_line(error)}") from None
+    try:
+        return pa.concat_tables(tables)
+    except pa.ArrowException as error:
+        raise DataError(f"{files[0].parent} must hold files of one schema: {one_line(error)}") from None
 
 
 def choose(names: Sequence[str], given: str | None, guesses: Sequence[str], field: tuple[str, str]) -> str:
@@ -189,6 +189,22 @@ def read_column(table: Any, name: str, rows: int | None = None, mode: ImageMode 
     Raises:
         DataError: There are nulls, ragged rows or unreadable images.
     """
+    with _sound(name):
+        return _read_column(table, name, rows, mode)
+
+
+@contextmanager
+def _sound(name: str) -> Iterator[None]:
+    """Say which column cannot be read: of a damaged file any element can fail."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"column {name!r} cannot be read: {one_line(error)}") from None
+
+
+def _read_column(table: Any, name: str, rows: int | None, mode: ImageMode | None) -> np.ndarray:
     pa, _ = _arrow()
     chunks = table.column(name).slice(0, rows).chunks
     empty = sum(chunk.null_count for chunk in chunks)
@@ -211,7 +227,8 @@ def read_column(table: Any, name: str, rows: int | None = None, mode: ImageMode 
 
 def plain_column(table: Any, name: str) -> np.ndarray:
     """A column of numbers or words as it is, [n]; null is NaN, or None among words."""
-    return np.concatenate([chunk.to_numpy(zero_copy_only=False) for chunk in table.column(name).chunks])
+    with _sound(name):
+        return np.concatenate([chunk.to_numpy(zero_copy_only=False) for chunk in table.column(name).chunks])
 
 
 def _lists(rows: Sequence[Any], name: str) -> np.ndarray:
@@ -257,7 +274,7 @@ def hub_tables(
         with _quiet():
             splits = datasets.load_dataset(repo, config)
     except Exception as error:  # requests, hub and parser errors share no base
-        raise DataError(f"the hub dataset {repo!r} could not be loaded: {_line(error)}") from None
+        raise DataError(f"the hub dataset {repo!r} could not be loaded: {one_line(error)}") from None
     for field, split in (("train_split", train), ("test_split", test)):
         if split is not None and split not in splits:
             raise FieldError("Hub", field, "name a split", split, closest(split, splits).removeprefix("; "))
@@ -298,57 +315,6 @@ def _arrow() -> tuple[Any, Any]:
     return pa, pq
 
 
-def decode_images(encoded: Sequence[bytes | Path], what: str, mode: ImageMode | None = None) -> np.ndarray:
-    """Decode PNG, WebP or JPEG images.
-
-    Args:
-        encoded: Images as bytes or as files.
-        what: Their name in error messages.
-        mode: "L" makes all images grey, "RGB" gives them three channels; None takes the first image's mode.
-
-    Returns:
-        uint8 [n, channels, H, W].
-
-    Raises:
-        DataError: An image is damaged, or has another size than the first.
-    """
-    try:
-        from PIL import Image
-    except ImportError:
-        raise DataError(f"decoding images needs the extra hub: {EXTRA}") from None
-    if not encoded:
-        raise DataError(f"{what} must have rows; got none")
-
-    def place(row: int) -> str:
-        content = encoded[row]
-        return f"row {row}" if isinstance(content, bytes) else f"'{content}'"
-
-    def decode(row: int, mode: str | None) -> np.ndarray:
-        content = encoded[row]
-        try:
-            with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as image:
-                mode = mode or ("L" if image.mode in ("1", "L") else "RGB")
-                return np.asarray(image.convert(mode))
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise DataError(f"{what} has no readable image in {place(row)}: {_line(error)}") from None
-
-    first = decode(0, mode)
-    common = "L" if first.ndim == 2 else "RGB"
-    out = np.empty((len(encoded), *first.shape), np.uint8)
-
-    def fill(row: int) -> None:
-        image = decode(row, common)
-        if image.shape != first.shape:
-            sizes = f"{image.shape[1]}x{image.shape[0]}, {place(0)} is {first.shape[1]}x{first.shape[0]}"
-            raise DataError(f"{what} must have images of one size; {place(row)} is {sizes}")
-        out[row] = image
-
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # Pillow releases the lock while it decodes
-        for _ in pool.map(fill, range(len(encoded))):
-            pass
-    return out[:, None] if out.ndim == 3 else np.ascontiguousarray(out.transpose(0, 3, 1, 2))
-
-
 def _features(table: Any, names: Sequence[str]) -> np.ndarray:
     if len(names) == 1:
         x = read_column(table, names[0])
@@ -373,7 +339,7 @@ def _labels(columns: Sequence[np.ndarray]) -> tuple[list[np.ndarray], tuple[str,
         if len(blank := lacking(column)):
             told = f"row {blank[0]} has none, {len(blank)} of {len(column)} rows lack one"
             raise DataError(f"labels must be in every row; {told}; fill them, or leave those rows out")
-    texts = [column.astype(str) for column in columns]
+    texts = [words_of(column, "the column of labels") for column in columns]
     names, codes = np.unique(np.concatenate(texts), return_inverse=True)
     return np.split(codes.reshape(-1), np.cumsum([len(t) for t in texts])[:-1]), tuple(map(str, names))
 
@@ -381,12 +347,7 @@ def _labels(columns: Sequence[np.ndarray]) -> tuple[list[np.ndarray], tuple[str,
 def schema_names(table: Any, column: str) -> tuple[str, ...]:
     """Label names that the hub's writer leaves in a parquet file's schema; empty without them."""
     try:
-        info = json.loads((table.schema.metadata or {})[b"huggingface"])
+        info = from_json((table.schema.metadata or {})[b"huggingface"])
         return tuple(map(str, info["info"]["features"][column]["names"]))
     except (KeyError, TypeError, ValueError):
         return ()
-
-
-def _line(error: BaseException) -> str:
-    """An exception as one short line."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:300]

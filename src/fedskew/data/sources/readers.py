@@ -6,6 +6,7 @@ import gzip
 import io
 import math
 import pickle
+import pickletools
 import struct
 import tarfile
 import warnings
@@ -13,15 +14,27 @@ import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
+from fedskew.data.sources.files import one_line
 from fedskew.errors import DataError
 
-__all__ = ["read_bytes", "read_cifar", "read_idx", "read_mat", "read_members", "read_npz", "safe_unpickle"]
+__all__ = [
+    "read_array",
+    "read_bytes",
+    "read_cifar",
+    "read_idx",
+    "read_mat",
+    "read_members",
+    "read_npz",
+    "safe_unpickle",
+]
 
 DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
+DEFLATED = 1032  # bytes that one byte of deflate can become, at most
+AXES = 4  # most of an array of images
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -41,14 +54,18 @@ def read_idx(path: Path) -> np.ndarray:
     try:
         raw = path.read_bytes()
         raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-    except DAMAGE as error:
-        raise DataError(f"{path} is damaged: {error}") from None
+    except (*DAMAGE, struct.error) as error:
+        raise DataError(f"{path} is damaged: {one_line(error)}") from None
     if len(raw) < 4 or raw[:3] != b"\x00\x00\x08" or len(raw) < 4 + 4 * raw[3]:
         raise DataError(f"{path} is not an idx file of bytes; its first bytes are {raw[:4].hex()}, expected 000008..")
+    if raw[3] > AXES:
+        raise DataError(f"{path} must have at most {AXES} axes; its head declares {raw[3]}")
     shape = struct.unpack(f">{raw[3]}I", raw[4 : 4 + 4 * raw[3]])
     body = memoryview(raw)[4 + 4 * raw[3] :]
     if len(body) != math.prod(shape):
         raise DataError(f"{path} is truncated or altered: expected {math.prod(shape)} bytes of data, got {len(body)}")
+    if not len(body):
+        raise DataError(f"{path} must hold rows; got none")
     return np.frombuffer(body, np.uint8).reshape(shape)
 
 
@@ -67,10 +84,45 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     if path.is_file() and not zipfile.is_zipfile(path):
         raise DataError(f"{path} is not a readable npz file: it is no zip archive, as numpy.savez writes")
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (*DAMAGE, ValueError, AttributeError, TypeError) as error:
-        raise DataError(f"{path} is not a readable npz file of plain arrays: {_line(error)}") from None
+        with path.open("rb") as opened, zipfile.ZipFile(opened) as archive:
+            whole = path.stat().st_size
+            return {m.filename.removesuffix(".npy"): _member(archive, m, whole) for m in archive.infolist()}
+    except Exception as error:  # a damaged file can fail at any element
+        raise DataError(f"{path} is not a readable npz file of plain arrays: {one_line(error)}") from None
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, whole: int) -> np.ndarray:
+    """An array of an npz file of ``whole`` bytes; nothing is allocated that the file cannot fill."""
+    if info.file_size > DEFLATED * min(info.compress_size, whole) + 1024:
+        raise ValueError(f"{info.filename} declares {info.file_size:,} bytes, more than the archive can hold")
+    with archive.open(info) as opened:
+        return read_array(opened, info.file_size, info.filename)
+
+
+def read_array(opened: IO[bytes], size: int, what: str) -> np.ndarray:
+    """Read an npy file, after its head was compared with its size.
+
+    Args:
+        opened: The file.
+        size: Its bytes.
+        what: Its name in error messages.
+
+    Returns:
+        The array.
+
+    Raises:
+        ValueError: It is damaged, holds Python objects, or declares more values than it has bytes.
+    """
+    version = np.lib.format.read_magic(opened)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy warns of heads that Python 2 wrote
+        shape, _, dtype = read(opened)
+        if math.prod(shape) * max(dtype.itemsize, 1) > size:
+            told = f"declares an array of shape {shape} and type {dtype}"
+            raise ValueError(f"{what} {told}, more than its {size:,} bytes can hold")
+        opened.seek(0)
+        return np.asarray(np.lib.format.read_array(opened, allow_pickle=False))
 
 
 def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
@@ -93,7 +145,7 @@ def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
             warnings.simplefilter("ignore")  # scipy warns of variables that it cannot read
             content = loadmat(opened, variable_names=list(names))
     except Exception as error:  # a damaged file can fail at any element
-        raise DataError(f"{path} is not a whole MATLAB 5 file: {_line(error)}") from None
+        raise DataError(f"{path} is not a whole MATLAB 5 file: {one_line(error)}") from None
     arrays = [content.get(name) for name in names]
     for name, array in zip(names, arrays, strict=True):
         if not isinstance(array, np.ndarray) or array.dtype != np.uint8:
@@ -106,7 +158,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {_line(error)}") from None
+        raise DataError(f"{path} cannot be read: {one_line(error)}") from None
 
 
 def read_members(path: Path, members: Sequence[str]) -> dict[str, bytes]:
@@ -126,10 +178,12 @@ def read_members(path: Path, members: Sequence[str]) -> dict[str, bytes]:
     try:
         with tarfile.open(path, "r|*") as archive:
             for info in archive:
+                if info.issparse():
+                    raise tarfile.ReadError(f"{info.name} declares holes, which no published archive has")
                 if info.name in members and info.isfile() and (file := archive.extractfile(info)):
                     found[info.name] = file.read()
-    except DAMAGE as error:
-        raise DataError(f"{path} is truncated or damaged: {_line(error)}") from None
+    except Exception as error:  # each of the compressions that tar knows has errors of its own
+        raise DataError(f"{path} is truncated or damaged: {one_line(error)}") from None
     if lacking := [m for m in members if m not in found]:
         raise DataError(f"{path} must hold {lacking[0]!r}; it is not in the archive")
     return {f"{path}:{m}": found[m] for m in members}
@@ -167,7 +221,7 @@ def _label_list(batch: dict[str, Any], key: str, rows: int, what: str) -> np.nda
         raise DataError(f"{what} must hold {key!r} with {rows} labels")
     try:
         return np.array(values, dtype=np.int64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise DataError(f"{what} must hold {key!r} with whole numbers") from None
 
 
@@ -225,6 +279,9 @@ ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
 }
 
 
+PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
+
+
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ALLOWED:
@@ -248,9 +305,17 @@ def safe_unpickle(raw: bytes, what: str) -> Any:
         DataError: The pickle names anything else, which is then not called.
     """
     try:
+        _bounded(raw)
         return _plain(_Unpickler(io.BytesIO(raw), encoding="bytes").load())
     except Exception as error:  # a damaged pickle can fail in any opcode
-        raise DataError(f"{what} is refused as a pickle of arrays: {_line(error)}") from None
+        raise DataError(f"{what} is refused as a pickle of arrays: {one_line(error)}") from None
+
+
+def _bounded(raw: bytes) -> None:
+    """Refuse a place in the pickle's memo that it cannot have used: Python would allocate all places before it."""
+    for opcode, place, _ in pickletools.genops(raw):
+        if opcode.name in PUTS and place is not None and place > len(raw):
+            raise pickle.UnpicklingError(f"it declares {place:,} remembered objects in {len(raw):,} bytes")
 
 
 def _plain(node: Any) -> Any:
@@ -261,8 +326,3 @@ def _plain(node: Any) -> Any:
 
 def _text(value: Any) -> str:
     return value.decode("latin1") if isinstance(value, bytes) else str(value)
-
-
-def _line(error: BaseException) -> str:
-    """An exception as one line."""
-    return " ".join(str(error).split()) or type(error).__name__

@@ -15,6 +15,7 @@ from fedskew.data.classes import ClassOptions
 from fedskew.data.encoding import Column, Encoding
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import absent, places, together
+from fedskew.data.values import words_of
 from fedskew.errors import DataError, FieldError, closest
 from fedskew.fields import demand
 
@@ -169,7 +170,7 @@ def _cells(file: Path, width: int, rows: int | None) -> np.ndarray:
     if not cells or (rows is not None and len(cells) != rows):
         advice = "for a file of your own set verify to false"
         raise DataError(f"{file} is truncated or altered: expected {rows or 'some'} rows, got {len(cells)}; {advice}")
-    return np.array(cells)
+    return words_of(cells, str(file))
 
 
 def _adult_rows(file: Path, rows: int | None) -> np.ndarray:

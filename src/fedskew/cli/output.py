@@ -1,0 +1,83 @@
+"""Where the command prints. All that it says goes through here: no name of a file or a class reaches a terminal raw."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+from fedskew.errors import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+__all__ = ["console", "say", "show", "speaking"]
+
+SPELT = "fedskew.spelt"  # how a stream treats what its encoding lacks
+SPELLINGS = {
+    "–": "-", "—": "-", "…": "...", "±": "+-", "²": "^2", "█": "#", "×": "x", "→": "->", "’": "'", "•": "*", "≥": ">=",
+}  # fmt: skip
+
+
+def _spelt(error: UnicodeError) -> tuple[str, int]:
+    """Other words for characters that a stream's encoding lacks: on an ASCII terminal ± is +-."""
+    assert isinstance(error, UnicodeEncodeError)
+    lacking = error.object[error.start : error.end]
+    plain = (SPELLINGS.get(char) or char.encode("unicode_escape").decode("ascii") for char in lacking)
+    return "".join(plain), error.end
+
+
+codecs.register_error(SPELT, _spelt)
+
+
+@contextmanager
+def speaking() -> Iterator[None]:
+    """While the command runs: no character is unprintable, and a warning of a package is one line of its own."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors=SPELT)
+    with warnings.catch_warnings():
+        warnings.showwarning = _warned
+        yield
+
+
+def _warned(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    say(f"fedskew: note: {category.__name__}: {' '.join(str(message).split())}", sys.stderr)
+
+
+def say(text: str, stream: TextIO | None = None, end: str = "\n") -> None:
+    """Print a line at once. Where the reader has gone (``| head -1``), a run goes on in silence: it has a record."""
+    stream = stream or sys.stdout
+    try:
+        print(visible(text), file=stream, flush=True, end=end)
+    except BrokenPipeError:
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, stream.fileno())  # what follows, and what Python flushes at its end, meets no error
+        os.close(silent)
+
+
+def console(stderr: bool = False) -> Console:
+    """A console of `rich` that takes every string as it is: brackets are no markup, ``:cat:`` is no picture."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+def show(body: RenderableType) -> None:
+    """Print a table or a text of `rich`."""
+    from rich.segment import Segment
+
+    made = console()
+
+    class Shown:
+        """What is inside, its text without control characters."""
+
+        def __rich_console__(self, *given: Any) -> Iterator[Segment]:
+            for segment in made.render(body, given[1]):
+                yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+    made.print(Shown())

@@ -1,0 +1,189 @@
+"""What a run folder must hold for a table, a picture or an advice to be made from it: its entries and their types.
+
+A folder may come from anybody and may be damaged. It is checked once, here, so that what reads it can rely on it.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any
+
+from fedskew.component import SLOTS
+from fedskew.errors import RecordError
+from fedskew.records import folder as records
+
+__all__ = ["fault_of", "finished", "read_run"]
+
+Row = dict[str, Any]
+Number = float | None
+
+UNLIKE = (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError)  # what other content leads to
+KINDS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")
+EACH = ("per_class_recall", "per_class_precision", "per_class_f1", "support")  # of the C classes
+SETS = ("", "val_", "local_", "personal_")
+METRICS = tuple(f"{which}{kind}" for which in SETS for kind in KINDS)
+BYTES = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
+# entry -> its type; a dict is an object with such entries, "?" behind a name says that it may be absent
+NAMED: Row = {"name": str}
+CONFIG: Row = {
+    "method?": str, **{f"{slot}?": (str, NAMED) for slot in ("data", "partition", "model")},
+    "rounds?": int | None, "clients?": int | None, "cohort?": int | None, "longtail?": Number, "validation?": Number,
+    "auxiliary?": int | None, "local_test?": Number, "seed?": int, "seed_partition?": int | None,
+    "seed_model?": int | None, "seed_clients?": int | None, "label_names?": list[str], "fingerprint?": str,
+    "path?": str | None, "counts?": list[list[int]], "started_by?": str,
+}  # fmt: skip
+METHOD: Row = {"name": str, "parts?": [NAMED], **{f"{slot}?": NAMED for slot in SLOTS}, "preset?": str}
+CONFIG["method?"] = (str, METHOD)
+PER_CLASS: Row = {
+    "before": list[Number], "after": list[Number], "local": list[Number], "models?": int,
+    "clients": dict[str, list[Number]], "owned": dict[str, list[int]],
+}  # fmt: skip
+DIAGNOSTICS: Row = {
+    "per_class?": PER_CLASS,
+    "asymmetry?": {
+        "each": list[Number], "ratio": Number, "local?": {"each?": list[Number], "ratio?": Number},
+        "train_counts": list[int],
+    },
+    "cosine?": {"layers": list[str], "global": list[Number], "local": dict[str, list[Number]]},
+    "drift?": {"norms": list[float], "update": float, "cancellation": Number},
+    "coverage?": {"classes": int, "used": list[int]},
+    "oversampling?": dict[str, dict[str, list[float]]],
+    "features?": {"file": str},
+}  # fmt: skip
+ROW: Row = {
+    "round": int, **{f"{name}?": Number for name in METRICS},
+    **{f"{which}{name}?": list[float] for which in SETS for name in EACH}, "train_loss?": Number,
+    "clients?": list[int | list[int]], "weights?": list[float], **{f"{name}?": float for name in BYTES},
+    "diagnostics?": DIAGNOSTICS,
+}  # fmt: skip
+WORST: Row = {"class": int, "name": str, "recall": float, "unrecognised": int, "classes": int}
+COLLAPSED: Row = {"measure": str, "limit": float, "rounds": list[list[int]], "worst": float, "round": int}
+REACHED = [f"{how}_{name}?" for how in ("final", "best", "mean10", "mean50") for name in METRICS]
+SUMMARY: Row = {
+    "rounds": int, "stopped": str, **dict.fromkeys(REACHED, Number), "worst_class?": (NoneType, WORST),
+    "collapsed?": [COLLAPSED], **{f"total_{name}?": float for name in BYTES},
+}  # fmt: skip
+
+
+def read_run(folder: str | Path) -> tuple[Row, list[Row], Row]:
+    """Read a run folder, as `fedskew.records.folder.read`, and check the types of its entries.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        (configuration, rounds, summary).
+
+    Raises:
+        RecordError: It is no run folder, or an entry is missing or of another type; the message names file and entry.
+    """
+    path = Path(folder)
+    try:
+        config, rows, summary = records.read(path)
+    except UNLIKE as error:
+        raise RecordError(
+            f"{str(path)!r} is not a run folder: its rounds or its summary hold {_words(error)}"
+        ) from None
+    for file, content, kind in (("config.json", config, CONFIG), ("summary.json", summary, SUMMARY)):
+        if told := fault_of(content, kind):
+            raise RecordError(f"{path / file} is damaged: {told}")
+    for row in rows:
+        if told := fault_of(row, ROW) or _uneven(row):
+            at = f"round {row['round']}" if isinstance(row.get("round"), int) else "a round"
+            raise RecordError(f"{path / 'rounds.jsonl'} is damaged: {at}: {told}")
+    return config, rows, summary
+
+
+def finished(folder: str | Path, rounds: int, patience: int | None = None) -> bool:
+    """As `fedskew.records.folder.finished`, for a folder that may come from anybody. Raises RecordError."""
+    try:
+        return records.finished(folder, rounds, patience)
+    except UNLIKE as error:
+        raise RecordError(f"{str(folder)!r} is not a run folder: its files hold {_words(error)}") from None
+
+
+def fault_of(value: object, kind: Any, place: str = "") -> str:
+    """What is wrong with a value of a JSON file; "" where it is of its type.
+
+    Args:
+        value: The value.
+        kind: Its type: that of a plain value, a list or dict of them; a dict by entry, a tuple of alternatives, or
+            a list of one kind.
+        place: Where it stands, for the message.
+
+    Returns:
+        As in "'weights' must be a list of numbers; got 3".
+
+    Example:
+        >>> from fedskew.config.recorded import fault_of
+        >>> fault_of({"round": "one"}, {"round": int, "loss?": float})
+        "'round' must be a whole number; got 'one'"
+    """
+    if isinstance(kind, dict):
+        if not isinstance(value, Mapping):
+            return _told(place, "an object", value)
+        for entry, inner in kind.items():
+            name = entry.removesuffix("?")
+            if name not in value:
+                if name == entry:
+                    return f"{f'{place}.{name}'.lstrip('.')!r} is missing"
+            elif found := fault_of(value[name], inner, f"{place}.{name}".lstrip(".")):
+                return found
+        return ""
+    if isinstance(kind, tuple):
+        faults = [fault_of(value, one, place) for one in kind]
+        return "" if "" in faults else faults[-1]
+    if isinstance(kind, list):
+        if not isinstance(value, list):
+            return _told(place, "a list", value)
+        return next((found for one in value if (found := fault_of(one, kind[0], place))), "")
+    return "" if _is(value, kind) else _told(place, _called(kind), value)
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """Whether a plain value, a list or a dict of them is of a type."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, UnionType):
+        return any(_is(value, one) for one in inner)
+    if origin is list:
+        return isinstance(value, list) and all(_is(one, inner[0]) for one in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(_is(one, inner[1]) for one in value.values())
+    if kind in (int, float):
+        number = isinstance(value, int) or (kind is float and isinstance(value, float))
+        return number and not isinstance(value, bool) and (isinstance(value, float) or abs(value) < 2**63)
+    return isinstance(value, kind)
+
+
+def _called(kind: Any) -> str:
+    """What values of a type are called."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, UnionType):
+        return " or ".join(_called(one) for one in inner)
+    if origin is not None:
+        return f"{'a list' if origin is list else 'an object'} of which each is {_called(inner[-1])}"
+    return {int: "a whole number", float: "a number", str: "a word", NoneType: "null"}.get(kind, "plain")
+
+
+def _told(place: str, rule: str, value: object) -> str:
+    shown = repr(value)
+    return f"{place or 'its content'!r} must be {rule}; got {shown if len(shown) <= 60 else f'{shown[:60]}...'}"
+
+
+def _uneven(row: Row) -> str:
+    """What is wrong with the lists of a round that have one number a class."""
+    for which in SETS:
+        lengths = {name: len(row[f"{which}{name}"]) for name in EACH if f"{which}{name}" in row}
+        if len(set(lengths.values())) > 1:
+            return f"one number a class must be in each of {', '.join(f'{which}{name}' for name in lengths)}"
+    if any(isinstance(x, float) and not math.isfinite(x) for name in EACH for x in row.get(name, ())):
+        return "the numbers of the classes must be finite"
+    return ""
+
+
+def _words(error: Exception) -> str:
+    return f"something else than a run writes ({type(error).__name__}: {' '.join(str(error).split())[:120]})"

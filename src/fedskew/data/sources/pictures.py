@@ -1,0 +1,70 @@
+"""Encoded images, PNG, WebP or JPEG, as arrays."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from fedskew.data.sources.files import EXTRA, one_line
+from fedskew.errors import DataError
+
+__all__ = ["ImageMode", "decode_images"]
+
+ImageMode = Literal["L", "RGB"]
+
+
+def decode_images(encoded: Sequence[bytes | Path], what: str, mode: ImageMode | None = None) -> np.ndarray:
+    """Decode PNG, WebP or JPEG images.
+
+    Args:
+        encoded: Images as bytes or as files.
+        what: Their name in error messages.
+        mode: "L" makes all images grey, "RGB" gives them three channels; None takes the first image's mode.
+
+    Returns:
+        uint8 [n, channels, H, W].
+
+    Raises:
+        DataError: An image is damaged, or has another size than the first.
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        raise DataError(f"decoding images needs the extra hub: {EXTRA}") from None
+    if not encoded:
+        raise DataError(f"{what} must have rows; got none")
+
+    def place(row: int) -> str:
+        content = encoded[row]
+        return f"row {row}" if isinstance(content, bytes) else f"'{content}'"
+
+    def decode(row: int, mode: str | None) -> np.ndarray:
+        content = encoded[row]
+        try:
+            with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as image:
+                mode = mode or ("L" if image.mode in ("1", "L") else "RGB")
+                return np.asarray(image.convert(mode))
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise DataError(f"{what} has no readable image in {place(row)}: {one_line(error)}") from None
+
+    first = decode(0, mode)
+    common = "L" if first.ndim == 2 else "RGB"
+    out = np.empty((len(encoded), *first.shape), np.uint8)
+
+    def fill(row: int) -> None:
+        image = decode(row, common)
+        if image.shape != first.shape:
+            sizes = f"{image.shape[1]}x{image.shape[0]}, {place(0)} is {first.shape[1]}x{first.shape[0]}"
+            raise DataError(f"{what} must have images of one size; {place(row)} is {sizes}")
+        out[row] = image
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # Pillow releases the lock while it decodes
+        for _ in pool.map(fill, range(len(encoded))):
+            pass
+    return out[:, None] if out.ndim == 3 else np.ascontiguousarray(out.transpose(0, 3, 1, 2))

@@ -1,0 +1,432 @@
+"""Datasets, the dataset cache and partition files with bytes flipped, cut, added, swapped: refused or without effect.
+
+Where the content is published or has a digest, a change is told or changes no tensor. What a user's own file should
+hold nobody knows: there a change may give other data, but no crash, no traceback and no memory that the file cannot
+fill.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedskew.data import Dataset, federate, load, load_partition, save_partition
+from fedskew.data.arrays import build
+from fedskew.data.counts import read_counts
+from fedskew.data.encoding import Column, Encoding
+from fedskew.data.sources import cache
+from fedskew.data.sources.cifar import Cifar10, Cifar100
+from fedskew.data.sources.files import Known, md5_of, rows_digest
+from fedskew.data.sources.images import IDX, Mnist
+from fedskew.data.sources.more_images import Svhn
+from fedskew.errors import DataError, FedskewError
+from support.attack import Line, some
+from support.bounds import Hung, bounded, within
+from support.data_files import idx, write_parquet
+
+SHORT, FULL = 60, 2000  # attacks on one file
+
+
+def struck(raw: bytes, other: bytes, many: int, seed: int) -> Iterator[tuple[str, bytes]]:
+    """(what was done, the file): bits flipped in regions that cover the file, then cuts, additions and swaps."""
+    gen = np.random.Generator(np.random.PCG64(seed))
+    edges = np.unique(np.linspace(0, len(raw), many * 2 // 3 + 1).astype(int))
+    for low, high in pairwise(edges.tolist()):
+        at, bit = int(gen.integers(low, high)), int(gen.integers(8))
+        yield f"bit {bit} of byte {at} flipped", raw[:at] + bytes([raw[at] ^ 1 << bit]) + raw[at + 1 :]
+    for _ in range(many // 3):
+        a, b, c, d = sorted(int(v) for v in gen.integers(0, len(raw) + 1, 4))
+        how = int(gen.integers(7))
+        yield (
+            (f"cut at {a}", raw[:a]),
+            (f"begun at {a}", raw[a:]),
+            (f"{a} to {b} left out", raw[:a] + raw[b:]),
+            (f"{b - a} bytes added", raw + gen.bytes(b - a)),
+            (f"{a} to {b} and {c} to {d} swapped", raw[:a] + raw[c:d] + raw[b:c] + raw[a:b] + raw[d:]),
+            (f"{a} to {b} filled", raw[:a] + bytes([int(gen.integers(256))]) * (b - a) + raw[b:]),
+            (f"{a} to {b} of another file", raw[:a] + other[a:b] + raw[b:]),
+        )[how]
+    yield "another file", other
+    yield "empty", b""
+    yield "twice", raw + raw
+
+
+def same(a: Dataset, b: Dataset) -> bool:
+    """Whether two datasets are equal: tensors, by their fingerprint, and facts."""
+    facts = ("fingerprint", "classes", "label_names", "column_names", "encoding", "name")
+    return all(getattr(a, n) == getattr(b, n) for n in facts)
+
+
+def permuted(a: Dataset, b: Dataset) -> bool:
+    """Whether only rows stand in another order, which the verification of published sets allows, and notes name."""
+
+    def rows(data: Dataset) -> list[str]:
+        return [rows_digest(x.numpy(), y.numpy()) for x, y in ((data.x, data.y), (data.x_test, data.y_test))]
+
+    return rows(a) == rows(b)
+
+
+def attacked(line: Line, file: Path, other: bytes, read: Callable[[], Dataset], seed: int = 0) -> None:
+    """Strike a file in every way; reading it raises one line or gives the same dataset."""
+    whole, raw = read(), file.read_bytes()
+    for what, bad in struck(raw, other, some(SHORT, FULL), seed):
+        file.write_bytes(bad)
+        told = _outcome(read)
+        fine = isinstance(told, DataError) or (
+            isinstance(told, Dataset) and (same(told, whole) or permuted(told, whole))
+        )
+        line.check(fine and "\n" not in str(told), f"{file.name}: {what}: {told!r}"[:300])
+    file.write_bytes(raw)
+    assert same(read(), whole)
+
+
+def _outcome(read: Callable[[], Any]) -> Any:
+    """What reading gives, or raises."""
+    try:
+        with within(10):
+            return read()
+    except (Exception, Hung) as error:
+        return error
+
+
+@pytest.fixture
+def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every read decodes."""
+    monkeypatch.setattr(cache, "fetch", lambda key: None)
+    monkeypatch.setattr(cache, "store", lambda key, data: None)
+
+
+def facts_of(x: np.ndarray, y: np.ndarray) -> Known:
+    return Known(len(y), rows_digest(x, y), md5_of(y.astype(np.uint8)))
+
+
+def images(rows: int, seed: int, shape: tuple[int, ...] = (1, 28, 28)) -> tuple[np.ndarray, np.ndarray]:
+    gen = np.random.Generator(np.random.PCG64(seed))
+    return gen.integers(0, 256, (rows, *shape)).astype(np.uint8), (np.arange(rows) % 10).astype(np.uint8)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_idx_files(tmp_path: Path, zipped: bool, no_cache: None) -> None:
+    import gzip
+
+    (x, y), (x_test, y_test) = images(10, 0), images(10, 1)
+    arrays = (x[:, 0], y, x_test[:, 0], y_test)
+    names = [f"{name}.gz" if zipped else name for name in IDX]
+    pack = (lambda raw: gzip.compress(raw, mtime=0)) if zipped else (lambda raw: raw)
+    for name, array in zip(names, arrays, strict=True):
+        (tmp_path / name).write_bytes(pack(idx(array)))
+    kind = type("Small", (Mnist,), {"known": (facts_of(x, y), facts_of(x_test, y_test)), "md5": {}})
+    with Line("files", f"idx{', gzipped' * zipped}") as line, bounded():
+        for i, name in enumerate(names):
+            attacked(
+                line, tmp_path / name, (tmp_path / names[i - 2]).read_bytes(), lambda: kind().load(str(tmp_path)), i
+            )
+
+
+def batch(x: np.ndarray, **labels: Any) -> bytes:
+    told = {key: [int(v) for v in values] for key, values in labels.items()}
+    return pickle.dumps({"data": x.reshape(len(x), -1), **told, "batch_label": "made up"}, protocol=2)
+
+
+def _cifar(kind: type, folder: Path, each: int) -> type:
+    """Small official batches in a folder, and the set whose published content they are."""
+    members = [name for split in kind.members for name in split]  # type: ignore[attr-defined]
+    parts = [images(each, i, (3, 32, 32)) for i in range(len(members))]
+    for name, (x, y) in zip(members, parts, strict=True):
+        (folder / name).write_bytes(batch(x, **{key: y // 2 if "coarse" in key else y for key in kind.keys}))  # type: ignore[attr-defined]
+    train = [np.concatenate(column) for column in zip(*parts[:-1], strict=True)]
+    return type("Small", (kind,), {"known": (facts_of(*train), facts_of(*parts[-1])), "decoded_jpegs": ""})
+
+
+@pytest.mark.parametrize("kind", [Cifar10, Cifar100])
+def test_cifar_batches(tmp_path: Path, kind: type, no_cache: None) -> None:
+    small = _cifar(kind, tmp_path, 10)
+    members = [name for split in kind.members for name in split]  # type: ignore[attr-defined]
+    with Line("files", f"{kind.name} batches, which are pickles") as line, bounded():  # type: ignore[attr-defined]
+        for i, name in enumerate((members[0], members[-1])):
+            attacked(
+                line, tmp_path / name, (tmp_path / members[1]).read_bytes(), lambda: small().load(str(tmp_path)), i
+            )
+
+
+def test_a_cifar_archive(tmp_path: Path, no_cache: None) -> None:
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    small = _cifar(Cifar10, folder, 4)
+    archive = tmp_path / "cifar-10-python.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(folder, folder.name)
+    with Line("files", "cifar10 archive") as line, bounded():
+        attacked(line, archive, archive.read_bytes()[::-1], lambda: small().load(str(archive)))
+
+
+def test_mat_files(tmp_path: Path, no_cache: None) -> None:
+    from scipy.io import savemat
+
+    names = ("train_32x32.mat", "test_32x32.mat")
+    for i, name in enumerate(names):
+        x, y = images(10, i, (32, 32, 3))
+        savemat(tmp_path / name, {"X": x.transpose(1, 2, 3, 0), "y": y[:, None]}, do_compression=bool(i))
+    counts = (1,) * 10
+    md5 = {name: md5_of((tmp_path / name).read_bytes()) for name in names}
+    kind = type("Small", (Svhn,), {"known": (Known(10, counts=counts), Known(10, counts=counts)), "md5": md5})
+    with Line("files", "mat") as line, bounded():
+        for i, name in enumerate(names):
+            attacked(
+                line, tmp_path / name, (tmp_path / names[i - 1]).read_bytes(), lambda: kind().load(str(tmp_path)), i
+            )
+
+
+def test_parquet_files(tmp_path: Path, no_cache: None) -> None:
+    pytest.importorskip("pyarrow")
+    parts = {split: images(10, i, (32, 32, 3)) for i, split in enumerate(("train", "test"))}
+    for split, (x, y) in parts.items():
+        write_parquet(tmp_path / f"{split}-00000-of-00001.parquet", x, label=y.astype(np.int64))
+    facts = [facts_of(np.ascontiguousarray(x.transpose(0, 3, 1, 2)), y) for x, y in parts.values()]
+    kind = type("Small", (Cifar10,), {"known": tuple(facts), "decoded_jpegs": ""})
+    files = sorted(tmp_path.glob("*.parquet"))
+    with Line("files", "parquet") as line, bounded():
+        for i, file in enumerate(files):
+            attacked(line, file, files[i - 1].read_bytes(), lambda: kind().load(str(tmp_path)), i)
+
+
+def test_the_dataset_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path))
+    gen = np.random.Generator(np.random.PCG64(0))
+    columns = (Column("age", mean=3.0, std=2.0), Column("sex", ("f", "m")), Column("dose"))
+    for name in ("one", "two"):
+        site = list("abcde" * 8)
+        made = build(
+            name, gen.normal(size=(40, 4)), np.arange(40) % 2, label_names=("no", "yes"), columns={"site": site},
+            encoding=Encoding(columns, label="ill"), source="made up", notes=("a note",),
+        )  # fmt: skip
+        cache.store(name, made)
+    whole, file = cache.fetch("one"), tmp_path / "one.safetensors"
+    assert whole is not None
+    raw, other = file.read_bytes(), (tmp_path / "two.safetensors").read_bytes()
+    with Line("files", "dataset cache") as line, bounded():
+        for what, bad in struck(raw, other, some(300, 3 * FULL), 0):
+            file.write_bytes(bad)
+            found = _outcome(lambda: cache.fetch("one"))
+            fine = found is None or (isinstance(found, Dataset) and same(found, whole) and found.notes == whole.notes)
+            line.check(fine, f"{what}: {found!r}"[:300])
+
+
+@pytest.mark.parametrize("tested", [False, True])
+def test_partition_files(tmp_path: Path, tested: bool) -> None:
+    path, options = tmp_path / "split.npz", {"local_test": 0.2} if tested else {"validation": 0.1}
+    other = tmp_path / "other.npz"
+    save_partition(path, federate("digits", "dirichlet", clients=5, **options))
+    save_partition(other, federate("digits", "dirichlet", clients=5, seed=1, **options))
+    whole, raw = load_partition(path), path.read_bytes()
+    with Line("files", f"partition{', with a local test' * tested}") as line, bounded():
+        for what, bad in struck(raw, other.read_bytes(), some(300, FULL), 0):
+            path.write_bytes(bad)
+            found = _outcome(lambda: load_partition(path))
+            if what == "another file":
+                fine = not isinstance(found, Exception) and found.header["sha256"] != whole.header["sha256"]
+            else:
+                fine = isinstance(found, DataError) or _equal(found, whole)
+            line.check(fine, f"{what}: {found!r}"[:300])
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two partition files say the same."""
+    arrays = [
+        (x, y)
+        for part in ("partition", "local_test")
+        for x, y in zip(getattr(a, part) or (), getattr(b, part) or (), strict=True)
+    ]
+    arrays += [(getattr(a, n), getattr(b, n)) for n in ("labels", "validation_rows", "auxiliary_rows")]
+    return a.header == b.header and a.client_names == b.client_names and all(np.array_equal(x, y) for x, y in arrays)
+
+
+# Files of the user's own: no crash, no hang, bounded memory
+
+
+def own_files(folder: Path) -> dict[str, tuple[bytes, Callable[[], Any]]]:
+    """name -> (content, what reads it)."""
+    gen = np.random.Generator(np.random.PCG64(0))
+    x, y = gen.normal(size=(30, 3)), np.arange(30) % 3
+    np.savez(folder / "plain.npz", x=x, y=y, client=y)
+    np.savez_compressed(folder / "packed.npz", x=(x * 9).astype(np.uint8), y=np.array(["a", "b", "c"])[y])
+    rows = "\n".join(f"{a:.2f},{b:.2f},{'xyz'[c]},s{c}" for (a, b, _), c in zip(x, y, strict=True))
+    (folder / "own.csv").write_text(f"age,dose,label,client\n{rows}\n")
+    (folder / "counts.csv").write_text("cat,dog\n5,0\n1,4\n")
+    np.save(folder / "counts.npy", np.array([[5, 0], [1, 4]]))
+    np.savez(folder / "counts.npz", counts=np.array([[5, 0], [1, 4]]))
+    found: dict[str, tuple[bytes, Callable[[], Any]]] = {}
+    for file in sorted(folder.iterdir()):
+        kind, path = ("csv" if file.suffix == ".csv" else "npz"), str(file)
+        read = (
+            (lambda path=path: read_counts(path))
+            if "counts" in file.name
+            else (lambda kind=kind, path=path: load(kind, path))
+        )
+        found[file.name] = file.read_bytes(), read
+    return found
+
+
+def test_files_of_the_users_own(tmp_path: Path) -> None:
+    files = own_files(tmp_path)
+    with Line("files", "csv, npz and npy of the user's own: no crash") as line, bounded():
+        for i, (name, (raw, read)) in enumerate(files.items()):
+            read()
+            for what, bad in struck(raw, next(iter(files.values()))[0], some(SHORT, FULL), i):
+                (tmp_path / name).write_bytes(bad)
+                found = _outcome(read)
+                fine = not isinstance(found, BaseException) or (
+                    isinstance(found, FedskewError) and "\n" not in str(found)
+                )
+                line.check(fine, f"{name}: {what}: {found!r}"[:300])
+
+
+def test_parquet_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pa, monkey = pytest.importorskip("pyarrow"), monkeypatch
+    import pyarrow.parquet as pq
+
+    monkey.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
+    y = np.arange(30) % 3
+    table = pa.table({"a": np.arange(30.0), "b": np.arange(30) % 7, "label": np.array(["x", "y", "z"])[y], "client": y})
+    file = tmp_path / "own.parquet"
+    pq.write_table(table, file)
+    raw = file.read_bytes()
+    with Line("files", "parquet of the user's own: no crash") as line, bounded():
+        for what, bad in struck(raw, raw[::-1], some(2 * SHORT, FULL), 0):
+            file.write_bytes(bad)
+            found = _outcome(lambda: load("parquet", str(file), x_column="a,b"))
+            fine = not isinstance(found, BaseException) or (isinstance(found, FedskewError) and "\n" not in str(found))
+            line.check(fine, f"{what}: {found!r}"[:300])
+
+
+# Files made to take all memory
+
+
+def head(shape: tuple[int, ...], descr: str = "<f8") -> bytes:
+    """An npy file's head that declares an array, without the array."""
+    out = io.BytesIO()
+    np.lib.format.write_array_header_1_0(out, {"descr": descr, "fortran_order": False, "shape": shape})
+    return out.getvalue()
+
+
+def npz(folder: Path, how: int = zipfile.ZIP_STORED, **members: bytes) -> Path:
+    path = folder / "huge.npz"
+    with zipfile.ZipFile(path, "w", how) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return path
+
+
+def labels_npy(values: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    np.save(out, values)
+    return out.getvalue()
+
+
+def bombs(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """(what it declares, what reads it)."""
+    y = labels_npy(np.arange(20) % 2)
+    x = labels_npy(np.ones((20, 2)))
+    for shape, descr in (
+        ((2_500_000_000_000,), "<f8"),
+        ((10**6, 10**6, 20), "|u1"),
+        ((2**62, 2**62), "<f8"),
+        ((10**13,), "|S0"),
+        ((5,), "<U2000000000"),
+    ):
+        path = str(npz(folder, x=head(shape, descr), y=y))
+        yield f"npz of {shape} {descr}", lambda path=path: load("npz", path)
+        (folder / "huge.npy").write_bytes(head(shape, descr))
+        yield f"npy of {shape} {descr}", lambda: read_counts(folder / "huge.npy")
+    path = str(npz(folder, zipfile.ZIP_DEFLATED, x=head((2_500_000_000_000,)) + bytes(1 << 20), y=y))
+    yield "npz, deflated", lambda: load("npz", path)
+    raw = bytearray(npz(folder, x=head((2_500_000_000_000,)), y=y).read_bytes())
+    at = raw.rindex(b"PK\x01\x02", 0, raw.rindex(b"PK\x01\x02"))
+    raw[at + 20 : at + 28] = struct.pack("<II", 0xFFFFFFF0, 0xFFFFFFF0)  # the directory's sizes of x
+    (folder / "lying.npz").write_bytes(raw)
+    yield "npz whose directory lies", lambda: load("npz", str(folder / "lying.npz"))
+    for value in (9_000_000_000, 2**62, -(2**63)):
+        path = str(npz(folder, x=x, y=labels_npy(np.array([0, 1] * 9 + [0, value]))))
+        yield f"label {value}", lambda path=path: load("npz", path)
+    for real in (1e300, 9e18, -1e300):
+        path = str(npz(folder, x=x, y=labels_npy(np.array([0, 1] * 9 + [0, real]))))
+        yield f"label {real}", lambda path=path: load("npz", path)
+    path = str(npz(folder, x=x, y=labels_npy(np.array([0, 1] * 9 + [0, 2**64 - 1], dtype=np.uint64))))
+    yield "label 2^64 - 1", lambda path=path: load("npz", path)
+    for label in ("9000000000", "1e300", "9" * 300):
+        (folder / "far.csv").write_text("a,label\n" + "1,0\n2,1\n" * 20 + f"3,{label}\n")
+        yield f"csv, label {label[:20]}", lambda: load("csv", str(folder / "far.csv"))
+    (folder / "wide.csv").write_text("a,label\n" + "1,x\n2,y\n" * 20_000 + f"3,{'z' * 100_000}\n")
+    yield "csv, one cell of 100 000 characters among 40 000", lambda: load("csv", str(folder / "wide.csv"))
+    (folder / "counts.csv").write_text("1e300,2\n3,4\n")
+    yield "counts 1e300", lambda: read_counts(folder / "counts.csv")
+    sizes = struct.pack(">4B3I", 0, 0, 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1)
+    for name, bad in (
+        ("far", sizes),
+        ("none", struct.pack(">4B3I", 0, 0, 8, 3, 0, 2**32 - 1, 2**32 - 1)),
+        ("axes", b"\x00\x00\x08\xff" + bytes(1020)),
+    ):
+        place = folder / f"idx-{name}"
+        place.mkdir()
+        for file in IDX:
+            (place / file).write_bytes(bad)
+        yield f"idx, {name}", lambda place=place: load("mnist", str(place), verify=False)
+    memo = b"\x80\x02}r\xff\xff\xff\x7fU\x04dataK\x01s."
+    for name, bad in (
+        ("memo", memo),
+        ("bytes", b"\x80\x05\x8e" + struct.pack("<Q", 2**44) + b"x."),
+        ("array", b"\x80\x05\x96" + struct.pack("<Q", 2**44) + b"x."),
+    ):
+        place = folder / f"pickle-{name}"
+        place.mkdir()
+        for i in range(1, 6):
+            (place / f"data_batch_{i}").write_bytes(bad)
+        (place / "test_batch").write_bytes(bad)
+        yield f"pickle, {name}", lambda place=place: load("cifar10", str(place), verify=False)
+    holes = folder / "cifar-10-python.tar"
+    with tarfile.open(holes, "w", format=tarfile.GNU_FORMAT) as tar:
+        info = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
+        info.type, info.size = tarfile.GNUTYPE_SPARSE, 0
+        raw_info = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+        raw_info[386:398], raw_info[398:410], raw_info[483:495] = (
+            b"00000000000\x00",
+            b"00000000000\x00",
+            b"77777777777\x00",
+        )
+        raw_info[148:156] = b" " * 8
+        raw_info[148:156] = f"{sum(raw_info[:512]):06o}\x00 ".encode()
+        assert tar.fileobj is not None
+        tar.fileobj.write(bytes(raw_info))
+    yield "tar with a hole of 8 GiB", lambda: load("cifar10", str(holes), verify=False)
+
+
+def test_files_that_declare_more_than_they_hold(tmp_path: Path, no_cache: None) -> None:
+    with Line("files", "declares more than memory") as line, bounded(1 << 30):
+        for what, read in bombs(tmp_path):
+            found = _outcome(read)
+            fine = isinstance(found, FedskewError) and "\n" not in str(found)
+            line.check(fine, f"{what}: {found!r}"[:300])
+
+
+def test_headers_that_are_nested_deep(tmp_path: Path) -> None:
+    path = tmp_path / "split.npz"
+    save_partition(path, federate("digits", "iid", clients=3))
+    with np.load(path) as file:
+        arrays = dict(file)
+    deep = "[" * 50_000
+    with Line("files", "JSON nested 50 000 deep") as line, bounded():
+        for text in (deep, deep + "]" * 50_000, '{"a":' * 50_000, json.dumps({"format": "fedskew-partition"}) + deep):
+            np.savez(path, **{**arrays, "header": np.frombuffer(text.encode(), np.uint8)})
+            found = _outcome(lambda: load_partition(path))
+            line.check(isinstance(found, DataError), f"header {text[:9]}: {found!r}"[:300])
