@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from fedskew.cli.base import Command
+from fedskew.cli.output import say
 from fedskew.cli.values import Runs
 from fedskew.errors import RecordError, plural
 
@@ -25,7 +26,6 @@ def verify(runs: tuple[str, ...]) -> int:
     RUN is a run folder, or a folder that holds some. The exit code is 2 if anything was altered. What a kill leaves is
     no damage: `fedskew run --resume RUN` clears it away.
     """
-    from fedskew.cli.progress import say
     from fedskew.plots.groups import find_runs
     from fedskew.records.verify import troubles
 

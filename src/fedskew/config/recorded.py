@@ -21,7 +21,14 @@ __all__ = ["fault_of", "finished", "read_run"]
 Row = dict[str, Any]
 Number = float | None
 
-UNLIKE = (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError)  # what other content leads to
+UNLIKE = (
+    ArithmeticError,
+    AttributeError,
+    KeyError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)  # what other content leads to
 KINDS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")
 EACH = ("per_class_recall", "per_class_precision", "per_class_f1", "support")  # of the C classes
 SETS = ("", "val_", "local_", "personal_")
@@ -61,11 +68,12 @@ ROW: Row = {
     "diagnostics?": DIAGNOSTICS,
 }  # fmt: skip
 WORST: Row = {"class": int, "name": str, "recall": float, "unrecognised": int, "classes": int}
+BEST: Row = {"monitor": str, "round": int, "value": float, "stopped_early": bool}
 COLLAPSED: Row = {"measure": str, "limit": float, "rounds": list[list[int]], "worst": float, "round": int}
 REACHED = [f"{how}_{name}?" for how in ("final", "best", "mean10", "mean50") for name in METRICS]
 SUMMARY: Row = {
     "rounds": int, "stopped": str, **dict.fromkeys(REACHED, Number), "worst_class?": (NoneType, WORST),
-    "collapsed?": [COLLAPSED], **{f"total_{name}?": float for name in BYTES},
+    "collapsed?": [COLLAPSED], "best?": BEST, **{f"total_{name}?": float for name in BYTES},
 }  # fmt: skip
 
 
