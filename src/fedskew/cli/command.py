@@ -112,10 +112,8 @@ def _told(error: Exception) -> str:
     said = str(error)
     if any(phrase in said for phrase in TOO_LARGE):
         return f"this needs more memory than there is: {said.partition('] . ')[2] or said}"
-    own = (
-        isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    )  # numpy's and a GPU's are classes
-    if own or any(words in said for words in ALLOCATION):
+    kind = type(error).__name__  # torch, whose error of a GPU this may be, is not imported here
+    if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or any(words in said for words in ALLOCATION):
         return SHORT
     return "an option's value is beyond what the run's numbers hold" if BEYOND in said else ""
 
