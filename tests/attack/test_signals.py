@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import cycle
+from itertools import count, cycle
 from pathlib import Path
 
 import pytest
@@ -99,9 +99,11 @@ def wrong_end(number: int, code: int, said: str, out: Path) -> str:
 def random_kills(base: Path) -> dict[str, str]:
     """SIGKILL at random instants, up to four in one life, so that many come while the run is resumed."""
     draw, plain, kinds, found, kills = random.Random(14), Plain(base), combinations(), {}, 0
-    while kills < some(6, 210):
+    for number in count():
+        if kills >= some(6, 210):
+            break
         given = words(*next(kinds))
-        whole, lasts, out = plain.of(given), plain.lasts(given), base / f"life-{len(found)}"
+        whole, lasts, out = plain.of(given), plain.lasts(given), base / f"life-{number}"
         wanted, hit = draw.randint(1, 4), 0
         while hit < wanted:
             pid = fork(life(given, out), base / "said.txt")
@@ -112,11 +114,11 @@ def random_kills(base: Path) -> dict[str, str]:
                 break
             hit += 1
             if code != -signal.SIGKILL:
-                found[f"life {len(found)}"] = f"ended with {code}, {(base / 'said.txt').read_text()[-300:]!r}"
+                found[f"life {number}"] = f"ended with {code}, {(base / 'said.txt').read_text()[-300:]!r}"
         kills += hit
         wrong = harm(given, out, whole)
-        for number in range(hit):  # each kill is an attack; what a life lost is told once
-            found[f"{' '.join(given[1:2] + given[-3:])}, {out.name}, kill {number}"] = wrong if not number else ""
+        for kill in range(hit):  # each kill is an attack; what a life lost is told once
+            found[f"{' '.join(given[1:2] + given[-3:])}, {out.name}, kill {kill}"] = wrong if not kill else ""
     return found
 
 
