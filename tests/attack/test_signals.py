@@ -85,6 +85,8 @@ def wrong_end(number: int, code: int, said: str, out: Path) -> str:
     """What is wrong with the end of a life that got a signal: its code, its words, its record."""
     if code == 0:
         return "" if finished(out) else "ended with 0 and is not finished"
+    if code == -number and not said and not (out / "rounds.jsonl").exists():
+        return ""  # while it imports, it ends by the signal itself
     if code not in {ASKS.get(number), LEFT.get(number)}:
         return f"ended with {code}, {said[-300:]!r}"
     if "Traceback" in said or "Exception" in said or "fault" in said:
@@ -312,9 +314,7 @@ def test_a_true_process_that_gets_a_signal_at_any_time(tmp_path: Path) -> None:
             process.send_signal(number)
             code = process.wait(120)
             told = said.read_text()
-            early = code == -number and not (out / "summary.json").exists()
-            wrong = "" if early and "Traceback" not in told else wrong_end(number, code, told, out)
-            name = f"{signal.Signals(number).name}, {turn}"
+            wrong, name = wrong_end(number, code, told, out), f"{signal.Signals(number).name}, {turn}"
             line.check(not wrong, f"{name}: {wrong}")
             code = fedskew(*life(given, out))
             line.check(code == 0 and not unlike(plain, out), f"{name}: went on with {code}, {unlike(plain, out)}")
