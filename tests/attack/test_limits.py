@@ -20,7 +20,7 @@ from support.attack import FULL, Line, some
 from support.lives import ended, finished, fork, script, unlike, warm
 
 WORDS = (
-    "run scaffold --data digits --clients 6 --cohort 3 --rounds 3 --checkpoint.every 2 --model mlp --model.hidden 16"
+    "run scaffold --data digits --clients 6 --cohort 3 --rounds 3 --checkpoint.every 2 --model mlp --model.hidden 64"
     " --epochs 1 --engine sequential"
 )
 HOMES = ("disk", "device")
@@ -48,6 +48,8 @@ def harm(
     told = said.read_text(encoding="utf-8", errors="replace")
     if wrong := misbehaved(code, told, out):
         return wrong
+    if code:
+        (out.parent / "bitten").touch()
     if relief:
         relief()
     again = ["run", "--resume", str(out)] if (out / "rounds.jsonl").exists() else [*given, "--out", str(out)]
@@ -120,9 +122,13 @@ def on_small_disk(home: str, size: int, base: Path, plain: Path) -> str:
     def work() -> str:
         apart()
         mount(size, place)
-        return harm(words(home), place / "run", plain, lambda: None, lambda: mount(64 << 20, place, REMOUNT))
+        told = harm(words(home), place / "run", plain, lambda: None, lambda: mount(64 << 20, place, REMOUNT))
+        return told or ("bitten" if (place / "bitten").exists() else "")
 
-    return forked(work)
+    told = forked(work)
+    if told == "bitten":  # its mounts are gone with the process
+        (place / "bitten").touch()
+    return "" if told == "bitten" else told
 
 
 def may_mount(base: Path) -> str:
@@ -199,6 +205,9 @@ def main(names: list[str], base: Path) -> None:
             code = ended(fork([*words(variant), "--out", str(plain)], place / "said.txt"))
             assert code == 0, (place / "said.txt").read_text()
             found[name][variant] = attack(variant, place, plain)
+            assert any(place.rglob("bitten")) or isinstance(found[name][variant], str), (
+                f"{name}: no run was ended by it"
+            )
     print(json.dumps(found))
 
 

@@ -491,6 +491,18 @@ def test_what_a_killed_process_left_is_cleared_away(instants: tuple[Path, dict[s
     assert not list(instants[0].rglob("*.tmp"))
 
 
+@pytest.mark.parametrize(
+    "left", ["checkpoint/.tmpAb3dE6", "features/.round-2.safetensors.7.tmp", ".summary.json.7.tmp"]
+)
+def test_half_a_file_of_a_killed_process_is_cleared_away(left: str, tmp_path: Path) -> None:
+    """safetensors has temporary files of its own."""
+    go(skewed(), fs.methods.fedavg(), rounds=1, out=tmp_path / "run")
+    (tmp_path / "run" / left).parent.mkdir(exist_ok=True)
+    (tmp_path / "run" / left).write_bytes(b"half")
+    go(skewed(), fs.methods.fedavg(), rounds=2, out=tmp_path / "run", resume=True)
+    assert not (tmp_path / "run" / left).exists()
+
+
 def test_another_run_is_not_continued(tmp_path: Path) -> None:
     go(skewed(), fs.methods.fedavg(), rounds=2, out=tmp_path / "run")
     for change in ({"seed": 5}, {"cohort": 2}):

@@ -197,7 +197,7 @@ class Record:
 
 def _clear(folder: Path) -> None:
     """Remove what a process that was killed had half written."""
-    for left in folder.rglob(".*.tmp"):
+    for left in (*folder.rglob(".*.tmp"), *folder.rglob(".tmp??????")):  # ours, and those of safetensors
         with suppress(OSError):  # it is in nobody's way
             left.unlink(missing_ok=True)
 
