@@ -29,6 +29,7 @@ FIELDS = [f.name for f in dataclasses.fields(Settings)]
 OTHER: dict[str, Any] = {  # a value of each field that is not its default
     "rounds": 3, "cohort": 2, "seed": 4, "seed_model": 5, "seed_clients": 6,
     "engine": "debug", "threads": 1, "device": "cuda", "dtype": "float64",
+    "nonfinite": "drop",
     "precision": "bfloat16", "memory": "ram", "eval_every": 2, "personal_every": 3, "checkpoint_every": 4,
     "diagnose": Diagnostics(("drift",), clients=(1,), every=2),
 }  # fmt: skip
@@ -41,7 +42,7 @@ def test_every_field_is_an_option_everywhere() -> None:
     assert set(FIELDS) <= {f.name for f in dataclasses.fields(Experiment)}
     flags = {option.place[0] for option in options_of(Experiment(method_named("fedavg")))}
     assert set(FIELDS) <= flags
-    unset = ("diagnose", "seed_model", "seed_clients")  # recorded only where they are set
+    unset = ("diagnose", "nonfinite", "seed_model", "seed_clients")  # recorded only where they are set
     recorded = Settings(**{name: OTHER[name] for name in unset}).to_json()
     assert not {*unset} & {*Settings().to_json()}
     assert set(FIELDS) == set(recorded) and set(FIELDS) <= set(documented(Settings))

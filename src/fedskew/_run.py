@@ -15,13 +15,15 @@ from torch import Tensor, nn
 
 from fedskew import engines, models, rng, server
 from fedskew.data.inputs import Inputs
+from fedskew.engines.guard import guarded
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import FieldError, RecordError, require
-from fedskew.fields import demand
+from fedskew.fields import LATER, demand
 from fedskew.method import Method, check_method, method_spec, spec
 from fedskew.models import Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
+from fedskew.models.probe import require_runs
 from fedskew.records.folder import Record
 from fedskew.records.summary import Collapse, summarise
 from fedskew.server import State
@@ -126,15 +128,16 @@ def run(
     method.check(fed, task)
     kind, reason = engines.choose(settings.engine, settings.device, prepared, method)
     engine = kind(prepared, fed, task, seed=settings.seed, device=settings.device, threads=settings.threads)
-    params = _initial(method, prepared.params, task, settings.seed_of("model"))
-    engine.birth(method, params, prepared.buffers, settings.memory, None if out is None else Path(out))
-    state = server.init(method, params, prepared.buffers, fed, task)
+    watched = guarded(method, engine.guard)
+    params = _initial(watched, prepared.params, task, settings.seed_of("model"))
+    engine.birth(watched, params, prepared.buffers, settings.memory, None if out is None else Path(out))
+    state = server.init(watched, params, prepared.buffers, fed, task)
     used = {"engine_used": kind.name, "engine_reason": reason, "threads_used": engine.workers.count}
     facts = {**(config or _facts(fed, method, model, settings, cohort)), **_labels(fed), **used}
     record = _recorded(out, resume, facts, method, settings)
     try:
-        observer = Observer(fed, method, task, engine, settings, record)
-        session = Session(method, task, engine, settings, cohort, state, observer, record)
+        observer = Observer(fed, watched, task, engine, settings, record)
+        session = Session(watched, task, engine, settings, cohort, state, observer, record)
         if record and resume:
             session.restore()
             _extend(record, session, settings)
@@ -176,7 +179,10 @@ def _prepare(
     else:
         network = model
     prepared = prepare(network, named, shape, classes, narrow=NARROW[settings.precision])
-    return prepared.to(DTYPES[settings.dtype], settings.device)
+    ready = prepared.to(DTYPES[settings.dtype], settings.device)
+    with arithmetic(settings.precision):
+        require_runs(ready)
+    return ready
 
 
 def _initial(method: Method, params: Params, task: Task, seed: int) -> Params:
@@ -251,9 +257,11 @@ def _extend(record: Record, session: Session, settings: Settings) -> None:
 def _check_same_run(record: Record, facts: Mapping[str, Any]) -> None:
     """Raise RecordError where the folder holds another run. More rounds of the same are allowed."""
     before = record.config()
-    other = [n for n, v in facts.items() if n not in FREE and before.get(n, v) != json.loads(json.dumps(v))]
+    unset = {f.name: f.default for f in fields(Settings) if LATER in f.metadata}  # recorded only where they are set
+    asked = {**unset, **json.loads(json.dumps(facts))}
+    other = [n for n, v in asked.items() if n not in FREE and {**unset, **before}.get(n, v) != v]
     if other:
-        was, now = (json.dumps(c[other[0]])[:80] for c in (before, facts))
+        was, now = (json.dumps({**unset, **c}[other[0]])[:80] for c in (before, facts))
         raise RecordError(f"resume must continue the same run; {other[0]} was {was} and is {now}")
 
 

@@ -68,6 +68,8 @@ class Settings:
     """rounds between evaluations of the clients' own models; 0: after the last round only"""
     checkpoint_every: Annotated[int, AtLeast(0)] = 10
     """rounds between checkpoints; 0: only after the last round"""
+    nonfinite: Literal["stop", "drop"] = later("stop")
+    """when a client's training is not finite: stop the run, or drop the client from the round"""
     diagnose: Diagnostics = field(default_factory=Diagnostics)
     """what is recorded of local training beside the metrics; the run itself does not change"""
 
