@@ -97,6 +97,6 @@ def _refused(module: nn.Module, place: Attribute, what: str, hint: str) -> Confi
 
 
 def copies_of_outputs(module: nn.Module) -> dict[int, Any]:
-    """A memo for `copy.deepcopy`: outputs that the module has stored, which torch does not copy, without their graph."""
+    """A memo for `copy.deepcopy`: stored outputs, which torch does not copy, without their graph."""
     found = (t for _, one in _own(module) for v in vars(one).values() for t in tensors(v))
     return {id(t): t.detach().clone() for t in found if t.grad_fn is not None}

@@ -11,7 +11,7 @@ from fedskew import rng
 from fedskew.errors import ConfigError, require
 from fedskew.models.effects import Attribute, Left, stored
 from fedskew.models.layers import PURE
-from fedskew.models.where import first_line, layer, watched
+from fedskew.models.where import Passage, first_line, layer, watched
 from fedskew.types import Output, Params
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ INPLACE = "use x + 1 rather than x += 1, and inplace=False"
 def probe_rows(model: Model, rows: int, name: str = "probe") -> list[Tensor]:
     """Rows to try: numbers, and token ids where the model has an embedding."""
     first = next(iter(model.params.values()))
-    drawn = rng.uniform(rng.key(0, name), (rows, *model.shape))
+    drawn = rng.uniform(rng.key(0, name), (rows, *model.shape))  # numbers of both signs are made of it
     sizes = [
         m.num_embeddings for m in model.module.modules() if isinstance(m, torch.nn.Embedding | torch.nn.EmbeddingBag)
     ]
-    return [drawn.to(first), *([(drawn * min(sizes)).long().to(first.device)] if sizes else [])]
+    return [(2 * drawn - 1).to(first), *([(drawn * min(sizes)).long().to(first.device)] if sizes else [])]
 
 
 def _generators(device: torch.device) -> list[Tensor]:
@@ -81,11 +81,14 @@ def _try(model: Model) -> tuple[Tensor, Pass]:
     error: Exception | None = None
     last = ""
     for x in probe_rows(model, 2):
-        given, changed = x.clone(), []
+        given, changed = x.clone(), list[str]()
         with watched(model.module) as passage:
-            passage.at_end = lambda name, x=x, given=given, changed=changed: (  # type: ignore[misc]
-                None if torch.equal(x, given) else changed.append(name)
-            )
+
+            def compare(name: str, x: Tensor = x, given: Tensor = given, changed: list[str] = changed) -> None:
+                if not torch.equal(x, given):
+                    changed.append(name)
+
+            passage.at_end = compare
             try:
                 out = _pass(model, x)
             except ConfigError:
@@ -113,8 +116,6 @@ def _check_output(model: Model, out: Output) -> None:
 
 def _check_state(model: Model, runs: tuple[Pass, Pass], saved: Params, constants: dict[str, Any]) -> None:
     (one, buffers), (two, _) = runs
-    same = torch.allclose(one.logits, two.logits, rtol=1e-3, atol=1e-5, equal_nan=True)
-    require(same, "model", PURE, "two different outputs for the same input and key")
     for name, value in saved.items():
         now = model.params.get(name, model.buffers.get(name))
         assert now is not None
@@ -125,16 +126,29 @@ def _check_state(model: Model, runs: tuple[Pass, Pass], saved: Params, constants
     for name, value in model.module.named_buffers():
         if name not in saved and name in constants and not torch.equal(value, constants[name]):
             raise ConfigError(f"model must {PURE}; got a forward that changes buffer {name!r}")
+    same = torch.allclose(one.logits, two.logits, rtol=1e-3, atol=1e-5, equal_nan=True)
+    require(same, "model", PURE, "two different outputs for the same input and key")
 
 
 def _check_memory(model: Model, fresh: Model, x: Tensor, places: tuple[Attribute, ...]) -> None:
     """Raise ConfigError where the output for rows depends on what an earlier call was given."""
-    other = (1 - x) if x.is_floating_point() else x.flip(0)
+    other = -x if x.is_floating_point() else x.flip(0)
     one, two = (_pass(m, other)[0] for m in (model, fresh))
     if not torch.allclose(one.logits, two.logits, rtol=1e-3, atol=1e-5, equal_nan=True):
         name, attribute = places[0] if places else ("", "")
         held = f"attribute {attribute!r} of {layer(model.module, name)}" if places else "something"
         raise ConfigError(f"model must {PURE}; got a forward that reads {held} which an earlier call has stored")
+
+
+def _no_gradient(passage: Passage, leaves: list[Tensor]) -> str:
+    """The first layer through whose output no gradient can be taken."""
+    for name, _, outputs in passage.ended:
+        try:
+            some = [out.sum() for out in outputs if out.requires_grad]
+            torch.autograd.grad(some, leaves, retain_graph=True, allow_unused=True)
+        except RuntimeError:
+            return name
+    return ""
 
 
 def require_runs(model: Model) -> None:
@@ -156,15 +170,14 @@ def require_runs(model: Model) -> None:
                 with torch.enable_grad():
                     out, _ = model.forward(leaves, model.buffers, x, mask, train=True, key=key)
                     total = out.logits.square().sum()
-                    where = passage.overwritten or ""
-                    torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+                    torch.autograd.grad(total, list(leaves.values()), retain_graph=True, allow_unused=True)
             except Exception as caught:
                 if error is None:
-                    error, where = caught, passage.last or where
+                    error, where = caught, passage.last or _no_gradient(passage, list(leaves.values()))
                 continue
         return
     assert error is not None
     name = str(dtype).removeprefix("torch.")
-    hint = "casts in its forward must follow the dtype of its parameters; operations in place must not touch what a gradient needs"
+    hint = "casts must follow the dtype of the parameters, and no operation in place may touch what a gradient needs"
     told = f"model must train in {name}; got {first_line(error)}, at {layer(model.module, where)}"
     raise ConfigError(f"{told}; {hint}") from error

@@ -11,26 +11,21 @@ from torch import Tensor, nn
 __all__ = ["Passage", "first_line", "layer", "tensors", "watched"]
 
 
+LONG = 160  # letters of an exception's message that are shown
+
+
 class Passage:
     """One pass through a module: the layers that it is inside of, and the calls that have ended."""
 
     def __init__(self) -> None:
         self.inside: list[str] = []
-        self.ended: list[tuple[str, list[Tensor], list[Tensor], list[int]]] = []  # name, inputs, outputs, versions
+        self.ended: list[tuple[str, list[Tensor], list[Tensor]]] = []  # name, inputs, outputs
         self.at_end: Callable[[str], None] = lambda name: None
 
     @property
     def last(self) -> str:
         """The innermost layer that has not ended: where an exception was raised."""
         return self.inside[-1] if self.inside else ""
-
-    @property
-    def overwritten(self) -> str | None:
-        """The first layer whose output was changed in place afterwards; None where none was."""
-        found = (
-            name for name, _, out, was in self.ended if any(t._version != v for t, v in zip(out, was, strict=True))
-        )
-        return next(found, None)
 
 
 @contextmanager
@@ -45,8 +40,7 @@ def watched(module: nn.Module, kept: bool = False) -> Iterator[Passage]:
         def ended(m: nn.Module, args: Any, out: Any) -> None:
             passage.inside.pop()
             if kept:
-                outputs = tensors(out)
-                passage.ended.append((name, tensors(args), outputs, [t._version for t in outputs]))
+                passage.ended.append((name, tensors(args), tensors(out)))
             passage.at_end(name)
 
         return ended
@@ -83,4 +77,4 @@ def layer(module: nn.Module, name: str) -> str:
 def first_line(error: BaseException) -> str:
     """What an exception says, in one line, with its kind."""
     said = (str(error).strip().splitlines() or ["no message"])[0]
-    return f"{type(error).__name__}: {said}"
+    return f"{type(error).__name__}: {said if len(said) <= LONG else f'{said[:LONG]}...'}"
