@@ -21,7 +21,7 @@ from support.methods import WHOLE
 from support.runs import gap, go, same
 
 PACE = Fixed(epochs=2, lr=0.1, batch_size=8)
-ENGINES = ("sequential", "threaded", "batched", "auto", "debug") if FULL else ("batched", "auto")
+ENGINES = ("sequential", "threaded", "batched", "auto", "debug") if FULL else ("batched",)
 
 
 def fedavg(name: str = "fedavg") -> Method:

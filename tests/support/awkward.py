@@ -240,6 +240,10 @@ def old_weight_norm() -> nn.Module:
         return Net(lambda net, h: net.mid(h), mid=nn.utils.weight_norm(nn.Linear(8, 8)))
 
 
+def pruned() -> nn.Module:
+    return Net(lambda net, h: net.mid(h), mid=prune.l1_unstructured(nn.Linear(8, 8), "weight", 0.5))
+
+
 def run_before() -> nn.Module:
     """A module that has stored an output with its graph before it is given away."""
     net = between(Storing())()
@@ -281,7 +285,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {  # by every engine, 
     "input in place": (reads_input, "layer '0' (ReLU), which changes it in place"),
     "gradient in place": (between(Overwriting()), "at layer 'mid"),
     "old weight_norm": (old_weight_norm, "at layer 'mid'; use torch.nn.utils.parametrizations.weight_norm"),
-    "pruned": (lambda: between(prune.l1_unstructured(nn.Linear(8, 8), "weight", 0.5))(), "at layer 'mid'; call"),
+    "pruned": (pruned, "at layer 'mid'; call torch.nn.utils.prune.remove"),
     "spectral_norm": (lambda: between(parametrizations.spectral_norm(nn.Linear(8, 8)))(), "at layer 'mid"),
     "lazy layer": (lambda: between(nn.LazyLinear(8))(), "at layer 'mid'; run one batch"),
     "float64 layer": (between(Wide()), "at layer 'mid.inner' (Linear)"),
