@@ -92,7 +92,7 @@ class ByRound(FixedCohort):
 def poisoned(kind: str, name: str = "fedavg", clients: tuple[int, ...] = (WHO,), **slots: Any) -> Method:
     method = fs.methods.METHODS[name]()
     slots = {"pace": replace(method.pace, lr=0.1) if name == "fedvc" else PACE, "selector": each(0, 2, 3, 1)} | slots
-    return replace(method, parts=(*method.parts, Poison(kind, clients)), **slots)
+    return replace(method, parts=(*method.parts, Poison(kind, clients, name == "scaffold")), **slots)
 
 
 def run(method: Method, engine: str = "sequential", **options: Any) -> fs.Result:

@@ -1,10 +1,10 @@
 """Looks over the hooks of a method while it runs: where an error was raised, and whether a hook gave what it may.
 
 `guarded` makes a method whose components are the same values with watched hooks. In every engine an error in a hook of
-the server half, or in one that runs before the first round, names component, hook and round; and until the end of the
-first round every hook must give back the names and shapes that its docstring says, since a tensor of another shape
-would be broadcast silently. In `debug` this holds in all rounds, and dtype, device, finiteness and inputs are looked
-at as well.
+the server half, or in one that runs before the first round, names component, hook and round; and every hook must give
+back the names and shapes that its docstring says, since a tensor of another shape would be broadcast silently. Hooks
+that run in every local step are looked at until the end of the first round. In `debug` they are in all rounds, and
+dtype, device, finiteness and inputs are looked at as well.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Guard:
     client: int = -1  # only in `debug`, which trains one client at a time
     step: int = 0
     steps: int = 0
-    looks: bool = True  # at what hooks give back
+    looks: bool = True  # at what hooks of a local run give back; the others run a few times a round and always are
     noted: str = ""  # the innermost hook of the local run that raised
 
     def begin(self, round: int) -> None:
@@ -51,8 +51,9 @@ class Guard:
     @property
     def where(self) -> str:
         """Round, client and step, as far as they are known."""
-        client = f", client {self.client}, step {self.step} of {self.steps}" if self.client >= 0 else ""
-        return f"round {self.round}{client}" if self.round else "before round 1"
+        if self.client >= 0:
+            return f"client {self.client}, round {self.round}, step {self.step} of {self.steps}"
+        return f"round {self.round}" if self.round else "before round 1"
 
     @contextmanager
     def located(self, what: str) -> Iterator[None]:
@@ -78,7 +79,7 @@ class Guard:
         else:
             with self.located(name):
                 out = original(part, *args)
-        if self.looks:
+        if self.looks or hook not in CLIENT:
             with self.located(f"what {name} gave"):
                 wrong = PROMISES[hook](part, args, out, self.full) if hook in PROMISES else ""
             if wrong:

@@ -96,7 +96,12 @@ def column(what: str, got: Any, shape: tuple[int, ...]) -> str:
 
 def start(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """(params, ctx) -> (params, memory); the memory may hold more until `finish`."""
-    return _pair(out, lambda p: alike("parameter", p, args[0], close), lambda m: tree_of("the memory", m))
+    kept = args[1].memory[part.name]
+    return _pair(
+        out,
+        lambda p: alike("parameter", p, args[0], close),
+        lambda m: alike("memory", m, kept, close, free=True),
+    )
 
 
 def loss(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
