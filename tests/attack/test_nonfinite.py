@@ -104,15 +104,15 @@ def without(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "dropped"}
 
 
-METHODS = ("fedavg", "scaffold", "fedadam", "moon", "fednova", "feddyn", "fedbal", "pfedme", "fedgrab", "climb")
+METHODS = ("scaffold", "fedavg", "fedadam", "moon", "fednova", "feddyn", "fedbal", "pfedme", "fedgrab", "climb")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_dropped_client_was_never_chosen(engine: str) -> None:
     """All that the run leaves is bit by bit that of a run whose selector leaves the client out in that round."""
     with Line("not finite", "a dropped client was never chosen") as line:
-        for name in METHODS[: some(2, len(METHODS))]:
-            for kind, (tensor, step) in KINDS.items():
+        for name in METHODS[: some(1, len(METHODS))]:
+            for kind, (tensor, step) in list(KINDS.items())[:: some(3, 1)]:
                 got = run(poisoned(kind, name), engine)
                 spared = ByRound(each(0, 2, 3, 1).chains, each(0, 3, 1).chains)
                 want = run(poisoned(kind, name, (), selector=spared), engine)
@@ -127,8 +127,8 @@ def test_a_dropped_client_was_never_chosen(engine: str) -> None:
 
 def test_engines_drop_the_same_clients() -> None:
     with Line("not finite", "engines drop the same clients") as line:
-        for kind in KINDS:
-            for clients in ((0, 3), (1, 2, 3)):
+        for kind in list(KINDS)[:: some(2, 1)]:
+            for clients in ((1, 2, 3), (0, 3))[: some(1, 2)]:
                 method = poisoned(kind, "scaffold", clients)
                 rows = {e: run(method, e).rounds for e in ("sequential", "threaded", "batched")}
                 first = [(r["clients"], r.get("dropped")) for r in rows["sequential"]]
@@ -159,7 +159,7 @@ class Stateless(Poison):
     finish = Component.finish
 
 
-@pytest.mark.parametrize("kind", ["gradient", "last gradient"])
+@pytest.mark.parametrize("kind", ["gradient", "last gradient"][: some(1, 2)])
 def test_a_run_that_drops_is_resumed(kind: str, tmp_path: Path) -> None:
     method = poisoned(kind, "scaffold")
     whole = run(method, out=tmp_path / "whole", rounds=4, checkpoint_every=1)
@@ -196,7 +196,7 @@ def test_statistics_and_the_evaluation_are_looked_at(engine: str, policy: str) -
     """BatchNorm at a rate of a million: it once finished with running_var not finite and a loss of NaN."""
     method = replace(fs.methods.fedavg(), pace=Fixed(lr=1e6, batch_size=16))
     with Line("not finite", "BatchNorm at absurd rates ends in one line") as line:
-        for rate in (1e6, 1e12, 1e20, 1e30)[: some(2, 4)]:
+        for rate in (1e6, 1e12, 1e20, 1e30)[: some(1, 4)]:
             method = replace(method, pace=replace(method.pace, lr=rate))
             try:
                 options = {"dtype": "float32", "engine": engine, "nonfinite": policy}
@@ -265,3 +265,24 @@ def test_both_policies_are_the_same_run_where_all_is_finite() -> None:
     for engine in ENGINES if FULL else ("sequential", "batched"):
         one, two = (run(poisoned("gradient", "scaffold", ()), engine, nonfinite=p) for p in ("stop", "drop"))
         assert same(one.params, two.params) and rows_of(one) == rows_of(two)
+
+
+@dataclass(frozen=True)
+class Huge(Component):
+    """Uploads finite numbers whose sum is not, and remembers an infinity: nothing was seen yet."""
+
+    name = "huge"
+
+    def init_client(self, params: Params, buffers: Params, task: Any) -> Any:
+        return {"least": torch.tensor(torch.inf), "runs": torch.zeros(())}
+
+    def finish(self, local: LocalRun) -> tuple[Any, Any]:
+        memory = local.memory[self.name]
+        return {"told": torch.full((4,), 3e38)}, {**memory, "runs": memory["runs"] + 1}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_sums_that_overflow_and_infinities_that_are_meant_are_no_fault(engine: str) -> None:
+    method = replace(fs.methods.fedavg(), pace=PACE, selector=each(0, 2, 3, 1))
+    kept = replace(method, parts=(*method.parts, Huge()))
+    assert same(run(method, engine).params, run(kept, engine, nonfinite="stop").params)

@@ -19,7 +19,7 @@ from fedskew import tree
 from fedskew.data.store import Store
 from fedskew.engines.clients import Clients, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator
-from fedskew.engines.finite import Watch, check
+from fedskew.engines.finite import Watch, Watcher, check
 from fedskew.engines.guard import Guard
 from fedskew.engines.jobs import Jobs, Place
 from fedskew.engines.memory import ClientMemory, home
@@ -30,6 +30,7 @@ from fedskew.engines.programs import StepFunction
 from fedskew.engines.queries import Queries
 from fedskew.engines.runtime import Runtime
 from fedskew.engines.stepper import Steppers
+from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
@@ -79,6 +80,7 @@ class LocalEngine:
         self.clients = Clients(self.runtime, self.store, task, client_source(fed))
         self.planner, self.jobs = Planner(task, seed), Jobs(self.runtime, task, seed)
         self.memory = ClientMemory({})
+        self.watcher = Watcher()
         self.guard = Guard(full=self.watchful)
         # the graph interpreter takes no list of truth values, which the backward pass of a convolution has
         self.steppers = Steppers(self.step_function, float("inf") if self.model.convolutional else self.trace_after)
@@ -103,6 +105,7 @@ class LocalEngine:
         place = self.device if where == "device" else torch.device("cpu")
         made = {c.name: c.init_client(params, buffers, self.task) for c in method.components}
         template = tree.map_tree(lambda t: t.to(place), made)
+        self.watcher.birth(template)
         self.memory = ClientMemory(template, home(where, template, folder))
 
     def close(self) -> None:
@@ -150,6 +153,27 @@ class LocalEngine:
         Raises:
             TrainingError: something that a client trained is not finite.
         """
+        waiting = dict(self.memory.pending)
+        try:
+            return self._train(method, assignment, broadcast, weigh, keep_deltas)
+        except TrainingError as error:
+            if not error.faults:
+                raise
+        # sums were not finite; where only they overflowed, the round ends here
+        self.memory.pending, self.watcher.exact = waiting, True
+        try:
+            return self._train(method, assignment, broadcast, weigh, keep_deltas)
+        finally:
+            self.watcher.exact = False
+
+    def _train(
+        self,
+        method: Method,
+        assignment: Assignment,
+        broadcast: Broadcast,
+        weigh: Callable[[Cohort], Weights] | None,
+        keep_deltas: bool,
+    ) -> Results:
         plans = self.planner.plans(method, assignment, broadcast, self.clients.own)
         cohort = self.planner.cohort(method, plans, broadcast)._replace(averaged=assignment.averaged)
         if weigh is not None:

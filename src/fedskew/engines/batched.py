@@ -14,7 +14,6 @@ from fedskew import client as rounds
 from fedskew import tree
 from fedskew.client import Job, Shared
 from fedskew.engines.base import LocalEngine
-from fedskew.engines.finite import Watch, extremes
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
 from fedskew.engines.programs import StepFunction
@@ -161,8 +160,7 @@ class Batched(LocalEngine):
 
         mean = stacked.sum(1) / steps
         uploads, memories, reports = torch.vmap(one, in_dims=(DIMS, 0, 0))(job, carry, mean)
-        after = {"parameter": carry.params, "buffer": carry.buffers, "upload": uploads, "memory": memories}
-        watch = Watch(places, stacked, *extremes(after, len(places)))
+        watch = self.watcher.watch(places, stacked, carry.params, carry.buffers, uploads, memories)
         return Outcome(carry.params, carry.buffers, uploads, memories, reports, (watch,))
 
 

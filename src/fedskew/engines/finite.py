@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedskew import tree
+from fedskew.engines.flat import leaves_of
 from fedskew.engines.jobs import Place
 from fedskew.errors import TrainingError
 from fedskew.tree import Tree
 
-__all__ = ["Fault", "Watch", "check", "extremes", "fetched", "not_finite"]
+__all__ = ["Fault", "Watch", "Watcher", "check", "extremes", "fetched", "not_finite"]
 
+KINDS = ("parameter", "buffer", "upload", "memory")
 HINT = "a smaller learning rate or clipped gradients may help"
 
 
@@ -52,29 +54,72 @@ class Watch(NamedTuple):
     places: list[Place]
     losses: Tensor  # [k, T]; 0 where a run is shorter
     names: list[str]
-    bounds: list[Tensor]  # the least and the greatest value of each named tensor, [k] or (); NaN where it has one
+    sums: list[Tensor]  # of each named tensor, [k] or (): not finite where the tensor is not
 
 
-def extremes(found: Tree, k: int | None = None) -> tuple[list[str], list[Tensor]]:
-    """(names, least and greatest value) of the floating-point leaves of a tree.
+class Watcher:
+    """Makes the watches of an engine.
 
-    Two reductions a tensor are the cheapest exact test: sums may overflow, and `torch.isfinite` makes a mask.
+    The sum of a tensor is the cheapest number that is not finite where the tensor is not. It may overflow, so a round
+    that looks faulty is trained again with ``exact``, and only that says so.
+    """
+
+    def __init__(self) -> None:
+        self.exact = False
+        self._endless: set[str] = set()  # memories that begin with an infinity, as "nothing seen yet" may be written
+        self._names: dict[tuple[int, ...], list[str]] = {}  # the same from client to client, so spelled once
+
+    def birth(self, template: Tree) -> None:
+        """What every client's memory begins with."""
+        found = tree.flatten({"memory": template})
+        self._endless = {_spelled(p) for p, leaf in found if leaf is not None and not bool(torch.isfinite(leaf).all())}
+
+    def watch(self, places: list[Place], losses: Tensor, *after: dict[str, Any]) -> Watch:
+        """A watch over finished local runs.
+
+        Args:
+            places: of the clients.
+            losses: [k, T].
+            *after: parameters, buffers, uploads and memories; leaves [k, ...], of one client also [...].
+        """
+        leaves = leaves_of(after)
+        key = (len(leaves), *map(len, after))
+        if key not in self._names:
+            found = tree.flatten(dict(zip(KINDS, after, strict=True)))
+            self._names[key] = [_spelled(path) for path, leaf in found if leaf is not None]
+        summed = self._exactly if self.exact else _sum
+        names, sums = [], []
+        for name, leaf in zip(self._names[key], leaves, strict=True):
+            if leaf.is_floating_point() and name not in self._endless:
+                names.append(name)
+                sums.append(summed(leaf, len(places)))
+        return Watch(places, losses, names, sums)
+
+    @staticmethod
+    def _exactly(leaf: Tensor, k: int) -> Tensor:
+        return _sum(leaf - leaf, k)  # 0, or NaN
+
+
+def _spelled(path: tuple[str, ...]) -> str:
+    return f"{path[0]} {'.'.join(path[1:])}"
+
+
+def _sum(leaf: Tensor, k: int) -> Tensor:
+    return leaf.sum() if k == 1 else leaf.reshape(k, -1).sum(1)
+
+
+def extremes(found: Tree) -> tuple[list[str], list[Tensor]]:
+    """(names, least and greatest value ()) of the floating-point leaves of a tree.
 
     Args:
         found: {"parameter": tree, "buffer": tree, ...}.
-        k: leaves are [k, ...] and every row counts for itself; None: each leaf is of one client.
     """
     names: list[str] = []
     bounds: list[Tensor] = []
     for path, leaf in tree.flatten(found):
-        if leaf is None or not leaf.is_floating_point() or not leaf.numel():
-            continue
-        names.append(f"{path[0]} {'.'.join(path[1:])}")
-        if k is None:
+        if leaf is not None and leaf.is_floating_point() and leaf.numel():
+            names.append(_spelled(path))
             bounds += torch.aminmax(leaf)
-        else:
-            rows = leaf.reshape(k, -1)
-            bounds += (rows.amin(1), rows.amax(1))
     return names, bounds
 
 
@@ -89,7 +134,7 @@ def check(groups: Iterable[Sequence[Watch]]) -> None:
         TrainingError: a loss, a parameter, a buffer, an upload or a memory is not finite.
     """
     waiting = [list(group) for group in groups]
-    if _all_finite([leaf for group in waiting for w in group for leaf in (w.losses, *w.bounds)]):
+    if _all_finite([leaf for group in waiting for w in group for leaf in (w.losses, *w.sums)]):
         return
     faults: list[Fault] = []
     for group in waiting:
@@ -101,29 +146,29 @@ def check(groups: Iterable[Sequence[Watch]]) -> None:
 
 def _all_finite(leaves: list[Tensor]) -> bool:
     """Whether all values are finite; a device is asked once."""
-    alike: dict[tuple[torch.device, torch.dtype, int], list[Tensor]] = {}
-    for leaf in leaves:
-        alike.setdefault((leaf.device, leaf.dtype, leaf.dim()), []).append(leaf)
-    flags: dict[torch.device, list[Tensor]] = {}
-    for (device, _, axes), some in alike.items():
-        whole = torch.cat([leaf.flatten() for leaf in some]) if axes else torch.stack(some)
-        flags.setdefault(device, []).append(torch.isfinite(whole).all())
-    return all(bool(torch.stack(some).all()) for some in flags.values())
+    try:
+        whole = torch.cat([leaf.flatten() for leaf in leaves])
+    except RuntimeError:  # on two devices
+        return all(bool(torch.isfinite(leaf).all()) for leaf in leaves)
+    return bool(torch.isfinite(whole).all())
 
 
 def fetched(numbers: Sequence[Tensor]) -> Tensor:
     """Numbers (), on the host, float64 [n]; a device is asked once."""
-    found = torch.empty(len(numbers), dtype=torch.float64)
-    for device in {number.device for number in numbers}:
-        at = [i for i, number in enumerate(numbers) if number.device == device]
-        found[at] = torch.stack([numbers[i].double() for i in at]).cpu()
-    return found
+    try:
+        return torch.stack(list(numbers)).cpu().double()
+    except RuntimeError:  # of two dtypes, or on two devices
+        found = torch.empty(len(numbers), dtype=torch.float64)
+        for device in {number.device for number in numbers}:
+            at = [i for i, number in enumerate(numbers) if number.device == device]
+            found[at] = torch.stack([numbers[i].double() for i in at]).cpu()
+        return found
 
 
 def _faults(watch: Watch) -> Iterable[Fault]:
     """The first fault of each client that has one: a loss, else what is looked at after the run."""
     losses = watch.losses.cpu()
-    bounds = [b.cpu().reshape(-1) for b in watch.bounds]
+    sums = [s.cpu().reshape(-1) for s in watch.sums]
     for i, place in enumerate(watch.places):
         steps = max(len(place.plan.batches), 1)
         client, round = place.plan.client, int(place.job.shared.round)
@@ -132,7 +177,7 @@ def _faults(watch: Watch) -> Iterable[Fault]:
             step = int(bad[0])
             yield Fault(client, round, step + 1, steps, "loss", float(losses[i, step]))
             continue
-        for j, name in enumerate(watch.names):
-            if not (torch.isfinite(bounds[2 * j][i]) and torch.isfinite(bounds[2 * j + 1][i])):
+        for name, total in zip(watch.names, sums, strict=True):
+            if not torch.isfinite(total[i]):
                 yield Fault(client, round, steps, steps, name)
                 break

@@ -12,7 +12,6 @@ from fedskew import client as rounds
 from fedskew import tree
 from fedskew.client import Job
 from fedskew.engines.base import LocalEngine
-from fedskew.engines.finite import Watch, extremes
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
 from fedskew.engines.programs import StepFunction
@@ -87,8 +86,7 @@ class Sequential(LocalEngine):
         stacked = torch.stack(losses) if losses else torch.zeros(1, dtype=self.dtype, device=self.device)
         uploads, memories, report = rounds.finish(method, ctx, carry, job, stacked.mean())
         report = Report(*(value.unsqueeze(0) for value in report))
-        after = {"parameter": carry.params, "buffer": carry.buffers, "upload": uploads, "memory": memories}
-        watch = Watch([place], stacked.unsqueeze(0), *extremes(after))
+        watch = self.watcher.watch([place], stacked.unsqueeze(0), carry.params, carry.buffers, uploads, memories)
         return Outcome(_one(carry.params), _one(carry.buffers), _one(uploads), _one(memories), report, (watch,))
 
     def _schedule(self, place: Place) -> list[Now]:
