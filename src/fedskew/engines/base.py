@@ -30,7 +30,6 @@ from fedskew.engines.programs import StepFunction
 from fedskew.engines.queries import Queries
 from fedskew.engines.runtime import Runtime
 from fedskew.engines.stepper import Steppers
-from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
@@ -154,35 +153,22 @@ class LocalEngine:
             TrainingError: something that a client trained is not finite.
         """
         waiting = dict(self.memory.pending)
-        try:
-            return self._train(method, assignment, broadcast, weigh, keep_deltas)
-        except TrainingError as error:
-            if not error.faults:
-                raise
-        # sums were not finite; where only they overflowed, the round ends here
-        self.memory.pending, self.watcher.exact = waiting, True
-        try:
-            return self._train(method, assignment, broadcast, weigh, keep_deltas)
-        finally:
-            self.watcher.exact = False
 
-    def _train(
-        self,
-        method: Method,
-        assignment: Assignment,
-        broadcast: Broadcast,
-        weigh: Callable[[Cohort], Weights] | None,
-        keep_deltas: bool,
-    ) -> Results:
-        plans = self.planner.plans(method, assignment, broadcast, self.clients.own)
-        cohort = self.planner.cohort(method, plans, broadcast)._replace(averaged=assignment.averaged)
-        if weigh is not None:
-            cohort = cohort._replace(weights=weigh(cohort))
-        given = self.runtime.laid_out(broadcast)
-        reduction = Reduction(given.params, cohort.weights, keep_deltas)
-        row_of = {k: i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
-        run = self._singles if max(map(len, plans)) == 1 else self._chains
-        return reduction.collect(cohort, run(method, plans, given, row_of, reduction.settle))
+        def trained() -> Results:
+            plans = self.planner.plans(method, assignment, broadcast, self.clients.own)
+            cohort = self.planner.cohort(method, plans, broadcast)._replace(averaged=assignment.averaged)
+            if weigh is not None:
+                cohort = cohort._replace(weights=weigh(cohort))
+            given = self.runtime.laid_out(broadcast)
+            reduction = Reduction(given.params, cohort.weights, keep_deltas)
+            row_of = {k: i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
+            run = self._singles if max(map(len, plans)) == 1 else self._chains
+            return reduction.collect(cohort, run(method, plans, given, row_of, reduction.settle))
+
+        def forget() -> None:
+            self.memory.pending = dict(waiting)
+
+        return self.watcher.settled(trained, forget)
 
     def _singles(
         self, method: Method, plans: list[list[Plan]], given: Broadcast, row_of: dict[int, int], settle: Settle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +13,7 @@ from fedskew.engines.flat import leaves_of
 from fedskew.engines.jobs import Place
 from fedskew.errors import TrainingError
 from fedskew.tree import Tree
+from fedskew.types import Results
 
 __all__ = ["Fault", "Watch", "Watcher", "check", "extremes", "fetched", "not_finite"]
 
@@ -94,6 +95,28 @@ class Watcher:
                 names.append(name)
                 sums.append(summed(leaf, len(places)))
         return Watch(places, losses, names, sums)
+
+    def settled(self, train: Callable[[], Results], forget: Callable[[], None]) -> Results:
+        """The results of a round, trained a second time where sums are not finite and may only have overflowed.
+
+        Args:
+            train: trains the round.
+            forget: undoes what the first time left behind.
+
+        Raises:
+            TrainingError: something is not finite.
+        """
+        try:
+            return train()
+        except TrainingError as error:
+            if not any(fault.tensor.partition(" ")[0] in KINDS for fault in error.faults):
+                raise
+        forget()
+        self.exact = True
+        try:
+            return train()
+        finally:
+            self.exact = False
 
     @staticmethod
     def _exactly(leaf: Tensor, k: int) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fedskew.errors import require, unknown
 from fedskew.models.effects import MISSING, Attribute, copies_of_outputs
-from fedskew.models.layers import Call, convert, drops, follows_mode, refuse, tracks, written_as
+from fedskew.models.layers import Call, convert, follows_mode, refuse, tracks, written_as
 from fedskew.models.probe import probe
 from fedskew.types import Output, Params, Task
 
@@ -215,19 +215,6 @@ class Model:
 
     def _of(self, module: nn.Module, unpadded: bool) -> Model:
         return Model(module, self.head, self.shape, self.classes, self.narrow, unpadded, self.stored)
-
-    def plain(self, dtype: torch.dtype | None) -> Model:
-        """A copy on the CPU, of this dtype where one is given, that rounds no products."""
-        module = copy.deepcopy(self._module).to(device="cpu", dtype=dtype)
-        return Model(module, self.head, self.shape, self.classes, stored=self.stored)
-
-    def undropped(self) -> Model:
-        """A copy whose dropout drops nothing."""
-        other = self.clone()
-        for one in other._module.modules():
-            if drops(one):
-                one.p = 0.0  # type: ignore[assignment]
-        return other
 
     @property
     def module(self) -> nn.Module:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedskew import rng, tree
-from fedskew.models.layers import written_as
+from fedskew.models.layers import drops, written_as
 from fedskew.models.prepare import Model
 from fedskew.models.probe import probe_rows
 from fedskew.models.where import Passage, first_line, layer, watched
@@ -52,7 +52,7 @@ def _known(one: nn.Module) -> bool:
 
 def _tried(model: Model) -> str:
     for dtype, tolerance in ((torch.float64, 1e-6), (None, 2e-2)):
-        probe = model.plain(dtype)
+        probe = _plain(model, dtype)
         inputs = probe_rows(probe, ROWS + PADDED)
         for x in inputs:
             try:
@@ -61,6 +61,12 @@ def _tried(model: Model) -> str:
                 continue
             return _mixed(probe, x, tolerance) or _unlike(probe, x, tolerance)
     return ""  # it cannot be tried; training will say why
+
+
+def _plain(model: Model, dtype: torch.dtype | None) -> Model:
+    """A copy on the CPU, of this dtype where one is given, that rounds no products."""
+    module = copy.deepcopy(model.module).to(device="cpu", dtype=dtype)
+    return Model(module, model.head, model.shape, model.classes, stored=model.stored)
 
 
 def _outputs(model: Model, x: Tensor, real: int | None = None) -> tuple[Output, Params]:
@@ -85,7 +91,10 @@ def _mixed(model: Model, x: Tensor, tolerance: float) -> str:
     same = all(_near(a, b[:ROWS], tolerance) for a, b in zip(alone, longer, strict=True))
     if not (same and all(_near(buffers[n], after[n], tolerance) for n in buffers)):
         return f"{_where(model, x, tolerance)} mixes the rows of a mini-batch, so padded rows would be trained on"
-    still = model.undropped()
+    still = model.clone()
+    for each in still.module.modules():
+        if drops(each):
+            each.p = 0.0  # type: ignore[assignment]
     order = torch.arange(ROWS).flip(0)
     (one, _), (other, _) = (_outputs(still, rows) for rows in (x[:ROWS], x[order]))
     if not all(_near(a[order], b, tolerance) for a, b in zip(one, other, strict=True)):
