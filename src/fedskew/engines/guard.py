@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
+import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -110,7 +112,8 @@ def guarded(method: Method, guard: Guard) -> Method:
 def _watched(part: Component, guard: Guard) -> Any:
     """The component as an instance of a subclass in which the hooks that it fills are watched."""
     kind = type(part)
-    names = [n for n in hooks_of(kind) if not isinstance(getattr(kind, n), property) and n != "check"]
+    functions = [n for n in hooks_of(kind) if isinstance(inspect.getattr_static(kind, n), types.FunctionType)]
+    names = [n for n in functions if n != "check"]
     filled = {n: _call(n, getattr(kind, n), guard) for n in names if not hasattr(Component, n) or overrides(part, n)}
     about = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__slots__": ()}
     twin: Any = copy.copy(part)
