@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fedskew import engines, models, rng, server
 from fedskew.data.inputs import Inputs
+from fedskew.engines.guard import guarded
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import FieldError, RecordError, require
 from fedskew.fields import demand, is_later
@@ -23,6 +24,7 @@ from fedskew.method import Method, check_method, method_spec, spec
 from fedskew.models import Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
+from fedskew.models.probe import require_runs
 from fedskew.records.folder import Record
 from fedskew.records.summary import Collapse, summarise
 from fedskew.records.watch import best_of
@@ -42,7 +44,8 @@ LENGTH = ("rounds", "patience", "min_delta", "max_minutes")  # what ends a run
 FREE = (
     "engine", "engine_reason", "threads", "threads_used", "memory", "checkpoint_every", "diagnose", *LENGTH
 )  # fmt: skip
-ADDED = {f.name for f in fields(Settings) if is_later(f)} | {"local_test", "seed_partition"}  # absent where unset
+# what a record holds only where it is set, and what it means where it is not
+UNSET = {f.name: f.default for f in fields(Settings) if is_later(f)} | dict.fromkeys(("local_test", "seed_partition"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,15 +138,16 @@ def run(
     method.check(fed, task)
     kind, reason = engines.choose(settings.engine, settings.device, prepared, method)
     engine = kind(prepared, fed, task, seed=settings.seed, device=settings.device, threads=settings.threads)
-    params = _initial(method, prepared.params, task, settings.seed_of("model"))
-    engine.birth(method, params, prepared.buffers, settings.memory, None if out is None else Path(out))
-    state = server.init(method, params, prepared.buffers, fed, task)
+    watched = guarded(method, engine.guard)
+    params = _initial(watched, prepared.params, task, settings.seed_of("model"))
+    engine.birth(watched, params, prepared.buffers, settings.memory, None if out is None else Path(out))
+    state = server.init(watched, params, prepared.buffers, fed, task)
     used = {"engine_used": kind.name, "engine_reason": reason, "threads_used": engine.workers.count}
     facts = {**(config or _facts(fed, method, model, settings, cohort)), **_labels(fed), **used}
     record = _recorded(out, resume, facts, method, settings)
     try:
-        observer = Observer(fed, method, task, engine, settings, record)
-        session = Session(method, task, engine, settings, cohort, state, observer, record)
+        observer = Observer(fed, watched, task, engine, settings, record)
+        session = Session(watched, task, engine, settings, cohort, state, observer, record)
         if record and resume:
             session.restore()
             _extend(record, session, settings)
@@ -185,7 +189,10 @@ def _prepare(
     else:
         network = model
     prepared = prepare(network, named, shape, classes, narrow=NARROW[settings.precision])
-    return prepared.to(DTYPES[settings.dtype], settings.device)
+    ready = prepared.to(DTYPES[settings.dtype], settings.device)
+    with arithmetic(settings.precision):
+        require_runs(ready)
+    return ready
 
 
 def _initial(method: Method, params: Params, task: Task, seed: int) -> Params:
@@ -256,11 +263,10 @@ def _extend(record: Record, session: Session, settings: Settings) -> None:
 def _check_same_run(record: Record, facts: Mapping[str, Any]) -> None:
     """Raise RecordError where the folder holds another run. More rounds of the same are allowed."""
     before = record.config()
-    now = json.loads(json.dumps(dict(facts)))
-    names = [n for n in (*now, *before) if n not in FREE and (n in now or n in ADDED)]
-    other = [n for n in names if before.get(n, None if n in ADDED else now[n]) != now.get(n)]
+    asked, held = {**UNSET, **json.loads(json.dumps(dict(facts)))}, {**UNSET, **before}
+    other = [n for n, v in asked.items() if n not in FREE and held.get(n, v) != v]
     if other:
-        was, now = (json.dumps(c.get(other[0]))[:80] for c in (before, now))
+        was, now = (json.dumps(c.get(other[0]))[:80] for c in (held, asked))
         raise RecordError(f"resume must continue the same run; {other[0]} was {was} and is {now}")
 
 

@@ -4,7 +4,7 @@ FedskewError
 ├── ConfigError      a parameter is wrong: parameter, rule, value got, suggestion
 │   └── FieldError   the same for a field of an option class; the command shows its flag
 ├── DataError        data are missing, damaged, or cannot be split as asked
-├── TrainingError    training produced a value that is not finite: client, round and step
+├── TrainingError    training produced a value that is not finite, or a hook failed: client, round and step
 └── RecordError      a run folder cannot be written, read or resumed
 """
 
@@ -82,7 +82,14 @@ class DataError(FedskewError):
 
 
 class TrainingError(FedskewError):
-    """Training produced a value that is not finite."""
+    """Training produced a value that is not finite, or a component's hook failed.
+
+    ``faults`` has the first value of each client that is not finite (`fedskew.engines.finite.Fault`), if any.
+    """
+
+    def __init__(self, message: str, faults: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.faults = faults
 
 
 class RecordError(FedskewError):

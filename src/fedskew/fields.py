@@ -21,12 +21,12 @@ from typing import Annotated, Any
 from fedskew.errors import FieldError
 
 __all__ = [
-    "Above", "AtLeast", "Checked", "Limit", "Within", "check", "choices", "demand", "documented", "fits", "hints_of",
-    "kind_of", "later", "limits_of", "recorded",
+    "LATER", "Above", "AtLeast", "Checked", "Limit", "Within", "check", "choices", "demand", "documented", "fits",
+    "hints_of", "kind_of", "later", "limits_of", "recorded",
 ]  # fmt: skip
 
 LARGEST, INFINITY = 3.4e38, float("inf")  # of float32
-LATER = "later"  # mark of a field that records leave out while it is None
+LATER = "later"  # mark of a field that records leave out while it has its default
 
 
 @dataclass(frozen=True)
@@ -144,12 +144,12 @@ def demand(value: Any, field: str, holds: bool, rule: str, hint: str = "") -> No
         raise FieldError(type(value).__name__, field, rule, getattr(value, field), hint)
 
 
-def later() -> Any:
-    """A field that was added to a class which records name: None by default, by keyword, and not recorded while None.
+def later(default: Any = None) -> Any:
+    """A field that was added to a class which records name: by keyword, and not recorded while it is the default.
 
     So the hashes of earlier records stay as they are.
     """
-    return dataclasses.field(default=None, kw_only=True, metadata={LATER: True})
+    return dataclasses.field(default=default, kw_only=True, metadata={LATER: True})
 
 
 def is_later(field: Any) -> bool:
@@ -158,9 +158,10 @@ def is_later(field: Any) -> bool:
 
 
 def recorded(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass that a record holds; those of `later` only where they are set."""
-    held = {f.name: (getattr(value, f.name), f.metadata) for f in fields(value)}
-    return {name: got for name, (got, about) in held.items() if got is not None or LATER not in about}
+    """The fields of a dataclass that a record holds; those of `later` only where they differ from the default."""
+    held = {f.name: getattr(value, f.name) for f in fields(value)}
+    unset = {f.name for f in fields(value) if LATER in f.metadata and held[f.name] == f.default}
+    return {name: got for name, got in held.items() if name not in unset}
 
 
 def _bounded(hint: Any, value: Any) -> Iterator[tuple[Limit, Any]]:

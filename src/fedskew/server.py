@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -77,8 +77,29 @@ def broadcast(method: Method, state: State, ids: Tensor | None) -> Broadcast:
     return Broadcast(state.round + 1, state.params, state.buffers, common, each)
 
 
-def open_round(method: Method, state: State, k: int, seed: int, seed_clients: int, query: Ask) -> Opened:
-    """Ask, select, ask the cohort, broadcast. ``seed_clients`` is the seed of the selector's draws."""
+def open_round(
+    method: Method,
+    state: State,
+    k: int,
+    seed: int,
+    seed_clients: int,
+    query: Ask,
+    dropped: Sequence[int] = (),
+) -> Opened:
+    """Ask, select, ask the cohort, broadcast.
+
+    Args:
+        method: its components ask and select.
+        state: before the round.
+        k: clients of the cohort.
+        seed: of the run.
+        seed_clients: of the selector's draws.
+        query: asks the clients.
+        dropped: clients that are left out of the cohort after they were selected.
+
+    Raises:
+        ConfigError: the selector chose nobody.
+    """
     round = state.round + 1
 
     def key(part: Component) -> Tensor:
@@ -92,6 +113,10 @@ def open_round(method: Method, state: State, k: int, seed: int, seed_clients: in
     ids = assignment.ids
     if len(ids) == 0:
         raise ConfigError(f"selector {method.selector.name!r} chose no client in round {round}")
+    if dropped:
+        left = assignment.without(dropped)
+        assert left is not None, "the caller knows that somebody is left"
+        assignment, ids = left, left.ids
     for part, question in asked:
         if question is not None and _of_cohort(question):
             state = _receive(method, state, part, question, ids, seed, query)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from fedskew import server, tree
 from fedskew.engines import LocalEngine
+from fedskew.engines.finite import Fault, extremes, fetched, not_finite
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
 from fedskew.records import diagnostics
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Observer", "Row", "Session"]
 
 Row = dict[str, Any]
+RATES = "a smaller rate of the clients or of the server, or clipping, may help"
 PERSONAL = ("accuracy", "macro_f1", "balanced_accuracy", "loss")  # what is recorded of the clients' own models
 
 
@@ -90,19 +93,16 @@ class Session:
         The round ends with the assignment of ``state``, whose number says which rows and memories count. Whatever is
         raised before it, the round has not been; whatever is raised after it, it is done.
         """
-        watch, traffic = Stopwatch(), Traffic()
-        self.engine.memory.begin(self.state.round + 1)
-        seeds = self.settings.seed, self.settings.seed_of("clients")
-        opened = server.open_round(self.method, self.state, self.cohort, *seeds, self._query(traffic))
-        watch.lap("select_s")
-        results = self._train(opened)
-        watch.lap("train_s")
+        watch = Stopwatch()
+        opened, results, traffic, dropped = self._trained(watch)
         after, weights = self._close(opened, results)
         given = opened.broadcast
         sizes = {"update_bytes": given.update_bytes, "broadcast_bytes": given.common_bytes}
         traffic.add_training(opened.assignment, given.each, results.cohort.uploads, **sizes)
         watch.lap("aggregate_s")
         row = self.observer.row(opened, results, weights, after, traffic, self._last)
+        check_losses(row)
+        row |= {"dropped": [fault.to_json() for fault in dropped]} if dropped else {}
         watch.lap("evaluate_s")
         stages = watch.stages
         row |= {"wall_s": sum(stages.values()) + self.record_s, **stages, "record_s": self.record_s}
@@ -111,9 +111,39 @@ class Session:
         self._keep(row)
         return row
 
+    def _trained(self, watch: Stopwatch) -> tuple[Opened, Results, Traffic, list[Fault]]:
+        """The round up to the server's half, and whom it dropped.
+
+        A round that drops clients is run again as if they had not been chosen: selection, questions, broadcast and
+        training. All draws belong to a client, so the others train as they did.
+
+        Raises:
+            TrainingError: under ``stop``, for the first client; under ``drop``, where nobody is left.
+        """
+        dropped: list[Fault] = []
+        seeds = self.settings.seed, self.settings.seed_of("clients")
+        while True:
+            traffic = Traffic()
+            self.engine.memory.begin(self.state.round + 1)
+            self.engine.guard.begin(self.state.round + 1)
+            gone = [fault.client for fault in dropped]
+            opened = server.open_round(self.method, self.state, self.cohort, *seeds, self._query(traffic), gone)
+            watch.lap("select_s")
+            try:
+                return opened, self._train(opened), traffic, dropped
+            except TrainingError as error:
+                if self.settings.nonfinite == "stop" or not error.faults:
+                    raise
+                dropped += error.faults
+                if opened.assignment.without([fault.client for fault in error.faults]) is None:
+                    raise not_finite(dropped, "every client of the round was dropped: ") from error
+            finally:
+                watch.lap("train_s")
+
     def _query(self, traffic: Traffic) -> Ask:
         def query(question: Query, part: Component, broadcast: Broadcast) -> Answers:
-            answers = self.engine.query(question, part, self.method, broadcast)
+            with self.engine.guard.located(f"the question of component {part.name!r}"):
+                answers = self.engine.query(question, part, self.method, broadcast)
             traffic.add_query(question, answers, broadcast.common_bytes)
             return answers
 
@@ -275,7 +305,8 @@ class Stopwatch:
     def lap(self, stage: str) -> None:
         """End a stage."""
         now = time.perf_counter()
-        self.stages[stage], self._last = now - self._last, now
+        self.stages[stage] = self.stages.get(stage, 0.0) + now - self._last
+        self._last = now
 
 
 def told_of(cohort: Cohort, weights: Weights) -> Row:
@@ -291,12 +322,31 @@ def told_of(cohort: Cohort, weights: Weights) -> Row:
 
 
 def check_finite(state: State) -> None:
-    """Raise TrainingError, naming the parameter, where the aggregated model is not finite."""
-    finite = torch.stack([torch.isfinite(p).all() for p in state.params.values()]).cpu()  # a GPU is asked once
-    if not bool(finite.all()):
-        broken = list(state.params)[int(finite.int().argmin())]
-        hint = "a smaller rate of the clients or of the server, or clipping, may help"
-        raise TrainingError(f"the aggregated parameter {broken!r} is not finite after round {state.round}; {hint}")
+    """Raise TrainingError, naming the tensor, where the aggregated model is not finite or the server holds a NaN.
+
+    A component may keep infinities at the server: "not asked yet", "no bound".
+    """
+    names, bounds = extremes({"parameter": state.params, "buffer": state.buffers, "state": state.parts})
+    found = fetched(bounds)
+    wrong = torch.isnan(found).view(-1, 2).any(1)
+    model = len(names) - sum(name.startswith("state ") for name in names)
+    wrong[:model] |= torch.isinf(found).view(-1, 2)[:model].any(1)
+    if bool(wrong.any()):
+        kind, name = names[int(wrong.int().argmax())].split(" ", 1)
+        told = (
+            f"the server's state {name!r} has a NaN"
+            if kind == "state"
+            else f"the aggregated {kind} {name!r} is not finite"
+        )
+        raise TrainingError(f"{told} after round {state.round}; {RATES}")
+
+
+def check_losses(row: Row) -> None:
+    """Raise TrainingError where a loss of the evaluation is not finite although every parameter and buffer is."""
+    for name, value in row.items():
+        if name.endswith("loss") and not math.isfinite(value):
+            told = f"the evaluation's {name!r} is {value} after round {row['round']}"
+            raise TrainingError(f"{told}, although the model is finite: its outputs are not; {RATES}")
 
 
 def due(number: int, every: int) -> bool:

@@ -77,6 +77,8 @@ class Settings:
     """improvement of the monitored metric that is too small to count for the patience; unset: 0"""
     max_minutes: Annotated[float, Above(0)] | None = later()
     """minutes after which the run stops, to be resumed; it begins no round that may last longer; unset: no limit"""
+    nonfinite: Literal["stop", "drop"] = later("stop")
+    """when a client's training is not finite: stop the run, or drop the client from the round"""
     diagnose: Diagnostics = field(default_factory=Diagnostics)
     """what is recorded of local training beside the metrics; the run itself does not change"""
 

@@ -6,9 +6,10 @@ local - global: the server adds it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from fedskew import tree
@@ -241,6 +242,18 @@ class Assignment(NamedTuple):
             if i not in seen:
                 seen.append(i)
         return flat.new_tensor(seen)
+
+    def without(self, clients: Sequence[int]) -> Assignment | None:
+        """The round as if these clients had not been chosen; None where nobody is left whose update counts.
+
+        The members of a chain keep their places in it, on which their draws depend.
+        """
+        chains = self.chains.masked_fill(torch.isin(self.chains, self.chains.new_tensor(list(clients))), -1)
+        left = (chains >= 0).any(1)
+        averaged = None if self.averaged is None else self.averaged[left]
+        if not left.any() or (averaged is not None and not averaged.any()):
+            return None
+        return Assignment(chains[left], None if self.quota is None else self.quota[left], averaged)
 
 
 What = Literal["loss", "counts", "delta"] | Callable[[View], Tree]

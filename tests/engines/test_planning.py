@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import fedskew as fs
 from fedskew import functional as F
+from fedskew.engines.clients import client_source
+from fedskew.engines.planning import Planner
 from fedskew.methods.seolkim import DecayingOversampling
+from fedskew.models.prepare import prepare
+from fedskew.server import Broadcast
+from fedskew.shared import Fixed, Shuffle
+from fedskew.shared.samplers import WIDE, batched
+from fedskew.types import Assignment
 from support.by_hand import ENGINES, Asked, descend, rows, start_of
 from support.federations import RAGGED, blobs, skewed
 from support.methods import WHOLE, changed, each, spied
-from support.runs import gap, go
+from support.runs import gap, go, same
 
 
 def test_offer_quota_and_pace_of_each_client(asked: Asked) -> None:
@@ -52,6 +61,41 @@ def test_the_decay_reaches_the_sampler() -> None:
         delta += 1.0 if cohort.offered.sum() > cohort.owned.sum() else 0.0
     totals = [int(c.offered.sum()) for c in seen]
     assert totals[0] > totals[1] >= totals[2]
+
+
+# Widths
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_batch_size_beyond_a_clients_rows_pads_nothing(own: bool) -> None:
+    """A million rows a mini-batch once made stacks a million rows wide: 7 GB and half a minute for 240 rows."""
+
+    @dataclass(frozen=True)
+    class Own(Shuffle):
+        """A sampler of the user's that pads to the batch size itself."""
+
+        name = "own"
+
+        def plan(self, *args: Any) -> Any:
+            made = super().plan(*args)
+            return np.pad(made, ((0, 0), (0, 0), (0, 5000 - made.shape[2])), constant_values=-1)
+
+    fed, plain = blobs(RAGGED), replace(fs.methods.fedavg(), pace=Fixed(batch_size=0, epochs=2))
+    wide = replace(plain, pace=replace(plain.pace, batch_size=1_000_000), sampler=Own() if own else Shuffle())
+    task = prepare(torch.nn.Linear(5, 3), None, (5,), 3).task(4, 1)
+    given = Broadcast(1, {}, {}, {}, {})
+    for method in (plain, wide):
+        groups = Planner(task, 0).plans(method, Assignment(torch.arange(4)[:, None]), given, client_source(fed))
+        assert [group[0].batches.shape for group in groups] == [(2, 1, sum(counts)) for counts in RAGGED]
+    for engine in ("sequential", "batched"):
+        one, two = (go(fed, method, engine=engine, dtype="float32") for method in (plain, wide))
+        assert same(one.params, two.params)
+
+
+def test_ordinary_batch_sizes_keep_their_width() -> None:
+    """Sums over another width differ in their last bits."""
+    made = batched(np.arange(3), (WIDE, 1, 0), np.random.Generator(np.random.PCG64(0)))
+    assert made.shape == (1, 1, WIDE)
 
 
 # Chains: Astraea

@@ -194,7 +194,9 @@ def test_a_loss_that_is_not_finite(engine: str, tmp_path: Path) -> None:
     with pytest.raises(fs.TrainingError) as caught:
         go(skewed(), method, model=start, rounds=3, dtype="float32", engine=engine, out=tmp_path / "a")
     message = str(caught.value)
-    assert "\n" not in message and "the loss became" in message and "learning rate" in message
+    assert "\n" not in message and "learning rate" in message
+    # debug looks after each hook, so it sees the parameters before they are in a loss
+    assert ("of hook 'step' of component 'sgd' is not finite" if engine == "debug" else "the loss became") in message
     assert all(word in message for word in ("client", "round", "step"))
     _, rows, summary = records.read(tmp_path / "a")
     assert summary["stopped"].startswith("TrainingError") and len(rows) == summary["rounds"]

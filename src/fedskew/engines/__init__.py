@@ -5,9 +5,10 @@ from __future__ import annotations
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.batched import Batched
 from fedskew.engines.sequential import Debug, Sequential, Threaded
-from fedskew.errors import unknown
+from fedskew.errors import FieldError, unknown
 from fedskew.method import Method
 from fedskew.models.prepare import Model
+from fedskew.models.stacking import why_not_stacked
 
 __all__ = ["ENGINES", "Batched", "Debug", "LocalEngine", "Sequential", "Threaded", "choose"]
 
@@ -29,17 +30,26 @@ def choose(
         model: small dense models are stacked.
         method: only components of fedskew are stacked: a user's own may read values, which a stack does not allow.
 
+    A model whose clients cannot be stacked (`fedskew.models.stacking`) is trained without padding.
+
     Raises:
-        ConfigError: there is no such engine.
+        ConfigError: there is no such engine, or "batched" for a model whose clients cannot be stacked.
     """
     if name != "auto":
         if name not in ENGINES:
             raise unknown("engine", name, [*ENGINES, "auto"])
+        wrong = why_not_stacked(model) if ENGINES[name] is Batched and model is not None else ""
+        if wrong:
+            hint = f"{wrong}; take auto, threaded or sequential"
+            raise FieldError("Settings", "engine", "not be batched for this model", name, hint)
         return ENGINES[name], "asked for"
     if device.startswith("cuda"):
-        return Batched, "a GPU is kept busy by stacked clients"
+        wrong = why_not_stacked(model) if model is not None else ""
+        return (Sequential, wrong) if wrong else (Batched, "a GPU is kept busy by stacked clients")
     small = model is not None and model.layer_kinds <= DENSE and model.parameter_count <= SMALL
     ours = method is not None and all(type(c).__module__.startswith("fedskew.") for c in method.components)
-    if small and ours:
+    if small and ours and model is not None:
+        if wrong := why_not_stacked(model):
+            return Threaded, f"clients are not stacked: {wrong}"
         return Batched, f"a dense model of at most {SMALL} parameters: clients are stacked, a stack a thread"
     return Threaded, "on a CPU, a client a thread by plain autograd"

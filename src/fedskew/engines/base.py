@@ -19,6 +19,8 @@ from fedskew import tree
 from fedskew.data.store import Store
 from fedskew.engines.clients import Clients, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator
+from fedskew.engines.finite import Watch, Watcher, check
+from fedskew.engines.guard import Guard
 from fedskew.engines.jobs import Jobs, Place
 from fedskew.engines.memory import ClientMemory, home
 from fedskew.engines.outcomes import Outcome, Reduction, Settle, as_it_is, chained
@@ -31,7 +33,7 @@ from fedskew.engines.stepper import Steppers
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
-from fedskew.types import Answers, Assignment, Cohort, Params, Query, Results, Task, Weights
+from fedskew.types import Answers, Assignment, Cohort, Params, Query, Report, Results, Task, Weights
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -49,6 +51,7 @@ class LocalEngine:
     parallel: ClassVar[bool] = False  # several clients, or stacks of them, train at the same time
     unpadded: ClassVar[bool] = False  # rows are never padded
     channels_last: ClassVar[bool] = False  # convolutions on a CPU see channels-last tensors
+    watchful: ClassVar[bool] = False  # everything that a hook reads and gives is looked at
     trace_after: float = float("inf")  # steps of one shape before that shape is traced
 
     def __init__(
@@ -76,6 +79,8 @@ class LocalEngine:
         self.clients = Clients(self.runtime, self.store, task, client_source(fed))
         self.planner, self.jobs = Planner(task, seed), Jobs(self.runtime, task, seed)
         self.memory = ClientMemory({})
+        self.watcher = Watcher()
+        self.guard = Guard(full=self.watchful)
         # the graph interpreter takes no list of truth values, which the backward pass of a convolution has
         self.steppers = Steppers(self.step_function, float("inf") if self.model.convolutional else self.trace_after)
         auxiliary = auxiliary_source(fed)
@@ -99,6 +104,7 @@ class LocalEngine:
         place = self.device if where == "device" else torch.device("cpu")
         made = {c.name: c.init_client(params, buffers, self.task) for c in method.components}
         template = tree.map_tree(lambda t: t.to(place), made)
+        self.watcher.birth(template)
         self.memory = ClientMemory(template, home(where, template, folder))
 
     def close(self) -> None:
@@ -144,17 +150,25 @@ class LocalEngine:
             keep_deltas: hand back every delta in ``Results.kept``, on the host, in the order of the cohort.
 
         Raises:
-            TrainingError: the loss of a client is not finite.
+            TrainingError: something that a client trained is not finite.
         """
-        plans = self.planner.plans(method, assignment, broadcast, self.clients.own)
-        cohort = self.planner.cohort(method, plans, broadcast)._replace(averaged=assignment.averaged)
-        if weigh is not None:
-            cohort = cohort._replace(weights=weigh(cohort))
-        given = self.runtime.laid_out(broadcast)
-        reduction = Reduction(given.params, cohort.weights, keep_deltas)
-        row_of = {k: i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
-        run = self._singles if max(map(len, plans)) == 1 else self._chains
-        return reduction.collect(cohort, run(method, plans, given, row_of, reduction.settle))
+        waiting = dict(self.memory.pending)
+
+        def trained() -> Results:
+            plans = self.planner.plans(method, assignment, broadcast, self.clients.own)
+            cohort = self.planner.cohort(method, plans, broadcast)._replace(averaged=assignment.averaged)
+            if weigh is not None:
+                cohort = cohort._replace(weights=weigh(cohort))
+            given = self.runtime.laid_out(broadcast)
+            reduction = Reduction(given.params, cohort.weights, keep_deltas)
+            row_of = {k: i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
+            run = self._singles if max(map(len, plans)) == 1 else self._chains
+            return reduction.collect(cohort, run(method, plans, given, row_of, reduction.settle))
+
+        def forget() -> None:
+            self.memory.pending = dict(waiting)
+
+        return self.watcher.settled(trained, forget)
 
     def _singles(
         self, method: Method, plans: list[list[Plan]], given: Broadcast, row_of: dict[int, int], settle: Settle
@@ -182,17 +196,23 @@ class LocalEngine:
 
     def _chain(self, method: Method, group: list[Plan], given: Broadcast, row_of: dict[int, int]) -> Outcome:
         """The last member's outcome, with the report of all."""
-        reports = []
+        reports: list[Report] = []
+        watches: list[Watch] = []
         for m, plan in enumerate(group):
             (outcome,) = self.run_places(method, self.jobs.places(method, [plan], given, self.memory, row_of, m))
             given = given._replace(params=tree.row(outcome.params, 0), buffers=tree.row(outcome.buffers, 0))
             reports.append(outcome.reports)
-        return outcome._replace(reports=chained(reports))
+            watches += outcome.watches
+        return outcome._replace(reports=chained(reports), watches=tuple(watches))
 
     def _probes(self, method: Method, places: list[Place]) -> Iterator[Outcome]:
-        """Local runs that a question asks for."""
+        """Local runs that a question asks for. Raises TrainingError where they are not finite."""
         self.ready(method, places)
-        return self.run_places(method, places)
+        watches = []
+        for outcome in self.run_places(method, places):
+            watches.append(outcome.watches)
+            yield outcome
+        check(watches)
 
     # questions and evaluation
 

@@ -15,7 +15,7 @@ from fedskew import tree
 from fedskew.client import Job, Shared
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.jobs import Place
-from fedskew.engines.outcomes import Outcome, Settle, as_it_is, check_losses
+from fedskew.engines.outcomes import Outcome, Settle, as_it_is
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.stacks import DIMS, Now, contiguous, schedule, stack
 from fedskew.engines.stepper import TRACE_AFTER
@@ -45,7 +45,6 @@ class Batched(LocalEngine):
         """As `LocalEngine`."""
         super().__init__(*args, **options)
         self.chunk = 0  # clients of a stack, at most; 0 until the first round estimates it
-        self._unchecked: list[tuple[Tensor, list[Place]]] = []
 
     def client_bytes(self, method: Method, place: Place) -> int:
         """Estimate of what one client of a stack takes: parameters, memory, rows, and activations of a mini-batch."""
@@ -91,14 +90,6 @@ class Batched(LocalEngine):
             self._trace(method, stacks)
         for outcomes in self.train_map(lambda i: self._halving(method, cuts[i], stacks[i], settle), range(count)):
             yield from outcomes
-        self._check()
-
-    def _check(self) -> None:
-        """Look at the losses of the round once all of it is under way: looking waits for the device."""
-        waiting, self._unchecked = self._unchecked, []
-        for stacked, places in waiting:
-            for losses, place in zip(stacked.cpu(), places, strict=True):
-                check_losses(losses[: max(len(place.plan.batches), 1)], place)
 
     def _halving(self, method: Method, at: int, places: list[Place], settle: Settle) -> list[Outcome]:
         """The outcome of a stack; of its halves, where memory runs out."""
@@ -163,14 +154,14 @@ class Batched(LocalEngine):
     def _finish(self, method: Method, places: list[Place], job: Job, carry: Carry, losses: list[Tensor]) -> Outcome:
         steps = job.own.steps.clamp(min=1)
         stacked = torch.stack(losses, 1) if losses else torch.zeros(len(steps), 1, dtype=self.dtype, device=self.device)
-        self._unchecked.append((stacked, places))
 
         def one(j: Job, c: Carry, loss: Tensor) -> Any:
             return rounds.finish(method, rounds.context(self.task, j), c, j, loss)
 
         mean = stacked.sum(1) / steps
         uploads, memories, reports = torch.vmap(one, in_dims=(DIMS, 0, 0))(job, carry, mean)
-        return Outcome(carry.params, carry.buffers, uploads, memories, reports)
+        watch = self.watcher.watch(places, stacked, carry.params, carry.buffers, uploads, memories)
+        return Outcome(carry.params, carry.buffers, uploads, memories, reports, (watch,))
 
 
 def _out_of_memory(error: RuntimeError) -> bool:

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew.engines.jobs import Place
-from fedskew.errors import TrainingError
+from fedskew.engines.finite import Watch, check
 from fedskew.server import aggregate
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, Report, Results, Weights
 
-__all__ = ["Outcome", "Reduction", "Settle", "as_it_is", "chained", "check_losses"]
+__all__ = ["Outcome", "Reduction", "Settle", "as_it_is", "chained"]
 
 
 class Outcome(NamedTuple):
@@ -27,6 +26,7 @@ class Outcome(NamedTuple):
     uploads: dict[str, Tree]
     memories: dict[str, Tree]
     reports: Report
+    watches: tuple[Watch, ...] = ()  # one; of a chain, one a member
     kept: Params | None = None  # deltas [k, ...] on the host, beside their weighted sum in ``params``
 
 
@@ -71,10 +71,15 @@ class Reduction:
         return [aggregate(y - x, share).unsqueeze(0) for y, x in zip(leaves, before, strict=True)]
 
     def collect(self, cohort: Cohort, outcomes: Iterable[Outcome]) -> Results:
-        """The results of a round, from settled outcomes in the order of the cohort."""
+        """The results of a round, from settled outcomes in the order of the cohort.
+
+        Raises:
+            TrainingError: something that a client trained is not finite.
+        """
         delta: Params | None = None
-        deltas, kept, buffers, uploads, losses = [], [], [], [], []
+        deltas, kept, buffers, uploads, losses, watches = [], [], [], [], [], []
         for outcome in outcomes:
+            watches.append(outcome.watches)
             if self.weights is None:
                 deltas.append(outcome.params)
             else:
@@ -84,6 +89,7 @@ class Reduction:
             buffers.append(outcome.buffers)
             uploads.append(outcome.uploads)
             losses.append(outcome.reports.loss)
+        check(watches)
         report = cohort.reports._replace(loss=torch.cat(losses).double().cpu())
         cohort = cohort._replace(reports=report, uploads=tree.concatenate(uploads))
         if deltas:
@@ -114,15 +120,3 @@ def chained(reports: list[Report]) -> Report:
 
     mean = total(loss * steps) / total(steps).clamp(min=1)
     return Report(total(samples), total(steps), reports[0].lr, mean, total(a_norm))
-
-
-def check_losses(losses: Tensor, place: Place) -> None:
-    """Raise TrainingError, which names client, round and step, where a loss of a local run, [T], is not finite."""
-    bad = torch.nonzero(~torch.isfinite(losses))
-    if len(bad):
-        step = int(bad[0])
-        raise TrainingError(
-            f"the loss became {float(losses[step])} at client {place.plan.client}, "
-            f"round {int(place.job.shared.round)}, step {step + 1} of {len(losses)}; "
-            "a smaller learning rate or clipped gradients may help"
-        )

@@ -13,6 +13,7 @@ from fedskew import rng
 from fedskew.engines.clients import Source
 from fedskew.method import Method
 from fedskew.server import Broadcast
+from fedskew.shared.samplers import WIDE
 from fedskew.tree import Tree
 from fedskew.types import Assignment, Cohort, PacePlan, Report, Task
 
@@ -133,6 +134,8 @@ def _plan(
     flat = plan.reshape(-1, *plan.shape[2:])
     real = (flat[:, 0] >= 0).any(1)
     flat, epoch = flat[real], epoch[real]
+    if flat.shape[2] > WIDE:  # a sampler of the user's own may pad a few rows to a batch size of a million
+        flat = flat[..., : max(int((flat >= 0).sum(2).max(initial=0)), 1)]
     return Plan(client, rows, flat, epoch, epochs, lr, int(used.sum()), source.counts[client], offered, used)
 
 

@@ -13,7 +13,7 @@ from fedskew import tree
 from fedskew.client import Job
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.jobs import Place
-from fedskew.engines.outcomes import Outcome, Settle, as_it_is, check_losses
+from fedskew.engines.outcomes import Outcome, Settle, as_it_is
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.stepper import TRACE_AFTER
 from fedskew.errors import FedskewError, TrainingError
@@ -84,10 +84,10 @@ class Sequential(LocalEngine):
         self, method: Method, place: Place, job: Job, ctx: Context, carry: Carry, losses: list[Tensor]
     ) -> Outcome:
         stacked = torch.stack(losses) if losses else torch.zeros(1, dtype=self.dtype, device=self.device)
-        check_losses(stacked, place)
         uploads, memories, report = rounds.finish(method, ctx, carry, job, stacked.mean())
         report = Report(*(value.unsqueeze(0) for value in report))
-        return Outcome(_one(carry.params), _one(carry.buffers), _one(uploads), _one(memories), report)
+        watch = self.watcher.watch([place], stacked.unsqueeze(0), carry.params, carry.buffers, uploads, memories)
+        return Outcome(_one(carry.params), _one(carry.buffers), _one(uploads), _one(memories), report, (watch,))
 
     def _schedule(self, place: Place) -> list[Now]:
         """Each step's rows, a key for each of its mini-batches, and where in the local run it stands."""
@@ -127,18 +127,22 @@ class Debug(Sequential):
     """`Sequential`, whose exceptions say client, round, step, stage and shapes."""
 
     name = "debug"
+    watchful = True
 
     def run_client(self, method: Method, place: Place) -> Outcome:
-        """As `Sequential.run_client`, stage by stage.
+        """As `Sequential.run_client`, stage by stage. All that `fedskew.engines.guard` knows is looked at.
 
         Raises:
-            TrainingError: a component raised something else than an error of fedskew.
+            TrainingError: a component raised something else than an error of fedskew, or gave what its hook may not.
         """
-        stage, t = "start", 0
+        stage, t, guard = "start", 0, self.guard
+        at = place.plan.client, len(place.plan.batches)
         try:
+            guard.at(at[0], 1, at[1])
             ctx, carry, rows, job = self._begin(method, place)
             stage, losses, step = "step", [], self.steppers.of(method).function
-            for t, now in enumerate(self._schedule(place)):  # noqa: B007 - the error says t
+            for t, now in enumerate(self._schedule(place)):
+                guard.at(at[0], t + 1, at[1])
                 carry, loss = step(rows, job, carry, now)
                 losses.append(loss)
             stage = "finish"
@@ -150,6 +154,8 @@ class Debug(Sequential):
             shapes = {name: tuple(p.shape) for name, p in shared.params.items()}
             where = f"client {place.plan.client}, round {int(shared.round)}, step {t + 1}"
             raise TrainingError(
-                f"{type(error).__name__} in stage {stage!r}, {where}: {error}; "
+                f"{type(error).__name__} in stage {stage!r}, {where}: {error}; {guard.noted or 'outside of any hook'}; "
                 f"mini-batches {place.plan.batches.shape}, parameters {shapes}"
             ) from error
+        finally:
+            guard.at()

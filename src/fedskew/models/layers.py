@@ -23,11 +23,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils import prune
 
 from fedskew import rng
 from fedskew.errors import ConfigError, require
 
-__all__ = ["PURE", "Call", "convert", "follows_mode", "refuse", "tracks", "written_as"]
+__all__ = ["PURE", "Call", "convert", "drops", "follows_mode", "refuse", "tracks", "written_as"]
 
 PURE = "have no hidden randomness or state"  # the rule that a module must keep
 
@@ -216,6 +217,11 @@ def tracks(layer: nn.Module) -> bool:
     return isinstance(layer, _MaskedBatchNorm)
 
 
+def drops(layer: nn.Module) -> bool:
+    """Whether a converted layer is a dropout."""
+    return isinstance(layer, _KeyedDropout | _KeyedChannelDropout)
+
+
 def written_as(kind: type[nn.Module]) -> type[nn.Module]:
     """The class that the user wrote, of a converted layer's class; any other class as it is."""
     return _WRITTEN.get(kind, kind)
@@ -256,6 +262,12 @@ def _advice(layer: nn.Module) -> str | None:
     spectral = {type(x).__name__ for x in (layer, *layer._forward_pre_hooks.values())}
     if spectral & {"SpectralNorm", "_SpectralNorm"}:
         return "remove spectral_norm, which keeps a state of its own"
+    if "WeightNorm" in spectral:
+        return "use torch.nn.utils.parametrizations.weight_norm, which keeps no computed weight in the layer"
+    if any(isinstance(hook, prune.BasePruningMethod) for hook in layer._forward_pre_hooks.values()):
+        return "call torch.nn.utils.prune.remove first"
+    if any(p is not None and p.is_complex() for p in layer._parameters.values()):
+        return "hold complex parameters as two real ones"
     return next((advice for kind, test, advice in _REFUSED if isinstance(layer, kind) and test(layer)), None)
 
 

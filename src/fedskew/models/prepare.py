@@ -11,15 +11,16 @@ A parameter that several layers share has one entry, named after the head where 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fedskew import rng
-from fedskew.errors import ConfigError, require, unknown
-from fedskew.models.layers import PURE, Call, convert, follows_mode, refuse, tracks, written_as
+from fedskew.errors import require, unknown
+from fedskew.models.effects import MISSING, Attribute, copies_of_outputs
+from fedskew.models.layers import Call, convert, follows_mode, refuse, tracks, written_as
+from fedskew.models.probe import probe
 from fedskew.types import Output, Params, Task
 
 __all__ = ["Model", "prepare"]
@@ -75,6 +76,9 @@ class Model:
     buffers: Params  # initial BatchNorm statistics, and whatever is not trained
     narrow: Final[torch.dtype | None]  # products are rounded to this dtype; parameters and outputs are not
     unpadded: Final[bool]  # True where no row is ever padded: masks need not be looked at
+    stored: Final[
+        tuple[Attribute, ...]
+    ]  # what a forward stores in its layers; each call finds what the first one found
 
     def __init__(
         self,
@@ -84,10 +88,11 @@ class Model:
         classes: int,
         narrow: torch.dtype | None = None,
         unpadded: bool = False,
+        stored: tuple[Attribute, ...] = (),
     ) -> None:
         """Wrap a converted module. Call `prepare` instead."""
         self.head, self.shape, self.classes = head, shape, classes
-        self.narrow, self.unpadded = narrow, unpadded
+        self.narrow, self.unpadded, self.stored = narrow, unpadded, stored
         self._module = module
         layer: Any = module.get_submodule(head)
         self._call: Call = layer.fedskew_call
@@ -99,6 +104,8 @@ class Model:
         self._statistics = [p for p in self._buffer_places if any(p.store is store for store in norms)]
         self._normalised = bool(norms)
         self._followers = [layer for layer in module.modules() if follows_mode(layer)]
+        held = [(vars(module.get_submodule(name)), attribute) for name, attribute in stored]
+        self._stored = [(values, name, values.get(name, MISSING)) for values, name in held]
         self._training = True
         module.train()
 
@@ -122,6 +129,15 @@ class Model:
             RuntimeError: another thread is in a pass of this copy.
         """
         return self._pass((params, buffers), x, mask, train, key, self._statistics)
+
+    def trial(self, x: Tensor, mask: Tensor, key: Tensor) -> tuple[Output, Params]:
+        """A training pass with the initial values that reads back all buffers, not only statistics."""
+        return self._pass((self.params, self.buffers), x, mask, True, key, self._buffer_places)
+
+    @property
+    def learnt(self) -> frozenset[str]:
+        """Names of the buffers that are BatchNorm statistics."""
+        return frozenset(place.name for place in self._statistics)
 
     def _pass(
         self,
@@ -176,6 +192,11 @@ class Model:
             store[local] = tensor
         for store, local, _, tensor in self._buffer_places:
             store[local] = tensor
+        for values, name, value in self._stored:
+            if value is MISSING:
+                values.pop(name, None)
+            else:
+                values[name] = value
         call = self._call
         call.mask = call.key = call.features = None
         call.active = False
@@ -193,7 +214,12 @@ class Model:
         return self._of(copy.deepcopy(self._module).to(device=device, dtype=dtype), self.unpadded)
 
     def _of(self, module: nn.Module, unpadded: bool) -> Model:
-        return Model(module, self.head, self.shape, self.classes, self.narrow, unpadded)
+        return Model(module, self.head, self.shape, self.classes, self.narrow, unpadded, self.stored)
+
+    @property
+    def module(self) -> nn.Module:
+        """The converted module, for a look at its layers."""
+        return self._module
 
     def task(self, clients: int, rounds: int) -> Task:
         """The static facts of a run of so many clients and rounds with this model."""
@@ -216,7 +242,7 @@ class Model:
         return any(kind.startswith("Conv") for kind in self.layer_kinds)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Model, (self._module, self.head, self.shape, self.classes, self.narrow, self.unpadded)
+        return Model, (self._module, self.head, self.shape, self.classes, self.narrow, self.unpadded, self.stored)
 
     def __repr__(self) -> str:
         facts = f"head={self.head!r}, shape={self.shape}, classes={self.classes}, features={self.features}"
@@ -246,15 +272,15 @@ def prepare(
 
     Raises:
         ConfigError: the head does not exist or does not fit the classes, the output is not [B, classes], or a layer
-            has hidden randomness or state; the message names the layer.
+            has hidden randomness or state, or changes its input or a parameter; the message names the layer.
     """
     shape = tuple(shape)
     refuse(module)
     head = _head(module, head, classes)
-    copied = copy.deepcopy(module)
+    copied = copy.deepcopy(module, copies_of_outputs(module))
     convert(copied, head)
-    _probe(Model(copied, head, shape, classes))  # in the module's own precision
-    return Model(copied, head, shape, classes, narrow)
+    stored = probe(Model(copied, head, shape, classes))  # in the module's own precision
+    return Model(copied, head, shape, classes, narrow, stored=stored)
 
 
 def _head(module: nn.Module, head: str | None, classes: int) -> str:
@@ -274,74 +300,3 @@ def _head(module: nn.Module, head: str | None, classes: int) -> str:
     got = tuple(layers[head].weight.shape)
     require(got[0] == classes, f"head {head!r}", f"have weight [{classes}, features]", got, hint)
     return head
-
-
-def _inputs(model: Model, first: Tensor) -> Iterator[Tensor]:
-    """Two rows to try: numbers, and token ids where the model has an embedding."""
-    shape = (2, *model.shape)
-    yield rng.uniform(rng.key(0, "probe"), shape).to(first)
-    if model.layer_kinds & {"Embedding", "EmbeddingBag"}:
-        yield torch.zeros(shape, dtype=torch.int64, device=first.device)
-
-
-def _generators(device: torch.device) -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
-
-
-@torch.no_grad()
-def _probe(model: Model) -> None:
-    """Run two rows twice, and check that the output fits and that the key alone decides it."""
-    first = next(iter(model.params.values()))
-    before = _generators(first.device)
-    saved = {name: value.clone() for name, value in model.buffers.items()}
-    try:
-        runs = _try(model, first)
-        drawn = not all(map(torch.equal, before, _generators(first.device)))
-    finally:
-        torch.set_rng_state(before[0])
-        if len(before) > 1:
-            torch.cuda.set_rng_state(before[1], first.device)
-    _check_output(model, runs[0][0])
-    hint = "dropout must be an nn.Dropout layer, not a function"
-    require(not drawn, "model", PURE, "a forward that draws from torch's global generator", hint)
-    _check_state(model, runs, saved)
-
-
-_Run = tuple[Output, Params]
-
-
-def _try(model: Model, first: Tensor) -> tuple[_Run, _Run]:
-    """Two passes over the same rows. Raises ConfigError where the module cannot take rows of this shape."""
-    mask, key = first.new_ones(2), rng.key(0, "probe").to(first.device)
-    error: Exception | None = None
-    values = model.params, model.buffers
-    for x in _inputs(model, first):
-        try:  # reading back all buffers, to see every one that changes
-            one, two = (model._pass(values, x, mask, True, key, model._buffer_places) for _ in range(2))
-            return one, two
-        except ConfigError:
-            raise
-        except Exception as caught:  # a user's forward may raise anything
-            error = error or caught
-    said = (str(error).strip().splitlines() or [""])[0]
-    raise ConfigError(f"model must accept rows of shape {model.shape}; got {type(error).__name__}: {said}") from error
-
-
-def _check_output(model: Model, out: Output) -> None:
-    got = tuple(out.logits.shape) if isinstance(out.logits, Tensor) else type(out.logits).__name__
-    require(got == (2, model.classes), "model", f"return logits [B, {model.classes}]", got, "B was 2")
-    require(out.features is not None, f"head {model.head!r}", "be called in forward", "a forward that passes it by")
-    got = tuple(out.features.shape)
-    require(got == (2, model.features), f"head {model.head!r}", f"receive features [B, {model.features}]", got)
-
-
-def _check_state(model: Model, runs: tuple[_Run, _Run], saved: Params) -> None:
-    (one, buffers), (two, _) = runs
-    same = torch.allclose(one.logits, two.logits, rtol=1e-3, atol=1e-5, equal_nan=True)
-    require(same, "model", PURE, "two different outputs for the same input and key")
-    learnt = {place.name for place in model._statistics}
-    for name, value in saved.items():
-        changed = not torch.equal(model.buffers[name], value) or buffers[name] is not model.buffers[name]
-        if name not in learnt and changed:
-            raise ConfigError(f"model must {PURE}; got a forward that changes buffer {name!r}")

@@ -12,10 +12,11 @@ from fedskew import rng
 from fedskew.component import Sampler
 from fedskew.tree import Tree
 
-__all__ = ["ClassBalanced", "Shuffle", "batched", "realise"]
+__all__ = ["WIDE", "ClassBalanced", "Shuffle", "batched", "realise"]
 
 
 Array = np.ndarray[Any, Any]
+WIDE = 1024  # rows: narrower mini-batches keep their padding, since sums over another width differ in their last bits
 
 
 def realise(labels: Array, target: Array, draw: np.random.Generator) -> Array:
@@ -58,14 +59,16 @@ def batched(pool: Array, pace: tuple[int, int, int], draw: np.random.Generator) 
         draw: Generator of the shuffles.
 
     Returns:
-        Positions [E, S, B]; -1 pads the last mini-batch.
+        Positions [E, S, B]; -1 pads the last mini-batch. B is the batch size, or the rows of the pool where these are
+        fewer and the batch size is above `WIDE`.
 
     Example:
         >>> batched(np.arange(3), (2, 1, 0), np.random.Generator(np.random.PCG64(0))).shape
         (1, 2, 2)
     """
     size, epochs, most = pace
-    size = size or max(len(pool), 1)
+    most_rows = max(len(pool), 1)
+    size = min(size, most_rows) if size > WIDE else size or most_rows
     steps = -(-len(pool) // size)
     out = np.full((epochs, steps * size), -1, np.int64)
     for row in out:

@@ -1,0 +1,183 @@
+"""What `prepare` finds out of a network by a few passes over two rows: that it is a pure function of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from fedskew import rng
+from fedskew.errors import ConfigError, require
+from fedskew.models.effects import Attribute, Left, stored
+from fedskew.models.layers import PURE
+from fedskew.models.where import Passage, first_line, layer, watched
+from fedskew.types import Output, Params
+
+if TYPE_CHECKING:
+    from fedskew.models.prepare import Model
+
+__all__ = ["probe", "probe_rows", "require_runs"]
+
+Pass = tuple[Output, Params]
+INPLACE = "use x + 1 rather than x += 1, and inplace=False"
+
+
+def probe_rows(model: Model, rows: int, name: str = "probe") -> list[Tensor]:
+    """Rows to try: numbers, and token ids where the model has an embedding."""
+    first = next(iter(model.params.values()))
+    drawn = rng.uniform(rng.key(0, name), (rows, *model.shape))  # numbers of both signs are made of it
+    sizes = [
+        m.num_embeddings for m in model.module.modules() if isinstance(m, torch.nn.Embedding | torch.nn.EmbeddingBag)
+    ]
+    return [(2 * drawn - 1).to(first), *([(drawn * min(sizes)).long().to(first.device)] if sizes else [])]
+
+
+def _generators(device: torch.device) -> list[Tensor]:
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+
+
+@torch.no_grad()
+def probe(model: Model) -> tuple[Attribute, ...]:
+    """Check that the output fits, and that rows and key alone decide it; what the forward stores in its layers.
+
+    Raises:
+        ConfigError: the network does not take its rows, or is no pure function of them.
+    """
+    first = next(iter(model.params.values()))
+    before, module = _generators(first.device), model.module
+    saved = {name: value.clone() for name, value in {**model.params, **model.buffers}.items()}
+    left, fresh = Left(module), model.clone()
+    try:
+        x, one = _try(model)
+        once = Left(module)
+        two = _pass(model, x)
+        drawn = not all(map(torch.equal, before, _generators(first.device)))
+        twice = Left(module)
+        _check_output(model, one[0])
+        hint = "dropout must be an nn.Dropout layer, not a function"
+        require(not drawn, "model", PURE, "a forward that draws from torch's global generator", hint)
+        _check_state(model, (one, two), saved, left.constants)
+        places = stored(module, left, once, twice)
+        _check_memory(model, fresh, x, places)
+        left.restore(module, places)
+    finally:
+        torch.set_rng_state(before[0])
+        if len(before) > 1:
+            torch.cuda.set_rng_state(before[1], first.device)
+    return places
+
+
+def _pass(model: Model, x: Tensor) -> Pass:
+    """A training pass that reads back all buffers, to see every one that changes."""
+    key = rng.key(0, "probe").to(x.device)
+    ones = next(iter(model.params.values())).new_ones(len(x))
+    return model.trial(x, ones, key)
+
+
+def _try(model: Model) -> tuple[Tensor, Pass]:
+    """Rows that the model takes, and a pass over them. Raises ConfigError where there are none."""
+    error: Exception | None = None
+    last = ""
+    for x in probe_rows(model, 2):
+        given, changed = x.clone(), list[str]()
+        with watched(model.module) as passage:
+
+            def compare(name: str, x: Tensor = x, given: Tensor = given, changed: list[str] = changed) -> None:
+                if not torch.equal(x, given):
+                    changed.append(name)
+
+            passage.at_end = compare
+            try:
+                out = _pass(model, x)
+            except ConfigError:
+                raise
+            except Exception as caught:  # a user's forward may raise anything
+                if error is None:
+                    error, last = caught, passage.last
+                continue
+        if not torch.equal(x, given):
+            where = layer(model.module, changed[0] if changed else "")
+            raise ConfigError(f"model must leave its input as it is; got {where}, which changes it in place; {INPLACE}")
+        return given, out
+    assert error is not None
+    told = f"model must accept rows of shape {model.shape}; got {first_line(error)}"
+    raise ConfigError(f"{told}{f', at {layer(model.module, last)}' if last else ''}") from error
+
+
+def _check_output(model: Model, out: Output) -> None:
+    got = tuple(out.logits.shape) if isinstance(out.logits, Tensor) else type(out.logits).__name__
+    require(got == (2, model.classes), "model", f"return logits [B, {model.classes}]", got, "B was 2")
+    require(out.features is not None, f"head {model.head!r}", "be called in forward", "a forward that passes it by")
+    got = tuple(out.features.shape)
+    require(got == (2, model.features), f"head {model.head!r}", f"receive features [B, {model.features}]", got)
+
+
+def _check_state(model: Model, runs: tuple[Pass, Pass], saved: Params, constants: dict[str, Any]) -> None:
+    (one, buffers), (two, _) = runs
+    for name, value in saved.items():
+        now = model.params.get(name, model.buffers.get(name))
+        assert now is not None
+        replaced = name in buffers and buffers[name] is not model.buffers[name]
+        if name not in model.learnt and (replaced or not torch.equal(now, value)):
+            kind = "parameter" if name in model.params else "buffer"
+            raise ConfigError(f"model must {PURE}; got a forward that changes {kind} {name!r}")
+    for name, value in model.module.named_buffers():
+        if name not in saved and name in constants and not torch.equal(value, constants[name]):
+            raise ConfigError(f"model must {PURE}; got a forward that changes buffer {name!r}")
+    same = torch.allclose(one.logits, two.logits, rtol=1e-3, atol=1e-5, equal_nan=True)
+    require(same, "model", PURE, "two different outputs for the same input and key")
+
+
+def _check_memory(model: Model, fresh: Model, x: Tensor, places: tuple[Attribute, ...]) -> None:
+    """Raise ConfigError where the output for rows depends on what an earlier call was given."""
+    other = -x if x.is_floating_point() else x.flip(0)
+    one, two = (_pass(m, other)[0] for m in (model, fresh))
+    if not torch.allclose(one.logits, two.logits, rtol=1e-3, atol=1e-5, equal_nan=True):
+        name, attribute = places[0] if places else ("", "")
+        held = f"attribute {attribute!r} of {layer(model.module, name)}" if places else "something"
+        raise ConfigError(f"model must {PURE}; got a forward that reads {held} which an earlier call has stored")
+
+
+def _no_gradient(passage: Passage, leaves: list[Tensor]) -> str:
+    """The first layer through whose output no gradient can be taken."""
+    for name, _, outputs in passage.ended:
+        try:
+            some = [out.sum() for out in outputs if out.requires_grad]
+            torch.autograd.grad(some, leaves, retain_graph=True, allow_unused=True)
+        except RuntimeError:
+            return name
+    return ""
+
+
+def require_runs(model: Model) -> None:
+    """Raise ConfigError, which names the layer, where a model does not run as it is about to be trained.
+
+    A pass with its gradient and one for evaluation, in the dtype and on the device of its parameters.
+    """
+    dtype = next(iter(model.params.values())).dtype
+    error: Exception | None = None
+    where = ""
+    for x in probe_rows(model, 2):
+        mask, key = next(iter(model.params.values())).new_ones(2), rng.key(0, "probe").to(x.device)
+        leaves = {name: p.detach().clone().requires_grad_() for name, p in model.params.items()}
+        with watched(model.module, kept=True) as passage:
+            try:
+                with torch.no_grad():
+                    model.forward(model.params, model.buffers, x, mask, train=False, key=key)
+                passage.ended.clear()
+                with torch.enable_grad():
+                    out, _ = model.forward(leaves, model.buffers, x, mask, train=True, key=key)
+                    total = out.logits.square().sum()
+                    torch.autograd.grad(total, list(leaves.values()), retain_graph=True, allow_unused=True)
+            except Exception as caught:
+                if error is None:
+                    error, where = caught, passage.last or _no_gradient(passage, list(leaves.values()))
+                continue
+        return
+    assert error is not None
+    name = str(dtype).removeprefix("torch.")
+    hint = "casts must follow the dtype of the parameters, and no operation in place may touch what a gradient needs"
+    told = f"model must train in {name}; got {first_line(error)}, at {layer(model.module, where)}"
+    raise ConfigError(f"{told}; {hint}") from error
