@@ -128,8 +128,8 @@ def run(
     settings.diagnose.check(fed.clients, out is not None)
     check_device(settings.device)
     began = time.monotonic()
-    watched = settings.monitor is None or len(fed.validation_rows) > 0
-    demand(settings, "monitor", watched, "have validation rows to be measured on", "validation=0.1 holds some out")
+    measured = settings.monitor is None or len(fed.validation_rows) > 0
+    demand(settings, "monitor", measured, "have validation rows to be measured on", "validation=0.1 holds some out")
     cohort = settings.cohort_of(fed.clients, fed.clients - len(fed.empty), method.share)
     if not isinstance(model, nn.Module):
         model = models.architecture(model, method.projection)
