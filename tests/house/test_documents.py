@@ -71,3 +71,13 @@ def test_the_commands_compose(line: str) -> None:
 def test_generated_pages_are_what_the_code_makes() -> None:
     """Mend with `python scripts/reference.py`."""
     assert list(script("scripts/reference.py").changed()) == []
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page)
+    assert len(named) > 25
+    for file, test in named:
+        assert (f"def {test}(" if test else "def test_") in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{test}"
+    attacks = {f"tests/attack/{path.name}" for path in (ROOT / "tests/attack").glob("test_*.py")}
+    assert attacks <= {file for file, _ in named}, "every file of attacks stands beside a promise"

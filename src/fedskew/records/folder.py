@@ -145,7 +145,11 @@ class Record:
         self._rounds.settle(rows)
 
     def checkpoint(self, content: Tree, facts: Mapping[str, Any]) -> None:
-        """Replace the checkpoint by a tree and JSON facts. Raises RecordError where it cannot be written."""
+        """Replace the checkpoint by a tree and JSON facts. Raises RecordError where it cannot be written.
+
+        The rounds before it are on the disk first: where the power fails, no checkpoint is without its rounds.
+        """
+        self._rounds.sync()
         bound = {"run": self._manifest.run, "digest": self._rounds.digest}  # to the rows before it
         save_tree(self.folder / CHECKPOINT, content, {**facts, **bound})
 

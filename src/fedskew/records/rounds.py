@@ -7,6 +7,7 @@ noticed, and its round is known. A torn last line is what a kill leaves; it is d
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,14 @@ class Rounds:
         except OSError as error:
             raise RecordError(f"cannot write {self.file}: {error.strerror}") from None
         self.digest = now
+
+    def sync(self) -> None:
+        """Return when all rounds are on the disk. Raises RecordError where they cannot be written."""
+        try:
+            with open(self.file, "rb") as file:
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise RecordError(f"cannot write {self.file}: {error.strerror}") from None
 
     def keep(self, last: int, digest: str) -> list[Row]:
         """Drop the rounds after the checkpoint, and a torn last line.
