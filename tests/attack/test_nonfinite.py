@@ -120,8 +120,10 @@ def test_a_dropped_client_was_never_chosen(engine: str) -> None:
                 equal = same(got.params, want.params) and list(map(without, rows_of(got))) == rows_of(want)
                 line.check(equal, f"{told}: another run")
                 (found,) = got.rounds[WHEN - 1].get("dropped", [{}])
-                where = found.get("client") == WHO and (engine == "debug" or found.get("step") == step)
-                line.check(where and (engine == "debug" or found["tensor"].startswith(tensor)), f"{told}: {found}")
+                # debug looks after each hook, and a step of pFedMe takes several gradients
+                elsewhere = engine == "debug" or name == "pfedme"
+                where = found.get("client") == WHO and (elsewhere or found.get("step") == step)
+                line.check(where and (elsewhere or found["tensor"].startswith(tensor)), f"{told}: {found}")
                 line.check(all("dropped" not in row for row in (got.rounds[0], got.rounds[2])), f"{told}: other rounds")
 
 
