@@ -153,7 +153,7 @@ def test_fuzzed_command_lines(
     monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
     grammar = Grammar(part, DATA, FILES)
     with Line("commands", "fuzzed command lines") as line, bounded(), contextlib.chdir(place):
-        for number in range(CHUNK):
+        for number in range(some(150, CHUNK)):
             words = in_one_thread(grammar.line(part * CHUNK + number))
             told = fault(words, grammar.one(("utf-8", "ascii", "latin-1")))
             line.check(not told, f"fedskew {' '.join(w if len(w) < 80 else w[:80] + '...' for w in words)!r}: {told}")
@@ -170,7 +170,7 @@ def test_fuzzed_configurations(
     gen = np.random.Generator(np.random.PCG64(1000 + part))
     recorded = [json.loads((place / "run" / "config.json").read_text())]
     with Line("commands", "fuzzed configurations, --from") as line, bounded(), contextlib.chdir(place):
-        for number in range(some(100, CHUNK)):
+        for number in range(some(130, CHUNK)):
             base = recorded[0] if gen.random() < 0.5 else {**experiment_json(METHODS[number % len(METHODS)]), **SMALL}
             content = mutated(base, gen, int(gen.integers(1, 4)))
             file = tmp_path / f"{number}.json"
@@ -199,7 +199,7 @@ def test_fuzzed_records(part: int, place: Path, tmp_path: Path, tiny: None) -> N
         bounded(),
         contextlib.chdir(place),
     ):
-        for number in range(some(30, CHUNK)):
+        for number in range(some(20, CHUNK)):
             folder = tmp_path / str(number)
             folder.mkdir()
             struck = list(files)[int(gen.integers(len(files)))]
