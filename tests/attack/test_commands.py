@@ -46,6 +46,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fs.data.save_partition(folder / "split.npz", fed)
     (folder / "text").write_bytes(b"\xff\xfe no file of ours \x1b[0m")
     (folder / "empty").write_text("")
+    (folder / "folder").mkdir()
     (folder / "deep.json").write_text("[" * 50_000)
     with contextlib.chdir(folder):
         words = [
@@ -141,7 +142,7 @@ DATA = (
 )  # fmt: skip
 FILES = (
     "run", "run/config.json", "run/rounds.jsonl", "split.npz", "table.npz", "images.npz", "table.csv", "counts.csv",
-    "counts.npy", "text", "empty", "deep.json", ".", "absent", "a" * 300, "/dev/null", "table.npz/x",
+    "counts.npy", "text", "empty", "deep.json", "folder", "absent", "a" * 300, "/dev/null", "table.npz/x",
     "run/checkpoint/state.safetensors",
 )  # fmt: skip
 
