@@ -328,7 +328,8 @@ def _numbers(values: np.ndarray, name: str) -> np.ndarray:
     if len(blank := lacking(values)):
         told = f"row {blank[0]} has none, {len(blank)} of {len(values)} rows lack one"
         raise DataError(f"feature column {name!r} has missing values; {told}; fill them, or leave those rows out")
-    return values.astype(np.float32)
+    with np.errstate(over="ignore"):  # infinite where float32 does not hold it, which `build` refuses
+        return np.asarray(values.astype(np.float32))
 
 
 def _labels(columns: Sequence[np.ndarray]) -> tuple[list[np.ndarray], tuple[str, ...]]:
