@@ -91,6 +91,7 @@ def test_a_run_that_a_scheduler_ends_keeps_its_rounds(
     monkeypatch.setattr(Session, "round", asked)
     monkeypatch.setattr(sys, "argv", ["fedskew"])
     monkeypatch.setattr(_interrupt, "_got", [])
+    monkeypatch.setattr(_interrupt.atexit, "register", lambda *_: None)  # it would end pytest with this code
     try:
         assert fedskew(*RUN, 9, "--out", tmp_path / "run") == 128 + number
     finally:
@@ -101,6 +102,23 @@ def test_a_run_that_a_scheduler_ends_keeps_its_rounds(
     monkeypatch.setattr(Session, "round", plain)
     assert fedskew("run", "--resume", tmp_path / "run") == 0 and fedskew(*RUN, 9, "--out", tmp_path / "whole") == 0
     equal(tmp_path / "whole", tmp_path / "run")
+
+
+ASKED_IN_EXEC = """
+import os, signal
+from fedskew.session import Session
+Session.round = lambda session: exec("os.kill(os.getpid(), signal.SIGTERM)", {"os": os, "signal": signal})
+"""
+
+
+def test_a_signal_amid_exec_keeps_its_exit_code(tmp_path: Path) -> None:
+    """exec() makes dataclasses. Python remembers that it was interrupted, and `python -m` would end by SIGINT."""
+    (tmp_path / "sitecustomize.py").write_text(ASKED_IN_EXEC)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(fs.__file__).parents[1])])}
+    command = [sys.executable, "-m", "fedskew", *RUN, "3", "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 143, done.stderr
+    assert "stopped after 0 rounds" in done.stdout and done.stderr == ""
 
 
 LACKS = {

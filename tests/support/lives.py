@@ -85,8 +85,9 @@ def start(words: list[str], said: Path, *, setup: str = "") -> subprocess.Popen[
     """Begin a true process of the command; ``setup`` is Python that it runs before."""
     paths = os.pathsep.join([str(Path(fs.__file__).parents[1]), str(TESTS)])
     env = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    # a job in the background ignores SIGINT, and its children inherit that
-    first = f"import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); {setup}\n"
+    # a job in the background ignores SIGINT and SIGQUIT, and its children inherit that
+    plain = "; ".join(f"signal.signal(signal.{name}, signal.SIG_DFL)" for name in ("SIGINT", "SIGQUIT", "SIGHUP"))
+    first = f"import os, signal, sys; {plain}; {setup}\n"
     child = [sys.executable, "-c", f"{first}os.execv(sys.executable, sys.argv[1:])", sys.executable]
     with open(said, "wb") as stream:
         return subprocess.Popen([*child, "-m", "fedskew", *words], stdout=stream, stderr=stream, env=env)

@@ -8,10 +8,12 @@ that imports fedskew keeps Python's own behaviour.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -67,4 +69,16 @@ def over(code: int) -> int:
     for number in (signal.SIGINT, *ASKED):
         if signal.getsignal(number) is _stop:
             signal.signal(number, _leave)
-    return 128 + _got[0][0] if code == INTERRUPTED and _got else code
+    if code != INTERRUPTED or not _got:
+        return code
+    asked = 128 + _got[0][0]
+    atexit.register(_end, asked)
+    return asked
+
+
+def _end(code: int) -> None:
+    """End the process with this code: where exec() was interrupted, `python -m` ends by SIGINT and forgets the code."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
