@@ -15,6 +15,7 @@ from fedskew.cli.output import SPELT, say
 from fedskew.errors import DEEPEST, from_json, visible
 from fedskew.plots import canvas, skew
 from support.command import SMALL, fedskew, mistake
+from support.old_format import as_format_1
 
 NAMES = np.array(["[/b]$a", "\x1b[2Jcat", "$\\frac{$", "_d", "漢字\u202e"])
 PNG = b"\x89PNG"
@@ -127,6 +128,7 @@ def test_a_record_with_an_entry_of_another_type_names_it(
     name: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content, expected = BROKEN[name]
+    as_format_1(run)
     if name == "rounds.jsonl":
         (run / name).write_text(content)
     else:
@@ -140,7 +142,7 @@ def test_a_record_that_is_no_utf8_is_one_line(run: Path, capsys: pytest.CaptureF
 
 
 def test_a_record_names_no_file_outside_its_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (as_format_1(run) / "rounds.jsonl").read_text().splitlines()]
     rows[-1]["diagnostics"] = {"features": {"file": "/etc/passwd"}}
     (run / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert "'/etc/passwd'" in mistake(capsys, "plot", run, "--figure", "tsne")

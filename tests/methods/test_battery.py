@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import pickle
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -155,7 +156,8 @@ def all_components() -> dict[str, type[Component]]:
 
     def below(kind: type[Component]) -> None:
         for sub in kind.__subclasses__():
-            if sub.__module__.startswith("fedskew."):
+            written = getattr(sys.modules[sub.__module__], sub.__name__, None) is sub  # a run watches subclasses
+            if sub.__module__.startswith("fedskew.") and written:
                 found[sub.__name__] = sub
             below(sub)
 
