@@ -252,3 +252,11 @@ def test_a_rule_with_the_rest_of_the_method_names_a_field() -> None:
     method = fs.methods.fednova().with_(parts=(fs.parts.Proximal(0.1),), local=fs.steps.SGD(momentum=0.5))
     with pytest.raises(FieldError, match=r"^SGD\.momentum must be 0 when fednova meets a proximal part; got 0\.5$"):
         fs.run(skewed(), method, model="logistic", cohort=3, rounds=1)
+
+
+def test_a_huge_whole_number_is_no_number_of_a_float_field() -> None:
+    """Times a count of rows it would overflow: numpy and torch take it for an integer."""
+    for value in (10**30, 2**63 - 1, -(2**40)):
+        with pytest.raises(FieldError, match="decimal point"):
+            fs.partitioners.Dirichlet(alpha=value)
+    assert fs.partitioners.Dirichlet(alpha=1e30).alpha == 1e30 and fs.partitioners.Dirichlet(alpha=3).alpha == 3

@@ -26,6 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 LARGEST, INFINITY = 3.4e38, float("inf")  # of float32
+EXACT = 2**31  # a whole number in the place of a number: times a count of rows it still fits int64
 LATER = "later"  # mark of a field that records leave out while it has its default
 
 
@@ -213,7 +214,7 @@ def fits(value: object, hint: Any) -> bool:
     if hint in (int, float):
         if isinstance(value, bool) or not isinstance(value, numbers.Integral if hint is int else numbers.Real):
             return False
-        most = 2**63 - 1 if hint is int else LARGEST
+        most = 2**63 - 1 if hint is int else EXACT if isinstance(value, numbers.Integral) else LARGEST
         number: Any = value
         return bool(-most <= number <= most) or number in (INFINITY, -INFINITY)
     kind = type(None) if hint is None else origin or hint
@@ -230,6 +231,8 @@ def _misfit(value: Any, hint: Any) -> str:
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if kind == "a number" and number and abs(value) > LARGEST:
         return "be a number that float32 holds"
+    if kind == "a number" and number and isinstance(value, numbers.Integral):
+        return "be a number that has a decimal point or an exponent where it is this large"
     if kind == "a whole number" and isinstance(value, numbers.Integral) and number:
         return "be a whole number that int64 holds"
     return f"be {kind}"

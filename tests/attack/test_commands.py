@@ -21,7 +21,7 @@ from support.attack import FULL, Line, some
 from support.bounds import Hung, bounded, within
 from support.grammar import Grammar, experiment_json, mutated
 
-SECONDS = 20  # that a command may take; a round of these data takes milliseconds
+SECONDS = 60  # that a command may take; alone it takes a tenth of a second, on a busy machine it may stall
 PATIENCE = 4  # seconds until Ctrl-C ends a line that asks for endless work
 CHUNK = 250
 

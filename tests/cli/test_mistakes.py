@@ -18,6 +18,7 @@ LINES = {
     "personal": (["fedavg", "--eval.personal", "-1"], "--eval.personal must be at least 0; got -1"),
     "huge whole number": (["fedavg", "--rounds", "9" * 30], "--rounds must be a whole number"),
     "beyond float32": (["fedadam", "--server.tau", "1e300"], "--server.tau must be a number that float32 holds"),
+    "beyond its square": (["fedadam", "--server.tau", "1e20"], "--server.tau must be at most 1.8e+19, or inf"),
     "server lr": (["fedavg", "--server-lr", "0"], "--server-lr must be positive; got 0.0"),
     "negative mu": (["fedprox", "--parts.proximal.mu", "-1"], "--parts.proximal.mu must be at least 0"),
     "flag twice": (["fedavg", "--lr", "0.1", "--lr", "0.2"], "--lr must be given once; got '--lr 0.1' and '--lr 0.2'"),

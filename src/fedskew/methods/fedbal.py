@@ -115,6 +115,7 @@ class AggregationBalancer(Weighting):
             self.scope
         ]
         names = [n for n in names if self.include_bias or n != cohort.task.bias]
+        demand(self, "scope", bool(names), "be head for a network that is nothing but its classifier")
         before = torch.cat([cohort.before[n].flatten() for n in names])
         moved = torch.cat([cohort.deltas[n].flatten(1) for n in names], 1)
         similarity = F.classifier_similarity(before, before + moved, self.similarity)
