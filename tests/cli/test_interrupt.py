@@ -91,6 +91,7 @@ def test_a_run_that_a_scheduler_ends_keeps_its_rounds(
     monkeypatch.setattr(Session, "round", asked)
     monkeypatch.setattr(sys, "argv", ["fedskew"])
     monkeypatch.setattr(_interrupt, "_got", [])
+    signal.signal(number, signal.SIG_DFL)  # tests that `nohup` began ignore SIGHUP, and so would the run
     monkeypatch.setattr(_interrupt.atexit, "register", lambda *_: None)  # it would end pytest with this code
     try:
         assert fedskew(*RUN, 9, "--out", tmp_path / "run") == 128 + number
