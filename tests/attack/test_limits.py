@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from support.attack import FULL, Line, some
-from support.lives import ended, finished, fork, script, unlike, warm
+from support.attack import Line, some
+from support.lives import ended, finished, fork, tried_by, unlike, warm
 
 WORDS = (
     "run scaffold --data digits --clients 6 --cohort 3 --rounds 3 --checkpoint.every 2 --model mlp --model.hidden 64"
@@ -213,16 +213,7 @@ def main(names: list[str], base: Path) -> None:
 
 @pytest.fixture(scope="module")
 def tried(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
-    """What an attack found. One process makes all that are short; those of `make attack` have one each."""
-    found: dict[str, dict[str, Any]] = {}
-
-    def get(what: str) -> dict[str, Any]:
-        if what not in found:
-            names = [what] if FULL else list(ATTACKS)
-            found.update(script(__file__, tmp_path_factory.mktemp("limits"), *names))
-        return found[what]
-
-    return get
+    return tried_by(__file__, ATTACKS, tmp_path_factory.mktemp("limits"))
 
 
 @pytest.mark.parametrize("what", ATTACKS)

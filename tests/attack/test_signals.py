@@ -23,7 +23,7 @@ from fedskew.cli import interrupt
 from support.attack import FULL, Line, some
 from support.command import fedskew
 from support.disk import Disk
-from support.lives import ended, finished, fork, script, start, unlike, wait_for, warm
+from support.lives import ended, finished, fork, start, tried_by, unlike, wait_for, warm
 
 ROUNDS = 6
 WORDS = "--data digits --clients 8 --cohort 3 --checkpoint.every 2 --model logistic --threads 2 --rounds"
@@ -212,16 +212,7 @@ def main(names: list[str], base: Path) -> None:
 
 @pytest.fixture(scope="module")
 def tried(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, str]]:
-    """What an attack found. One process makes all that are short; those of `make attack` have one each."""
-    found: dict[str, dict[str, str]] = {}
-
-    def get(what: str) -> dict[str, str]:
-        if what not in found:
-            names = [what] if FULL else list(ATTACKS)
-            found.update(script(__file__, tmp_path_factory.mktemp("lives"), *names))
-        return found[what]
-
-    return get
+    return tried_by(__file__, ATTACKS, tmp_path_factory.mktemp("lives"))
 
 
 @pytest.mark.parametrize("what", ATTACKS)

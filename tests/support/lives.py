@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,11 @@ import torch
 
 import fedskew as fs
 from fedskew.cli import command, interrupt
+from support.attack import FULL
 from support.paths import TESTS
 from support.resuming import recorded
 
-__all__ = ["ended", "finished", "fork", "script", "start", "unlike", "wait_for", "warm"]
+__all__ = ["ended", "finished", "fork", "script", "start", "tried_by", "unlike", "wait_for", "warm"]
 
 
 def script(file: str, *words: object, timeout: float = 3600) -> Any:
@@ -39,6 +40,20 @@ def script(file: str, *words: object, timeout: float = 3600) -> Any:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def tried_by(file: str, attacks: Iterable[str], base: Path) -> Callable[[str], Any]:
+    """What an attack of a test file found. One process makes all that are short; at full strength each has its own."""
+    found: dict[str, Any] = {}
+
+    def get(what: str) -> Any:
+        if what not in found:
+            place = base / str(len(found))
+            place.mkdir()
+            found.update(script(file, place, *([what] if FULL else attacks)))
+        return found[what]
+
+    return get
 
 
 def warm(*lives: list[str]) -> None:

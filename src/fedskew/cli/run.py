@@ -111,14 +111,14 @@ def _told_finished(experiment: Experiment, folder: Path) -> int:
 
     config, rows, summary = read_run(folder)
     asked = config["rounds"]
+    if experiment.rounds < len(rows):
+        raise FieldError("Settings", "rounds", f"be at least {len(rows)}, the rounds that are done", experiment.rounds)
     best = summary.get("best", {})
     if best.get("stopped_early"):
         why = f"{best['monitor']} was best in round {best['round']} of {len(rows)}"
         more = f"`fedskew run --resume {folder} --patience {2 * config['patience']}` goes on"
         say(f"{folder} is finished: {why}, and did not improve for {config['patience']} evaluations; {more}")
         return report(experiment.method, summary, folder)
-    if experiment.rounds < len(rows):
-        raise FieldError("Settings", "rounds", f"be at least {len(rows)}, the rounds that are done", experiment.rounds)
     more = f"`fedskew run --resume {folder} --rounds {2 * asked}` adds {asked}"
     done = f"all {asked} rounds are done" if asked > 1 else "its round is done"
     say(f"{folder} is finished: {done}; {more}")

@@ -68,7 +68,7 @@ ROW: Row = {
     "diagnostics?": DIAGNOSTICS,
 }  # fmt: skip
 WORST: Row = {"class": int, "name": str, "recall": float, "unrecognised": int, "classes": int}
-BEST: Row = {"monitor": str, "round": int, "value": float, "stopped_early": bool}
+BEST: Row = {"monitor": str, "round": int, "value": float, "accuracy": float, "stopped_early": bool}
 COLLAPSED: Row = {"measure": str, "limit": float, "rounds": list[list[int]], "worst": float, "round": int}
 REACHED = [f"{how}_{name}?" for how in ("final", "best", "mean10", "mean50") for name in METRICS]
 SUMMARY: Row = {

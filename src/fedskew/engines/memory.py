@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedskew import digests, tree
 from fedskew.errors import RecordError, require, unknown
+from fedskew.records.files import DAMAGED
 from fedskew.tree import Tree
 
 __all__ = ["HOMES", "ClientMemory", "Held", "Home", "Mapped", "home"]
@@ -254,7 +255,7 @@ class Mapped:
         if altered:
             told = f"{self.path} was altered: what client {altered[0]} kept is not what the checkpoint has"
             others = f", nor is that of {len(altered) - 1} others" if len(altered) > 1 else ""
-            raise RecordError(f"{told}{others}; put a copy of it back, or begin the run again in another folder")
+            raise RecordError(f"{told}{others}; {DAMAGED}")
         self.digests = torch.zeros(self.used, 2, dtype=torch.int64)
         self.digests[slots[:, 1]] = wanted
 

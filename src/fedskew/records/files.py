@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedskew import digests, tree
-from fedskew.errors import RecordError
+from fedskew.errors import RecordError, from_json
 from fedskew.tree import Tree
 
 __all__ = ["DAMAGED", "load_tree", "save_tree", "write_atomic", "write_tensors"]
@@ -124,13 +124,13 @@ def load_tree(path: Path) -> tuple[Tree, dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata()
-            paths = [tuple(p) for p in json.loads(header["paths"])]
+            paths = [tuple(p) for p in from_json(header["paths"])]
             # clones: memory mapped from the file has another alignment, so products would round differently
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
             if _digest(tensors, header) != header["digest"]:
                 raise ValueError("its digest does not fit its content")
             pairs = [(p, tensors.get(f"t{i}")) for i, p in enumerate(paths)]
-            return tree.unflatten(pairs), json.loads(header["facts"])
+            return tree.unflatten(pairs), from_json(header["facts"])
     except FileNotFoundError:
         raise RecordError(f"no checkpoint at {path}") from None
     except (SafetensorError, KeyError, TypeError, ValueError) as error:

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from fedskew import digests
-from fedskew.errors import RecordError
+from fedskew.errors import RecordError, json_file
 from fedskew.records import manifest, rounds
 from fedskew.records.files import DAMAGED, load_tree, save_tree, write_atomic, write_tensors
 from fedskew.records.lock import Hold, held
@@ -43,7 +43,7 @@ from fedskew.tree import Tree
 __all__ = ["FORMAT", "TIMES", "Record", "check_config", "check_format", "finished", "read"]
 
 Row = dict[str, Any]
-FORMAT = 2  # of a run folder
+FORMAT = manifest.FORMAT  # of a run folder
 READABLE = (1, 2)  # 1 has no digests: it is read, and not resumed
 START, CHECKPOINT = ("config.json", "env.json"), Path("checkpoint") / "state.safetensors"
 END = ("final.safetensors", "best.safetensors", "model.json", "summary.json")  # what a run that goes on writes again
@@ -225,8 +225,8 @@ def check_config(folder: Path) -> None:
 def _config(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        found = json_file(file)
+    except (OSError, ValueError) as error:
         raise RecordError(f"{file} is damaged: {getattr(error, 'strerror', None) or error}") from None
     if not isinstance(found, dict):
         raise RecordError(f"{file} is damaged: it holds no entries by name")
@@ -284,8 +284,8 @@ def _summary(folder: Path, vouched: Manifest | None) -> Row | None:
         vouched.check("summary.json", remedy=manifest.AGAIN)
     file = folder / "summary.json"
     try:
-        found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
-    except (OSError, ValueError, RecursionError) as error:
+        found = json_file(file) if file.exists() else None
+    except (OSError, ValueError) as error:
         raise RecordError(f"{file} is damaged: {error}; {manifest.AGAIN}") from None
     return found if isinstance(found, dict) else None
 

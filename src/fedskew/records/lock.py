@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from fedskew.errors import RecordError
+from fedskew.errors import RecordError, json_file
 
 __all__ = ["Hold", "held"]
 
@@ -54,7 +54,7 @@ class Hold:
     def _told(self) -> str:
         """Who holds the folder, as far as it is known."""
         try:
-            facts = json.loads(self._owner.read_text(encoding="utf-8"))
+            facts = json_file(self._owner)
             return f"by process {facts['pid']} on {facts['host']} since {facts['since']}"
         except (OSError, ValueError, KeyError, TypeError):
             return "by another process"

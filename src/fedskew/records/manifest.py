@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew import digests
-from fedskew.errors import RecordError
+from fedskew.errors import RecordError, json_file
 from fedskew.records.files import DAMAGED, write_atomic
 
 __all__ = ["FILE", "Manifest", "check_file"]
@@ -47,7 +47,7 @@ class Manifest:
         """The manifest of a folder. Raises RecordError where there is none, or it is damaged."""
         file = folder / FILE
         try:
-            content: Any = json.loads(file.read_text(encoding="utf-8"))
+            content: Any = json_file(file)
             told = content.pop("digest")
             if told != _digest(content):
                 raise ValueError("its digest does not fit its content")
@@ -57,7 +57,7 @@ class Manifest:
             raise RecordError(f"{file} is missing; {DAMAGED}") from None
         except OSError as error:
             raise RecordError(f"cannot read {file}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             why = str(error) if isinstance(error, ValueError) else "it lacks an entry"
             raise RecordError(f"{file} is damaged: {why}; {DAMAGED}") from None
 

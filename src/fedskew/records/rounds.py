@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew import digests
-from fedskew.errors import RecordError
+from fedskew.errors import RecordError, from_json
 from fedskew.records.files import DAMAGED, write_atomic
 
 __all__ = ["FILE", "Found", "Rounds", "scan"]
@@ -100,8 +100,8 @@ def _unsealed(before: str, line: bytes) -> tuple[Row | None, str]:
 
 def _parsed(text: bytes) -> Row | None:
     try:
-        row = json.loads(text)
-    except (ValueError, RecursionError):
+        row = from_json(text)
+    except ValueError:
         return None
     return row if isinstance(row, dict) else None
 
