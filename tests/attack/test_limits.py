@@ -165,14 +165,24 @@ def little_memory(home: str, base: Path, plain: Path) -> Any:
 
     One thread: where there is no memory for a thread that has just begun, Python's own `Thread.start` waits for ever.
     """
-    with open("/proc/self/statm") as file:
-        has = int(file.read().split()[0]) * resource.getpagesize()
     beyond = spread([*range(0, 8 << 20, 128 << 10), *range(8 << 20, 80 << 20, 2 << 20)], some(4, 120))
-    limit = lambda size: lambda: resource.setrlimit(resource.RLIMIT_AS, (size, size))
     found = {}
     for n in beyond:
-        found[f"{n >> 10} KiB"] = harm(words(home), base / f"{home}-space-{n}", plain, limit(has + n))
+        found[f"{n >> 10} KiB"] = harm(words(home), base / f"{home}-space-{n}", plain, lambda n=n: bounded(n))
     return found
+
+
+def bounded(more: int) -> None:
+    """Let this process have so many bytes more than now; what an earlier life freed inside the heap is taken."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    with open("/proc/self/statm") as file:
+        has = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (has, resource.RLIM_INFINITY))
+    for size in (1 << 20, 1 << 16, 1 << 12):
+        while libc.malloc(size):
+            pass
+    resource.setrlimit(resource.RLIMIT_AS, (has + more, has + more))
 
 
 def few_descriptors(home: str, base: Path, plain: Path) -> Any:

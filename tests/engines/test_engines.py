@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 import fedskew as fs
 from fedskew import engines, rng, tree
 from fedskew.data import from_arrays
+from fedskew.engines import LocalEngine
 from fedskew.method import Component, Method
 from fedskew.models.architectures import MODELS
 from fedskew.records import folder as records
@@ -309,3 +311,14 @@ def test_validation_rows_are_evaluated_apart() -> None:
     assert {"val_accuracy", "val_loss", "val_macro_f1"} <= row.keys()
     owned = np.concatenate([fed.rows(k) for k in range(4)])
     assert not np.intersect1d(owned, fed.validation_rows).size
+
+
+@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched", "debug"])
+def test_nothing_holds_an_engine_after_its_run(engine: str) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        go(skewed(), tiny("scaffold"), engine=engine)
+        assert not [x for x in gc.get_objects() if issubclass(type(x), LocalEngine)]
+    finally:
+        gc.enable()

@@ -48,7 +48,7 @@ def tried_by(file: str, attacks: Iterable[str], base: Path) -> Callable[[str], A
 
     def get(what: str) -> Any:
         if what not in found:
-            place = base / str(len(found))
+            place = base / str(len(list(base.iterdir())))  # an attack that failed has left one
             place.mkdir()
             found.update(script(file, place, *([what] if FULL else attacks)))
         return found[what]

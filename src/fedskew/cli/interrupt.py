@@ -65,11 +65,16 @@ def end() -> None:
 
 
 def over(code: int) -> int:
-    """The command is done: its exit code, 143 after SIGTERM. What comes now ends the process at once."""
+    """The command is done: its exit code, 143 after SIGTERM.
+
+    What comes now ends the process at once where it was interrupted, and else changes nothing: Python would let it end
+    a process whose run is finished by the signal.
+    """
+    interrupted = code == INTERRUPTED and bool(_got)
     for number in (signal.SIGINT, *ASKED):
         if signal.getsignal(number) is _stop:
-            signal.signal(number, _leave)
-    if code != INTERRUPTED or not _got:
+            signal.signal(number, _leave if interrupted else signal.SIG_IGN)
+    if not interrupted:
         return code
     asked = 128 + _got[0][0]
     atexit.register(_end, asked)

@@ -29,7 +29,7 @@ from fedskew.engines.planning import Plan, Planner
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.queries import Queries
 from fedskew.engines.runtime import Runtime
-from fedskew.engines.stepper import Steppers
+from fedskew.engines.stepper import CAPTURE_AFTER, Steppers
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
@@ -50,6 +50,7 @@ class LocalEngine:
     name: ClassVar[str] = "local"
     parallel: ClassVar[bool] = False  # several clients, or stacks of them, train at the same time
     unpadded: ClassVar[bool] = False  # rows are never padded
+    stacked: ClassVar[bool] = False  # a step is one of several clients
     channels_last: ClassVar[bool] = False  # convolutions on a CPU see channels-last tensors
     watchful: ClassVar[bool] = False  # everything that a hook reads and gives is looked at
     trace_after: float = float("inf")  # steps of one shape before that shape is traced
@@ -81,8 +82,7 @@ class LocalEngine:
         self.memory = ClientMemory({})
         self.watcher = Watcher()
         self.guard = Guard(full=self.watchful)
-        # the graph interpreter takes no list of truth values, which the backward pass of a convolution has
-        self.steppers = Steppers(self.step_function, float("inf") if self.model.convolutional else self.trace_after)
+        self.steppers = Steppers(self.step_function, self._program_after())
         auxiliary = auxiliary_source(fed)
         self.queries = Queries(self.clients, auxiliary, self.planner, self.jobs, self.train_set, self._probes)
 
@@ -108,9 +108,21 @@ class LocalEngine:
         self.memory = ClientMemory(template, home(where, template, folder))
 
     def close(self) -> None:
-        """End the threads and release the clients' memories."""
+        """End the threads and release the clients' memories, the data and what was recorded of steps.
+
+        The engine is not used again. Without the two that hold it in turn, its tensors go when it goes: Python's
+        collector of cycles does not know that a GPU is full.
+        """
         self.workers.close()
         self.memory.home.close()
+        del self.steppers, self.queries
+
+    def _program_after(self) -> float:
+        """Steps of one shape before it becomes a program."""
+        if self.device.type == "cuda":
+            return min(self.trace_after, CAPTURE_AFTER) if self.stacked else float("inf")
+        # the graph interpreter takes no list of truth values, which the backward pass of a convolution has
+        return float("inf") if self.model.convolutional else self.trace_after
 
     # what a subclass defines
 

@@ -39,6 +39,7 @@ class Batched(LocalEngine):
 
     name = "batched"
     parallel = True
+    stacked = True
     trace_after = TRACE_AFTER
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -9,7 +9,7 @@ gives the bits of the function.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,10 +18,14 @@ from torch import Tensor
 from fedskew.engines.flat import flatten, leaves_of, like, rebuild
 from fedskew.engines.passes import split, tidy, write_in_place
 
-__all__ = ["Program", "StepFunction", "program"]
+__all__ = ["Along", "Program", "StepFunction", "program"]
 
 Flat = Callable[..., list[Tensor]]
 StepFunction = Callable[[Any, Any, Any, Any], tuple[Any, Tensor]]  # (rows, fixed, carry, now) -> (carry, loss)
+
+
+# (carry, the steps' nows, losses) -> the carry after them; their losses are appended
+Along = Callable[[Any, Sequence[Any], list[Tensor]], Any]
 
 
 class Program(NamedTuple):
@@ -29,6 +33,19 @@ class Program(NamedTuple):
 
     once: Flat
     each: Flat
+
+    def over(self, rows: Any, fixed: Any) -> Along:
+        """Compute what lasts a local run. The function that is returned goes along steps of one shape."""
+        kept, each = self.once(*leaves_of((rows, fixed))), self.each
+
+        def along(carry: Any, steps: Sequence[Any], losses: list[Tensor]) -> Any:
+            moving = leaves_of(carry)
+            for now in steps:
+                *moving, loss = each(*kept, *moving, *now)
+                losses.append(loss)
+            return rebuild(carry, iter(moving))
+
+        return along
 
 
 def program(function: StepFunction, rows: Any, fixed: Any, carry: Any, now: Any) -> Program | None:

@@ -10,12 +10,16 @@ from typing import Any
 
 from torch import Tensor
 
-from fedskew.engines.flat import flatten, leaves_of, like, rebuild
-from fedskew.engines.programs import Program, StepFunction, program
+from fedskew.engines.captured import Captured, captured
+from fedskew.engines.flat import flatten, leaves_of, like
+from fedskew.engines.programs import Along, Program, StepFunction, program
 
-__all__ = ["TRACE_AFTER", "Stepper", "Steppers"]
+__all__ = ["CAPTURE_AFTER", "TRACE_AFTER", "Stepper", "Steppers"]
+
+Known = Program | Captured | None  # None where a shape has no program
 
 TRACE_AFTER = 1000  # untraced steps of one shape: tracing costs about as much as it then saves
+CAPTURE_AFTER = 100  # the same on a GPU, where a recording costs some ten steps of a stack
 KNOWN = 64  # shapes that `Stepper.known` holds before it is emptied
 _LOCK = threading.Lock()  # make_fx sets modes of the whole process
 
@@ -32,8 +36,8 @@ class Stepper:
         """Trace steps of one shape once ``after`` of them were noted by `due`; never with ``after`` infinite."""
         self.function, self.after = function, after
         self.counts: Counter[Any] = Counter()
-        self.known: dict[Any, tuple[Any, Program | None]] = {}  # of the round in progress
-        self.programs: dict[Any, Program | None] = {}
+        self.known: dict[Any, tuple[Any, Known]] = {}  # of the round in progress
+        self.programs: dict[Any, Known] = {}
 
     def due(self, size: Any, steps: int) -> bool:
         """Note that steps of this size are about to run. True when it is time to trace them, which is once."""
@@ -44,28 +48,29 @@ class Stepper:
     def make(self, rows: Any, fixed: Any, carry: Any, now: Any) -> None:
         """Trace the step at these shapes, where that can be done. Call it while no thread trains."""
         key = _key(rows, fixed, carry, now)
-        if key not in self.programs and all(leaf.device.type == "cpu" for leaf in leaves_of(carry)):
+        kinds = {leaf.device.type for leaf in leaves_of(carry)}
+        if key not in self.programs and kinds in ({"cpu"}, {"cuda"}):
             with _LOCK:
-                self.programs[key] = program(self.function, rows, fixed, carry, now)
+                how = program if kinds == {"cpu"} else captured
+                self.programs[key] = how(self.function, rows, fixed, carry, now)
 
     def run(self, rows: Any, fixed: Any, carry: Any, schedule: Sequence[Any]) -> tuple[Any, list[Tensor]]:
         """All steps of a schedule: the carry after the last one, and the loss of each."""
         losses: list[Tensor] = []
-        kept: dict[int, list[Tensor]] = {}  # what a program computes once a run, by the program's identity
+        ways: dict[int, Along] = {}  # of the programs that were met, by identity
         for _, group in groupby(schedule, key=_sizes):
             steps = list(group)
             traced = self._find(rows, fixed, carry, steps[0]) if self.programs else None
             if traced is not None:
-                if id(traced) not in kept:
-                    kept[id(traced)] = traced.once(*leaves_of((rows, fixed)))
-                carry = _along(traced, kept[id(traced)], carry, steps, losses)
+                along = ways.get(id(traced)) or ways.setdefault(id(traced), traced.over(rows, fixed))
+                carry = along(carry, steps, losses)
                 continue
             for now in steps:
                 carry, loss = self.function(rows, fixed, carry, now)
                 losses.append(loss)
         return carry, losses
 
-    def _find(self, rows: Any, fixed: Any, carry: Any, now: Any) -> Program | None:
+    def _find(self, rows: Any, fixed: Any, carry: Any, now: Any) -> Known:
         """The program for these shapes. Within a round only ``own``, ``now`` and the rows are looked at."""
         shared, own = fixed
         quick = (id(shared), tuple(map(like, leaves_of(own))), _sizes(now), rows[0].shape[1:], rows[0].stride())
@@ -101,15 +106,6 @@ class Steppers:
                 return stepper
         self._made.append((key, Stepper(self._function_of(key), self._after)))
         return self._made[-1][1]
-
-
-def _along(traced: Program, kept: list[Tensor], carry: Any, steps: Sequence[Any], losses: list[Tensor]) -> Any:
-    """The carry after steps of one shape; their losses are appended."""
-    moving, each = leaves_of(carry), traced.each
-    for now in steps:
-        *moving, loss = each(*kept, *moving, *now)
-        losses.append(loss)
-    return rebuild(carry, iter(moving))
 
 
 def _sizes(now: Any) -> tuple[Any, ...]:

@@ -66,7 +66,8 @@ class PrivateHead(Component):
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """No upload besides the model; the head stays until the server writes the corrected one back."""
-        return {}, {"head": head_of(local.params, local.ctx.task), "seen": torch.ones(())}
+        seen = torch.ones_like(local.ctx.memory[self.name]["seen"])
+        return {}, {"head": head_of(local.params, local.ctx.task), "seen": seen}
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """Deltas in which every client's head is the owners' mean of the corrected heads, row by row."""

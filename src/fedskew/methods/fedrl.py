@@ -77,7 +77,7 @@ class RatioLoss(Component):
         """Class weights, ones in the first round, and the auxiliary rows of a class."""
         rows = torch.tensor(len(fed.auxiliary_rows) / task.classes)
         named = {"head": {task.weight: torch.zeros(())}} if self.serves == "same" else {}  # for `receive`
-        return {"weights": torch.ones(task.classes, dtype=params[task.weight].dtype), "rows": rows, **named}
+        return {"weights": params[task.weight].new_ones(task.classes), "rows": rows, **named}
 
     def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:
         """The change of the model after a client round on the auxiliary rows of each class."""

@@ -71,7 +71,8 @@ class ModelContrastive(Component):
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """No upload; the local model stays as the previous one."""
-        return {}, {"params": local.params, "buffers": local.buffers, "seen": torch.ones(())}
+        seen = torch.ones_like(local.ctx.memory[self.name]["seen"])
+        return {}, {"params": local.params, "buffers": local.buffers, "seen": seen}
 
 
 def moon(mu: float = 5.0, temperature: float = 0.5, projection: int = 256) -> Method:

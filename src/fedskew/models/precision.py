@@ -17,7 +17,8 @@ NARROW = {"float32": None, "tf32": None, "bfloat16": torch.bfloat16}  # autocast
 def arithmetic(name: str) -> Iterator[None]:
     """Set how CUDA multiplies float32 matrices and convolutions, for the whole process, inside a ``with`` block.
 
-    By default torch rounds convolutions to TF32. Here "float32" rounds nothing.
+    By default torch rounds convolutions to TF32. Here "float32" rounds nothing. Convolutions sum in a fixed order: a
+    run repeats its own bits on one kind of GPU, and a resumed run has those of a run that was not stopped.
 
     Args:
         name: "float32", "tf32" or "bfloat16".
@@ -25,11 +26,12 @@ def arithmetic(name: str) -> Iterator[None]:
     Yields:
         None. The old settings come back at the end of the block.
     """
-    matrices, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    cudnn = torch.backends.cudnn
+    matrices, convolutions, repeats = torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.deterministic
     torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
-    torch.backends.cudnn.allow_tf32 = name == "tf32"
+    cudnn.allow_tf32, cudnn.deterministic = name == "tf32", True
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(matrices)
-        torch.backends.cudnn.allow_tf32 = convolutions
+        cudnn.allow_tf32, cudnn.deterministic = convolutions, repeats
