@@ -253,6 +253,17 @@ def _tracked() -> list[Path]:
     return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
+ROOM = {".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "Makefile", "pyproject.toml"}
+ROOM |= {"benchmarks", "docs", "examples", "results", "scripts", "src", "tests"}
+ROOM |= {"CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md"}
+ROOM |= {"constraints-lowest.txt", "constraints.txt"}
+
+
+def test_the_root_holds_what_it_is_meant_to() -> None:
+    """A run or a checkpoint that a test forgot there is not committed."""
+    assert {path.relative_to(ROOT).parts[0] for path in _tracked()} <= ROOM
+
+
 def test_no_file_speaks_of_the_workplace() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number} {line.strip()[:100]}"

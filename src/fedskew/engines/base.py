@@ -82,7 +82,11 @@ class LocalEngine:
         self.memory = ClientMemory({})
         self.watcher = Watcher()
         self.guard = Guard(full=self.watchful)
-        self.steppers = Steppers(self.step_function, self._program_after())
+        never = float("inf")
+        # the graph interpreter takes no list of truth values, which the backward pass of a convolution has
+        after = {"cpu": never if self.model.convolutional else self.trace_after, "cuda": CAPTURE_AFTER}
+        programs = self.device.type == "cpu" or self.stacked
+        self.steppers = Steppers(self.step_function, after.get(self.device.type, never) if programs else never)
         auxiliary = auxiliary_source(fed)
         self.queries = Queries(self.clients, auxiliary, self.planner, self.jobs, self.train_set, self._probes)
 
@@ -116,13 +120,6 @@ class LocalEngine:
         self.workers.close()
         self.memory.home.close()
         del self.steppers, self.queries
-
-    def _program_after(self) -> float:
-        """Steps of one shape before it becomes a program."""
-        if self.device.type == "cuda":
-            return min(self.trace_after, CAPTURE_AFTER) if self.stacked else float("inf")
-        # the graph interpreter takes no list of truth values, which the backward pass of a convolution has
-        return float("inf") if self.model.convolutional else self.trace_after
 
     # what a subclass defines
 
