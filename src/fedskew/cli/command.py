@@ -13,6 +13,7 @@ from fedskew.cli import interrupt
 from fedskew.cli.advise import advise
 from fedskew.cli.base import Group
 from fedskew.cli.catalogue import cite, datasets, methods, models, partitions
+from fedskew.cli.compare import compare
 from fedskew.cli.completion import answer, completion
 from fedskew.cli.describe import describe
 from fedskew.cli.evaluate import evaluate
@@ -30,7 +31,7 @@ ALLOCATION = (  # what torch, threading, the system's loader and its calls say o
     "can't allocate memory", "bad_alloc", "can't start new thread", "failed to map segment", "annot allocate memory",
 )  # fmt: skip
 TITLES = {
-    "Train and compare": ("run", "evaluate", "plot", "advise", "verify"),
+    "Train and compare": ("run", "compare", "evaluate", "plot", "advise", "verify"),
     "Divide data over clients": ("describe", "partition"),
     "What there is": ("methods", "datasets", "partitions", "models", "cite"),
     "Shell": ("completion",),
@@ -58,7 +59,8 @@ def root() -> None:
 
 
 for _command in (
-    run, evaluate, plot, advise, verify, describe, partition, methods, datasets, partitions, models, cite, completion,
+    run, compare, evaluate, plot, advise, verify, describe, partition, methods, datasets, partitions, models, cite,
+    completion,
 ):  # fmt: skip
     root.add_command(_command)
 

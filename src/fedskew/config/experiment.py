@@ -90,13 +90,15 @@ class Experiment(Settings):
         resume: bool = False,
         on_round: Callable[..., None] | None = None,
         on_note: Callable[[str], None] | None = None,
+        federation: Federation | None = None,
     ) -> Result:
         """Divide the data and train. Arguments, result and errors are those of `fedskew.run`.
 
         ``on_note`` is called with what loading found out about data of the user's own, before anything trains.
+        ``federation`` is what `federation` gives, where it is at hand.
         """
         check_device(self.device)
-        fed = self.federation()
+        fed = federation or self.federation()
         for note in self.notes(fed) if on_note else ():
             on_note(note)  # type: ignore[misc]
         found = fed.dataset.fingerprint

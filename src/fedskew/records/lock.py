@@ -18,7 +18,11 @@ from filelock import FileLock, Timeout
 
 from fedskew.errors import RecordError, json_file
 
-__all__ = ["Hold", "held"]
+__all__ = ["Hold", "InUseError", "held"]
+
+
+class InUseError(RecordError):
+    """Another process writes the folder."""
 
 
 class Hold:
@@ -43,7 +47,7 @@ class Hold:
         try:
             self._lock.acquire()
         except Timeout:
-            raise RecordError(f"{folder} is in use {self._told()}; wait for it, or end it") from None
+            raise InUseError(f"{folder} is in use {self._told()}; wait for it, or end it") from None
         except (OSError, NotImplementedError) as error:
             why = getattr(error, "strerror", None) or error
             raise RecordError(f"{folder} cannot be locked: {why}; a run needs a file system with locks") from None

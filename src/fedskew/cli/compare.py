@@ -1,0 +1,199 @@
+"""``fedskew compare``: a study of several methods, settings and seeds."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedskew.cli.base import Command
+from fedskew.cli.output import say, show
+from fedskew.cli.values import Names, Place, Positive
+from fedskew.config.words import Pair, scan, split
+from fedskew.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedskew.studies.spec import Spec
+    from fedskew.studies.study import Study
+
+__all__ = ["compare"]
+
+EXAMPLES = (
+    "fedskew compare fedavg fedla fedbal --partition.alpha 0.05,0.1 --seeds 0-4 --rounds 30 --out study",
+    "fedskew compare fedavg 'fedbal(weighting=uniform)' --controls --seeds 0-2 --rounds 30",
+    "fedskew compare fedavg fedga --tune lr=log:0.01..0.3 --tune-trials 8 --seeds 0-4 --out study",
+    "fedskew compare study.toml --dry-run",
+)
+REST = "fedskew.rest"  # in Context.meta: the options of the runs
+MISSING = "at least one METHOD, or a study file"
+OF_FILE = ("--seeds", "--metric", "--baseline", "--controls", "--tune", "--tune-trials", "--title")
+
+
+class CompareCommand(Command):
+    """Its own options, and every option of ``run`` beside them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Set the options of the runs aside."""
+        own, mine, rest = {*self.own(), *(ctx.help_option_names)}, [], []
+        for flag, value in scan(args, self.bare):
+            if not flag:
+                mine.append(str(value))
+            elif flag in own:
+                mine += [flag] if value is None else [f"{flag}={value}"]
+            else:
+                rest += [flag] if value is None else [flag, value]
+        if not ctx.resilient_parsing:
+            with self.naming_flags():
+                ctx.meta[REST] = split(rest)[1]
+        return super().parse_args(ctx, mine)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Where the options of the runs are explained."""
+        super().format_options(ctx, formatter)
+        with formatter.section("Options of the runs"):
+            formatter.write_text(
+                "Every option of `fedskew run` is taken (`fedskew run METHOD --help` lists them). Several values "
+                "between commas are a setting each; those of an option that is a list itself, such as --parts, stand "
+                "between semicolons. METHOD may have options of its own in brackets: 'fedbal(weighting=uniform)'."
+            )
+
+
+@click.command(cls=CompareCommand, lines=EXAMPLES, missing=MISSING)
+@click.argument("methods", nargs=-1, metavar="METHOD [METHOD ...] | STUDY.toml", type=Names("method"))
+@click.option("--seeds", metavar="NUMBERS", help="seeds of every method, such as 0-4 or 0,3,7  [default: 0]")
+@click.option(
+    "--out",
+    metavar="FOLDER",
+    type=Place("dir"),
+    help="a folder for study.json, the tables and the report  [unset: none]",
+)
+@click.option(
+    "--store", metavar="FOLDER", type=Place("dir"),
+    help="where runs are kept and found; several studies may share it  [default: FEDSKEW_STORE, else runs/store]",
+)  # fmt: skip
+@click.option(
+    "--processes", metavar="INT", type=Positive(), help="worker processes, one thread each  [default: a core]"
+)
+@click.option("--shard", metavar="PART/PARTS", help="only this part of the runs, for an array of jobs, such as 2/8")
+@click.option("--dry-run", is_flag=True, help="say what is missing and how long it takes, and do nothing")
+@click.option("--retry", is_flag=True, help="try runs again that were refused or failed")
+@click.option("--controls", is_flag=True, help="add plain cross-entropy under uniform and under size weights")
+@click.option("--metric", metavar="NAME", help="entry of summary.json that is compared  [default: final_accuracy]")
+@click.option("--baseline", metavar="METHOD", help="what the others are compared with  [default: the first]")
+@click.option("--tune", metavar="SPACE", help="search space of every method, such as lr=log:0.01..0.3")
+@click.option("--tune-trials", metavar="INT", type=Positive(), help="trials of each method and setting  [default: 8]")
+@click.option("--title", metavar="TEXT", help="what the study is called in its report")
+@click.pass_context
+def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, store: str | None, **given: Any) -> int:
+    """Compare methods over settings and seeds under equal conditions.
+
+    Every method gets the same partition, initial weights, sequence of clients and order of rows. A run that the store
+    has is not computed again. Stop it when you like: the same command goes on.
+    """
+    from fedskew.studies.study import Study, shard_of
+
+    spec = _spec(methods, ctx.meta[REST], given)
+    study = Study(spec, store or os.environ.get("FEDSKEW_STORE") or "runs/store")
+    part = shard_of(given["shard"]) if given["shard"] else (1, 1)
+    processes = given["processes"] or 0
+    if given["dry_run"]:
+        return _told_plan(study, processes)
+    return _done(study, processes, part, given["retry"], out, _command(methods, ctx.meta[REST], given))
+
+
+def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -> Spec:
+    """The study that the words name. Raises ConfigError."""
+    from dataclasses import replace
+
+    from fedskew.studies.shipped import shipped
+    from fedskew.studies.spec import read_spec, spec_from
+    from fedskew.studies.tuning import tuning_of
+    from fedskew.studies.words import seeds_of
+
+    file = shipped(methods[0]) or (methods[0] if methods[0].endswith(".toml") else None)
+    if file:
+        beside = [*methods[1:], *(flag for flag, _ in rest)]
+        named = [flag for flag in OF_FILE if given[flag[2:].replace("-", "_")] and flag != "--seeds"]
+        if beside or named:
+            told = " ".join([*beside, *named])
+            raise ConfigError(f"a study file must stand alone, or beside --seeds and where to run it; got {told!r}")
+        spec = read_spec(file)
+        return replace(spec, seeds=seeds_of(given["seeds"])) if given["seeds"] else spec
+    facts: dict[str, Any] = {n: given[n] for n in ("metric", "baseline", "title") if given[n]}
+    if given["tune"]:
+        facts["tuning"] = tuning_of(given["tune"], given["tune_trials"] or 8)
+    elif given["tune_trials"]:
+        raise ConfigError("--tune-trials must stand beside --tune, which says what is tuned")
+    seeds = seeds_of(given["seeds"] or "0")
+    return spec_from(methods, rest, seeds=seeds, controls=given["controls"], **facts)
+
+
+def _command(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -> str:
+    """The command that repeats the study."""
+    words = ["fedskew", "compare", *methods, *(word for pair in rest for word in pair)]
+    for flag in OF_FILE:
+        value = given[flag[2:].replace("-", "_")]
+        words += [] if not value else [flag] if value is True else [flag, str(value)]
+    return shlex.join(words)
+
+
+def _told_plan(study: Study, processes: int) -> int:
+    """Say how much is missing."""
+    from fedskew.engines.workers import Workers
+
+    trials, plan = study.trials(), study.plan()
+    refused = [p for p in plan if p.cell.experiment is None]
+    for one in refused[:20]:
+        say(f"refused: {one.cell.label}, {one.cell.setting}: {one.cell.refused}")
+    if trials:
+        say(f"tuning: {len(trials)} trials, {len(study.missing(trials))} of them missing")
+    missing = len(study.missing())
+    say(f"{len(plan)} runs: {len(plan) - missing - len(refused)} done, {missing} missing, {len(refused)} refused")
+    seconds, unknown = study.seconds_left(processes or Workers.cores())
+    if missing and seconds is not None:
+        more = f", and {unknown} runs whose like the store has not seen" if unknown else ""
+        say(f"about {_time(seconds)} with {processes or Workers.cores()} processes{more}")
+    elif missing:
+        say("how long they take is not known: the store has no run like them")
+    elif not study.missing(trials):
+        say("nothing to do")
+    return 0
+
+
+def _done(study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str) -> int:
+    """Do the study and print its table; the exit code is 1 where a run broke."""
+    from fedskew.cli.compared import StudyProgress, summary_table
+
+    todo = study.missing([*study.trials(), *study.plan()])
+    with StudyProgress(study, len(todo[part[0] - 1 :: part[1]]), processes) as progress:
+        try:
+            study.run(processes, part, told=progress.ended, began=progress.began, retry=retry)
+        except KeyboardInterrupt:
+            say("interrupted; the same command goes on", sys.stderr)
+            raise
+    if not todo:
+        say("nothing to do: every run is in the store")
+    study.choose()
+    for table in summary_table(study):
+        show(table)
+    for line in progress.lost:
+        say(line, sys.stderr)
+    if out:
+        say(f"study: {study.save(Path(out), command)}")
+    return int(bool(progress.lost))
+
+
+def _time(seconds: float) -> str:
+    """As in "40 s", "12 min" or "3.5 h"."""
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )

@@ -1,0 +1,111 @@
+"""What a study shows while its runs are done, and the table at its end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.live import Live
+from rich.table import Table
+
+from fedskew.cli.output import console, say
+from fedskew.engines.workers import Workers
+from fedskew.errors import visible
+
+if TYPE_CHECKING:
+    from fedskew.studies.study import Planned, Study
+    from fedskew.studies.work import Outcome
+
+__all__ = ["StudyProgress", "summary_table"]
+
+LISTED = 8  # runs in progress that the live table names
+
+
+class StudyProgress:
+    """A live table of methods with time left; a line a run where the stream is no terminal."""
+
+    def __init__(self, study: Study, total: int, processes: int) -> None:
+        self.total, self.processes = total, processes or Workers.cores()
+        self.done, self.lost = 0, list[str]()
+        self._labels = list(dict.fromkeys(p.cell.label for p in study.plan()))
+        self._ended: Counter[tuple[str, str]] = Counter()
+        self._running: dict[str, tuple[Planned, float]] = {}
+        self._began = time.monotonic()
+        view = console(stderr=True)
+        self.live = Live(console=view, transient=True, refresh_per_second=2) if view.is_terminal and total else None
+
+    def __enter__(self) -> StudyProgress:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def began(self, one: Planned) -> None:
+        """A run begins."""
+        self._running[one.address] = one, time.monotonic()
+        self._draw()
+
+    def ended(self, outcome: Outcome, one: Planned) -> None:
+        """A run ended."""
+        self.done += 1
+        self._running.pop(outcome.address, None)
+        self._ended[one.cell.label, outcome.state] += 1
+        where = f"{one.cell.label}, {one.cell.setting}, seed {one.cell.seed}" + (
+            f", trial {one.cell.trial}" if one.cell.trial >= 0 else ""
+        )
+        told = f"{outcome.score:.4f}" if outcome.score is not None else outcome.state
+        if outcome.state in ("broken", "interrupted"):
+            self.lost.append(f"fedskew: {where}: {outcome.reason}; the same command tries it again")
+        if self.live:
+            self._draw()
+        else:
+            why = f": {outcome.reason}" if outcome.state not in ("finished", "interrupted") else ""
+            left = f", {self.left} left" if self.done < self.total else ""
+            say(f"[{self.done}/{self.total}] {where}: {told}{why} ({outcome.seconds:.1f} s{left})", sys.stderr)
+
+    @property
+    def left(self) -> str:
+        """Time left, from the runs that are done."""
+        from fedskew.cli.compare import _time
+
+        passed = time.monotonic() - self._began
+        return _time(passed / max(self.done, 1) * (self.total - self.done))
+
+    def _draw(self) -> None:
+        if self.live:
+            table = Table("method", "done", "failed", title=f"{self.done} of {self.total} runs, {self.left} left")
+            for label in self._labels:
+                bad = sum(n for (name, state), n in self._ended.items() if name == label and state != "finished")
+                table.add_row(visible(label), str(self._ended[label, "finished"]), str(bad or ""))
+            now = time.monotonic()
+            for one, begun in list(self._running.values())[:LISTED]:
+                table.caption = f"now: {visible(one.cell.label)}, seed {one.cell.seed}, {now - begun:.0f} s"
+            self.live.update(table)
+
+
+def summary_table(study: Study) -> Iterator[Any]:
+    """A table of each setting: mean and deviation of the metric, and what did not come to an end."""
+    metric = study.spec.metric
+    rows = study.table()
+    for setting in dict.fromkeys(row["setting"] for row in rows):
+        table = Table("method", metric, "seeds", title="" if setting == "all" else visible(setting))
+        for label in dict.fromkeys(row["label"] for row in rows):
+            mine = [row for row in rows if (row["label"], row["setting"]) == (label, setting)]
+            found = [row[metric] for row in mine if row["state"] == "finished" and metric in row]
+            spread = f" ± {np.std(found, ddof=1):.4f}" if len(found) > 1 else ""
+            states = Counter(row["state"] for row in mine if row["state"] != "finished")
+            told = f"{np.mean(found):.4f}{spread}" if found else ""
+            why = next((row["reason"] for row in mine if row["reason"]), "")
+            lost = ", ".join(f"{n} {state}" for state, n in states.items())
+            notes = f"{lost}: {why}" if why else lost
+            table.add_row(
+                visible(label), " ".join(filter(None, (told, notes and f"({visible(notes)})"))), str(len(found))
+            )
+        yield table

@@ -1,0 +1,135 @@
+"""The address of a run: a hash of everything that decides its numbers, and of nothing else.
+
+Hashed are the fingerprint of the data, how they are divided, network, method, settings, engine and seeds, each as
+resolved: who is selected where nobody said how many, which engine "auto" takes. A field at its default is left out, so
+that a new option changes no address. A class whose formula or default changes raises its ``version``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedskew import models
+from fedskew.config.experiment import CLIENTS, Experiment
+from fedskew.data.arrays import Dataset
+from fedskew.engines import choose
+from fedskew.models.precision import NARROW
+from fedskew.models.prepare import prepare
+from fedskew.settings import COHORT, Settings
+
+__all__ = ["ADDRESS", "address", "deciding", "engine_of"]
+
+ADDRESS = 1  # of what is hashed, and how
+DIGITS = 16
+# Settings that decide no recorded number, or that stand below in a resolved form
+NOT = (
+    "engine", "threads", "memory", "checkpoint_every", "max_minutes", "cohort", "seed", "seed_model", "seed_clients",
+    "device",
+)  # fmt: skip
+
+
+def address(experiment: Experiment, dataset: Dataset) -> str:
+    """The hash of what decides a run's numbers, 16 hexadecimal digits.
+
+    Args:
+        experiment: the run.
+        dataset: its data, loaded.
+
+    Example:
+        >>> from fedskew.config.flags import experiment_from
+        >>> one, two = (experiment_from(["fedavg", "--rounds", "3", *more]) for more in ([], ["--memory", "ram"]))
+        >>> address(one, one.data.load()) == address(two, two.data.load())
+        True
+    """
+    text = json.dumps(deciding(experiment, dataset), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def deciding(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
+    """Everything that decides a run's numbers, as plain values."""
+    method, plain = experiment.method, dataclasses.fields(Settings)
+    clients = experiment.clients
+    if clients is None and not experiment.partition.decides:
+        clients = CLIENTS
+    cohort = experiment.cohort or (COHORT if method.share is None else f"share {method.share}")
+    partition = experiment.seed if experiment.seed_partition is None else experiment.seed_partition
+    settings = {f.name: _plain(getattr(experiment, f.name)) for f in plain if f.name not in NOT}
+    default = Settings()
+    return {
+        "address": ADDRESS,
+        "data": dataset.fingerprint,
+        "rows": [list(dataset.augment), list(dataset.mean), list(dataset.std)],
+        "partition": _partition(experiment.partition),
+        "clients": clients,
+        **{n: v for n in ("longtail", "validation", "local_test") if (v := getattr(experiment, n))},
+        "auxiliary": experiment.rows_at_server,
+        "model": _of(models.architecture(experiment.model, method.projection), "model"),
+        "parts": [_of(part, "parts") for part in method.parts],
+        **{slot: _of(ingredient, slot) for slot, ingredient in method.slots.items()},
+        **{n: v for n, v in settings.items() if n == "rounds" or v != _plain(getattr(default, n))},
+        "cohort": cohort,
+        "engine": engine_of(experiment, dataset),
+        "seeds": [experiment.seed, partition, experiment.seed_of("model"), experiment.seed_of("clients")],
+    }  # fmt: skip
+
+
+def engine_of(experiment: Experiment, dataset: Dataset) -> str:
+    """The engines that give the bits of this run: "plain", or "batched" with the threads that its sums depend on."""
+    method, name = experiment.method, experiment.engine
+    if name == "auto":
+        model = models.architecture(experiment.model, method.projection)
+        ours = all(type(c).__module__.startswith("fedskew.") for c in method.components)
+        key = (repr(model), tuple(dataset.x.shape[1:]), dataset.classes, experiment.precision, experiment.device, ours)
+        if key not in _CHOSEN:
+            network = models.build(model, key[1], dataset.classes, 0)
+            prepared = prepare(network, None, key[1], dataset.classes, narrow=NARROW[experiment.precision])
+            _CHOSEN[key] = choose("auto", experiment.device, prepared, method)[0].name
+        name = _CHOSEN[key]  # type: ignore[assignment]
+    where = "" if experiment.device == "cpu" else " cuda"
+    return f"batched {experiment.threads}{where}" if name == "batched" else f"plain{where}"
+
+
+_CHOSEN: dict[Any, str] = {}
+
+
+def _of(ingredient: Any, slot: str) -> dict[str, Any]:
+    """Name, version and the fields that are not at their default; ingredients among the fields likewise."""
+    kind = type(ingredient)
+    found: dict[str, Any] = {"name": ingredient.name}
+    if (version := getattr(kind, "version", 1)) != 1:
+        found["version"] = version
+    for f in dataclasses.fields(ingredient):
+        value = getattr(ingredient, f.name)
+        if dataclasses.is_dataclass(value) and hasattr(value, "name"):
+            found[f.name] = _of(value, slot)
+        elif _plain(value) != _default(f):
+            found[f.name] = _plain(value)
+    return found
+
+
+def _partition(partition: Any) -> dict[str, Any]:
+    """As `_of`; of a file, what it holds and not where it is."""
+    found, path = _of(partition, "partition"), getattr(partition, "path", None)
+    if path:
+        found["path"] = hashlib.sha256(Path(path).read_bytes()).hexdigest()[:DIGITS]
+    return found
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return _plain(field.default)
+    return _plain(field.default_factory()) if field.default_factory is not dataclasses.MISSING else dataclasses.MISSING
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON holds it."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,112 @@
+"""The scheduler: hands runs to worker processes, and begins workers anew where one is killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any
+
+from fedskew.engines.workers import Workers
+from fedskew.studies.work import Job, Outcome, begin, work
+
+__all__ = ["schedule"]
+
+DEATHS = 3  # of workers that have one run, before it is given up for this time
+BUSY_S = 1.0  # before a run that another process has is looked at again
+IMPORTED = ["fedskew.studies.work", "fedskew.config.flags"]
+
+
+def schedule(
+    jobs: Sequence[Job], processes: int, told: Callable[[Outcome], None], began: Callable[[Job], None]
+) -> None:
+    """Do runs, several at a time.
+
+    Args:
+        jobs: the runs, in the order in which they begin.
+        processes: workers; 0 takes one a core.
+        told: called with the end of each run, in this process.
+        began: called when a run is handed to a worker.
+
+    A worker that is killed takes its run down; another one resumes it. A run that kills three workers is given up.
+    """
+    waiting, deaths = deque(jobs), dict.fromkeys((job.address for job in jobs), 0)
+    count = min(processes or Workers.cores(), len(jobs)) or 1
+    while waiting:
+        with _one_thread(), _pool(count) as pool:
+            running: dict[Future[Outcome], Job] = {}
+            try:
+                _feed(pool, running, waiting, count, told, began)
+            except BrokenProcessPool:
+                lost = list(running.values())
+                for job in reversed(lost):
+                    deaths[job.address] += 1
+                    if deaths[job.address] < DEATHS * count:  # all that ran beside the dead one are counted, too
+                        waiting.appendleft(job)
+                    else:
+                        told(Outcome(job.address, "broken", f"its worker process died {deaths[job.address]} times"))
+            except BaseException:
+                _end(pool)
+                raise
+
+
+def _feed(
+    pool: ProcessPoolExecutor, running: dict[Future[Outcome], Job], waiting: deque[Job], count: int,
+    told: Callable[[Outcome], None], began: Callable[[Job], None],
+) -> None:  # fmt: skip
+    """Keep the workers busy until nothing waits. Raises BrokenProcessPool where one died."""
+    later: list[tuple[float, Job]] = []  # runs of other processes, and when to look again
+    while waiting or running or later:
+        now = time.monotonic()
+        waiting.extend(job for when, job in later if when <= now)
+        later = [(when, job) for when, job in later if when > now]
+        while waiting and len(running) < count:
+            job = waiting[0]
+            running[pool.submit(work, job)] = job
+            waiting.popleft()
+            began(job)
+        done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
+        for future in done:
+            outcome = future.result()  # raises BrokenProcessPool before the run is forgotten
+            job = running.pop(future)
+            if outcome.state == "busy":
+                later.append((time.monotonic() + BUSY_S, job))
+            else:
+                told(outcome)
+
+
+@contextmanager
+def _one_thread() -> Any:
+    """Processes that begin here compute on one thread each."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _pool(count: int) -> ProcessPoolExecutor:
+    """Workers that a server forks once all is imported, so that none imports anew."""
+    kinds = multiprocessing.get_all_start_methods()
+    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in kinds else "spawn")
+    if "forkserver" in kinds:
+        context.set_forkserver_preload(IMPORTED)
+    return ProcessPoolExecutor(count, mp_context=context, initializer=begin)
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """End the workers at once; their runs keep their whole rounds."""
+    for process in list(getattr(pool, "_processes", {}).values()):
+        process.terminate()
+    pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,213 @@
+"""What a study compares: methods, settings and seeds; and the runs that this comes to."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedskew.config.experiment import Experiment
+from fedskew.config.flags import experiment_from
+from fedskew.config.words import ALIASES, Pair
+from fedskew.errors import ConfigError, FedskewError, require, unknown
+from fedskew.studies.tuning import Tuning, tuning_of
+from fedskew.studies.words import Entry, combinations, entry_of, options_of_table, seeds_of
+
+__all__ = ["CONTROLS", "Cell", "Spec", "read_spec", "spec_from"]
+
+KEYS = (
+    "title", "methods", "seeds", "options", "settings", "method", "metric", "baseline", "controls", "tune",
+    "tune_trials", "notes",
+)  # fmt: skip
+# Plain cross-entropy under both weights: much of what a method gains may be its weights'.
+CONTROLS = (
+    Entry("fedavg", (("--weighting", "uniform"),), "control: cross-entropy, uniform weights"),
+    Entry("fedavg", (("--weighting", "size"),), "control: cross-entropy, size weights"),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a study: a method under a setting with a seed. ``refused`` says why it cannot be one."""
+
+    label: str
+    setting: str
+    seed: int
+    experiment: Experiment | None
+    refused: str = ""
+    trial: int = -1  # of the tuning; -1 for a run that is compared
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A study.
+
+    Raises:
+        ConfigError: no method, a method twice, or a baseline that is none of the methods.
+    """
+
+    methods: tuple[Entry, ...]
+    options: tuple[Pair, ...] = ()
+    """options of all runs; several values between commas are a setting each"""
+    settings: tuple[tuple[Pair, ...], ...] = ()
+    """sets of options that each are a setting, where not every combination is meant"""
+    seeds: tuple[int, ...] = (0,)
+    metric: str = "final_accuracy"
+    """entry of the summary that is compared"""
+    baseline: str = ""
+    """the method that others are compared with; unset: the first"""
+    tuning: Tuning | None = None
+    title: str = ""
+    notes: str = ""
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without data."""
+        names = [m.name for m in self.methods]
+        require(bool(names), "methods", "name at least one method", list(names))
+        twice = next((n for n in names if names.count(n) > 1), "")
+        require(not twice, "methods", "be different; a label tells two of one name apart", twice)
+        if self.baseline and self.baseline not in names:
+            raise unknown("baseline", self.baseline, names)
+
+    @property
+    def reference(self) -> str:
+        """The baseline, or the first method."""
+        return self.baseline or self.methods[0].name
+
+    def axes(self) -> list[tuple[str, tuple[Pair, ...]]]:
+        """(name, options) of each setting; the name says what differs between settings.
+
+        Raises:
+            ConfigError: an option that no run has, or a value twice.
+        """
+        first = self.methods[0].method
+        found: list[tuple[Pair, ...]] = []
+        for chosen in self.settings or ((),):
+            own = {ALIASES.get(flag, flag) for flag, _ in chosen}
+            rest = [pair for pair in self.options if ALIASES.get(pair[0], pair[0]) not in own]
+            found += combinations(first, [*rest, *chosen])
+        differing = [flag for flag in dict.fromkeys(f for pairs in found for f, _ in pairs) if _differs(flag, found)]
+        names = [", ".join(f"{f[2:]} {dict(pairs).get(f, 'unset')}" for f in differing) or "all" for pairs in found]
+        return list(zip(names, found, strict=True))
+
+    def cells(self) -> Iterator[Cell]:
+        """Every run that is compared, with the seed changing fastest.
+
+        All methods of a setting hold out the same rows, take part in the same number and draw from the same seeds.
+
+        Raises:
+            ConfigError: an option that the first method refuses under the first setting: a mistake of the study.
+        """
+        for at, (setting, options) in enumerate(self.axes()):
+            wanted = self._auxiliary(options)
+            for number, entry in enumerate(self.methods):
+                for seed in self.seeds:
+                    try:
+                        made = made_of(entry, (*options, ("--seed", str(seed))))
+                        made = replace(made, threads=1, auxiliary=wanted if made.auxiliary is None else made.auxiliary)
+                    except FedskewError as error:
+                        if at == number == 0:
+                            raise
+                        yield Cell(entry.name, setting, seed, None, str(error))
+                        continue
+                    yield Cell(entry.name, setting, seed, made)
+
+    def _auxiliary(self, options: Sequence[Pair]) -> int | None:
+        """Rows of a class at the server: as many for all methods as any of them wants, so that all divide one set."""
+        wanted = []
+        for entry in self.methods:
+            try:
+                wanted.append(made_of(entry, options).rows_at_server)
+            except FedskewError:
+                continue
+        return max(wanted, default=None)
+
+
+def _differs(flag: str, found: Sequence[tuple[Pair, ...]]) -> bool:
+    return len({dict(pairs).get(flag) for pairs in found}) > 1
+
+
+def made_of(entry: Entry, options: Sequence[Pair]) -> Experiment:
+    """The experiment of a method under options; its own options win over the study's. Raises ConfigError."""
+    own = {ALIASES.get(flag, flag) for flag, _ in entry.options}
+    rest = [pair for pair in options if ALIASES.get(pair[0], pair[0]) not in own]
+    return experiment_from([*entry.words, *(word for pair in rest for word in pair)])
+
+
+def spec_from(methods: Sequence[str], options: Sequence[Pair], **facts: Any) -> Spec:
+    """A study as a command line names it. Raises ConfigError."""
+    entries = [entry_of(text) for text in methods]
+    if facts.pop("controls", False):
+        known = {(e.method, e.options) for e in entries}
+        entries += [c for c in CONTROLS if (c.method, c.options) not in known]
+    return Spec(tuple(entries), tuple(options), **facts)
+
+
+def read_spec(path: str | Path) -> Spec:
+    """A study file, TOML.
+
+    Raises:
+        ConfigError: the file cannot be read, is no TOML, or holds an entry that is unknown or of another kind.
+
+    Example of a file:
+        methods = ["fedavg", "fedla", "fedbal(weighting=uniform)"]
+        seeds = "0-4"
+        [options]
+        data = "fashion_mnist"
+        partition = "dirichlet"
+        "partition.alpha" = [0.05, 0.1]
+        [method.plain]
+        method = "fedavg"
+        weighting = "uniform"
+    """
+    file = Path(path)
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the study {str(file)!r}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{str(file)!r} is not a study: {error}") from None
+    try:
+        return _spec_of(content)
+    except FedskewError as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def _spec_of(content: Mapping[str, Any]) -> Spec:
+    for key in content:
+        if key not in KEYS:
+            raise unknown("entry of a study", key, KEYS)
+    listed, tables = content.get("methods", []), content.get("method", {})
+    require(
+        isinstance(listed, list) and all(isinstance(m, str) for m in listed), "methods", "be a list of names", listed
+    )
+    require(isinstance(tables, Mapping), "method", "hold tables of options, by label", tables)
+    entries = [entry_of(text) for text in listed]
+    own: dict[str, Mapping[str, str]] = {}
+    for label, options in tables.items():
+        require(isinstance(options, Mapping), f"method.{label}", "be a table of options", options)
+        own[label] = options.get("tune", {})
+        rest = {k: v for k, v in options.items() if k not in ("method", "tune")}
+        entry = Entry(str(options.get("method", label)), options_of_table(rest, f"method.{label}"), label)
+        names = [e.name for e in entries]
+        if label in names:
+            entries[names.index(label)] = entry
+        else:
+            entries.append(entry)
+    if content.get("controls", False):
+        known = {(e.method, e.options) for e in entries}
+        entries += [c for c in CONTROLS if (c.method, c.options) not in known]
+    settings = content.get("settings", [])
+    tabled = isinstance(settings, list) and all(isinstance(s, Mapping) for s in settings)
+    require(tabled and ("settings" not in content or bool(settings)), "settings", "be [[settings]] tables", settings)
+    texts = {}
+    for key in ("title", "metric", "baseline", "notes"):
+        if key in content:
+            require(isinstance(content[key], str), key, "be a word", content[key])
+            texts[key] = content[key]
+    tuned = tuning_of(content["tune"], content.get("tune_trials", 8), own) if "tune" in content else None
+    shared = options_of_table(content.get("options", {}), "options")
+    each = [options_of_table(s, "settings") for s in settings]
+    return Spec(tuple(entries), shared, tuple(each), seeds_of(content.get("seeds", 0)), tuning=tuned, **texts)

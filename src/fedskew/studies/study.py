@@ -1,0 +1,313 @@
+"""A study: its runs planned, done or found in the store, and brought together."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from fedskew.config.experiment import Experiment
+from fedskew.data.arrays import Dataset
+from fedskew.errors import ConfigError, FedskewError, require
+from fedskew.records.files import write_atomic
+from fedskew.studies.address import address
+from fedskew.studies.pool import schedule
+from fedskew.studies.spec import Cell, Spec, made_of
+from fedskew.studies.store import Entry, Store
+from fedskew.studies.tuning import HELD_OUT, TRIAL_SEED
+from fedskew.studies.work import Job, Outcome
+
+__all__ = ["Planned", "Study", "shard_of"]
+
+FIELDS = ("label", "setting", "seed", "address", "state", "reason")
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run of a study and its address; "" where the run is refused."""
+
+    cell: Cell
+    address: str
+    options: tuple[tuple[str, str], ...] = ()  # of a trial
+
+    @property
+    def job(self) -> Any:
+        """The experiment as a file holds it."""
+        return self.cell.experiment.to_json() if self.cell.experiment else {}
+
+
+class Study:
+    """A study over a store.
+
+    Args:
+        spec: what is compared.
+        store: where runs are kept.
+
+    Example:
+        >>> from fedskew.studies.spec import spec_from
+        >>> spec = spec_from(["fedavg", "fedla"], [("--clients", "5"), ("--rounds", "2")], seeds=(0, 1))
+        >>> study = Study(spec, "store")
+        >>> len(study.plan()), len(study.missing())
+        (4, 4)
+    """
+
+    def __init__(self, spec: Spec, store: Store | str | Path) -> None:
+        self.spec = spec
+        self.store = store if isinstance(store, Store) else Store(store)
+        self.chosen: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}  # (method, setting) -> tuned options
+        self._plan: list[Planned] | None = None
+
+    # Planning
+
+    def trials(self) -> list[Planned]:
+        """The runs of the tuning; none where nothing is tuned."""
+        tuning, found = self.spec.tuning, []
+        if tuning is None:
+            return []
+        seed = ("--seed", str(TRIAL_SEED + self.spec.seeds[0]))
+        for setting, options in self.spec.axes():
+            held = () if any(f == "--validation" for f, _ in options) else (("--validation", HELD_OUT),)
+            for entry in self.spec.methods:
+                for number, point in enumerate(tuning.points()):
+                    chosen = tuning.options_for(entry.name, point)
+                    own = {flag for flag, _ in chosen}
+                    rest = tuple(pair for pair in options if pair[0] not in own)
+                    bare = replace(entry, options=tuple(p for p in entry.options if p[0] not in own))
+                    made = replace(made_of(bare, (*rest, *held, *chosen, seed)), threads=1)
+                    cell = Cell(entry.name, setting, TRIAL_SEED + self.spec.seeds[0], made, trial=number)
+                    found.append(Planned(cell, self._address(made), chosen))
+        return found
+
+    def choose(self) -> None:
+        """Take the best trial of each method and setting, once all are done: later runs have its options."""
+        tuning, best = self.spec.tuning, dict[tuple[str, str], tuple[float, tuple[tuple[str, str], ...]]]()
+        if tuning is None:
+            return
+        for planned in self.trials():
+            entry = self.store.entry(planned.address)
+            score = entry.summary.get(tuning.metric) if entry and entry.state == "finished" else None
+            key = planned.cell.label, planned.cell.setting
+            if score is not None and score > best.get(key, (float("-inf"), ()))[0]:
+                best[key] = score, planned.options
+        self.chosen = {key: options for key, (_, options) in best.items()}
+        self._plan = None
+
+    def plan(self) -> list[Planned]:
+        """The runs that are compared, refused ones among them."""
+        if self._plan is None:
+            self._plan = [self._planned(cell) for cell in self.spec.cells()]
+        return self._plan
+
+    def _planned(self, cell: Cell) -> Planned:
+        chosen = self.chosen.get((cell.label, cell.setting), ())
+        if cell.experiment is None:
+            return Planned(cell, "")
+        try:
+            if chosen:
+                entry = next(m for m in self.spec.methods if m.name == cell.label)
+                own = {flag for flag, _ in chosen}
+                options = dict(self.spec.axes())[cell.setting]
+                rest = tuple(pair for pair in options if pair[0] not in own)
+                bare = replace(entry, options=tuple(p for p in entry.options if p[0] not in own))
+                made = made_of(bare, (*rest, *chosen, ("--seed", str(cell.seed))))
+                cell = replace(cell, experiment=replace(made, threads=1, auxiliary=cell.experiment.auxiliary))
+            assert cell.experiment is not None
+            return Planned(cell, self._address(cell.experiment))
+        except FedskewError as error:
+            return Planned(replace(cell, experiment=None, refused=str(error)), "")
+
+    def _address(self, experiment: Experiment) -> str:
+        return address(experiment, _dataset(experiment.data, experiment.path))
+
+    def missing(self, planned: Sequence[Planned] | None = None) -> list[Planned]:
+        """The runs that are neither done nor refused, each once."""
+        found = {}
+        for one in self.plan() if planned is None else planned:
+            made = one.cell.experiment
+            if made and one.address not in found and not self.store.done(one.address, made.rounds, made.patience):
+                found[one.address] = one
+        return list(found.values())
+
+    # Doing
+
+    def run(
+        self, processes: int = 0, shard: tuple[int, int] = (1, 1), *,
+        told: Callable[[Outcome, Planned], None] | None = None, began: Callable[[Planned], None] | None = None,
+        retry: bool = False,
+    ) -> None:  # fmt: skip
+        """Do what is missing: the trials first, then what is compared.
+
+        Args:
+            processes: worker processes; 0 takes one a core.
+            shard: (i, n): only the i-th of n equal parts, for an array of jobs.
+            told: called with the end of each run.
+            began: called when a run begins.
+            retry: try runs again that failed.
+
+        Raises:
+            ConfigError: the shard is none.
+            KeyboardInterrupt: as it came; runs keep their whole rounds.
+        """
+        for stage in (self.trials, self.plan):
+            planned = stage()
+            if retry:
+                for one in planned:
+                    self.store.forgive(one.address)
+            mine = self.missing(planned)[shard[0] - 1 :: shard[1]]
+            by = {one.address: one for one in mine}
+            jobs = [Job(one.address, one.job, str(self.store.folder)) for one in mine]
+            if jobs:
+                end = lambda outcome, by=by: told(outcome, by[outcome.address]) if told else None
+                start = lambda job, by=by: began(by[job.address]) if began else None
+                schedule(jobs, processes, end, start)
+            if stage == self.trials and self.spec.tuning:
+                if shard != (1, 1) and self.missing(planned):
+                    return  # other shards have the rest of the trials
+                self.choose()
+
+    def seconds_left(self, processes: int) -> tuple[float | None, int]:
+        """(seconds that the missing runs will take, how many of them no finished run tells the time of)."""
+        known: dict[str, list[float]] = {}
+        for one in self._everything():
+            entry = self.store.entry(one.address) if one.address else None
+            if entry and entry.state == "finished" and entry.summary.get("rounds"):
+                rate = entry.summary["total_wall_s"] / entry.summary["rounds"]
+                for key in _alike(one):
+                    known.setdefault(key, []).append(rate)
+        total, unknown = 0.0, 0
+        for one in self.missing(self._everything()):
+            rates = next((known[key] for key in _alike(one) if key in known), None)
+            if rates is None or one.cell.experiment is None:
+                unknown += 1
+            else:
+                total += statistics.median(rates) * one.cell.experiment.rounds
+        return (total / max(processes, 1) if known else None), unknown
+
+    def _everything(self) -> list[Planned]:
+        return [*self.trials(), *self.plan()]
+
+    # Reading
+
+    def entries(self) -> Iterator[tuple[Planned, Entry | None]]:
+        """Every run that is compared, with what is known of it; None where it is missing."""
+        for one in self.plan():
+            if one.cell.experiment is None:
+                yield one, Entry("", {}, [], {}, {}, "refused", one.cell.refused)
+            else:
+                yield one, self.store.entry(one.address)
+
+    def table(self) -> list[Row]:
+        """One row a run: method, setting, seed, address, state, and every number of its summary."""
+        rows = []
+        for one, entry in self.entries():
+            row: Row = {"label": one.cell.label, "setting": one.cell.setting, "seed": one.cell.seed}
+            row |= {"address": one.address, "state": entry.state if entry else "missing"}
+            row["reason"] = entry.reason if entry else ""
+            numbers = entry.summary if entry else {}
+            rows.append({**row, **{k: v for k, v in numbers.items() if isinstance(v, int | float)}})
+        return rows
+
+    def rounds(self) -> list[Row]:
+        """One row a recorded round: method, setting and seed beside its numbers."""
+        return [
+            {"label": one.cell.label, "setting": one.cell.setting, "seed": one.cell.seed, **_numbers(row)}
+            for one, entry in self.entries() if entry for row in entry.rows
+        ]  # fmt: skip
+
+    def frame(self, by: str = "run") -> Any:
+        """A pandas data frame, one row a "run" or a "round".
+
+        Raises:
+            ConfigError: pandas is not installed, or ``by`` is something else.
+        """
+        require(by in ("run", "round"), "by", "be 'run' or 'round'", by)
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError:
+            raise ConfigError("a data frame needs pandas: pip install 'fedskew[study]'") from None
+        return pandas.DataFrame(self.table() if by == "run" else self.rounds())
+
+    def differences(self) -> list[tuple[str, str, str]]:
+        """(method, option, value) of what differs from the common settings because a method says so.
+
+        Common is what plain FedAvg has under the study's options. What the method is made of, its parts, is not named.
+        """
+        from fedskew.method import method_spec
+        from fedskew.studies.words import Entry as Words
+
+        found = []
+        options = self.spec.axes()[0][1]
+        common = _flat(method_spec(made_of(Words("fedavg"), options).method))
+        for entry in self.spec.methods:
+            try:
+                own = _flat(method_spec(made_of(entry, options).method))
+            except FedskewError:
+                continue
+            told = [k for k in dict.fromkeys([*own, *common]) if k != "name" and not k.startswith("parts")]
+            found += [(entry.name, k, str(own.get(k))) for k in told if k in own and own[k] != common.get(k)]
+        return found
+
+    def save(self, folder: str | Path, command: str = "") -> Path:
+        """Write ``study.json``: the runs of the study by address, so that others can read it. Returns its path."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        rows = [{name: row[name] for name in FIELDS} for row in self.table()]
+        tuned = [
+            {"label": label, "setting": setting, "options": dict(options)}
+            for (label, setting), options in self.chosen.items()
+        ]
+        facts = {"title": self.spec.title, "metric": self.spec.metric, "baseline": self.spec.reference}
+        content = {
+            "layout": 1,
+            **facts,
+            "command": command,
+            "store": str(self.store.folder),
+            "tuned": tuned,
+            "runs": rows,
+        }
+        write_atomic(place / "study.json", json.dumps(content, indent=1).encode())
+        return place / "study.json"
+
+
+def _alike(one: Planned) -> list[str]:
+    """What tells the time of a run: runs of the same method, data and network; then of the same data and network."""
+    made = one.cell.experiment
+    if made is None:
+        return []
+    work = f"{made.data.name} {made.model.name} {made.device} {made.cohort}"
+    return [f"{one.cell.label} {one.cell.setting} {work}", f"{one.cell.label} {work}", work]
+
+
+def _numbers(row: Row) -> Row:
+    return {k: v for k, v in row.items() if isinstance(v, int | float)}
+
+
+def _flat(value: Any, path: str = "") -> Row:
+    if isinstance(value, dict):
+        inner = [_flat(v, f"{path}.{k}".lstrip(".")) for k, v in value.items()]
+        return {k: v for found in inner for k, v in found.items()}
+    return {path: value}
+
+
+@lru_cache(8)
+def _dataset(data: Any, path: str | None) -> Dataset:
+    loaded: Dataset = data.load(path)
+    return loaded
+
+
+def shard_of(text: str) -> tuple[int, int]:
+    """``2/8`` as (2, 8). Raises ConfigError.
+
+    Example:
+        >>> shard_of("2/8")
+        (2, 8)
+    """
+    first, _, last = text.partition("/")
+    found = (int(first), int(last)) if first.isdigit() and last.isdigit() and len(text) < 20 else (0, 0)
+    require(1 <= found[0] <= found[1], "shard", "be PART/PARTS, such as 2/8", text)
+    return found

@@ -1,0 +1,101 @@
+"""Tuning under an equal budget: one search space, one sequence of trials, for every method alike.
+
+Trials are points of a scrambled Halton sequence. They are scored on a part of the training set that is held out for
+them, never on the test set, and their seed is none of the seeds that are compared.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedskew.config.words import Pair
+from fedskew.errors import ConfigError, require
+
+__all__ = ["Range", "Tuning", "tuning_of"]
+
+HELD_OUT = "0.1"  # of the training rows, where the study holds out none
+TRIAL_SEED = 1_000_003  # added to the first seed
+SPACE = re.compile(r"\s*(?:(log|int):)?\s*([-+0-9.eE]+)\s*\.\.\s*([-+0-9.eE]+)\s*")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Values of one option: ``log:0.01..0.3``, ``0..0.9`` or ``int:1..5``."""
+
+    flag: str
+    low: float
+    high: float
+    scale: str = ""
+
+    def at(self, share: float) -> str:
+        """The value at a point of [0, 1), as a word with four digits."""
+        if self.scale == "log":
+            return f"{math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low))):.4g}"
+        if self.scale == "int":
+            return str(int(self.low + math.floor(share * (self.high - self.low + 1))))
+        return f"{self.low + share * (self.high - self.low):.4g}"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What is tuned, and how often."""
+
+    space: tuple[Range, ...]
+    trials: int = 8
+    metric: str = "mean10_val_accuracy"
+    own: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """by method: the name that an option of the space has there, such as {"lr": "local.inner_lr"}"""
+
+    def points(self) -> list[tuple[Pair, ...]]:
+        """The options of each trial, the same for every method.
+
+        Example:
+            >>> [pairs[0][1] for pairs in Tuning((Range("--lr", 0.01, 0.3, "log"),), 3).points()]
+            ['0.02763', '0.1476', '0.02196']
+        """
+        from scipy.stats import qmc
+
+        drawn = qmc.Halton(len(self.space), scramble=True, rng=0).random(self.trials)
+        return [tuple((r.flag, r.at(float(x))) for r, x in zip(self.space, row, strict=True)) for row in drawn]
+
+    def options_for(self, label: str, options: tuple[Pair, ...]) -> tuple[Pair, ...]:
+        """A trial's options under the names that a method has for them."""
+        names = {f"--{k}": f"--{v}" for k, v in self.own.get(label, {}).items()}
+        return tuple((names.get(flag, flag), value) for flag, value in options)
+
+
+def tuning_of(space: Any, trials: Any = 8, own: Mapping[str, Mapping[str, str]] | None = None) -> Tuning:
+    """A search space from words.
+
+    Args:
+        space: "lr=log:0.01..0.3,momentum=0..0.9", or a mapping of the same.
+        trials: runs of each method and setting.
+        own: by method, other names of these options.
+
+    Raises:
+        ConfigError: a range is none, or the number of trials is below 2.
+    """
+    if isinstance(space, str):
+        pieces = [piece.partition("=") for piece in space.split(",")]
+        space = {key.strip(): value for key, _, value in pieces}
+    rule = "be OPTION=LOW..HIGH, OPTION=log:LOW..HIGH or OPTION=int:LOW..HIGH"
+    require(isinstance(space, Mapping) and bool(space), "tune", rule, space)
+    require(
+        isinstance(trials, int) and not isinstance(trials, bool) and trials >= 2, "tune_trials", "be at least 2", trials
+    )
+    ranges = []
+    for key, text in space.items():
+        found = SPACE.fullmatch(str(text))
+        try:
+            low, high = (float(found[2]), float(found[3])) if found else (1.0, 0.0)
+        except ValueError:
+            low, high = 1.0, 0.0
+        scale = (found[1] or "") if found else ""
+        if not (found and key and low < high and math.isfinite(high - low) and (scale != "log" or low > 0)):
+            raise ConfigError(f"tune must {rule}, with LOW < HIGH, both positive for log; got {f'{key}={text}'!r}")
+        ranges.append(Range(f"--{key.removeprefix('--')}", low, high, scale))
+    return Tuning(tuple(ranges), trials, own={k: dict(v) for k, v in (own or {}).items() if v})

@@ -1,0 +1,159 @@
+"""From words to lists: methods with options of their own, seeds, and options that take several values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from fedskew.config.flags import compose, experiment_from, is_name, table_of
+from fedskew.config.words import ALIASES, Pair
+from fedskew.errors import ConfigError, require
+
+__all__ = ["Entry", "combinations", "entry_of", "options_of_table", "seeds_of"]
+
+METHOD = re.compile(r"\s*([A-Za-z_][\w]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
+MOST_SEEDS = 10_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method of a study: its name in the table, options that concern it alone, and what the report calls it."""
+
+    method: str
+    options: tuple[Pair, ...] = ()
+    label: str = ""
+
+    @property
+    def words(self) -> list[str]:
+        """The words of ``fedskew run``."""
+        return [self.method, *(word for pair in self.options for word in pair)]
+
+    @property
+    def name(self) -> str:
+        """The label, or the method with its options: "fedbal(weighting=uniform)"."""
+        told = ", ".join(f"{flag[2:]}={value}" for flag, value in self.options)
+        return self.label or (f"{self.method}({told})" if told else self.method)
+
+
+def entry_of(text: str) -> Entry:
+    """A method as a command line names it.
+
+    Args:
+        text: a name of the table, and in brackets options of ``fedskew run`` without their dashes. A piece without "="
+            goes on with the list before it.
+
+    Raises:
+        ConfigError: the text is no such thing.
+
+    Example:
+        >>> entry_of("fedbal(parts=cross_entropy,proximal, weighting=uniform)").options
+        (('--parts', 'cross_entropy,proximal'), ('--weighting', 'uniform'))
+    """
+    found = METHOD.fullmatch(text)
+    rule = "be a name, or NAME(option=value, ...)"
+    require(found is not None, "method", rule, text)
+    name, inner = found.groups() if found else ("", "")
+    options: list[list[str]] = []
+    for piece in (inner or "").split(","):
+        key, equals, value = piece.partition("=")
+        if equals:
+            options.append([f"--{key.strip().removeprefix('--')}", value.strip()])
+        elif piece.strip():
+            require(bool(options), "method", rule, text)
+            options[-1][1] += f",{piece.strip()}"
+    return Entry(name, tuple((flag, value) for flag, value in options))
+
+
+def seeds_of(text: str | int | Sequence[int]) -> tuple[int, ...]:
+    """Seeds: "0-4", "0,3,7-9", a number, or a list of numbers.
+
+    Raises:
+        ConfigError: no seed, one given twice, or something else.
+
+    Example:
+        >>> seeds_of("0-2,7")
+        (0, 1, 2, 7)
+    """
+    rule = "be numbers such as 0-4 or 0,3,7"
+    if isinstance(text, str):
+        found: list[int] = []
+        for piece in text.split(","):
+            ends = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", piece)
+            require(ends is not None and len(piece) < 40, "seeds", rule, text)
+            first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, 0)
+            require(first <= last < first + MOST_SEEDS, "seeds", rule, text)
+            found += range(first, last + 1)
+    else:
+        listed = [text] if isinstance(text, int) else text
+        plain = isinstance(listed, list | tuple) and all(isinstance(s, int) and not isinstance(s, bool) for s in listed)
+        require(plain, "seeds", rule, text)
+        found = [int(s) for s in listed]
+    require(0 < len(found) == len(set(found)), "seeds", "name each seed once, and one at least", text)
+    return tuple(found)
+
+
+def combinations(method: str, options: Sequence[Pair]) -> Iterator[tuple[Pair, ...]]:
+    """Every combination of options of which some have several values.
+
+    Values stand between commas; those of an option that is a list itself, such as --parts, between semicolons.
+
+    Args:
+        method: a METHOD of the table, whose options these are.
+        options: flags and values.
+
+    Yields:
+        One pair for each option, in their order; the last option changes fastest.
+
+    Raises:
+        ConfigError: a value is empty or is given twice.
+    """
+    named = [(f, v.split(";" if f == "--parts" else ",")) for f, v in options if is_name(f)]
+    for names in product(*(values for _, values in named)):
+        chosen = [(flag, name.strip()) for (flag, _), name in zip(named, names, strict=True)]
+        table = table_of(compose([method], chosen))
+        several = []
+        for flag, value in options:
+            if is_name(flag):
+                several.append([dict(chosen)[flag]])
+                continue
+            option = table.get(ALIASES.get(flag, flag))
+            listed = option is not None and "tuple" in str(option.type)
+            pieces = [piece.strip() for piece in value.split(";" if listed else ",")]
+            if "" in pieces or len(set(pieces)) < len(pieces):
+                raise ConfigError(f"{flag} must name each value once; got {value!r}")
+            several.append(pieces)
+        for values in product(*several):
+            yield tuple((flag, v) for (flag, _), v in zip(options, values, strict=True))
+
+
+def options_of_table(content: Mapping[str, Any], place: str) -> tuple[Pair, ...]:
+    """Options of a TOML table: ``alpha = [0.05, 0.1]`` is a list of values, a table inside is ``[partition] alpha``.
+
+    Raises:
+        ConfigError: a value is neither a word, a number, a truth value nor a list of such, or a list is empty.
+    """
+    found: list[Pair] = []
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            inner = {k if k == "name" else f"{key}.{k}": v for k, v in value.items()}
+            found += options_of_table({key if k == "name" else k: v for k, v in inner.items()}, place)
+            continue
+        listed = value if isinstance(value, list) else [value]
+        plain = all(isinstance(v, str | int | float) for v in listed)
+        require(bool(listed) and plain, f"{place}.{key}", "be a word, a number or a list of them", value)
+        found.append((f"--{key}", ",".join(_word(v) for v in listed)))
+    return tuple(found)
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def experiment(entry: Entry, options: Sequence[Pair]) -> Any:
+    """The experiment of a method under options; its own options win over the study's. Raises ConfigError."""
+    own = {ALIASES.get(flag, flag) for flag, _ in entry.options}
+    rest = [pair for pair in options if ALIASES.get(pair[0], pair[0]) not in own]
+    return experiment_from([*entry.words, *(word for pair in rest for word in pair)])

@@ -1,0 +1,137 @@
+"""What a worker process does: one run after another, each in its folder of the store."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from fedskew.config.experiment import Experiment
+from fedskew.data import Federation
+from fedskew.errors import ConfigError, DataError, RecordError, TrainingError
+from fedskew.records.lock import InUseError
+from fedskew.studies.store import Store
+
+__all__ = ["Job", "Outcome", "begin", "work"]
+
+FEDERATIONS = 4  # that a worker keeps
+ORPHAN_S = 30  # seconds that a run has to write its rounds where the scheduler is gone
+
+
+class Job(NamedTuple):
+    """A run that is to be done."""
+
+    address: str
+    experiment: dict[str, Any]  # as a configuration file holds it
+    store: str
+
+
+class Outcome(NamedTuple):
+    """How a run ended: "finished", "refused", "failed", "busy" where another process has it, "interrupted"."""
+
+    address: str
+    state: str
+    reason: str = ""
+    seconds: float = 0.0
+    score: float | None = None
+    resumed: bool = False
+
+
+_live = threading.Event()  # a run is in progress
+
+
+def begin() -> None:
+    """Begin a worker.
+
+    Ctrl-C is the scheduler's, which ends its workers by SIGTERM: a run then ends with whole rounds. So it does where
+    the scheduler is killed, since nobody would take its result.
+    """
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
+    torch.set_num_threads(1)
+    threading.Thread(target=_outlive, daemon=True).start()
+
+
+def _stop(number: int, frame: Any) -> None:
+    if not _live.is_set():
+        os._exit(128 + number)
+    raise KeyboardInterrupt
+
+
+def _outlive() -> None:
+    """End this process some seconds after the one that began it."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    parent.join()
+    if _live.is_set():
+        os.kill(os.getpid(), signal.SIGTERM)
+    for _ in range(ORPHAN_S * 10):
+        if not _live.is_set():
+            break
+        time.sleep(0.1)
+    os._exit(1)
+
+
+def work(job: Job) -> Outcome:
+    """Do a run, or what is left of it. Nothing is raised: what a run cannot be is noted in the store."""
+    _live.set()
+    try:
+        return _work(job)
+    finally:
+        _live.clear()
+
+
+def _work(job: Job) -> Outcome:
+    began, store = time.monotonic(), Store(job.store)
+    folder = store.run_folder(job.address)
+    resume = (folder / "rounds.jsonl").exists()
+
+    def ended(state: str, error: object) -> Outcome:
+        return Outcome(job.address, state, " ".join(str(error).split()), time.monotonic() - began)
+
+    try:
+        experiment = Experiment.from_json(job.experiment)
+        result = experiment.run(folder, resume=resume, federation=_federation(_Divided(experiment)))
+    except InUseError as error:
+        return ended("busy", error)
+    except RecordError as error:  # another process began the run since we looked
+        return ended("busy" if not resume and (folder / "rounds.jsonl").exists() else "broken", error)
+    except (ConfigError, DataError, TrainingError) as error:
+        found = ended("failed" if isinstance(error, TrainingError) else "refused", error)
+        store.refuse(job.address, found.state, found.reason)
+        return found
+    except MemoryError:
+        return ended("broken", "memory ran out")
+    except Exception as error:  # a fault of fedskew: the other runs go on, and this one is told
+        return ended("broken", f"{type(error).__name__}: {error}")
+    state = "finished" if not result.stopped else "interrupted"
+    score = result.summary.get("final_accuracy")
+    return Outcome(job.address, state, result.stopped, time.monotonic() - began, score, resume)
+
+
+class _Divided:
+    """An experiment by what decides its federation, so that runs of other methods find it again."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        seed = experiment.seed if experiment.seed_partition is None else experiment.seed_partition
+        parts = (experiment.data, experiment.partition, experiment.path, experiment.clients, experiment.longtail)
+        self.key = repr((*parts, experiment.validation, experiment.local_test, experiment.rows_at_server, seed))
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Divided) and self.key == other.key
+
+
+@lru_cache(FEDERATIONS)
+def _federation(divided: _Divided) -> Federation:
+    return divided.experiment.federation()
