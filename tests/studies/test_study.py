@@ -22,7 +22,7 @@ from fedskew.studies.work import Job, work
 from support.federations import small_digits
 from support.paths import TESTS
 
-SMALL = [("--clients", "5"), ("--rounds", "2"), ("--cohort", "2")]
+SMALL = [("clients", "5"), ("rounds", "2"), ("cohort", "2")]
 
 
 def of(*words: str) -> str:
@@ -115,7 +115,7 @@ def _fields(experiment: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """A study whose runs were done in this process."""
-    spec = spec_from(["fedavg", "fedla", "fedrs"], [*SMALL, ("--partition.alpha", "0.1,1")], seeds=(0, 1))
+    spec = spec_from(["fedavg", "fedla", "fedrs"], [*SMALL, ("partition.alpha", "0.1,1")], seeds=(0, 1))
     study = Study(spec, tmp_path_factory.mktemp("store"))
     done(study)
     return study
@@ -136,7 +136,7 @@ def test_a_study_does_each_run_once(made: Study) -> None:
 
 
 def test_another_study_finds_the_runs_of_the_store(made: Study) -> None:
-    other = Study(spec_from(["fedavg", "fedprox"], [*SMALL, ("--partition.alpha", "1")], seeds=(1, 2)), made.store)
+    other = Study(spec_from(["fedavg", "fedprox"], [*SMALL, ("partition.alpha", "1")], seeds=(1, 2)), made.store)
     assert len(other.plan()) == 4 and len(other.missing()) == 3
 
 
@@ -182,7 +182,7 @@ def test_time_left_is_told_from_runs_that_are_done(made: Study) -> None:
     more = Study(replace(made.spec, seeds=(0, 1, 2)), made.store)
     seconds, unknown = more.seconds_left(2)
     assert seconds is not None and seconds > 0 and unknown == 0
-    fresh = Study(spec_from(["fedavg"], [*SMALL, ("--model", "2nn")]), made.store)
+    fresh = Study(spec_from(["fedavg"], [*SMALL, ("model", "2nn")]), made.store)
     assert fresh.seconds_left(1)[1] == 1
 
 
@@ -219,7 +219,7 @@ def test_a_run_that_another_process_has_is_left_to_it(tmp_path: Path) -> None:
 
 def test_half_a_run_is_resumed(tmp_path: Path) -> None:
     study = Study(
-        spec_from(["scaffold"], [*SMALL[:1], ("--rounds", "4"), ("--cohort", "2"), ("--checkpoint.every", "1")]),
+        spec_from(["scaffold"], [*SMALL[:1], ("rounds", "4"), ("cohort", "2"), ("checkpoint.every", "1")]),
         tmp_path,
     )
     (planned,) = study.missing()

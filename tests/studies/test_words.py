@@ -12,12 +12,12 @@ from fedskew.studies.spec import CONTROLS, Spec, read_spec, spec_from
 from fedskew.studies.tuning import Range, Tuning, tuning_of
 from fedskew.studies.words import combinations, entry_of, seeds_of
 
-SMALL = [("--clients", "5"), ("--rounds", "2")]
+SMALL = [("clients", "5"), ("rounds", "2")]
 
 
 def test_a_method_has_options_of_its_own_in_brackets() -> None:
     entry = entry_of("fedbal(parts=cross_entropy,proximal, weighting=uniform, lr=0.05)")
-    expected = (("--parts", "cross_entropy,proximal"), ("--weighting", "uniform"), ("--lr", "0.05"))
+    expected = (("parts", "cross_entropy,proximal"), ("weighting", "uniform"), ("lr", "0.05"))
     assert entry.method == "fedbal" and entry.options == expected
     assert entry.name == "fedbal(parts=cross_entropy,proximal, weighting=uniform, lr=0.05)"
     assert entry_of("fedavg").words == ["fedavg"] and entry_of(" fedavg() ").name == "fedavg"
@@ -43,37 +43,37 @@ def test_what_are_no_seeds_is_refused(given: Any) -> None:
 
 
 def test_several_values_are_every_combination_with_the_last_option_fastest() -> None:
-    found = list(combinations("fedavg", [("--partition.alpha", "0.1,1"), ("--rounds", "2"), ("--lr", "0.1,0.2")]))
+    found = list(combinations("fedavg", [("partition.alpha", "0.1,1"), ("rounds", "2"), ("lr", "0.1,0.2")]))
     assert [(a[1], b[1], c[1]) for a, b, c in found] == [
         ("0.1", "2", "0.1"), ("0.1", "2", "0.2"), ("1", "2", "0.1"), ("1", "2", "0.2"),
     ]  # fmt: skip
 
 
 def test_values_of_an_option_that_is_a_list_stand_between_semicolons() -> None:
-    given = [("--data", "digits"), ("--data.classes", "1,2;3,4"), ("--parts", "cross_entropy,proximal;cross_entropy")]
+    given = [("data", "digits"), ("data.classes", "1,2;3,4"), ("parts", "cross_entropy,proximal;cross_entropy")]
     found = [dict(pairs) for pairs in combinations("fedavg", given)]
-    assert [(f["--data.classes"], f["--parts"]) for f in found] == [
+    assert [(f["data.classes"], f["parts"]) for f in found] == [
         ("1,2", "cross_entropy,proximal"), ("3,4", "cross_entropy,proximal"), ("1,2", "cross_entropy"),
         ("3,4", "cross_entropy"),
     ]  # fmt: skip
 
 
 def test_names_decide_which_options_there_are() -> None:
-    given = [("--partition", "dirichlet,labels_k")]
+    given = [("partition", "dirichlet,labels_k")]
     assert [pairs[0][1] for pairs in combinations("fedavg", given)] == ["dirichlet", "labels_k"]
 
 
 @pytest.mark.parametrize("value", ["0.1,,1", "0.1,0.1", ""])
 def test_an_empty_value_and_one_twice_are_refused(value: str) -> None:
     with pytest.raises(ConfigError, match="--lr must name each value once"):
-        list(combinations("fedavg", [("--lr", value)]))
+        list(combinations("fedavg", [("lr", value)]))
 
 
 # Studies
 
 
 def test_a_setting_is_named_after_what_differs() -> None:
-    spec = spec_from(["fedavg"], [*SMALL, ("--partition.alpha", "0.1,1"), ("--lr", "0.1")])
+    spec = spec_from(["fedavg"], [*SMALL, ("partition.alpha", "0.1,1"), ("lr", "0.1")])
     assert [name for name, _ in spec.axes()] == ["partition.alpha 0.1", "partition.alpha 1"]
     assert [name for name, _ in spec_from(["fedavg"], SMALL).axes()] == ["all"]
 
@@ -86,14 +86,14 @@ def test_all_methods_hold_out_the_rows_that_one_of_them_wants() -> None:
 
 
 def test_a_method_that_an_option_does_not_fit_is_refused_and_the_rest_go_on() -> None:
-    cells = list(spec_from(["seolkim", "fedavg"], [*SMALL, ("--pace.beta", "5")]).cells())
+    cells = list(spec_from(["seolkim", "fedavg"], [*SMALL, ("pace.beta", "5")]).cells())
     assert cells[0].experiment is not None and not cells[0].refused
     assert cells[1].experiment is None and "--pace.beta" in cells[1].refused
 
 
 def test_a_mistake_of_the_study_is_one_line() -> None:
     with pytest.raises(ConfigError, match="--lrr"):
-        list(spec_from(["fedavg"], [("--lrr", "0.1")]).cells())
+        list(spec_from(["fedavg"], [("lrr", "0.1")]).cells())
     with pytest.raises(ConfigError, match="be different"):
         spec_from(["fedavg", "fedavg"], [])
     with pytest.raises(ConfigError, match="did you mean 'fedavg'"):
@@ -134,7 +134,7 @@ def test_a_study_file(tmp_path: Path) -> None:
     assert [m.name for m in spec.methods] == ["fedavg", "fedla", "mine", *(c.name for c in CONTROLS)]
     assert spec.seeds == (0, 1) and spec.title == "Two weightings" and spec.reference == "fedavg"
     assert [name for name, _ in spec.axes()] == ["partition.alpha 0.1", "partition.alpha 1"]
-    assert spec.tuning == Tuning((Range("--lr", 0.01, 0.3, "log"),), 3, own={"mine": {"lr": "local.lr"}})
+    assert spec.tuning == Tuning((Range("lr", 0.01, 0.3, "log"),), 3, own={"mine": {"lr": "local.lr"}})
     assert len(list(spec.cells())) == 5 * 2 * 2
 
 

@@ -50,7 +50,7 @@ class Study:
 
     Example:
         >>> from fedskew.studies.spec import spec_from
-        >>> spec = spec_from(["fedavg", "fedla"], [("--clients", "5"), ("--rounds", "2")], seeds=(0, 1))
+        >>> spec = spec_from(["fedavg", "fedla"], [("clients", "5"), ("rounds", "2")], seeds=(0, 1))
         >>> study = Study(spec, "store")
         >>> len(study.plan()), len(study.missing())
         (4, 4)
@@ -69,9 +69,9 @@ class Study:
         tuning, found = self.spec.tuning, []
         if tuning is None:
             return []
-        seed = ("--seed", str(TRIAL_SEED + self.spec.seeds[0]))
+        seed = ("seed", str(TRIAL_SEED + self.spec.seeds[0]))
         for setting, options in self.spec.axes():
-            held = () if any(f == "--validation" for f, _ in options) else (("--validation", HELD_OUT),)
+            held = () if any(o == "validation" for o, _ in options) else (("validation", HELD_OUT),)
             for entry in self.spec.methods:
                 for number, point in enumerate(tuning.points()):
                     chosen = tuning.options_for(entry.name, point)
@@ -114,7 +114,7 @@ class Study:
                 options = dict(self.spec.axes())[cell.setting]
                 rest = tuple(pair for pair in options if pair[0] not in own)
                 bare = replace(entry, options=tuple(p for p in entry.options if p[0] not in own))
-                made = made_of(bare, (*rest, *chosen, ("--seed", str(cell.seed))))
+                made = made_of(bare, (*rest, *chosen, ("seed", str(cell.seed))))
                 cell = replace(cell, experiment=replace(made, threads=1, auxiliary=cell.experiment.auxiliary))
             assert cell.experiment is not None
             return Planned(cell, self._address(cell.experiment))
