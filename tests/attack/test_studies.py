@@ -13,9 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import fedskew as fs
 from fedskew.studies.store import Store
-from support.attack import Line, some
+from support.attack import FULL, Line, some
 
 METHODS = ("fedavg", "fedla", "scaffold", "fedbal")[: some(1, 4)]
 SEEDS = some(6, 30)
@@ -32,23 +34,11 @@ def environment() -> dict[str, str]:
 
 def begun(store: Path, *more: str) -> subprocess.Popen[str]:
     """The command, begun in a session of its own."""
-    seeds = f"0-{some(3, 29)}"
-    words = [
-        sys.executable,
-        "-m",
-        "fedskew",
-        *WORDS,
-        "--seeds",
-        seeds,
-        "--store",
-        str(store),
-        "--processes",
-        "2",
-        *more,
-    ]
+    words = [sys.executable, "-m", "fedskew", *WORDS, "--store", str(store), "--processes", "2", *more]
     return subprocess.Popen(
-        words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+        words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
 
 
 def below(pid: int) -> list[int]:
@@ -125,6 +115,7 @@ def test_workers_and_schedulers_that_are_killed(tmp_path: Path) -> None:
     assert killed >= KILLS or len(expected) < KILLS
 
 
+@pytest.mark.skipif(not FULL, reason="a second start of the command; make attack runs it")
 def test_two_schedulers_share_a_store(tmp_path: Path) -> None:
     """Each run is done by one of them, and both end with the whole table."""
     store = tmp_path / "store"
@@ -133,3 +124,18 @@ def test_two_schedulers_share_a_store(tmp_path: Path) -> None:
     assert [code for _, code in ends] == [0, 0], ends
     runs = [json.loads((tmp_path / name / "study.json").read_text())["runs"] for name in "ab"]
     assert runs[0] == runs[1] and {row["state"] for row in runs[0]} == {"finished"}
+
+
+def test_ctrl_c_ends_a_study_that_goes_on(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    process = begun(store)
+    before = time.monotonic()
+    while not workers(process.pid) and time.monotonic() - before < 120:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == 130 and said.rstrip().endswith("interrupted; the same command goes on"), said[-500:]
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers(process.pid))
+    after = begun(store)
+    assert "Traceback" not in said and after.communicate(timeout=600) and after.returncode == 0

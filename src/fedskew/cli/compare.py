@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli.base import Command
+from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import say, show
 from fedskew.cli.values import Names, Place, Positive
 from fedskew.config.words import Pair, scan, split
@@ -178,7 +179,7 @@ def _done(study: Study, processes: int, part: tuple[int, int], retry: bool, out:
             study.run(processes, part, told=progress.ended, began=progress.began, retry=retry)
         except KeyboardInterrupt:
             say("interrupted; the same command goes on", sys.stderr)
-            raise
+            return INTERRUPTED
     if not todo:
         say("nothing to do: every run is in the store")
     study.choose()
