@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedskew.errors import plural, require
 from fedskew.studies.bootstrap import between, check_level, shown
 from fedskew.studies.intervals import deviation, t_interval
-from fedskew.studies.scores import Floats, Scores, quantum_of
+from fedskew.studies.scores import Floats, Scores, quantum_of, settled
 
 __all__ = ["Difference", "differences", "holm", "paired_t", "pairs_needed", "signed_rank", "smallest_p"]
 
@@ -184,8 +184,6 @@ def differences(scores: Scores, baseline: str, level: float = 0.95) -> tuple[Dif
     check_level(level)
     base = scores.values[scores.index(baseline)]
     gained = scores.values - base  # [M, S, K], NaN where either run is missing
-    step = quantum_of(scores.values)
-    gained = np.rint(gained / step) * step
     told: list[Difference] = []
     others = [i for i, method in enumerate(scores.methods) if method != baseline]
     for s, setting in enumerate(scores.settings):
@@ -195,7 +193,6 @@ def differences(scores: Scores, baseline: str, level: float = 0.95) -> tuple[Dif
         for i in others:
             have = ~np.isnan(gained[i]).all(axis=1)  # a setting that refuses a method takes no seed from the others
             mean = gained[i][have].mean(axis=0) if have.any() else np.full(len(scores.seeds), math.nan)
-            mean = np.rint(mean / step) * step
             family.append(_difference(scores, i, baseline, None, mean, int(have.sum()), len(have), level))
         told += _corrected(family)
     return tuple(told)
@@ -207,7 +204,7 @@ def _difference(
     """The difference of one method, of what each seed gained [K]."""
     held = ~np.isnan(gained)
     seeds = tuple(seed for seed, there in zip(scores.seeds, held, strict=True) if there)
-    paired = gained[held] + 0.0  # no negative zero
+    paired = settled(gained[held], quantum_of(scores.values))
     ordered = np.sort(paired)  # no sum depends on the order of the seeds
     n = len(paired)
     low, high = t_interval(ordered, level) or (None, None)
@@ -285,7 +282,7 @@ def _doubled_ranks(values: Floats) -> NDArray[np.int64]:
     sizes = np.abs(values[values != 0])
     if not sizes.size:
         return np.empty(0, dtype=np.int64)
-    ranks = rankdata(np.rint(sizes / quantum_of(sizes)))
+    ranks = rankdata(settled(sizes, quantum_of(sizes)))
     return np.asarray(np.rint(2 * ranks), dtype=np.int64)
 
 

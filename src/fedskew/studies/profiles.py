@@ -225,7 +225,8 @@ def _improvement(scores: Scores, method: str, baseline: str, level: float, resam
     for name, x, y in zip(scores.settings, scores.of_method(method), scores.of_method(baseline), strict=True):
         if not len(x) or not len(y):
             continue
-        better = np.sign(np.rint(sign * (x[:, None] - y) / step)) / 2 + 0.5  # [n, m]: 1, 0.5 for a tie, or 0
+        ahead = sign * (x[:, None] - y)  # [n, m]
+        better = np.where(np.abs(ahead) <= step, 0.5, (ahead > 0).astype(np.float64))
         probabilities.append(float(better.mean()))
         sizes += [len(x), len(y)]
         if min(sizes) > 1:

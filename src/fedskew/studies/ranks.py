@@ -13,7 +13,7 @@ import numpy as np
 from fedskew import rng
 from fedskew.errors import plural, require
 from fedskew.studies.bootstrap import RESAMPLES, check_level, check_resamples, shown
-from fedskew.studies.scores import Floats, Scores, quantum_of
+from fedskew.studies.scores import Floats, Scores, quantum_of, settled
 
 __all__ = ["Ranks", "average_ranks", "critical_difference", "nemenyi"]
 
@@ -81,10 +81,12 @@ class Ranks:
             return "Ranks of two methods are not tested: use the paired differences."
         friedman = f"Friedman's test: p = {shown(self.p)}"
         if not self.significant:
-            return f"{friedman}. No difference among the methods is shown at {at}; that they are equal is not shown either."
+            return f"{friedman}. No difference is shown at {at}; that the methods are equal is not shown either."
         cd = f"ranks that are {shown(self.critical_difference)} or more apart differ at {at} (Nemenyi)"
         if self.critical_difference > k - 1:
-            return f"{friedman}: the methods differ. Which, {n} settings cannot show: {cd}, and ranks span {k - 1} at most."
+            return (
+                f"{friedman}: the methods differ. {n} settings cannot show which: {cd}, and no two can be so far apart."
+            )
         return f"{friedman}: the methods differ; {cd}."
 
 
@@ -202,7 +204,7 @@ def _blocks(scores: Scores) -> tuple[Floats, tuple[str, ...], tuple[str, ...]]:
         values = scores.oriented[:, s]
         common = ~np.isnan(values).any(axis=0)
         if common.any():
-            rows.append(np.rint(np.sort(values[:, common], axis=1).mean(axis=1) / step))
+            rows.append(settled(np.sort(values[:, common], axis=1).mean(axis=1), step))
             kept.append(setting)
         else:
             dropped.append(setting)

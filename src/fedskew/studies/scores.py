@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedskew.errors import ConfigError, FieldError, require, unknown
 
-__all__ = ["Floats", "Scores", "present", "quantum_of"]
+__all__ = ["Floats", "Scores", "present", "quantum_of", "settled"]
 
 Floats = NDArray[np.float64]
 RELATIVE = 2.0**-40  # of the largest score: what is closer is rounding, and counts as equal
@@ -210,3 +210,28 @@ def quantum_of(values: Floats) -> float:
     seen = np.abs(values[np.isfinite(values)])
     largest = float(seen.max()) if seen.size else 0.0
     return 2.0 ** math.ceil(math.log2(largest)) * RELATIVE if largest > 0 else RELATIVE
+
+
+def settled(values: Floats, step: float) -> Floats:
+    """Values of which those whose sizes differ by rounding have equal sizes, and those of no size are 0.
+
+    Sizes are sorted, 0 among them; a gap of at most ``step`` is none. Rounding to a grid would not do: two equal values
+    can fall on either side of a grid's edge.
+
+    Args:
+        values: float64 [n], no NaN.
+        step: What counts as rounding, see `quantum_of`.
+
+    Returns:
+        float64 [n]; each moved by rounding at most.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.studies.scores import settled
+        >>> settled(np.array([0.9 - 0.8, 0.7 - 0.8, 1e-17]), 1e-12).tolist()
+        [0.09999999999999998, -0.09999999999999998, 0.0]
+    """
+    sizes = np.sort(np.concatenate([[0.0], np.abs(values)]))
+    first = sizes[np.concatenate([[True], np.diff(sizes) > step])]  # of each run of equal sizes
+    found: Floats = np.sign(values) * first[np.searchsorted(first, np.abs(values), side="right") - 1]
+    return found + 0.0  # no negative zero

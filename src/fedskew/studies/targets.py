@@ -172,11 +172,11 @@ def _evaluated(rows: Sequence[Row], metric: str) -> list[tuple[int, float]]:
 def _number(row: Row, name: str, least: float = -math.inf) -> float:
     """A finite number of a round."""
     got = row.get(name)
-    good = isinstance(got, numbers.Real) and not isinstance(got, bool) and math.isfinite(got) and got >= least
-    if not good:
+    value = float(got) if isinstance(got, numbers.Real) and not isinstance(got, bool) else math.nan
+    if not (math.isfinite(value) and value >= least):
         rule = "a finite number" if least < 0 else "a number of at least 0"
         raise RecordError(f"{name} of round {row.get('round')} must be {rule}; got {got!r}")
-    return float(got)  # type: ignore[arg-type]
+    return value
 
 
 # Over seeds
