@@ -49,10 +49,10 @@ def check_level(level: float) -> None:
     require(good, "level", "be in (0, 1)", level, "for example 0.95")
 
 
-def check_resamples(resamples: int) -> None:
-    """Raise ConfigError unless there are 100 resamples or more."""
+def check_resamples(resamples: int, name: str = "resamples") -> None:
+    """Raise ConfigError unless there are 100 resamples or more; ``name`` is that of the parameter."""
     good = isinstance(resamples, int) and not isinstance(resamples, bool) and resamples >= 100
-    require(good, "resamples", "be a whole number of at least 100", resamples, "for example 10000")
+    require(good, name, "be a whole number of at least 100", resamples, "for example 10000")
 
 
 def drawn(strata: Sequence[Floats], names: Sequence[str], resamples: int, seed: int) -> Iterator[list[Floats]]:

@@ -119,7 +119,7 @@ def average_ranks(scores: Scores, level: float = 0.95, permutations: int = RESAM
     from scipy.stats import friedmanchisquare, rankdata
 
     check_level(level)
-    check_resamples(permutations)
+    check_resamples(permutations, "permutations")
     require(len(scores.methods) > 1, "methods", "be at least two to be ranked", len(scores.methods))
     blocks, kept, dropped = _blocks(scores)
     k, n = len(scores.methods), len(kept)
