@@ -128,11 +128,10 @@ def tables() -> None:
     for size, used in ((PAIRS, pairs[:2000]), (PAIRS, pairs), (5, pairs), (6, pairs), (20, pairs)):
         for name, (hits, of) in found(used, size).items():
             print(f"| {size} | {name} | {hits} | {of} | {100 * hits / of:.1f} % |")
-    shares = exchanged(pairs)
-    print(
-        f"runs exchanged within pairs: {100 * np.mean(shares):.1f} %, {100 * min(shares):.1f} to {100 * max(shares):.1f} %"
-    )
-    print("\n| runs a setting | settings | t, one setting | bootstrap, mean | bootstrap, iqm |\n|---|---|---|---|---|")
+    shares = [100 * share for share in exchanged(pairs)]
+    print(f"runs exchanged within pairs: {np.mean(shares):.1f} %, {min(shares):.1f} to {max(shares):.1f} %")
+    print("\n| runs a setting | settings | t, one setting | bootstrap, mean | bootstrap, iqm |")
+    print("|---|---|---|---|---|")
     for runs in (3, 5, 10, 20):
         for settings in (1, 5):
             share = covered(runs, settings)

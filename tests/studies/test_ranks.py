@@ -115,6 +115,13 @@ def test_nothing_found_is_one_group_and_no_equality() -> None:
     assert found.words.endswith("No difference is shown at 5 %; that the methods are equal is not shown either.")
 
 
+def test_ends_a_critical_difference_apart_are_one_group_where_friedmans_test_finds_nothing() -> None:
+    """Ten equal methods, a draw in which the extremes are far apart by chance."""
+    found = average_ranks(study(drawn(10, 20, 1, seed=113)))
+    assert found.critical_difference is not None and found.ranks[-1] - found.ranks[0] > found.critical_difference
+    assert not found.significant and found.groups == (found.methods,)
+
+
 def test_methods_that_are_tied_everywhere_do_not_differ() -> None:
     found = average_ranks(study(np.full((3, 4, 2), 0.5)))
     assert (found.ranks, found.chi2, found.p_chi2, found.p) == ((2.0, 2.0, 2.0), 0.0, 1.0, 1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
@@ -13,8 +12,8 @@ import numpy as np
 import pytest
 
 
-def library() -> Any:
-    """rliable.library, or skip.
+def module() -> Any:
+    """Its module of intervals and profiles, or skip.
 
     rliable asks for arch < 8, whose `arch.univariate` pandas 3 no longer lets in. rliable needs `arch.bootstrap` alone,
     so the package arch is entered without its ``__init__``.
@@ -26,12 +25,14 @@ def library() -> Any:
             pytest.skip("rliable needs arch")
         sys.modules["arch"] = bare = ModuleType("arch")
         bare.__path__ = list(spec.submodule_search_locations)
-    return importlib.import_module("rliable.library")
+    from rliable import library
+
+    return library
 
 
 def intervals(function: Callable[..., Any], scores: Any, resamples: int, seed: int = 0) -> Any:
     """rliable's 95 % intervals of a function of scores [runs, settings], or of two such arrays: [2, ...]."""
-    theirs = library()
+    theirs = module()
     state = np.random.get_state()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002, its option random_state does not reach the draws
     try:
