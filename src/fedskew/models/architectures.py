@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from fedskew.errors import ConfigError, require, unknown
 from fedskew.fields import AtLeast, Within, demand
-from fedskew.models.initial import initialise
+from fedskew.models.initial import allocate, initialise
 from fedskew.models.networks import (
     Architecture,
     GlobalAverage,
@@ -344,8 +344,7 @@ def build(model: str | Architecture, shape: Shape, classes: int, seed: int) -> n
         module = model.build(shape, classes)
         if model.projection:
             module = insert(module, model.head, model.projection)
-    module = module.to_empty(device="cpu")
-    initialise(module, model.init, seed)
+    initialise(allocate(module), model.init, seed)
     return module
 
 
