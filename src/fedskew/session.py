@@ -265,7 +265,7 @@ class Observer:
 
     def finals(self, state: State) -> Row:
         """What is measured of the last model alone: the scores, and its confusion matrix."""
-        matrix, _, chances = self.engine.scored(self.served(state), state.buffers)
+        matrix, _, chances = self.engine.test.scored(self.served(state), state.buffers)
         return {**self._scores(matrix, chances), "confusion": matrix.tolist()}
 
     def _scores(self, matrix: Tensor, chances: Tensor) -> Row:
@@ -276,9 +276,9 @@ class Observer:
     def _evaluate(self, state: State) -> Row:
         params, buffers = self.served(state), state.buffers
         if self.settings.scores == "every":
-            matrix, loss, chances = self.engine.scored(params, buffers)
-            row = self._metrics(matrix, loss)
-            row |= self._scores(matrix, chances) if math.isfinite(loss) else {}  # which `check_losses` refuses
+            matrix, loss, chances = self.engine.test.scored(params, buffers)
+            row = self._metrics(matrix, float(loss))
+            row |= self._scores(matrix, chances) if loss.isfinite() else {}  # which `check_losses` refuses
         else:
             row = self._metrics(*self.engine.evaluate(params, buffers))
         if len(self.fed.validation_rows):

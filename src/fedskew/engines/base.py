@@ -246,11 +246,6 @@ class LocalEngine:
         matrix, loss = (self.test if on == "test" else self.train_set).confusion(params, buffers, rows)
         return matrix.cpu(), float(loss)
 
-    def scored(self, params: Params, buffers: Params) -> tuple[Tensor, float, Tensor]:
-        """`evaluate` on all test rows and, of the same pass, their probabilities, float64 [R, C] on the host."""
-        matrix, loss, chances = self.test.scored(params, buffers)
-        return matrix.cpu(), float(loss), chances
-
     def outputs(self, params: Params, buffers: Params, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """(probabilities [R, C] float64, features [R, F]) of a model on test rows; no features without ``at``."""
         return self.test.outputs(params, buffers, None if at is None else at.numpy())

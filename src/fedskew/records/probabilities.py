@@ -49,9 +49,9 @@ def auroc(labels: Tensor, probabilities: Tensor) -> Tensor:
 
     Example:
         >>> import torch
-        >>> from fedskew.metrics import auroc
+        >>> from fedskew import metrics
         >>> p = torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.6, 0.4], [0.1, 0.9]])
-        >>> auroc(torch.tensor([0, 0, 1, 1]), p)
+        >>> metrics.auroc(torch.tensor([0, 0, 1, 1]), p)
         tensor([0.7500, 0.7500], dtype=torch.float64)
     """
     return _ranked(labels, probabilities, None)[0]
@@ -76,9 +76,9 @@ def auprc(labels: Tensor, probabilities: Tensor) -> Tensor:
 
     Example:
         >>> import torch
-        >>> from fedskew.metrics import auprc
+        >>> from fedskew import metrics
         >>> p = torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.6, 0.4], [0.1, 0.9]])
-        >>> auprc(torch.tensor([0, 0, 1, 1]), p)
+        >>> metrics.auprc(torch.tensor([0, 0, 1, 1]), p)
         tensor([0.8333, 0.8333], dtype=torch.float64)
     """
     return _ranked(labels, probabilities, None)[1]
@@ -101,9 +101,9 @@ def recall_at_precision(labels: Tensor, probabilities: Tensor, precision: float 
 
     Example:
         >>> import torch
-        >>> from fedskew.metrics import recall_at_precision
+        >>> from fedskew import metrics
         >>> p = torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.6, 0.4], [0.1, 0.9]])
-        >>> recall_at_precision(torch.tensor([0, 0, 1, 1]), p, precision=0.9)
+        >>> metrics.recall_at_precision(torch.tensor([0, 0, 1, 1]), p, precision=0.9)
         tensor([0.5000, 0.5000], dtype=torch.float64)
     """
     return _ranked(labels, probabilities, precision)[2]
@@ -132,9 +132,9 @@ def calibration_error(labels: Tensor, probabilities: Tensor, bins: int = BINS) -
 
     Example:
         >>> import torch
-        >>> from fedskew.metrics import calibration_error
+        >>> from fedskew import metrics
         >>> p = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.3, 0.7]])
-        >>> round(calibration_error(torch.tensor([0, 1, 1]), p), 4)
+        >>> round(metrics.calibration_error(torch.tensor([0, 1, 1]), p), 4)
         0.3667
 
     References:
@@ -154,8 +154,8 @@ def macro(values: Tensor) -> float:
 
     Example:
         >>> import torch
-        >>> from fedskew.metrics import macro
-        >>> macro(torch.tensor([0.5, float("nan"), 1.0]))
+        >>> from fedskew import metrics
+        >>> metrics.macro(torch.tensor([0.5, float("nan"), 1.0]))
         0.75
     """
     known = values[~values.isnan()].double()
@@ -180,9 +180,9 @@ def from_probabilities(labels: Tensor, probabilities: Tensor, precision: float =
 
     Example:
         >>> import torch
-        >>> from fedskew.metrics import from_probabilities
+        >>> from fedskew import metrics
         >>> p = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.6, 0.1]])
-        >>> found = from_probabilities(torch.tensor([0, 1, 1]), p)
+        >>> found = metrics.from_probabilities(torch.tensor([0, 1, 1]), p)
         >>> found["auroc_macro"], found["per_class_auroc"]
         (1.0, [1.0, 1.0, None])
     """
@@ -215,8 +215,8 @@ def mix_accuracy(m: Tensor, counts: Tensor) -> Tensor:
 
     Example:
         >>> import torch
-        >>> from fedskew.metrics import mix_accuracy
-        >>> mix_accuracy(torch.tensor([[9, 1], [5, 5]]), torch.tensor([[10, 0], [5, 5], [0, 0]]))
+        >>> from fedskew import metrics
+        >>> metrics.mix_accuracy(torch.tensor([[9, 1], [5, 5]]), torch.tensor([[10, 0], [5, 5], [0, 0]]))
         tensor([0.9000, 0.7000,    nan], dtype=torch.float64)
     """
     if m.ndim != 2 or m.shape[0] != m.shape[1] or counts.ndim != 2 or counts.shape[1] != len(m):
@@ -244,8 +244,8 @@ def from_mixes(m: Tensor, counts: Tensor) -> Values:
 
     Example:
         >>> import torch
-        >>> from fedskew.metrics import from_mixes
-        >>> found = from_mixes(torch.tensor([[9, 1], [5, 5]]), torch.tensor([[10, 0], [5, 5], [0, 10]]))
+        >>> from fedskew import metrics
+        >>> found = metrics.from_mixes(torch.tensor([[9, 1], [5, 5]]), torch.tensor([[10, 0], [5, 5], [0, 10]]))
         >>> {name: round(value, 4) for name, value in found.items() if name.endswith(("mean", "p50", "decile"))}
         {'mix_accuracy_mean': 0.7, 'mix_accuracy_p50': 0.7, 'mix_accuracy_worst_decile': 0.5}
     """
