@@ -158,6 +158,11 @@ def test_one_round_of_every_method_imports_no_compiler(tmp_path: Path) -> None:
     assert imported_after(code, tmp_path) == "[]"
 
 
+def test_building_any_network_imports_no_compiler(tmp_path: Path) -> None:
+    code = "from fedskew.models import MODELS, build; [build(name, (3, 32, 32), 10, 0) for name in MODELS]"
+    assert imported_after(code, tmp_path) == "[]"
+
+
 def _seconds(*words: str) -> float:
     """The shortest of three."""
     found = []

@@ -26,7 +26,7 @@ from fedskew.models.architectures import (
     TwoNN,
     build,
 )
-from fedskew.models.initial import allocate
+from fedskew.models.networks import allocate
 from fedskew.models.prepare import prepare
 from support.command import refused
 from support.federations import skewed

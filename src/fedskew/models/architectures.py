@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from fedskew.errors import ConfigError, require, unknown
 from fedskew.fields import AtLeast, Within, demand
-from fedskew.models.initial import allocate, initialise
+from fedskew.models.initial import initialise
 from fedskew.models.networks import (
     Architecture,
     GlobalAverage,
@@ -46,6 +46,7 @@ from fedskew.models.networks import (
     ResNet9,
     ResNet18,
     Shape,
+    allocate,
     dense,
     image_shape,
     stack,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
@@ -13,30 +13,7 @@ from fedskew import rng
 from fedskew.errors import ConfigError
 from fedskew.models.networks import Init
 
-__all__ = ["allocate", "initialise"]
-
-
-def allocate(module: nn.Module, device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> nn.Module:
-    """Give the layers of a network on the meta device memory without values, in place; the network itself.
-
-    It does what ``to_empty`` does. That one allocates by ``torch.empty_like``, which for tensors of the meta device
-    imports torch's symbolic shapes and sympy (0.7 s).
-
-    Args:
-        module: Built under ``torch.device("meta")``.
-        device: Where the memory is.
-        dtype: Of the parameters; None keeps theirs.
-    """
-
-    def room(t: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        return torch.empty(t.shape, dtype=dtype or t.dtype, device=device)
-
-    for layer in module.modules():
-        for name, parameter in list(layer.named_parameters(recurse=False)):
-            setattr(layer, name, nn.Parameter(room(parameter, dtype), parameter.requires_grad))
-        for name, buffer in list(layer.named_buffers(recurse=False)):
-            setattr(layer, name, room(buffer))
-    return module
+__all__ = ["initialise"]
 
 
 @torch.no_grad()

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fedskew.errors import require, unknown
-from fedskew.models.initial import allocate, initialise
+from fedskew.models.initial import initialise
+from fedskew.models.networks import allocate
 
 __all__ = ["CLASSIFIER", "Projected", "insert", "projected"]
 
