@@ -14,6 +14,7 @@ from fedskew.config import variants
 from fedskew.config.recorded import read_run
 from fedskew.errors import RecordError, plural
 from fedskew.plots.canvas import Floats
+from fedskew.records.probabilities import EACH, SCORES
 from fedskew.records.summary import worst_class
 from fedskew.settings import SEEDS
 
@@ -25,7 +26,8 @@ Row = dict[str, Any]
 # what follows from the seed (the counts of the split) or from the fingerprint (the names of the classes).
 NEUTRAL = {
     "engine", "engine_used", "engine_reason", "threads", "threads_used", "device", "memory", "eval_every",
-    "personal_every", "checkpoint_every", "path", "diagnose", "counts", "label_names", "started_by", "format",
+    "personal_every", "scores", "recall_at", "checkpoint_every", "path", "diagnose", "counts", "label_names",
+    "started_by", "format",
 }  # fmt: skip
 OPTIONAL = ("longtail", "validation", "auxiliary", "local_test")  # named only where they are set
 UNSAID = ("folder", "fingerprint")
@@ -87,6 +89,15 @@ class Run:
     def last(self) -> Row:
         """The last evaluated round."""
         return next((row for row in reversed(self.rows) if "accuracy" in row), {})
+
+    @property
+    def finals(self) -> Row:
+        """What was measured of the last model alone, by name: ``auroc_macro``, ``per_class_auroc``, ``confusion``, ...
+
+        A run that was stopped has the scores of its last evaluated round, where it measured them at every evaluation.
+        """
+        names = (*SCORES, *EACH, "confusion")
+        return {name: self.summary[f"final_{name}"] for name in names if f"final_{name}" in self.summary}
 
     @property
     def worst(self) -> Row | None:
