@@ -12,7 +12,11 @@ from pathlib import Path
 
 from support.paths import ROOT
 
-BESIDE_CODE = {"fedskew/py.typed", "fedskew/advice/evidence.json"}  # what else the package brings
+BESIDE_CODE = {
+    "fedskew/py.typed",
+    "fedskew/advice/evidence.json",
+    "fedskew/studies/shipped/fashion.toml",
+}  # what else the package brings
 
 
 def _run(*command: str | Path, cwd: Path, **environment: str) -> str:

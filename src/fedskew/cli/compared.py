@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.live import Live
 from rich.table import Table
 
@@ -89,24 +88,37 @@ class StudyProgress:
 
 
 def summary_table(study: Study) -> Iterator[Any]:
-    """A table of each setting: mean and deviation of the metric, and what did not come to an end."""
-    metric = study.spec.metric
-    rows = study.table()
-    for setting in dict.fromkeys(row["setting"] for row in rows):
-        table = Table("method", metric, "seeds", title="" if setting == "all" else visible(setting))
-        for label in dict.fromkeys(row["label"] for row in rows):
-            mine = [row for row in rows if (row["label"], row["setting"]) == (label, setting)]
-            found = [row[metric] for row in mine if row["state"] == "finished" and metric in row]
-            spread = f" ± {np.std(found, ddof=1):.4f}" if len(found) > 1 else ""
+    """A table of each setting: mean and deviation of the metric, and the difference from the baseline."""
+    from fedskew.studies.statistics import differences, summaries
+
+    metric, base = study.spec.metric, study.spec.reference
+    rows, scores = study.table(), study.scores()
+    told = {(d.method, d.setting): d for d in differences(scores, base)}
+    for setting in scores.settings:
+        table = Table("method", metric, f"less {visible(base)} (95 %)", "seeds")
+        table.title = "" if setting == "all" else visible(setting)
+        for found in (s for s in summaries(scores) if s.setting == setting):
+            mine = [row for row in rows if (row["label"], row["setting"]) == (found.method, setting)]
             states = Counter(row["state"] for row in mine if row["state"] != "finished")
-            told = f"{np.mean(found):.4f}{spread}" if found else ""
-            why = next((row["reason"] for row in mine if row["reason"]), "")
             lost = ", ".join(f"{n} {state}" for state, n in states.items())
-            notes = f"{lost}: {why}" if why else lost
-            table.add_row(
-                visible(label), " ".join(filter(None, (told, notes and f"({visible(notes)})"))), str(len(found))
-            )
+            why = next((row["reason"] for row in mine if row["reason"]), "")
+            notes = visible(f"({lost}: {why})" if why else f"({lost})") if lost else ""
+            mean = "" if found.mean is None else f"{found.mean:.4f}"
+            spread = "" if found.sd is None else f" ± {found.sd:.4f}"
+            row = (visible(found.method), " ".join(filter(None, (mean + spread, notes))))
+            table.add_row(*row, _difference(told.get((found.method, setting))), str(found.runs))
         yield table
+    if len(study.spec.seeds) < 6:
+        n = len(study.spec.seeds)
+        yield f"{n} seed{'s' * (n > 1)}: a rank test needs 6 pairs to find a difference at 5 %; read the intervals"
+
+
+def _difference(found: Any) -> str:
+    """As in "+0.0123 (0.0010 to 0.0236)", with what the signed-rank test concludes."""
+    if found is None or found.mean is None:
+        return ""
+    span = "" if found.low is None else f" ({found.low:+.4f} to {found.high:+.4f})"
+    return f"{found.mean:+.4f}{span}{'' if found.verdict == 'open' else f' {found.verdict}'}"
 
 
 def duration(seconds: float) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,11 +14,12 @@ from typing import Any
 
 from fedskew.config.experiment import Experiment
 from fedskew.data.arrays import Dataset
-from fedskew.errors import ConfigError, FedskewError, require
+from fedskew.errors import ConfigError, FedskewError, require, unknown
 from fedskew.method import method_spec
 from fedskew.records.files import write_atomic
 from fedskew.studies.address import address
 from fedskew.studies.pool import schedule
+from fedskew.studies.scores import Scores
 from fedskew.studies.spec import Cell, Spec, made_of, spec_from
 from fedskew.studies.store import Entry, Store
 from fedskew.studies.tuning import HELD_OUT, TRIAL_SEED, tuning_of
@@ -215,6 +218,20 @@ class Study:
             rows.append({**row, **{k: v for k, v in numbers.items() if isinstance(v, int | float)}})
         return rows
 
+    def scores(self, metric: str = "") -> Scores:
+        """A metric of every run, for `fedskew.studies.statistics`; NaN where a run is missing or failed.
+
+        Raises:
+            ConfigError: no finished run has the metric.
+        """
+        name, rows = metric or self.spec.metric, self.table()
+        known = {key for row in rows if row["state"] == "finished" for key in row}
+        if known and name not in known:
+            raise unknown("metric", name, sorted(known - {"label", "setting", "address", "state", "reason"}))
+        runs = [(r["label"], r["setting"], r["seed"], r.get(name) if r["state"] == "finished" else None) for r in rows]
+        cheap = name.endswith("loss") or name.startswith("total_")
+        return Scores.of(runs, metric=name, higher_is_better=not cheap)
+
     def rounds(self) -> list[Row]:
         """One row a recorded round: method, setting and seed beside its numbers."""
         return [
@@ -253,7 +270,11 @@ class Study:
         return found
 
     def save(self, folder: str | Path, command: str = "") -> Path:
-        """Write ``study.json``: the runs of the study by address, so that others can read it. Returns its path."""
+        """Write ``study.json``, the runs by address, and ``runs.csv``, one line a run without its times.
+
+        Returns:
+            The path of ``study.json``.
+        """
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         rows = [{name: row[name] for name in FIELDS} for row in self.table()]
@@ -271,7 +292,18 @@ class Study:
             "runs": rows,
         }
         write_atomic(place / "study.json", json.dumps(content, indent=1).encode())
+        write_atomic(place / "runs.csv", _csv(self.table()).encode())
         return place / "study.json"
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    """Rows as text; times, in which two equal runs differ, are left out."""
+    names = list(dict.fromkeys(name for row in rows for name in row if not name.endswith("wall_s")))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
 
 
 def _alike(one: Planned) -> list[str]:
