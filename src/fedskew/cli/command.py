@@ -59,7 +59,8 @@ def root() -> None:
 
 
 for _command in (
-    run, evaluate, plot, report, advise, verify, describe, partition, methods, datasets, partitions, models, cite, completion,
+    run, evaluate, plot, report, advise, verify, describe, partition,
+    methods, datasets, partitions, models, cite, completion,
 ):  # fmt: skip
     root.add_command(_command)
 

@@ -27,6 +27,7 @@ Floats = npt.NDArray[np.float64]
 COLUMNS = 60  # clients of a heat map; of more, neighbours share a column
 CLASSES = 40  # most classes whose confusion matrix is drawn
 TOLD = 12  # most methods that a description lists
+ALIKE = 1.01  # ratio of the greatest cost to the least below which it is not drawn
 WRONG = 0.005  # a smaller share of a class is not named among its mistakes
 
 
@@ -36,6 +37,7 @@ class Detail(NamedTuple):
     points: int = 100  # of a line
     settings: int = 12  # that have pictures
     methods: int = 12  # that have a line in each
+    heats: int = 6  # federations
     matrices: int = 48  # confusion matrices
     numbers: int = 8  # confusion matrices with their shares written into them
 
@@ -62,7 +64,11 @@ def curves(found: Compared, setting: str, methods: Sequence[str], points: int) -
         return []
     where = f", {setting}" if setting else ""
     told = _ends(shown, found.metric) + _thinned([curve for _, curve in shown])
-    axes = (("round", "rounds", "round"), ("MB", "MB uploaded by all clients", "megabytes"), ("s", "seconds", "seconds"))
+    axes = (
+        ("round", "rounds", "round"),
+        ("MB", "MB uploaded by all clients", "megabytes"),
+        ("s", "seconds", "seconds"),
+    )
     charts = []
     for unit, across, name in axes:
         x = [(m, curve, _across(curve, unit)) for m, curve in shown]
@@ -94,11 +100,16 @@ def _ends(shown: Sequence[tuple[str, Curve]], metric: str) -> str:
 
 def _thinned(shown: Sequence[Curve]) -> str:
     most = max(shown, key=lambda c: c.evaluated)
-    return f" Of {most.evaluated} evaluations {len(most.rounds)} are drawn." if most.evaluated > len(most.rounds) else ""
+    return (
+        f" Of {most.evaluated} evaluations {len(most.rounds)} are drawn." if most.evaluated > len(most.rounds) else ""
+    )
 
 
 def cost(found: Compared, setting: str, methods: Sequence[str]) -> list[Chart]:
-    """The metric over the megabytes and the seconds of a whole run, a point for each method."""
+    """The metric over the megabytes and the seconds of a whole run, a point for each method.
+
+    A cost that all methods share has no picture.
+    """
     charts = []
     where = f", {setting}" if setting else ""
     for key, across, name in (("total_upload_bytes", "MB uploaded by all clients", "megabytes"),
@@ -111,8 +122,8 @@ def cost(found: Compared, setting: str, methods: Sequence[str]) -> list[Chart]:
                 ends = [np.array([e]) if math.isfinite(e) else None for e in (value.low, value.high)]
                 x = np.array([seen.mean() / (1e6 if key.endswith("bytes") else 1)])
                 lines.append(Line(method, found.place(method), x, np.array([value.mean]), *ends))
-        if not lines:
-            continue
+        if not lines or _ratio([float(li.x[0]) for li in lines]) < ALIKE:
+            continue  # all points would stand above each other
         told = "; ".join(f"{li.label}: {li.y[0]:.3f} for {li.x[0]:,.1f}" for li in lines[:TOLD])
         far = _ratio([float(li.x[0]) for li in lines]) > 20
         title = f"{words(found.metric).capitalize()} against {name}{where}"
@@ -146,7 +157,9 @@ def _recall(run: Run) -> Floats:
 
 def confusion(found: Compared, method: str, setting: str, numbers: bool) -> Heat | None:
     """Shares of each true class, [C, C], of the last evaluation: the rows of all seeds together."""
-    counts = [m for run in found.runs(method, setting) if (m := _matrix(run.summary.get("final_confusion"))) is not None]
+    counts = [
+        m for run in found.runs(method, setting) if (m := _matrix(run.summary.get("final_confusion"))) is not None
+    ]
     if not counts or len({m.shape for m in counts}) != 1 or len(counts[0]) > CLASSES:
         return None
     whole = np.sum(counts, axis=0)
@@ -209,7 +222,7 @@ def federation(found: Compared, setting: str) -> tuple[Heat | None, str]:
     told = (
         f"{plural(len(counts), 'client')} hold {plural(int(sizes.sum()), 'training row')}: {int(sizes.min()):,} to "
         f"{int(sizes.max()):,} each, of {int(held.min())} to {int(held.max())} of {counts.shape[1]} classes, "
-        f"{fixed(float(held.mean()), 1)} on average."
+        f"{fixed(float(held.mean()), 1)} on average. The strongest colour is {blocks.max():,.4g} rows."
     )
     where = f", {setting}" if setting else ""
     title = f"Training rows of each class at each client{where}, seed {seed}"

@@ -23,7 +23,9 @@ from fedskew.report.tables import Cell, Table, fixed, spread
 __all__ = ["costs", "environments", "options", "ranks", "recalls", "results", "runs", "tuned"]
 
 LONGEST = 120  # characters of an option's value
+BESIDE = 6  # columns of options
 LEAVES = 12  # values of a list that are written out
+UNSAID = ("folder", "method.name")  # they stand in other columns
 FURTHER = ("final", "macro_f1", "g_mean", "worst_class_recall")
 SPENT = (
     ("rounds", "rounds", 1.0), ("total_upload_bytes", "MB up", 1e6), ("total_download_bytes", "MB down", 1e6),
@@ -42,7 +44,7 @@ def results(found: Compared, setting: str) -> Table:
     several = len(found.methods) > 1
     further = [(name, key) for name in FURTHER if (key := _further(found, name)) and _any(found, setting, key)]
     head = ["method", "seeds", "mean", "sd", "95 % interval"]
-    head += [f"from {found.baseline}", "95 % interval of it", "p (Holm)", "significant"] if several else []
+    head += [f"from {found.baseline}", "its 95 % interval", "p (Holm)", "significant"] if several else []
     head += [_called(key) for _, key in further]
     rows, records = [], []
     other = {key: found.values(setting, key) for _, key in further}
@@ -77,7 +79,7 @@ def _any(found: Compared, setting: str, key: str) -> bool:
 
 def _called(key: str) -> str:
     how, _, metric = key.partition("_")
-    return f"final {words(metric)}" if how == "final" else words(metric)
+    return "final" if how == "final" else words(metric).replace("worst class recall", "worst recall")
 
 
 def _gap_cells(found: Compared, gap: Difference | None) -> list[Cell | str]:
@@ -113,7 +115,8 @@ def recalls(heat: Heat, setting: str) -> Table:
         for m, method in enumerate(heat.rows)
         for c, name in enumerate(heat.columns)
     )
-    return Table("recall", heat.title, ("class", *heat.rows), tuple(rows), 1, records, heat=True)
+    where = f"{setting}: " if setting else ""
+    return Table("recall", f"{where}final recall", ("class", *heat.rows), tuple(rows), 1, records, heat=True)
 
 
 def ranks(found: Compared) -> Table:
@@ -122,11 +125,14 @@ def ranks(found: Compared) -> Table:
     whole = [s for s in found.settings if len(found.present(s)) == len(found.methods)]
     best = {m: sum(found.present(s)[0] == m for s in whole) for m in found.methods}
     rows = tuple(_row(m, fixed(rank, 2), str(best[m])) for rank, m in order)
-    records = tuple({"method": m, "average_rank": rank, "best_in": best[m], "settings": len(whole)} for rank, m in order)
-    notes = (f"Critical difference at the 5 % level (Nemenyi): {found.ranks.critical:.2f}.",)
+    records = tuple(
+        {"method": m, "average_rank": rank, "best_in": best[m], "settings": len(whole)} for rank, m in order
+    )
+    notes = [f"Critical difference at the 5 % level (Nemenyi): {found.ranks.critical:.2f}."]
     if math.isfinite(found.ranks.p):
-        notes += (f"Friedman's test that all methods rank alike: p = {p_value(found.ranks.p)}.",)
-    return Table("ranks", "Average ranks; 1 is the best", ("method", "average rank", "best in"), rows, 1, records, notes)
+        notes.append(f"Friedman's test that all methods rank alike: p = {p_value(found.ranks.p)}.")
+    head = ("method", "average rank", "best in")
+    return Table("ranks", "Average ranks; 1 is the best", head, rows, 1, records, tuple(notes))
 
 
 def costs(found: Compared, setting: str) -> Table:
@@ -170,12 +176,21 @@ def options(found: Compared) -> list[Table]:
     told = {"method": "Options that differ between methods", "setting": "Options that differ between settings",
             "run": "Options that differ between single runs"}  # fmt: skip
     for level, caption in told.items():
-        rows = tuple(
-            _row(owner or "–", path, value) for owner, listed in by[level].items() for path, value in listed
-        )
-        if rows:
-            tables.append(Table(f"options-{level}", caption, (level, "option", "value"), rows, 3))
+        if by[level]:
+            tables.append(_differing(level, caption, by[level]))
     return tables
+
+
+def _differing(level: str, caption: str, by: dict[str, list[tuple[str, str]]]) -> Table:
+    """Options of each owner: a column for each, or a line for each option where there are many owners."""
+    if len(by) > BESIDE:
+        rows = tuple(_row(owner or "–", path, value) for owner, listed in by.items() for path, value in listed)
+        return Table(f"options-{level}", caption, (level, "option", "value"), rows, 3)
+    paths = dict.fromkeys(path for listed in by.values() for path, _ in listed)
+    values = {owner: dict(listed) for owner, listed in by.items()}
+    rows = tuple(_row(path, *(values[owner].get(path, "–") for owner in by)) for path in paths)
+    head = ("option", *(owner or "–" for owner in by))
+    return Table(f"options-{level}", caption, head, rows, len(head))
 
 
 def _decides(keys: Sequence[str], values: Sequence[str | None]) -> bool:
@@ -191,7 +206,12 @@ def _leaves(run: Run) -> dict[str, str]:
         words_ = path.split(".")
         cut = next((i for i, word in enumerate(words_) if word.isdecimal()), len(words_))
         found.setdefault(".".join(words_[:cut]), []).append(value)
-    return {path: _value(values) for path, values in found.items() if path != "folder"}
+    return {_short(path): _value(values) for path, values in found.items() if path not in UNSAID}
+
+
+def _short(path: str) -> str:
+    """An option as the command has it: "weighting" and "weighting.beta"."""
+    return path.removeprefix("method.").removesuffix(".name")
 
 
 def _value(values: list[Any]) -> str:

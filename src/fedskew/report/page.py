@@ -25,16 +25,17 @@ __all__ = ["Figure", "Section", "build", "sections"]
 LIMIT = 1_000_000  # bytes of a page of 500 runs
 FULL = 500  # runs
 STEPS = (
-    Detail(), Detail(60, 12, 12, 24, 0), Detail(40, 8, 10, 12, 0), Detail(25, 6, 8, 6, 0), Detail(15, 3, 6, 2, 0),
+    Detail(), Detail(60, 12, 12, 6, 24, 0), Detail(40, 8, 10, 4, 12, 0), Detail(25, 6, 8, 2, 6, 0), Detail(15, 3, 6, 1, 2, 0),
 )  # fmt: skip
 INTRODUCED = {
     "curves": "A line is the mean of the seeds, its band reaches from the least seed to the greatest.",
     "ranks": "Each setting ranks the methods by their mean. Bars join methods that the critical difference does not "
     "tell apart.",
-    "cost": "A point is the mean over the seeds, its whisker the 95 % interval. High and to the left is good.",
+    "cost": "A point is the mean over the seeds, its whisker the 95 % interval. What stands further to the left costs less. A cost that "
+    "is the same for all methods is not drawn.",
     "recalls": "Mean over the seeds at the last evaluation. A dash: the class has no test rows.",
     "confusion": "Rows are true classes, columns predictions: the share of each class's test rows, all seeds together.",
-    "federation": "Who holds which labels. Darker cells have more training rows.",
+    "federation": "Who holds which labels. The stronger the colour, the more training rows, by the square root.",
 }
 
 
@@ -102,7 +103,7 @@ def build(
     found = compare([Entry(*entry) for entry in entries], metric, baseline)
     heading = title or f"{', '.join(found.methods[:4])}{' and more' if len(found.methods) > 4 else ''}"
     most, page = LIMIT * max(1.0, len(found.entries) / FULL), ""
-    heats = {s: figures.federation(found, s) for s in found.settings[: STEPS[0].settings]}
+    heats = {s: figures.federation(found, s) for s in found.settings[: STEPS[0].heats]}
     for detail in STEPS:
         made = sections(found, detail, command=command, notes=notes, trials=trials, heats=heats)
         page = _rendered(template, heading, sentences.compared_what(found), made)
@@ -115,13 +116,14 @@ def _template() -> Any:
     """The page's template. Raises ConfigError that names the extra where Jinja2 is missing."""
     try:
         import jinja2
+        from markupsafe import Markup
     except ImportError:
         raise ConfigError("a report needs jinja2, which is not installed; pip install 'fedskew[report]'") from None
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fedskew.report"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["clean"] = lambda text: jinja2.utils.markupsafe.Markup(clean(text))
+    environment.filters["clean"] = lambda text, most=0: Markup(clean(text, most))
     return environment.get_template("report.html")
 
 
@@ -263,7 +265,7 @@ def _cost(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
 
 
 def _federation(found: Compared, detail: Detail, heats: dict[str, tuple[Heat | None, str]]) -> Section:
-    drawn = [heats[s] for s in found.settings[: detail.settings]]
+    drawn = [heats[s] for s in found.settings[: detail.heats]]
     pictures = tuple(heat for heat, _ in drawn if heat)
     told = tuple(f"{s}: {said}" if s else said for s, (_, said) in zip(found.settings, drawn, strict=False))
     parts = (Figure(pictures),) if pictures else ()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["picture_of", "write"]
 
-WHOLE = Detail(points=400, settings=10**6, methods=10**6, matrices=10**6)  # a paper leaves nothing out
+WHOLE = Detail(points=400, settings=10**6, methods=10**6, heats=10**6, matrices=10**6)  # a paper leaves nothing out
 DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.8)), (0, (5, 2, 1, 2)), (0, (7, 2, 1, 2, 1, 2)))
 MARKS = "os^Dv"
 CUT = 40  # characters of a name in a figure
@@ -77,6 +77,7 @@ def write(
         yield f"tables: {tables} ({plural(len(written), 'table')}, as CSV and LaTeX)"
     if pictures is not None:
         shown = [p for s in made for part in s.parts if isinstance(part, Figure) for p in part.pictures]
+        shown += [heat for setting in found.settings if (heat := figures.recalls(found, setting, found.order))]
         for name, picture in _numbered(shown):
             for suffix in (".pdf", ".svg"):
                 picture_of(picture, Path(pictures) / f"{name}{suffix}")
@@ -160,7 +161,7 @@ def _joined(axes: Axes, line: Any) -> None:
     look = _look(line.place)
     if line.low is not None and line.high is not None:
         axes.fill_between(line.x, line.low, line.high, color=look["color"], alpha=0.15, lw=0)
-    dots = {"marker": MARKS[line.place % len(MARKS)]} if len(line.x) <= 12 else {}
+    dots: dict[str, Any] = {"marker": MARKS[line.place % len(MARKS)]} if len(line.x) <= 12 else {}
     axes.plot(line.x, line.y, **look, **dots, label=canvas.entry(_cut(line.label)))
 
 

@@ -88,7 +88,9 @@ def _of(found: Compared, setting: str) -> str:
     best = found.estimate(order[0], setting)
     head = f"{setting}: " if setting else ""
     word = "highest" if found.higher else "lowest"
-    interval = f" (95 % interval {spread(best.low, best.high)}, {plural(best.n, 'seed')})" if best.n > 1 else " (1 seed)"
+    interval = (
+        f" (95 % interval {spread(best.low, best.high)}, {plural(best.n, 'seed')})" if best.n > 1 else " (1 seed)"
+    )
     told = f"{head}{order[0]} has the {word} mean, {fixed(best.mean, 3)}{interval}"
     if len(order) == 1:
         return f"{told}."
@@ -150,7 +152,9 @@ def _few(found: Compared, pairs: int) -> str:
         for s in found.settings
         if (d := found.difference(m, s)) is not None and math.isfinite(d.low)
     )
-    told = f"With {plural(pairs, 'seed')} a rank test cannot reach the {100 * LEVEL:.0f} % level: its least p is {p:.4g}."
+    told = (
+        f"With {plural(pairs, 'seed')} a rank test cannot reach the {100 * LEVEL:.0f} % level: its least p is {p:.4g}."
+    )
     if widths:
         told += (
             " The t test used here can, if differences between seeds are normal, which so few cannot show. "

@@ -19,7 +19,7 @@ __all__ = ["COLOURS", "LEVELS", "clean", "draw", "levels", "number", "sample", "
 
 Floats = npt.NDArray[np.float64]
 WIDTH, HEIGHT = 800, 500
-LEFT, RIGHT, TOP, BOTTOM = 92, 16, 14, 84
+LEFT, RIGHT, TOP, BOTTOM = 96, 16, 14, 84
 COLOURS, DASHES = 7, 5  # of the page's style: 35 looks
 LEVELS = 11  # shades of a heat map
 NAME = 40  # characters of a name in a picture
@@ -168,7 +168,7 @@ def _chart(picture: Chart) -> str:
     left, x_high = _range((line.x for line in picture.lines), picture.logarithmic)
     low, high = _range(a for line in picture.lines for a in (line.y, line.low, line.high))
     margin = 0.04 * (high - low)
-    inside = 0 <= low and high <= 1  # a share: its axis leaves [0, 1] no more than it does
+    inside = low >= 0 and high <= 1  # a share: its axis leaves [0, 1] no more than it does
     low, high = (max(0.0, low - margin), min(1.0, high + margin)) if inside else (low - margin, high + margin)
     if picture.joined:
         across = _Scale(left if picture.logarithmic else min(left, 0.0), x_high, LEFT, right, picture.logarithmic)
@@ -308,7 +308,7 @@ def _ranking(picture: Ranking) -> tuple[int, int, str]:
     parts = [f'<path class="a" d="M230 {first}H{WIDTH - 230}']
     parts += [f"M{scale.one(t)} {first}v-8" for t in range(1, methods + 1)]
     parts += ['"/>']
-    parts += [_text(scale.one(t), first - 16, t, "m") for t in ticks(1, max(2, methods), 10) if t == int(t)]
+    parts += [_text(scale.one(t), first - 16, number(t), "m") for t in ticks(1, max(2, methods), 10) if t == int(t)]
     for i, m in enumerate(order.tolist()):
         x, left = scale.one(picture.ranks[m]), i < half
         y = names + 34 * (i if left else methods - 1 - i)

@@ -17,8 +17,8 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a text that be
 SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}", "±": r"$\pm$", "–": "--", "−": "$-$", "×": r"$\times$", "…": r"\dots{}",
-    "≤": r"$\leq$", "[": "{[}", "]": "{]}",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}", "±": r"$\pm$", "–": "--", "−": "$-$", "×": r"$\times$",
+    "…": r"\dots{}", "≤": r"$\leq$", "[": "{[}", "]": "{]}",
 }  # fmt: skip  # brackets: after \\ one would begin an optional argument
 
 
