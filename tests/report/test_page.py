@@ -21,7 +21,7 @@ from support.reports import made_run, parsed, study, words_of
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
 
 TEN = tuple(f"class {i}" for i in range(10))
-HOSTILE = "<script>alert(1)</script> & \"quoted\" ' \x1b[2J </title></svg>]]>"
+HOSTILE = '<script>alert(1)</script> & "quoted" \' \x1b[2J </title></svg>]]>'
 
 
 def sections(page: str) -> dict[str, str]:
@@ -45,7 +45,9 @@ def test_a_page_has_every_section_of_a_comparison(small: str) -> None:
 
 def test_the_table_says_the_numbers_that_are_computed_by_hand() -> None:
     entries = study(2, 1, 3)
-    values = np.array([[e.run.summary["mean10_accuracy"] for e in entries if e.method == m] for m in ("method0", "method1")])
+    values = np.array(
+        [[e.run.summary["mean10_accuracy"] for e in entries if e.method == m] for m in ("method0", "method1")]
+    )
     gap = (values[1] - values[0]).mean()
     told = sections(report.build(entries))["results"]
     assert f"{values[1].mean():.4f}" in told and f"{values[1].std(ddof=1):.3f}" in told and f"+{gap:.4f}" in told
@@ -137,7 +139,9 @@ class Targets(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag not in ("iframe", "object", "embed", "form", "base", "img", "image", "use", "audio", "video"), tag
-        self.found += [v or "" for name, v in attrs if name in ("href", "src", "srcset", "action", "xlink:href", "ping")]
+        self.found += [
+            v or "" for name, v in attrs if name in ("href", "src", "srcset", "action", "xlink:href", "ping")
+        ]
 
 
 def test_the_page_names_no_address_and_forbids_every_request(small: str) -> None:
@@ -176,7 +180,11 @@ def test_a_page_of_500_runs_has_at_most_1_mb(
 
 def test_a_line_has_at_most_100_points_and_ends_where_the_run_ends() -> None:
     page = report.build(study(1, 1, 2, rounds=1000))
-    line = next(p for p in parsed(page).iter("path") if p.attrib.get("class", "").startswith("l c") and p.find("title") is not None)
+    line = next(
+        p
+        for p in parsed(page).iter("path")
+        if p.attrib.get("class", "").startswith("l c") and p.find("title") is not None
+    )
     words = re.findall(r"-?\d+", line.attrib["d"])
     assert len(words) == 200 and sum(map(int, words[::2])) == 800 - 16
     assert "Of 1000 evaluations 100 are drawn." in words_of(parsed(page))

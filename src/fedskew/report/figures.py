@@ -65,7 +65,7 @@ def curves(found: Compared, setting: str, methods: Sequence[str], points: int) -
     where = f", {setting}" if setting else ""
     told = _ends(shown, found.metric) + _thinned([curve for _, curve in shown])
     axes = (
-        ("round", "rounds", "round"),
+        ("round", "round", "rounds"),
         ("MB", "MB uploaded by all clients", "megabytes"),
         ("s", "seconds", "seconds"),
     )

@@ -25,14 +25,15 @@ __all__ = ["Figure", "Section", "build", "sections"]
 LIMIT = 1_000_000  # bytes of a page of 500 runs
 FULL = 500  # runs
 STEPS = (
-    Detail(), Detail(60, 12, 12, 6, 24, 0), Detail(40, 8, 10, 4, 12, 0), Detail(25, 6, 8, 2, 6, 0), Detail(15, 3, 6, 1, 2, 0),
+    Detail(), Detail(60, 12, 12, 6, 24, 0), Detail(40, 8, 10, 4, 12, 0), Detail(25, 6, 8, 2, 6, 0),
+    Detail(15, 3, 6, 1, 2, 0),
 )  # fmt: skip
 INTRODUCED = {
     "curves": "A line is the mean of the seeds, its band reaches from the least seed to the greatest.",
     "ranks": "Each setting ranks the methods by their mean. Bars join methods that the critical difference does not "
     "tell apart.",
-    "cost": "A point is the mean over the seeds, its whisker the 95 % interval. What stands further to the left costs less. A cost that "
-    "is the same for all methods is not drawn.",
+    "cost": "A point is the mean over the seeds, its whisker the 95 % interval. What stands further to the left costs "
+    "less. A cost that is the same for all methods is not drawn.",
     "recalls": "Mean over the seeds at the last evaluation. A dash: the class has no test rows.",
     "confusion": "Rows are true classes, columns predictions: the share of each class's test rows, all seeds together.",
     "federation": "Who holds which labels. The stronger the colour, the more training rows, by the square root.",

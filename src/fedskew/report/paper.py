@@ -13,10 +13,9 @@ import numpy as np
 from fedskew.errors import RecordError, plural, require, visible
 from fedskew.plots import canvas
 from fedskew.records.files import write_atomic
-from fedskew.report import figures
 from fedskew.report.compared import compare
 from fedskew.report.entries import Entry
-from fedskew.report.figures import Detail
+from fedskew.report.figures import Detail, federation, recalls
 from fedskew.report.page import Figure, build, sections
 from fedskew.report.pictures import Chart, Heat, Picture, Ranking
 from fedskew.report.tables import Table, to_csv, to_latex
@@ -37,7 +36,7 @@ def write(
     entries: Iterable[Entry],
     out: str | Path,
     tables: str | Path | None = None,
-    pictures: str | Path | None = None,
+    figures: str | Path | None = None,
     **asked: Any,
 ) -> Iterator[str]:
     """Write the page and, where they are asked for, its tables and figures.
@@ -46,7 +45,7 @@ def write(
         entries: As for `fedskew.report.build`.
         out: File of the page, ending in .html.
         tables: Folder for every table as CSV and LaTeX.
-        pictures: Folder for every figure as PDF and SVG.
+        figures: Folder for every figure as PDF and SVG.
         asked: Further arguments of `fedskew.report.build`.
 
     Yields:
@@ -58,30 +57,30 @@ def write(
     """
     page = Path(out) if Path(out).suffix else Path(out).with_suffix(".html")
     require(page.suffix.lower() in (".html", ".htm"), "out", "end in .html", str(out))
-    if pictures is not None:
+    if figures is not None:
         canvas.matplotlib()  # refused before anything is written
     listed = list(entries)
     content = build(listed, **asked).encode()
     _folder(page.parent)
     write_atomic(page, content)
     yield f"report: {page} ({plural(len(listed), 'run')}, {max(1, len(content) // 1000):,} kB)"
-    if tables is None and pictures is None:
+    if tables is None and figures is None:
         return
     found = compare(listed, asked.get("metric", "accuracy"), asked.get("baseline"))
-    heats = {s: figures.federation(found, s) for s in found.settings} if pictures is not None else {}
+    heats = {s: federation(found, s) for s in found.settings} if figures is not None else {}
     heats = {s: heats.get(s, (None, "")) for s in found.settings}
     made = sections(found, WHOLE, trials=asked.get("trials", ()), heats=heats)
     if tables is not None:
         written = [_tables(Path(tables), name, table) for name, table in _numbered(
             [t for s in made for t in (*s.parts, *s.folded) if isinstance(t, Table)])]  # fmt: skip
         yield f"tables: {tables} ({plural(len(written), 'table')}, as CSV and LaTeX)"
-    if pictures is not None:
+    if figures is not None:
         shown = [p for s in made for part in s.parts if isinstance(part, Figure) for p in part.pictures]
-        shown += [heat for setting in found.settings if (heat := figures.recalls(found, setting, found.order))]
+        shown += [heat for setting in found.settings if (heat := recalls(found, setting, found.order))]
         for name, picture in _numbered(shown):
             for suffix in (".pdf", ".svg"):
-                picture_of(picture, Path(pictures) / f"{name}{suffix}")
-        yield f"figures: {pictures} ({plural(len(shown), 'figure')}, as PDF and SVG)"
+                picture_of(picture, Path(figures) / f"{name}{suffix}")
+        yield f"figures: {figures} ({plural(len(shown), 'figure')}, as PDF and SVG)"
 
 
 def _numbered(items: Sequence[Any]) -> Iterator[tuple[str, Any]]:
