@@ -13,6 +13,7 @@ from pathlib import Path
 from support.paths import ROOT
 
 BESIDE_CODE = {"fedskew/py.typed", "fedskew/advice/evidence.json"}  # what else the package brings
+BESIDE_CODE |= {f"fedskew/report/templates/{name}" for name in ("report.html", "sort.js", "style.css")}
 
 
 def _run(*command: str | Path, cwd: Path, **environment: str) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fedskew import report
 from fedskew.errors import ConfigError, RecordError
 from fedskew.report import Entry, Trial
 from fedskew.report.page import _asset
+from fedskew.report.svg import look
 from support.reports import made_run, parsed, study, words_of
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
@@ -151,6 +153,12 @@ def test_the_page_names_no_address_and_forbids_every_request(small: str) -> None
     assert not re.search(r"https?:|url\(|@import|//[a-z]", small.replace("// Without this script", ""))
     policy = next(m.attrib["content"] for m in parsed(small).iter("meta") if m.attrib.get("http-equiv"))
     assert policy.startswith("default-src 'none'") and "unsafe" not in policy
+
+
+def test_methods_look_different() -> None:
+    looks = [look(place) for place in range(21)]
+    assert len(set(looks)) == 21
+    assert all(a.split()[1] != b.split()[1] for a, b in pairwise(looks)), "neighbours share no dashes"
 
 
 # Budgets

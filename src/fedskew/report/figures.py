@@ -245,7 +245,7 @@ def _counts(run: Run) -> tuple[Floats, tuple[str, ...]]:
 
 
 def sensitivity(trials: Sequence[Trial], place: dict[str, int], metric: str) -> list[Chart]:
-    """The score of every trial over each option that was tuned, a line for each method."""
+    """The score of every trial over each option that was tuned: lines, or points where other options vary too."""
     options = dict.fromkeys(name for trial in trials for name in trial.options)
     charts = []
     for setting in dict.fromkeys(trial.setting for trial in trials):
@@ -266,7 +266,9 @@ def sensitivity(trials: Sequence[Trial], place: dict[str, int], metric: str) -> 
             where = f", {setting}" if setting else ""
             title = f"Validation score over {option}{where}"
             score = f"{words(metric)}, validation rows"
-            charts.append(Chart(f"tuning-{option}", title, option, score, tuple(lines), f"{told}.", True, far))
+            charts.append(
+                Chart(f"tuning-{option}", title, option, score, tuple(lines), f"{told}.", len(options) == 1, far)
+            )
     return charts
 
 

@@ -16,11 +16,11 @@ from fedskew.report.entries import Trial, ended_early, value_of
 from fedskew.report.figures import words
 from fedskew.report.numbers import Difference, Estimate, estimate
 from fedskew.report.pictures import Heat
-from fedskew.report.sentences import measured, p_value
+from fedskew.report.sentences import measured, p_value, p_words
 from fedskew.report.svg import levels
 from fedskew.report.tables import Cell, Table, fixed, spread
 
-__all__ = ["costs", "environments", "options", "ranks", "recalls", "results", "runs", "tuned"]
+__all__ = ["costs", "environments", "mistakes", "options", "ranks", "recalls", "results", "runs", "tuned"]
 
 LONGEST = 120  # characters of an option's value
 BESIDE = 6  # columns of options
@@ -119,6 +119,12 @@ def recalls(heat: Heat, setting: str) -> Table:
     return Table("recall", f"{where}final recall", ("class", *heat.rows), tuple(rows), 1, records, heat=True)
 
 
+def mistakes(told: Sequence[tuple[str, str]]) -> Table:
+    """The most frequent mistakes of each confusion matrix in words, from its title and its description."""
+    rows = tuple(_row(title, words_) for title, words_ in told)
+    return Table("mistakes", "Most frequent mistakes", ("method", "mistakes"), rows, 2)
+
+
 def ranks(found: Compared) -> Table:
     """Average ranks, and the settings in which a method is best."""
     order = sorted(zip(found.ranks.average, found.methods, strict=True))
@@ -130,7 +136,7 @@ def ranks(found: Compared) -> Table:
     )
     notes = [f"Critical difference at the 5 % level (Nemenyi): {found.ranks.critical:.2f}."]
     if math.isfinite(found.ranks.p):
-        notes.append(f"Friedman's test that all methods rank alike: p = {p_value(found.ranks.p)}.")
+        notes.append(f"Friedman's test that all methods rank alike: {p_words(found.ranks.p)}.")
     head = ("method", "average rank", "best in")
     return Table("ranks", "Average ranks; 1 is the best", head, rows, 1, records, tuple(notes))
 
@@ -142,13 +148,18 @@ def costs(found: Compared, setting: str) -> Table:
         runs_ = found.runs(method, setting)
         means = [float(np.mean([value_of(run, key) for run in runs_])) / unit for key, _, unit in SPENT]
         value = found.estimate(method, setting).mean
-        told = [f"{v:,.{int(abs(v) < 100 and v != int(v))}f}" if math.isfinite(v) else "–" for v in means]
+        told = [_amount(v, unit != 1 or name == "seconds") for v, (_, name, unit) in zip(means, SPENT, strict=True)]
         rows.append(_row(method, fixed(value), *told))
         spent = {name: mean for (_, name, _), mean in zip(SPENT, means, strict=True)}
         records.append({"setting": setting, "method": method, found.key: value, **spent})
     head = ("method", words(found.metric), *(name for _, name, _ in SPENT))
     where = f", {setting}" if setting else ""
     return Table("cost", f"Cost of a run, mean over the seeds{where}", head, tuple(rows), 1, tuple(records))
+
+
+def _amount(value: float, measured_: bool) -> str:
+    """A cost: one digit behind the point where it is measured and small, or a mean that is not whole."""
+    return fixed(value, int(abs(value) < 100 and (measured_ or value != int(value))) if math.isfinite(value) else 0)
 
 
 # Options and runs

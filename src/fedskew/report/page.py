@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 from fedskew import __version__
-from fedskew.errors import ConfigError
+from fedskew.errors import ConfigError, plural
 from fedskew.report import figures, listings, sentences
 from fedskew.report.compared import Compared, compare
 from fedskew.report.entries import Entry, Trial
@@ -28,6 +29,7 @@ STEPS = (
     Detail(), Detail(60, 12, 12, 6, 24, 0), Detail(40, 8, 10, 4, 12, 0), Detail(25, 6, 8, 2, 6, 0),
     Detail(15, 3, 6, 1, 2, 0),
 )  # fmt: skip
+TRIALS = "The methods have different numbers of trials: compare what was tuned with care."
 INTRODUCED = {
     "curves": "A line is the mean of the seeds, its band reaches from the least seed to the greatest.",
     "ranks": "Each setting ranks the methods by their mean. Bars join methods that the critical difference does not "
@@ -277,9 +279,11 @@ def _confusion(found: Compared, detail: Detail, shown: Sequence[str]) -> Section
     pairs = [(m, s) for s in found.settings[: detail.settings] for m in shown][: detail.matrices]
     numbers = len(pairs) <= detail.numbers
     heats = [heat for m, s in pairs if (heat := figures.confusion(found, m, s, numbers))]
-    told = tuple(f"{heat.title}: {heat.told}" for heat in heats)
-    parts = (Figure(tuple(heats)),) if heats else ()
-    return Section("confusion", "Confusion matrices", (INTRODUCED["confusion"],), parts, told)
+    if not heats:
+        return Section("confusion", "Confusion matrices")
+    mistakes = listings.mistakes([(heat.title, heat.told) for heat in heats])
+    text = (INTRODUCED["confusion"], *_left_out(found, detail, shown))
+    return Section("confusion", "Confusion matrices", text, (Figure(tuple(heats)),), folded=(mistakes,))
 
 
 def _tuning(found: Compared, trials: Sequence[Trial]) -> Section:
@@ -289,7 +293,9 @@ def _tuning(found: Compared, trials: Sequence[Trial]) -> Section:
     charts = figures.sensitivity(trials, places, found.metric)
     names = tuple(dict.fromkeys(line.label for chart in charts for line in chart.lines))
     drawn = (Figure(tuple(charts), tuple((n, places.get(n, 0)) for n in names)),) if charts else ()
-    text = ("Every method has the same number of trials. Their scores are of validation rows, never of test rows.",)
+    counts = set(Counter((t.method, t.setting) for t in trials).values())
+    budget = f"Every method has {plural(counts.pop(), 'trial')}." if len(counts) == 1 else TRIALS
+    text = (f"{budget} Their scores are of validation rows.",)
     return Section("tuning", "Tuning", text, (*drawn, listings.tuned(trials)))
 
 

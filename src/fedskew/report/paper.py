@@ -18,6 +18,7 @@ from fedskew.report.entries import Entry
 from fedskew.report.figures import Detail, federation, recalls
 from fedskew.report.page import Figure, build, sections
 from fedskew.report.pictures import Chart, Heat, Picture, Ranking
+from fedskew.report.svg import turn
 from fedskew.report.tables import Table, to_csv, to_latex
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _cut(text: str) -> str:
 
 
 def _look(place: int) -> dict[str, Any]:
-    return {"color": canvas.COLOURS[place % len(canvas.COLOURS)], "linestyle": DASHES[place % len(DASHES)], "lw": 1.6}
+    return {"color": canvas.COLOURS[place % len(canvas.COLOURS)], "linestyle": DASHES[turn(place)], "lw": 1.6}
 
 
 def _chart(picture: Chart) -> Drawn:
@@ -160,13 +161,13 @@ def _joined(axes: Axes, line: Any) -> None:
     look = _look(line.place)
     if line.low is not None and line.high is not None:
         axes.fill_between(line.x, line.low, line.high, color=look["color"], alpha=0.15, lw=0)
-    dots: dict[str, Any] = {"marker": MARKS[line.place % len(MARKS)]} if len(line.x) <= 12 else {}
+    dots: dict[str, Any] = {"marker": MARKS[turn(line.place)]} if len(line.x) <= 12 else {}
     axes.plot(line.x, line.y, **look, **dots, label=canvas.entry(_cut(line.label)))
 
 
 def _points(axes: Axes, line: Any) -> None:
     ends = None if line.low is None or line.high is None else np.array([line.y - line.low, line.high - line.y])
-    mark = MARKS[line.place % len(MARKS)]
+    mark = MARKS[turn(line.place)]
     colour = _look(line.place)["color"]
     axes.errorbar(line.x, line.y, ends, fmt=mark, color=colour, label=canvas.entry(_cut(line.label)))
 

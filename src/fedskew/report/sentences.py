@@ -13,11 +13,11 @@ from fedskew.report.figures import words
 from fedskew.report.numbers import LEVEL, Difference, least_rank_p
 from fedskew.report.tables import fixed, spread
 
-__all__ = ["cautions", "compared_what", "measured", "p_value", "verdict"]
+__all__ = ["cautions", "compared_what", "measured", "p_value", "p_words", "verdict"]
 
 SPELT = 8  # most settings that have a sentence of their own
 FEW = 5  # seeds up to which the page says what cannot be concluded
-LISTED = 20  # most runs that a caution names
+LISTED = 8  # most runs that a caution names
 
 
 def measured(found: Compared) -> str:
@@ -107,12 +107,17 @@ def _against(found: Compared, difference: Difference | None) -> str:
     if difference.n < 2:
         return f"{gap} in the one seed that both have"
     sure = "significant" if difference.significant else "not significant"
-    return f"{gap} (95 % interval {spread(difference.low, difference.high)}; {sure}, p = {p_value(difference.holm)})"
+    return f"{gap} (95 % interval {spread(difference.low, difference.high)}; {sure}, {p_words(difference.holm)})"
 
 
 def p_value(p: float) -> str:
     """A p value: "0.032", "< 0.001", a dash for NaN."""
     return "–" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def p_words(p: float) -> str:
+    """As in a sentence: "p = 0.032", "p < 0.001"."""
+    return f"p {p_value(p)}" if p < 0.001 else f"p = {p_value(p)}"
 
 
 def cautions(found: Compared) -> list[str]:

@@ -15,12 +15,12 @@ import numpy.typing as npt
 from fedskew.errors import visible
 from fedskew.report.pictures import Chart, Heat, Line, Picture, Ranking
 
-__all__ = ["COLOURS", "LEVELS", "clean", "draw", "levels", "number", "sample", "ticks"]
+__all__ = ["COLOURS", "LEVELS", "clean", "draw", "levels", "look", "number", "sample", "ticks", "turn"]
 
 Floats = npt.NDArray[np.float64]
 WIDTH, HEIGHT = 800, 500
 LEFT, RIGHT, TOP, BOTTOM = 96, 16, 14, 84
-COLOURS, DASHES = 7, 5  # of the page's style: 35 looks
+COLOURS, DASHES = 7, 5  # of the page's style
 LEVELS = 11  # shades of a heat map
 NAME = 40  # characters of a name in a picture
 LETTER = 12.5  # units of a letter, about
@@ -104,9 +104,14 @@ def levels(values: Floats, top: float = 1.0, root: bool = False) -> npt.NDArray[
     return np.where(np.isnan(values), -1, shade)
 
 
+def turn(place: int) -> int:
+    """Of a method's dashes and mark: neighbours differ, and those of one colour differ as well."""
+    return (place + place // DASHES) % DASHES
+
+
 def look(place: int) -> str:
     """Classes of a method's line."""
-    return f"c{place % COLOURS} d{place % DASHES}"
+    return f"c{place % COLOURS} d{turn(place)}"
 
 
 def sample(place: int) -> str:
@@ -236,7 +241,7 @@ _MARKS = (
 
 def _mark(place: int) -> str:
     """A mark of a shape and colour of its own; its centre is the origin."""
-    return f'<path class="p c{place % COLOURS}" d="{_MARKS[place % len(_MARKS)]}"/>'
+    return f'<path class="p c{place % COLOURS}" d="{_MARKS[turn(place)]}"/>'
 
 
 # Heat maps
@@ -248,8 +253,9 @@ def _heat(picture: Heat) -> tuple[int, int, str]:
     longest = max((min(NAME, len(visible(n))) for n in picture.columns if n), default=0)
     wide = max(1, int((WIDTH - left - RIGHT) / max(1, columns)))
     wide = min(wide, 90)
-    tall = min(wide, 60) if rows * wide <= 900 else max(8, 900 // rows)
-    tilted = longest * LETTER > wide
+    tall = min(max(wide, 26), 60)
+    tall = tall if rows * tall <= 900 else max(8, 900 // rows)
+    tilted = all(picture.columns) and longest * LETTER > wide
     below = 44 + (min(NAME, longest) * LETTER * 0.72 + 14 if tilted else 30)
     grid = levels(picture.cells, picture.top, picture.root)
     start, width = round(left), round(left) + wide * columns + RIGHT
@@ -260,7 +266,7 @@ def _heat(picture: Heat) -> tuple[int, int, str]:
         parts.append(_text(left - 10, TOP + (r + 0.5) * tall + 8, picture.rows[r], "e"))
     base = TOP + rows * tall
     step = max(1, math.ceil((30 if tilted else longest * LETTER + 8) / wide))
-    for c in range(0, columns, step):
+    for c in range(0, columns, step) if all(picture.columns) else (c for c, n in enumerate(picture.columns) if n):
         x = round(start + (c + 0.5) * wide)
         turn = f' transform="rotate(-45 {x} {base + 26})"' if tilted else ""
         parts.append(_text(x, base + 26 + 6 * (not tilted), picture.columns[c], "e" if tilted else "m", turn))
