@@ -65,6 +65,20 @@ def test_the_command_the_notes_and_the_trials_stand_in_the_page() -> None:
     assert "lr 0.3" in found["tuning"] and "Validation score over lr" in found["tuning"]
 
 
+def test_what_differs_because_of_a_methods_default_is_in_sight() -> None:
+    entries = study(2, 1, 2)
+    for entry in entries:
+        if entry.method == "method1":
+            entry.run.config["method"]["pace"]["lr"] = 0.05
+            entry.run.config["method"]["weighting"] = {"name": "uniform", "beta": 3}
+    section = next(s for s in parsed(report.build(entries)).iter("section") if s.attrib["id"] == "how")
+    first = next(section.iter("table"))
+    assert first.findtext("caption") == "Training and aggregation that differ between methods"
+    rows = [[cell.text for cell in row] for row in first.iter("tr")]
+    assert rows == [["option", "method0", "method1"], ["pace.lr", "0.1", "0.05"], ["weighting", "size", "uniform"]]
+    assert "weighting.beta" in words_of(section)
+
+
 def test_equal_entries_give_equal_pages(small: str) -> None:
     assert report.build(study(3, 2, 3), title="Three methods") == small
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedskew.component import SLOTS
 from fedskew.errors import json_file
 from fedskew.plots.groups import Run
 from fedskew.report.compared import Compared
@@ -25,6 +26,7 @@ __all__ = ["costs", "environments", "mistakes", "options", "ranks", "recalls", "
 LONGEST = 120  # characters of an option's value
 BESIDE = 6  # columns of options
 LEAVES = 12  # values of a list that are written out
+TRAINED = "Training and aggregation that differ between methods"
 UNSAID = ("folder", "method.name")  # they stand in other columns
 FURTHER = ("final", "macro_f1", "g_mean", "worst_class_recall")
 SPENT = (
@@ -184,12 +186,22 @@ def options(found: Compared) -> list[Table]:
                     place.append((path, value))
     shared = tuple(_row(path, value) for path, value in by[""].get("", ()))
     tables = [Table("shared", "Options that all runs share", ("option", "value"), shared, 2)]
-    told = {"method": "Options that differ between methods", "setting": "Options that differ between settings",
+    told = {"method": "Further options that differ between methods", "setting": "Options that differ between settings",
             "run": "Options that differ between single runs"}  # fmt: skip
     for level, caption in told.items():
-        if by[level]:
+        if level == "method":
+            first, rest = ({m: [o for o in listed if _is_training(o[0]) == wanted] for m, listed in by[level].items()}
+                           for wanted in (True, False))  # fmt: skip
+            tables += [_differing(level, TRAINED, first)] if any(first.values()) else []
+            tables += [_differing(level, caption, rest)] if any(rest.values()) else []
+        elif by[level]:
             tables.append(_differing(level, caption, by[level]))
     return tables
+
+
+def _is_training(path: str) -> bool:
+    """Whether an option is of the training that a comparison should hold equal, or names what fills a slot."""
+    return path in SLOTS or path.startswith(("pace.", "server.", "local."))
 
 
 def _differing(level: str, caption: str, by: dict[str, list[tuple[str, str]]]) -> Table:

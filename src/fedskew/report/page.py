@@ -25,6 +25,7 @@ __all__ = ["Figure", "Section", "build", "sections"]
 
 LIMIT = 1_000_000  # bytes of a page of 500 runs
 FULL = 500  # runs
+OPEN = 12  # rows of a table of options that is not folded
 STEPS = (
     Detail(), Detail(60, 12, 12, 6, 24, 0), Detail(40, 8, 10, 4, 12, 0), Detail(25, 6, 8, 2, 6, 0),
     Detail(15, 3, 6, 1, 2, 0),
@@ -231,8 +232,8 @@ def _how(found: Compared) -> Section:
         "the same partition, initial weights and sequence of clients, unless a method selects clients or the tables "
         "below say otherwise.",
     )
-    return Section("how", "What was compared, and how", text, tuple(t for t in tables if t.key != "shared"),
-                   folded=tuple(t for t in tables if t.key == "shared"))  # fmt: skip
+    open_ = tuple(t for t in tables if t.key != "shared" and len(t.rows) <= OPEN)
+    return Section("how", "What was compared, and how", text, open_, folded=tuple(t for t in tables if t not in open_))
 
 
 def _legend(found: Compared, methods: Iterable[str]) -> tuple[tuple[str, int], ...]:
