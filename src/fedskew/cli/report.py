@@ -12,8 +12,8 @@ __all__ = ["report"]
 
 EXAMPLES = (
     "fedskew report runs",
-    "fedskew report runs --out report.html --metric macro_f1 --baseline fedavg",
-    "fedskew report runs/a runs/b --tables tables --figures figures",
+    "fedskew report runs --metric macro_f1 --title 'My methods' --out macro.html",
+    "fedskew report runs --tables tables",
 )
 MISSING = "at least one run folder, or a folder that holds some"
 
