@@ -125,6 +125,20 @@ def test_a_class_without_test_rows_has_no_recall() -> None:
     assert [cell.text for cell in cells] == ["–"]
 
 
+def test_rounds_out_of_order_and_values_that_are_no_numbers_are_survived() -> None:
+    entries = study(2, 1, 2)
+    rows = entries[0].run.rows
+    rows[3]["round"], rows[7]["round"], rows[5]["accuracy"] = 8, 4, None
+    rows[6] |= {
+        "balanced_accuracy": None,
+        "upload_bytes": float("nan"),
+        "wall_s": float("inf"),
+        "accuracy": float("nan"),
+    }
+    curves = next(s for s in parsed(report.build(entries)).iter("section") if s.attrib["id"] == "curves")
+    assert not any("nan" in p.attrib["d"] or "inf" in p.attrib["d"] for p in curves.iter("path"))
+
+
 # Text of others
 
 

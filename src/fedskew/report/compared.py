@@ -19,6 +19,7 @@ __all__ = ["Compared", "Curve", "compare"]
 
 Floats = npt.NDArray[np.float64]
 SPAN = "mean10"  # a single round swings under label skew
+MOST = 1e18  # bytes or seconds of a round
 PREFIXES = ("final_", "best_", "mean10_", "mean50_")
 
 
@@ -196,9 +197,14 @@ def _curve(runs: Sequence[Run], metric: str, points: int) -> Curve | None:
 
 def _series(run: Run, metric: str) -> tuple[Floats, Floats, Floats, Floats]:
     """(rounds, values, MB uploaded until then, seconds until then) of the rounds whose metric is finite."""
-    sent = np.cumsum([row.get("upload_bytes", 0) for row in run.rows]) / 1e6
-    seconds = np.cumsum([row.get("wall_s", 0) for row in run.rows])
+    sent, seconds = (np.cumsum([_spent(row.get(name)) for row in run.rows]) for name in ("upload_bytes", "wall_s"))
     told = [row.get(metric) for row in run.rows]
-    seen = [i for i, v in enumerate(told) if isinstance(v, int | float) and math.isfinite(v)]
-    rounds = np.array([run.rows[i]["round"] for i in seen], dtype=np.float64)
-    return rounds, np.array([told[i] for i in seen], dtype=np.float64), sent[seen], seconds[seen]
+    number = {run.rows[i]["round"]: i for i, v in enumerate(told) if isinstance(v, int | float) and math.isfinite(v)}
+    seen = [number[r] for r in sorted(number)]  # a record of others may repeat a round, or have them in another order
+    rounds = np.array(sorted(number), dtype=np.float64)
+    return rounds, np.array([told[i] for i in seen], dtype=np.float64), sent[seen] / 1e6, seconds[seen]
+
+
+def _spent(value: object) -> float:
+    """Bytes or seconds of a round; 0 for what cannot be."""
+    return float(value) if isinstance(value, int | float) and 0 <= value < MOST else 0.0
