@@ -209,8 +209,8 @@ def test_a_page_of_500_runs_has_at_most_1_mb(
     page = report.build(entries)
     assert len(page.encode()) <= 1_000_000
     root = parsed(page)
-    folders = {td.text for td in root.iter("td")}
-    assert all(str(entry.run.folder)[:100] in " ".join(filter(None, folders)) for entry in entries[::97])
+    results = next(s for s in root.iter("section") if s.attrib["id"] == "results")
+    assert sum(len(table.findall("tbody/tr")) for table in results.iter("table")) == methods * settings
     assert sum("abcdef0123456789" in (td.text or "") for td in root.iter("td")) == 500, "every run has a line"
 
 

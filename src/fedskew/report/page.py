@@ -31,6 +31,7 @@ STEPS = (
     Detail(15, 3, 6, 1, 2, 0),
 )  # fmt: skip
 TRIALS = "The methods have different numbers of trials: compare what was tuned with care."
+WHOLE = "the tables of results, cost and runs hold all"
 INTRODUCED = {
     "curves": "A line is the mean of the seeds, its band reaches from the least seed to the greatest.",
     "ranks": "Each setting ranks the methods by their mean. Bars join methods that the critical difference does not "
@@ -208,9 +209,9 @@ def _left_out(found: Compared, detail: Detail, shown: Sequence[str]) -> tuple[st
     """What a picture leaves out, in words."""
     told = []
     if len(found.settings) > detail.settings:
-        told.append(f"The first {detail.settings} of {len(found.settings)} settings are drawn; the tables hold all.")
+        told.append(f"The first {detail.settings} of {len(found.settings)} settings are shown here; {WHOLE}.")
     if len(found.methods) > len(shown):
-        told.append(f"The {len(shown)} methods of {len(found.methods)} with the best ranks are drawn.")
+        told.append(f"The {len(shown)} methods of {len(found.methods)} with the best ranks are shown here; {WHOLE}.")
     return tuple(told)
 
 
