@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from fedskew.session import Session
 from support.attack import FULL, Line, some
 from support.bounds import Hung, bounded, within
 from support.grammar import Grammar, experiment_json, mutated
+from support.old_format import as_format_1
 
 SECONDS = 60  # that a command may take; alone it takes a tenth of a second, on a busy machine it may stall
 PATIENCE = 4  # seconds until Ctrl-C ends a line that asks for endless work
@@ -189,14 +191,12 @@ FIGURES = (
 
 @pytest.mark.parametrize("part", range(some(1, 4)))
 def test_fuzzed_records(part: int, place: Path, tmp_path: Path, tiny: None) -> None:
-    """Rounds, summary, model and configuration with entries of other types, read by plot, evaluate and advise."""
+    """Rounds, summary, model and configuration with entries of other types, read by every command that reads runs."""
     gen = np.random.Generator(np.random.PCG64(2000 + part))
-    files = {
-        name: (place / "run" / name).read_text()
-        for name in ("config.json", "summary.json", "model.json", "rounds.jsonl")
-    }
+    plain = as_format_1(Path(shutil.copytree(place / "run", tmp_path / "plain")))  # a digest would refuse every change
+    files = {name: (plain / name).read_text() for name in ("config.json", "summary.json", "model.json", "rounds.jsonl")}
     with (
-        Line("commands", "fuzzed records, read by plot, evaluate and advise") as line,
+        Line("commands", "fuzzed records, read by plot, evaluate, advise and report") as line,
         bounded(),
         contextlib.chdir(place),
     ):
@@ -213,6 +213,7 @@ def test_fuzzed_records(part: int, place: Path, tmp_path: Path, tiny: None) -> N
                 ["plot", str(folder), "--out", "p.svg"],
                 ["evaluate", str(folder)],
                 ["advise", "counts.csv", "--evidence", str(folder)],
+                ["report", str(folder), "--out", "p.html", "--tables", "tables"],
             )
             for words in readers if FULL else [readers[int(gen.integers(len(readers)))]]:
                 told = fault(words, "utf-8")

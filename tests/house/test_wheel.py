@@ -17,6 +17,7 @@ BESIDE_CODE = {
     "fedskew/advice/evidence.json",
     "fedskew/studies/shipped/fashion.toml",
 }  # what else the package brings
+BESIDE_CODE |= {f"fedskew/report/templates/{name}" for name in ("report.html", "sort.js", "style.css")}
 
 
 def _run(*command: str | Path, cwd: Path, **environment: str) -> str:

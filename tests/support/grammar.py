@@ -122,6 +122,9 @@ class Grammar:
     def _of_files(self, number: int) -> list[str]:
         if self.often(0.4):
             return ["evaluate", self.one(self.files), *(self.one(self.data) if self.often(0.5) else [])]
+        if self.often(0.25):
+            metric = ["--metric", self.one(("macro_f1", "loss", "final_accuracy", *WORDS))]
+            return ["report", self.one(self.files), *(metric if self.often(0.5) else []), "--out", f"page{number}.html"]
         figure = ["--figure", self.one(("curves", "weights", "selection", "drift", "tsne", self.one(WORDS)))]
         return ["plot", self.one(self.files), *(figure if self.often(0.6) else []), "--out", f"picture{number}.svg"]
 
@@ -143,7 +146,18 @@ class Grammar:
             "--top",
             "--smooth",
         )
-        commands = ("run", "plot", "advise", "evaluate", "describe", "partition", "completion", "help", *LISTS)
+        commands = (
+            "run",
+            "plot",
+            "report",
+            "advise",
+            "evaluate",
+            "describe",
+            "partition",
+            "completion",
+            "help",
+            *LISTS,
+        )
         drawn = [self.one((*flags, *WORDS, *METHODS)) for _ in range(int(self.gen.integers(0, 5)))]
         return [self.one(commands), *drawn] if self.often(0.9) else drawn
 

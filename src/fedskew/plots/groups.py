@@ -18,7 +18,7 @@ from fedskew.records.probabilities import EACH, SCORES
 from fedskew.records.summary import worst_class
 from fedskew.settings import SEEDS
 
-__all__ = ["Group", "Run", "find_runs", "groups_of", "title_of"]
+__all__ = ["Group", "Run", "find_runs", "groups_of", "parted_labels", "title_of"]
 
 Row = dict[str, Any]
 
@@ -189,6 +189,25 @@ def _names(firsts: list[Run]) -> tuple[list[str], list[str]]:
             names[i] = run.name if run.name == run.folder.name else f"{run.name} ({run.folder.name})"
     many = Counter(names)
     return [s if many[s] == 1 else "/".join(r.folder.parts[-2:]) for s, r in zip(names, firsts, strict=True)], details
+
+
+def parted_labels(groups: list[Group]) -> list[tuple[str, str]]:
+    """(method, setting) of each group: the two halves of its name, in full.
+
+    The setting says the options of the run that differ between groups, such as "alpha 0.05"; it is "" where none does.
+    A second group of one method and setting is numbered: "fedavg #2".
+    """
+    firsts = [group.runs[0] for group in groups]
+    settings = [run.settings for run in firsts]
+    common = [p for p in _differing(settings) if not p.startswith("method.")]
+    shared, seen, labels = _shared(firsts), Counter[tuple[str, str]](), []
+    for run in firsts:
+        own = list(run.changed) if _known(run.config.get("method")) else _own(run, firsts)
+        told = _told(run.settings, [p for p in own if p not in shared])
+        label = (f"{run.name} ({told})" if told else run.name, _told(run.settings, common))
+        seen[label] += 1
+        labels.append((f"{label[0]} #{seen[label]}" if seen[label] > 1 else label[0], label[1]))
+    return labels
 
 
 def _known(method: Any) -> bool:

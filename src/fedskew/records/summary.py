@@ -160,7 +160,7 @@ def collapses(rows: Sequence[Row]) -> list[Collapse]:
         at, worst = max((pair for spell in high for pair in spell), key=lambda pair: pair[1])
         found.append(Collapse("train_loss", limit, _ends(high), worst, at))
     least = CHANCE / tested
-    scores = [(row["round"], row["balanced_accuracy"]) for row in rows if "balanced_accuracy" in row]
+    scores = [(row["round"], row["balanced_accuracy"]) for row in rows if row.get("balanced_accuracy") is not None]
     low = [spell for spell in _spells(scores, lambda score: score < least) if len(spell) >= PATIENCE]
     if low:
         at, worst = min((pair for spell in low for pair in spell), key=lambda pair: pair[1])

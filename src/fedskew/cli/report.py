@@ -1,0 +1,61 @@
+"""``fedskew report``: a comparison of runs as one page."""
+
+from __future__ import annotations
+
+import click
+
+from fedskew.cli.base import Command
+from fedskew.cli.output import say
+from fedskew.cli.values import Place, Runs
+
+__all__ = ["report"]
+
+EXAMPLES = (
+    "fedskew report runs",
+    "fedskew report runs --metric macro_f1 --title 'My methods' --out macro.html",
+    "fedskew report runs --tables tables",
+)
+MISSING = "at least one run folder, or a folder that holds some"
+
+
+@click.command(cls=Command, lines=EXAMPLES, missing=MISSING)
+@click.argument("runs", nargs=-1, metavar="RUN [RUN ...]", type=Runs())
+@click.option("--out", metavar="PAGE", type=Place(), default="report.html", show_default=True, help="the page's file")
+@click.option(
+    "--title", metavar="WORDS", help="title of the page  [default: the methods]",
+)  # fmt: skip
+@click.option(
+    "--metric", metavar="NAME", default="accuracy", show_default=True,
+    help="a metric of the rounds, compared by its mean over the last 10; or a number of the summary, as final_accuracy",
+)  # fmt: skip
+@click.option(
+    "--baseline", metavar="METHOD", help="the method that others are compared with  [default: fedavg, else the first]",
+)  # fmt: skip
+@click.option(
+    "--tables", metavar="FOLDER", type=Place("dir"),
+    help="a folder for every table as CSV and LaTeX  [default: none]",
+)  # fmt: skip
+@click.option(
+    "--figures", metavar="FOLDER", type=Place("dir"),
+    help="a folder for every figure as PDF and SVG; needs the extra plot  [default: none]",
+)  # fmt: skip
+def report(
+    runs: tuple[str, ...],
+    out: str,
+    title: str | None,
+    metric: str,
+    baseline: str | None,
+    tables: str | None,
+    figures: str | None,
+) -> None:
+    """Compare runs in one page: verdict, tables with intervals, curves, classes, cost, federation and configuration.
+
+    RUN is a run folder, or a folder that holds some. The page opens in any browser, without a network.
+    """
+    from fedskew.report import paper
+    from fedskew.report.entries import from_folders
+
+    entries = from_folders(runs)
+    asked = {"title": title or "", "metric": metric, "baseline": baseline}
+    for line in paper.write(entries, out, tables, figures, **asked):
+        say(line)

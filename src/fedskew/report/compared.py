@@ -1,0 +1,210 @@
+"""Entries sorted into methods, settings and seeds: what every table and picture of a report is made from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from fedskew.errors import ConfigError, RecordError, some, unknown
+from fedskew.plots.groups import Run
+from fedskew.report.entries import Entry, value_of
+from fedskew.report.numbers import Difference, Estimate, Ranks, differences, estimate, ranks
+
+__all__ = ["Compared", "Curve", "compare"]
+
+Floats = npt.NDArray[np.float64]
+SPAN = "mean10"  # a single round swings under label skew
+MOST = 1e18  # bytes or seconds of a round
+PREFIXES = ("final_", "best_", "mean10_", "mean50_")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric over the rounds of one method under one setting. R evaluated rounds."""
+
+    rounds: Floats  # [R]
+    megabytes: Floats  # [R] uploaded until then, mean over the seeds
+    seconds: Floats  # [R] until then, mean over the seeds
+    mean: Floats  # [R]
+    low: Floats  # [R] the least seed
+    high: Floats  # [R] the greatest seed
+    evaluated: int  # rounds before thinning
+
+
+@dataclass(frozen=True)
+class Compared:
+    """M methods under S settings, K seeds."""
+
+    entries: tuple[Entry, ...]
+    methods: tuple[str, ...]
+    settings: tuple[str, ...]
+    seeds: tuple[int | str, ...]
+    metric: str  # of a round, such as "accuracy"
+    key: str  # of a summary, such as "mean10_accuracy"
+    baseline: str
+
+    @cached_property
+    def cells(self) -> dict[tuple[str, str], dict[int | str, Run]]:
+        """Runs by seed, of each (method, setting)."""
+        found: dict[tuple[str, str], dict[int | str, Run]] = {}
+        for method, setting, seed, run in self.entries:
+            found.setdefault((method, setting), {})[seed] = run
+        return found
+
+    @property
+    def higher(self) -> bool:
+        """Whether more of the metric is better."""
+        return not self.metric.endswith("loss")
+
+    def runs(self, method: str, setting: str) -> list[Run]:
+        """The runs of a method under a setting, in the order of the seeds."""
+        found = self.cells.get((method, setting), {})
+        return [found[seed] for seed in self.seeds if seed in found]
+
+    def values(self, setting: str, key: str = "") -> Floats:
+        """A number of the summaries, [M, K], NaN without a run."""
+        out = np.full((len(self.methods), len(self.seeds)), np.nan)
+        for m, method in enumerate(self.methods):
+            found = self.cells.get((method, setting), {})
+            out[m] = [value_of(found[s], key or self.key) if s in found else math.nan for s in self.seeds]
+        return out
+
+    @cached_property
+    def _estimates(self) -> dict[tuple[str, str], Estimate]:
+        return {
+            (method, setting): estimate(row)
+            for setting in self.settings
+            for method, row in zip(self.methods, self.values(setting), strict=True)
+        }
+
+    def estimate(self, method: str, setting: str) -> Estimate:
+        """The metric's estimate of a method under a setting."""
+        return self._estimates[method, setting]
+
+    @cached_property
+    def _differences(self) -> dict[tuple[str, str], Difference | None]:
+        at = self.methods.index(self.baseline)
+        return {
+            (method, setting): found
+            for setting in self.settings
+            for method, found in zip(self.methods, differences(self.values(setting), at), strict=True)
+        }
+
+    def difference(self, method: str, setting: str) -> Difference | None:
+        """The method less the baseline; None for the baseline itself."""
+        return self._differences[method, setting]
+
+    def present(self, setting: str) -> list[str]:
+        """The methods with a value under a setting, the best mean first."""
+        seen = [m for m in self.methods if self.estimate(m, setting).n]
+        sign = -1 if self.higher else 1
+        return sorted(seen, key=lambda m: (sign * self.estimate(m, setting).mean, self.methods.index(m)))
+
+    def better(self, difference: float) -> bool:
+        """Whether a difference from the baseline is a gain."""
+        return difference > 0 if self.higher else difference < 0
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """Average ranks of the methods."""
+        return ranks(np.array([[self.estimate(m, s).mean for s in self.settings] for m in self.methods]), self.higher)
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The methods, the best average rank first; those without a value last."""
+        mean = [np.mean([self.present(s).index(m) if m in self.present(s) else math.inf for s in self.settings])
+                for m in self.methods]  # fmt: skip
+        return tuple(self.methods[i] for i in sorted(range(len(self.methods)), key=lambda i: (float(mean[i]), i)))
+
+    def place(self, method: str) -> int:
+        """Of a method among the sorted names: its look in every picture."""
+        return sorted(self.methods).index(method)
+
+    def curve(self, method: str, setting: str, points: int) -> Curve | None:
+        """The metric over rounds, thinned to so many points; None where no run was evaluated."""
+        return _curve(self.runs(method, setting), self.metric, points)
+
+
+def compare(entries: Iterable[Entry], metric: str = "accuracy", baseline: str | None = None) -> Compared:
+    """Sort entries, and check what is asked of them.
+
+    Args:
+        entries: Runs with their labels.
+        metric: A metric of the rounds; its mean over the last 10 rounds is compared. A number of a summary, such as
+            "final_accuracy", is compared itself.
+        baseline: The method that others are compared with; None: "fedavg" where it is there, else the first.
+
+    Returns:
+        What was compared.
+
+    Raises:
+        RecordError: There is no run, or no run was evaluated.
+        ConfigError: Two runs have one method, setting and seed; no run has the metric; the baseline is none of them.
+    """
+    listed = tuple(Entry(*entry) for entry in entries)
+    seen: set[tuple[str, str, int | str]] = set()
+    for entry in listed:
+        if entry[:3] in seen:
+            told = f"method {entry.method!r}, setting {entry.setting!r}, seed {entry.seed!r}"
+            raise ConfigError(f"a report takes one run of each method, setting and seed; got two of {told}")
+        seen.add(entry[:3])
+    if not any(entry.run.last for entry in listed):
+        places = some([repr(str(e.run.folder)) for e in listed]) or "no folder"
+        raise RecordError(f"a report needs an evaluated round; there is none in {places}")
+    bare, key = _keys(listed, metric)
+    methods = tuple(dict.fromkeys(e.method for e in listed))
+    if baseline is not None and baseline not in methods:
+        raise unknown("baseline", baseline, methods)
+    plain = "fedavg" if "fedavg" in methods else next((m for m in methods if m.startswith("fedavg")), methods[0])
+    seeds = sorted({e.seed for e in listed}, key=lambda seed: (isinstance(seed, str), seed))
+    settings = tuple(dict.fromkeys(e.setting for e in listed))
+    return Compared(listed, methods, settings, tuple(seeds), bare, key, baseline or plain)
+
+
+def _keys(entries: Sequence[Entry], metric: str) -> tuple[str, str]:
+    """(metric of a round, number of a summary). Raises ConfigError where no run has them."""
+    known = {k.removeprefix(p) for e in entries for k in e.run.summary for p in PREFIXES if k.startswith(p)}
+    whole = {k for e in entries for k in e.run.summary if k.startswith(PREFIXES)}
+    if metric in known:
+        return metric, f"{SPAN}_{metric}"
+    if metric in whole:
+        return next(metric.removeprefix(p) for p in PREFIXES if metric.startswith(p)), metric
+    raise unknown("metric", metric, known)
+
+
+def _curve(runs: Sequence[Run], metric: str, points: int) -> Curve | None:
+    seeds = [found for run in runs if len((found := _series(run, metric))[0])]
+    if not seeds:
+        return None
+    rounds = np.unique(np.concatenate([found[0] for found in seeds]))
+    picked = rounds if len(rounds) <= points else rounds[np.rint(np.linspace(0, len(rounds) - 1, points)).astype(int)]
+    whole = np.full((3, len(seeds), len(picked)), np.nan)
+    for i, found in enumerate(seeds):
+        at = np.searchsorted(found[0], picked)
+        here = (at < len(found[0])) & (found[0][np.minimum(at, len(found[0]) - 1)] == picked)
+        whole[:, i, here] = np.array(found[1:])[:, at[here]]
+    values, sent, seconds = whole
+    return Curve(
+        picked, np.nanmean(sent, 0), np.nanmean(seconds, 0),
+        np.nanmean(values, 0), np.nanmin(values, 0), np.nanmax(values, 0), len(rounds),
+    )  # fmt: skip
+
+
+def _series(run: Run, metric: str) -> tuple[Floats, Floats, Floats, Floats]:
+    """(rounds, values, MB uploaded until then, seconds until then) of the rounds whose metric is finite."""
+    sent, seconds = (np.cumsum([_spent(row.get(name)) for row in run.rows]) for name in ("upload_bytes", "wall_s"))
+    told = [row.get(metric) for row in run.rows]
+    number = {run.rows[i]["round"]: i for i, v in enumerate(told) if isinstance(v, int | float) and math.isfinite(v)}
+    seen = [number[r] for r in sorted(number)]  # a record of others may repeat a round, or have them in another order
+    rounds = np.array(sorted(number), dtype=np.float64)
+    return rounds, np.array([told[i] for i in seen], dtype=np.float64), sent[seen] / 1e6, seconds[seen]
+
+
+def _spent(value: object) -> float:
+    """Bytes or seconds of a round; 0 for what cannot be."""
+    return float(value) if isinstance(value, int | float) and 0 <= value < MOST else 0.0

@@ -1,0 +1,87 @@
+"""What a report compares: runs with the labels of their method, setting and seed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedskew.plots.groups import Run, find_runs, groups_of, parted_labels
+
+__all__ = ["Entry", "Trial", "ended_early", "from_folders", "value_of"]
+
+
+class Entry(NamedTuple):
+    """A run of a comparison. Runs of one setting and seed are paired: they share their split and initial weights."""
+
+    method: str  # such as "fedavg" or "fedavg (uniform)"
+    setting: str  # such as "alpha 0.05"; "" where all runs have one
+    seed: int | str
+    run: Run
+
+
+class Trial(NamedTuple):
+    """A trial of a method's tuning."""
+
+    method: str
+    setting: str
+    options: Mapping[str, Any]  # option -> value tried
+    score: float  # on the validation rows; NaN where the trial failed
+    chosen: bool = False
+
+
+def from_folders(folders: Iterable[str | Path]) -> list[Entry]:
+    """Read runs and label them.
+
+    Args:
+        folders: Run folders, or folders that contain run folders at any depth.
+
+    Returns:
+        An entry for each run. Runs that differ only in their seeds have one method and setting.
+
+    Raises:
+        RecordError: A path does not exist, leads to no run, or a run is damaged.
+
+    Example:
+        >>> import fedskew as fs
+        >>> from fedskew import report
+        >>> fed = fs.federate("digits", "iid", clients=4)
+        >>> for seed in (0, 1):
+        ...     _ = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, seed=seed, out=f"runs/{seed}")
+        >>> [entry[:3] for entry in report.from_folders(["runs"])]
+        [('fedavg', '', 0), ('fedavg', '', 1)]
+    """
+    groups = groups_of(find_runs(folders))
+    entries = []
+    for group, (method, setting) in zip(groups, parted_labels(groups), strict=True):
+        seeds = [_seed(run) for run in group.runs]
+        plain = Counter(first for first, _ in seeds)
+        for run, (first, all_of_them) in zip(group.runs, seeds, strict=True):
+            entries.append(Entry(method, setting, first if plain[first] == 1 else all_of_them, run))
+    return entries
+
+
+def _seed(run: Run) -> tuple[int | str, str]:
+    """(the first seed of a run, all its seeds in words)."""
+    if not run.seeds:
+        return "unknown", "unknown"
+    return run.seeds[0][0], ", ".join(f"{what} {seed}" for seed, what in run.seeds)
+
+
+def value_of(run: Run, key: str) -> float:
+    """A number of a run's summary, NaN where it has none."""
+    found = run.summary.get(key)
+    return float(found) if isinstance(found, int | float) and math.isfinite(found) else math.nan
+
+
+def ended_early(run: Run) -> str:
+    """Why a run has fewer rounds than it was asked for; "" where it came to its end."""
+    best = run.summary.get("best") or {}
+    done, asked = run.summary.get("rounds", 0), run.config.get("rounds")
+    if best.get("stopped_early"):
+        return ""
+    if run.summary.get("stopped"):
+        return f"{run.summary['stopped']} after round {done}" + (f" of {asked}" if asked else "")
+    return f"round {done} of {asked}" if asked and done < asked else ""

@@ -1,0 +1,276 @@
+"""The pictures of a comparison. C classes, N clients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedskew.config import experiment as config
+from fedskew.data import describe
+from fedskew.errors import DataError, FedskewError, plural
+from fedskew.plots.groups import Run
+from fedskew.report.compared import Compared, Curve
+from fedskew.report.entries import Trial
+from fedskew.report.pictures import Chart, Heat, Line, Ranking
+from fedskew.report.tables import fixed
+
+__all__ = [
+    "Detail", "confusion", "cost", "curves", "federation", "mixed_up", "names_of", "ranking", "recalls", "sensitivity",
+    "words",
+]  # fmt: skip
+
+Floats = npt.NDArray[np.float64]
+COLUMNS = 60  # clients of a heat map; of more, neighbours share a column
+CLASSES = 40  # most classes whose confusion matrix is drawn
+TOLD = 12  # most methods that a description lists
+ALIKE = 1.01  # ratio of the greatest cost to the least below which it is not drawn
+WRONG = 0.005  # a smaller share of a class is not named among its mistakes
+
+
+class Detail(NamedTuple):
+    """How much a page shows: less of it where there are many runs."""
+
+    points: int = 100  # of a line
+    settings: int = 12  # that have pictures
+    methods: int = 12  # that have a line in each
+    heats: int = 6  # federations
+    matrices: int = 48  # confusion matrices
+    numbers: int = 8  # confusion matrices with their shares written into them
+
+
+def words(metric: str) -> str:
+    """A metric's name in words: "macro F1"."""
+    told = metric.replace("_", " ").replace("macro f1", "macro F1").replace("g mean", "G-mean")
+    return told.replace("val ", "validation ", 1) if told.startswith("val ") else told
+
+
+def names_of(runs: Iterable[Run], classes: int) -> tuple[str, ...]:
+    """The recorded names of the classes; their numbers where none are recorded."""
+    for run in runs:
+        found = run.config.get("label_names") or ()
+        if len(found) == classes:
+            return tuple(str(name) for name in found)
+    return tuple(map(str, range(classes)))
+
+
+def curves(found: Compared, setting: str, methods: Sequence[str], points: int) -> list[Chart]:
+    """The metric over rounds, megabytes and seconds."""
+    shown = [(m, curve) for m in methods if (curve := found.curve(m, setting, points))]
+    if not shown:
+        return []
+    where = f", {setting}" if setting else ""
+    told = _ends(shown, found.metric) + _thinned([curve for _, curve in shown])
+    axes = (
+        ("round", "round", "rounds"),
+        ("MB", "MB uploaded by all clients", "megabytes"),
+        ("s", "seconds", "seconds"),
+    )
+    charts = []
+    for unit, across, name in axes:
+        x = [(m, curve, _across(curve, unit)) for m, curve in shown]
+        lines = tuple(Line(m, found.place(m), at, c.mean, *_range(found, m, setting, c)) for m, c, at in x)
+        far = unit != "round" and _ratio([float(at[-1]) for _, _, at in x]) > 20
+        title = f"{words(found.metric).capitalize()} over {name}{where}"
+        charts.append(Chart(f"curves-{name}", title, across, words(found.metric), lines, told, True, far))
+    return charts
+
+
+def _across(curve: Curve, unit: str) -> Floats:
+    return curve.rounds if unit == "round" else curve.megabytes if unit == "MB" else curve.seconds
+
+
+def _range(found: Compared, method: str, setting: str, curve: Curve) -> tuple[Floats | None, Floats | None]:
+    return (curve.low, curve.high) if len(found.runs(method, setting)) > 1 else (None, None)
+
+
+def _ratio(values: Sequence[float]) -> float:
+    seen = [v for v in values if v > 0]
+    return max(seen) / min(seen) if seen else 1.0
+
+
+def _ends(shown: Sequence[tuple[str, Curve]], metric: str) -> str:
+    told = [f"{m} ends at {c.mean[-1]:.3f} in round {c.rounds[-1]:.0f}" for m, c in shown[:TOLD]]
+    more = f"; and {len(shown) - TOLD} more" if len(shown) > TOLD else ""
+    return f"Lines of {words(metric)}: {'; '.join(told)}{more}."
+
+
+def _thinned(shown: Sequence[Curve]) -> str:
+    most = max(shown, key=lambda c: c.evaluated)
+    return (
+        f" Of {most.evaluated} evaluations {len(most.rounds)} are drawn." if most.evaluated > len(most.rounds) else ""
+    )
+
+
+def cost(found: Compared, setting: str, methods: Sequence[str]) -> list[Chart]:
+    """The metric over the megabytes and the seconds of a whole run, a point for each method.
+
+    A cost that all methods share has no picture.
+    """
+    charts = []
+    where = f", {setting}" if setting else ""
+    for key, across, name in (("total_upload_bytes", "MB uploaded by all clients", "megabytes"),
+                              ("total_wall_s", "seconds of a run", "seconds")):  # fmt: skip
+        spent = dict(zip(found.methods, found.values(setting, key), strict=True))
+        lines = []
+        for method in methods:
+            value, seen = found.estimate(method, setting), spent[method][np.isfinite(spent[method])]
+            if value.n and len(seen):
+                ends = [np.array([e]) if math.isfinite(e) else None for e in (value.low, value.high)]
+                x = np.array([seen.mean() / (1e6 if key.endswith("bytes") else 1)])
+                lines.append(Line(method, found.place(method), x, np.array([value.mean]), *ends))
+        if not lines or _ratio([float(li.x[0]) for li in lines]) < ALIKE:
+            continue  # all points would stand above each other
+        told = "; ".join(f"{li.label}: {li.y[0]:.3f} for {li.x[0]:,.1f}" for li in lines[:TOLD])
+        far = _ratio([float(li.x[0]) for li in lines]) > 20
+        title = f"{words(found.metric).capitalize()} against {name}{where}"
+        charts.append(
+            Chart(f"cost-{name}", title, across, words(found.metric), tuple(lines), f"{told} {across}.", False, far)
+        )
+    return charts
+
+
+def recalls(found: Compared, setting: str, methods: Sequence[str]) -> Heat | None:
+    """The final recall of each class, [methods, C]: means over the seeds; NaN without test rows."""
+    rows = {m: [_recall(run) for run in found.runs(m, setting) if run.last.get("per_class_recall")] for m in methods}
+    shown = {m: r for m, r in rows.items() if r}
+    lengths = {len(row) for r in shown.values() for row in r}
+    if len(lengths) != 1:
+        return None
+    cells = np.array([np.mean(r, axis=0) for r in shown.values()])
+    names = names_of((run for m in shown for run in found.runs(m, setting)), lengths.pop())
+    worst = [f"{m}: {names[int(np.nanargmin(row))]} with {np.nanmin(row):.2f}"
+             for m, row in zip(shown, cells, strict=True) if not np.isnan(row).all()]  # fmt: skip
+    told = f"Worst class of each method: {'; '.join(worst[:TOLD])}."
+    where = f", {setting}" if setting else ""
+    return Heat("recall", f"Final recall of each class{where}", cells, tuple(shown), names, "class", "", told)
+
+
+def _recall(run: Run) -> Floats:
+    recall = np.array(run.last["per_class_recall"], dtype=np.float64)
+    support = np.array(run.last.get("support", np.ones(len(recall))))
+    return np.where(support > 0, recall, np.nan)
+
+
+def confusion(found: Compared, method: str, setting: str, numbers: bool) -> Heat | None:
+    """Shares of each true class, [C, C], of the last evaluation: the rows of all seeds together."""
+    counts = [
+        m for run in found.runs(method, setting) if (m := _matrix(run.summary.get("final_confusion"))) is not None
+    ]
+    if not counts or len({m.shape for m in counts}) != 1 or len(counts[0]) > CLASSES:
+        return None
+    whole = np.sum(counts, axis=0)
+    rows = whole.sum(1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = np.where(rows > 0, whole / rows, np.nan)
+    names = names_of(found.runs(method, setting), len(whole))
+    where = f", {setting}" if setting else ""
+    told = mixed_up(shares, names)
+    return Heat("confusion", f"{method}{where}", shares, names, names, "predicted", "true class", told, numbers)
+
+
+def _matrix(value: Any) -> Floats | None:
+    """A recorded confusion matrix; None where it is none."""
+    try:
+        found = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    square = found.ndim == 2 and found.shape[0] == found.shape[1] > 0
+    return found if square and bool((np.isfinite(found) & (found >= 0)).all()) else None
+
+
+def mixed_up(shares: Floats, names: Sequence[str], most: int = 5) -> str:
+    """The most frequent mistakes, as in "Shirt is taken for Coat in 31 % of its rows"."""
+    wrong = np.nan_to_num(np.where(np.eye(len(shares), dtype=bool), 0.0, shares))
+    cells = [divmod(int(i), len(shares)) for i in np.argsort(-wrong, axis=None, kind="stable")[:most]]
+    told = [f"{names[a]} is taken for {names[b]} in {100 * wrong[a, b]:.0f} % of its rows" for a, b in cells
+            if wrong[a, b] >= WRONG]  # fmt: skip
+    return f"{'; '.join(told)}." if told else "No class is taken for another in more than 0.5 % of its rows."
+
+
+def ranking(found: Compared) -> Ranking | None:
+    """Average ranks over the settings; None below two settings or methods."""
+    ranks = found.ranks
+    if ranks.settings < 2 or len(found.methods) < 2:
+        return None
+    order = sorted(zip(ranks.average, found.methods, strict=True))
+    told = "; ".join(f"{method} {rank:.2f}" for rank, method in order)
+    places = tuple(map(found.place, found.methods))
+    title = f"Average rank over {plural(ranks.settings, 'setting')}"
+    return Ranking(
+        "ranks", title, found.methods, places, ranks.average, ranks.critical,
+        f"{told}. Ranks differ at the 5 % level where they are more than {ranks.critical:.2f} apart.",
+    )  # fmt: skip
+
+
+def federation(found: Compared, setting: str) -> tuple[Heat | None, str]:
+    """(rows of each class at each client, of the first seed; what to say of it)."""
+    run, seed = next((entry.run, entry.seed) for entry in found.entries if entry.setting == setting)
+    try:
+        counts, names = _counts(run)
+    except FedskewError as error:
+        return None, f"The counts of the split are not on record, and it cannot be made again here: {error}"
+    sizes, held = counts.sum(1), (counts > 0).sum(1)
+    columns = min(len(counts), COLUMNS)
+    starts = np.arange(columns) * len(counts) // columns
+    blocks = np.add.reduceat(counts, starts, axis=0) / np.diff(np.append(starts, len(counts)))[:, None]
+    labels = tuple(str(s) if columns == len(counts) or i % 10 == 0 else "" for i, s in enumerate(starts.tolist()))
+    mean = f" (a column is the mean of about {len(counts) / columns:.0f})" if columns < len(counts) else ""
+    told = (
+        f"{plural(len(counts), 'client')} hold {plural(int(sizes.sum()), 'training row')}: {int(sizes.min()):,} to "
+        f"{int(sizes.max()):,} each, of {int(held.min())} to {int(held.max())} of {counts.shape[1]} classes, "
+        f"{fixed(float(held.mean()), 1)} on average. The strongest colour is {blocks.max():,.4g} rows."
+    )
+    where = f", {setting}" if setting else ""
+    title = f"Training rows of each class at each client{where}, seed {seed}"
+    xlabel = f"client{mean}"
+    heat = Heat("federation", title, blocks.T, names, labels, xlabel, "class", told, top=float(blocks.max()), root=True)
+    return heat, told
+
+
+def _counts(run: Run) -> tuple[Floats, tuple[str, ...]]:
+    """(label histograms [N, C], names of the classes): on record, or of the split made again. Raises FedskewError."""
+    if run.config.get("counts"):
+        counts = np.asarray(run.config["counts"], dtype=np.float64)
+        return counts, names_of([run], counts.shape[1])
+    made = config.load(run.folder)
+    fed = made.federation()
+    if made.fingerprint not in ("", fed.dataset.fingerprint):
+        raise DataError(f"the data {fed.dataset.name!r} are not those of the run")
+    counts = np.asarray(describe.counted(fed).counts, dtype=np.float64)
+    return counts, names_of([run], counts.shape[1])
+
+
+def sensitivity(trials: Sequence[Trial], place: dict[str, int], metric: str) -> list[Chart]:
+    """The score of every trial over each option that was tuned: lines, or points where other options vary too."""
+    options = dict.fromkeys(name for trial in trials for name in trial.options)
+    charts = []
+    for setting in dict.fromkeys(trial.setting for trial in trials):
+        for option in options:
+            tried = [t for t in trials if t.setting == setting and _number(t.options.get(option))]
+            lines = []
+            for method in dict.fromkeys(t.method for t in tried):
+                pairs = sorted((float(t.options[option]), t.score) for t in tried
+                               if t.method == method and math.isfinite(t.score))  # fmt: skip
+                if pairs:
+                    x, y = np.array(pairs, dtype=np.float64).T
+                    lines.append(Line(method, place.get(method, 0), x, y))
+            if not lines:
+                continue
+            low = min(float(line.x.min()) for line in lines)
+            far = low > 0 and max(float(line.x.max()) for line in lines) / low > 5
+            told = "; ".join(f"{li.label}: best {li.y.max():.3f} at {li.x[li.y.argmax()]:.3g}" for li in lines[:TOLD])
+            where = f", {setting}" if setting else ""
+            title = f"Validation score over {option}{where}"
+            score = f"{words(metric)}, validation rows"
+            charts.append(
+                Chart(f"tuning-{option}", title, option, score, tuple(lines), f"{told}.", len(options) == 1, far)
+            )
+    return charts
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

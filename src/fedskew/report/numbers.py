@@ -1,0 +1,164 @@
+"""The few statistics of a report. M methods, K seeds, S settings; NaN is a run that is missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+__all__ = ["LEVEL", "Difference", "Estimate", "Ranks", "differences", "estimate", "least_rank_p", "ranks"]
+
+Floats = npt.NDArray[np.float64]
+LEVEL = 0.05  # of a test; intervals cover 1 - LEVEL
+
+
+class Estimate(NamedTuple):
+    """The mean of a method over its seeds."""
+
+    n: int
+    mean: float
+    sd: float  # of the sample, n - 1; NaN below two seeds
+    low: float  # Student's interval; NaN below two seeds
+    high: float
+
+
+class Difference(NamedTuple):
+    """A method less the baseline, over the seeds that both have."""
+
+    n: int
+    mean: float
+    low: float
+    high: float
+    p: float  # of the paired t test, two sides; NaN below two pairs
+    holm: float  # corrected for all comparisons of the family
+
+    @property
+    def significant(self) -> bool:
+        """Whether the corrected p is below the level."""
+        return self.holm < LEVEL
+
+
+class Ranks(NamedTuple):
+    """Average ranks of the methods over the settings that all of them have; 1 is the best."""
+
+    settings: int
+    average: tuple[float, ...]
+    critical: float  # Nemenyi's critical difference at the level; NaN below two settings
+    p: float  # of Friedman's test; NaN below two settings or three methods
+
+
+def estimate(values: Sequence[float] | Floats) -> Estimate:
+    """Mean, standard deviation and Student's interval mean ± t_{n-1} sd / sqrt(n).
+
+    Args:
+        values: A number for each seed, [K]; NaN is left out.
+
+    Returns:
+        The estimate; its mean is NaN without a value.
+
+    Example:
+        >>> from fedskew.report.numbers import estimate
+        >>> found = estimate([0.5, 0.6, 0.7])
+        >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3)
+        (0.6, 0.352, 0.848)
+    """
+    seen = np.asarray(values, dtype=np.float64)
+    seen = seen[np.isfinite(seen)]
+    n = len(seen)
+    if n < 2:
+        return Estimate(n, float(seen[0]) if n else math.nan, math.nan, math.nan, math.nan)
+    mean, sd = float(seen.mean()), float(seen.std(ddof=1))
+    half = float(stats.t.ppf(1 - LEVEL / 2, n - 1)) * sd / math.sqrt(n)
+    return Estimate(n, mean, sd, mean - half, mean + half)
+
+
+def differences(values: Floats, baseline: int) -> list[Difference | None]:
+    """Paired differences from a baseline, with Holm's correction over the methods.
+
+    Args:
+        values: A number for each method and seed, [M, K].
+        baseline: Row of the baseline.
+
+    Returns:
+        A difference for each method; None for the baseline.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.report.numbers import differences
+        >>> found = differences(np.array([[0.5, 0.6, 0.7], [0.6, 0.71, 0.79]]), 0)[1]
+        >>> round(found.mean, 3), round(found.p, 4), found.significant
+        (0.1, 0.0033, True)
+    """
+    plain = [None if m == baseline else _paired(row - values[baseline]) for m, row in enumerate(values)]
+    corrected = iter(_holm([d.p for d in plain if d is not None]))
+    return [d and d._replace(holm=next(corrected)) for d in plain]
+
+
+def _paired(difference: Floats) -> Difference:
+    found = estimate(difference)
+    if found.n < 2:
+        return Difference(found.n, found.mean, math.nan, math.nan, math.nan, math.nan)
+    if found.sd == 0:
+        p = float(found.mean == 0)
+    else:
+        p = 2 * float(stats.t.sf(abs(found.mean) / (found.sd / math.sqrt(found.n)), found.n - 1))
+    return Difference(found.n, found.mean, found.low, found.high, p, p)
+
+
+def _holm(p: Sequence[float]) -> list[float]:
+    """Holm's step-down correction; NaN takes no part in it."""
+    out, seen = list(p), sorted((value, i) for i, value in enumerate(p) if not math.isnan(value))
+    least = 0.0
+    for step, (value, i) in enumerate(seen):
+        least = max(least, min(1.0, (len(seen) - step) * value))
+        out[i] = least
+    return out
+
+
+def ranks(means: Floats, higher: bool = True) -> Ranks:
+    """Average ranks over settings, Nemenyi's critical difference and Friedman's test.
+
+    Two methods differ at the level where their average ranks differ by more than CD = q sqrt(M (M + 1) / (6 S)), q the
+    quantile of the studentized range over sqrt(2).
+
+    Args:
+        means: Mean of each method under each setting, [M, S]; a setting that a method lacks is left out.
+        higher: Whether the highest mean has rank 1.
+
+    Returns:
+        The ranks.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.report.numbers import ranks
+        >>> ranks(np.array([[0.9, 0.8], [0.7, 0.6], [0.5, 0.7]])).average
+        (1.0, 2.5, 2.5)
+    """
+    whole = means[:, np.isfinite(means).all(0)]
+    methods, settings = whole.shape
+    if not settings:
+        return Ranks(0, (math.nan,) * methods, math.nan, math.nan)
+    placed = stats.rankdata(-whole if higher else whole, axis=0)
+    average = tuple(float(r) for r in placed.mean(1))
+    if settings < 2 or methods < 2:
+        return Ranks(settings, average, math.nan, math.nan)
+    q = float(stats.studentized_range.ppf(1 - LEVEL, methods, np.inf)) / math.sqrt(2)
+    critical = q * math.sqrt(methods * (methods + 1) / (6 * settings))
+    tied = bool((placed == placed[:1]).all())
+    p = float(stats.friedmanchisquare(*placed).pvalue) if methods > 2 and not tied else math.nan
+    return Ranks(settings, average, critical, p)
+
+
+def least_rank_p(pairs: int) -> float:
+    """The smallest two-sided p that Wilcoxon's signed rank test can reach: 2 / 2^n.
+
+    Example:
+        >>> from fedskew.report.numbers import least_rank_p
+        >>> least_rank_p(5)
+        0.0625
+    """
+    return min(1.0, 2.0 ** (1 - pairs))

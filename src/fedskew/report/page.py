@@ -1,0 +1,317 @@
+"""A comparison as one HTML page: no file beside it, no address in it, at most 1 MB for 500 runs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from fedskew import __version__
+from fedskew.errors import ConfigError, plural
+from fedskew.report import figures, listings, sentences
+from fedskew.report.compared import Compared, compare
+from fedskew.report.entries import Entry, Trial
+from fedskew.report.figures import Detail
+from fedskew.report.pictures import Heat, Picture
+from fedskew.report.svg import clean, draw, sample
+from fedskew.report.tables import Table
+
+__all__ = ["Figure", "Section", "build", "sections"]
+
+LIMIT = 1_000_000  # bytes of a page of 500 runs
+FULL = 500  # runs
+OPEN = 12  # rows of a table of options that is not folded
+STEPS = (
+    Detail(), Detail(60, 12, 12, 6, 24, 0), Detail(40, 8, 10, 4, 12, 0), Detail(25, 6, 8, 2, 6, 0),
+    Detail(15, 3, 6, 1, 2, 0),
+)  # fmt: skip
+TRIALS = "The methods have different numbers of trials: compare what was tuned with care."
+WHOLE = "the tables of results, cost and runs hold all"
+INTRODUCED = {
+    "curves": "A line is the mean of the seeds, its band reaches from the least seed to the greatest.",
+    "ranks": "Each setting ranks the methods by their mean. Bars join methods that the critical difference does not "
+    "tell apart.",
+    "cost": "A point is the mean over the seeds, its whisker the 95 % interval. What stands further to the left costs "
+    "less. A cost that is the same for all methods is not drawn.",
+    "recalls": "Mean over the seeds at the last evaluation. A dash: the class has no test rows.",
+    "confusion": "Rows are true classes, columns predictions: the share of each class's test rows, all seeds together.",
+    "federation": "Who holds which labels. The stronger the colour, the more training rows, by the square root.",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Pictures side by side, with one legend for all: (name, place) of each method."""
+
+    pictures: tuple[Picture, ...]
+    legend: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page."""
+
+    key: str
+    title: str
+    text: tuple[str, ...] = ()
+    parts: tuple[Table | Figure, ...] = ()
+    listed: tuple[str, ...] = ()
+    code: str = ""
+    folded: tuple[Table, ...] = ()
+
+
+def build(
+    entries: Iterable[Entry | tuple[str, str, int | str, Any]],
+    *,
+    title: str = "",
+    metric: str = "accuracy",
+    baseline: str | None = None,
+    command: str = "",
+    notes: Sequence[str] = (),
+    trials: Sequence[Trial] = (),
+) -> str:
+    """Make the page that compares runs.
+
+    Args:
+        entries: (method, setting, seed, run) of each run, as `from_folders` makes them.
+        title: Title of the page; empty: the methods.
+        metric: A metric of the rounds, such as "accuracy": its mean over the last 10 rounds is compared. A number of a
+            summary, such as "final_accuracy", is compared itself.
+        baseline: The method that others are compared with; None: "fedavg" where it is there, else the first.
+        command: The command that makes these runs again, in one or more lines.
+        notes: What else a reader must know, such as runs that were refused, a sentence each.
+        trials: What was tuned, if anything.
+
+    Returns:
+        The page. Equal arguments give equal pages.
+
+    Raises:
+        RecordError: There is no run, or no run was evaluated.
+        ConfigError: Two runs have one method, setting and seed; no run has the metric; the baseline is none of the
+            methods; Jinja2 is missing.
+
+    Example:
+        >>> import fedskew as fs
+        >>> from fedskew import report
+        >>> fed = fs.federate("digits", "iid", clients=4)
+        >>> for seed in (0, 1):
+        ...     _ = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, seed=seed, out=f"runs/{seed}")
+        >>> report.build(report.from_folders(["runs"]), title="Two seeds")[:15]
+        '<!DOCTYPE html>'
+    """
+    template = _template()
+    found = compare([Entry(*entry) for entry in entries], metric, baseline)
+    heading = title or f"{', '.join(found.methods[:4])}{' and more' if len(found.methods) > 4 else ''}"
+    most, page = LIMIT * max(1.0, len(found.entries) / FULL), ""
+    heats = {s: figures.federation(found, s) for s in found.settings[: STEPS[0].heats]}
+    for detail in STEPS:
+        made = sections(found, detail, command=command, notes=notes, trials=trials, heats=heats)
+        page = _rendered(template, heading, sentences.compared_what(found), made)
+        if len(page.encode()) <= most:
+            break
+    return page
+
+
+def _template() -> Any:
+    """The page's template. Raises ConfigError that names the extra where Jinja2 is missing."""
+    try:
+        import jinja2
+        from markupsafe import Markup
+    except ImportError:
+        raise ConfigError("a report needs jinja2, which is not installed; pip install 'fedskew[report]'") from None
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("fedskew.report"), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters["clean"] = lambda text, most=0: Markup(clean(text, most))
+    return environment.get_template("report.html")
+
+
+def _rendered(template: Any, title: str, lead: str, made: Sequence[Section]) -> str:
+    style, script = _asset("style.css"), _asset("sort.js")
+    numbered, count = {}, 0
+    for section in made:
+        for part in section.parts:
+            if isinstance(part, Figure):
+                numbered[id(part)] = [draw(picture, f"f{count + i}") for i, picture in enumerate(part.pictures)]
+                count += len(part.pictures)
+    return str(
+        template.render(
+            title=title, lead=lead, sections=made, version=__version__, style=style, script=script,
+            style_hash=_hash(style), script_hash=_hash(script), drawn=lambda part: numbered[id(part)],
+            is_table=lambda part: isinstance(part, Table), sample=sample,
+        )
+    )  # fmt: skip
+
+
+def _asset(name: str) -> str:
+    return (resources.files("fedskew.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """As the page's own policy names what it allows."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def sections(
+    found: Compared,
+    detail: Detail,
+    *,
+    command: str = "",
+    notes: Sequence[str] = (),
+    trials: Sequence[Trial] = (),
+    heats: dict[str, tuple[Heat | None, str]],
+) -> list[Section]:
+    """The page as plain values: what `build` renders, and `fedskew.report.paper` writes for a paper.
+
+    Args:
+        found: What was compared.
+        detail: How much is shown.
+        command: As for `build`.
+        notes: As for `build`.
+        trials: As for `build`.
+        heats: The federation of each setting, from `fedskew.report.figures.federation`.
+
+    Returns:
+        The sections, in order.
+    """
+    shown = _methods(found, detail.methods)
+    made = [
+        Section("verdict", "Verdict", listed=tuple(sentences.verdict(found))),
+        Section("cautions", "What these numbers do not show", listed=(*notes, *sentences.cautions(found))),
+        _how(found),
+        Section("results", "Results", _results_text(found), tuple(listings.results(found, s) for s in found.settings)),
+        _curves(found, detail, shown),
+        _recalls(found, detail, shown),
+        _ranks(found),
+        _cost(found, detail, shown),
+        _federation(found, detail, heats),
+        _confusion(found, detail, shown),
+        _tuning(found, trials),
+        _runs(found),
+        _again(found, command),
+    ]
+    return [s for s in made if s.parts or s.listed or s.code or s.folded or s.key == "how"]
+
+
+def _methods(found: Compared, most: int) -> list[str]:
+    """The methods that pictures show: the best, and the baseline always."""
+    best = list(found.order[:most])
+    return best if found.baseline in best else [*best[:-1], found.baseline]
+
+
+def _left_out(found: Compared, detail: Detail, shown: Sequence[str]) -> tuple[str, ...]:
+    """What a picture leaves out, in words."""
+    told = []
+    if len(found.settings) > detail.settings:
+        told.append(f"The first {detail.settings} of {len(found.settings)} settings are shown here; {WHOLE}.")
+    if len(found.methods) > len(shown):
+        told.append(f"The {len(shown)} methods of {len(found.methods)} with the best ranks are shown here; {WHOLE}.")
+    return tuple(told)
+
+
+def _results_text(found: Compared) -> tuple[str, ...]:
+    told = ["Mean over the seeds, standard deviation of the sample, and Student's 95 % interval."]
+    if len(found.methods) > 1:
+        told.append(
+            f"Differences from {found.baseline} are paired by seed, with the paired t test. p is corrected by Holm for "
+            "all comparisons of one setting; significant means p below 0.05."
+        )
+    return (" ".join(told),)
+
+
+def _how(found: Compared) -> Section:
+    """What was compared, and in what the methods differ besides their ideas."""
+    tables = listings.options(found)
+    text = (
+        f"Compared: {sentences.measured(found)}. The baseline is {found.baseline}. Runs of one setting and seed have "
+        "the same partition, initial weights and sequence of clients, unless a method selects clients or the tables "
+        "below say otherwise.",
+    )
+    open_ = tuple(t for t in tables if t.key != "shared" and len(t.rows) <= OPEN)
+    return Section("how", "What was compared, and how", text, open_, folded=tuple(t for t in tables if t not in open_))
+
+
+def _legend(found: Compared, methods: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    return tuple((method, found.place(method)) for method in methods)
+
+
+def _curves(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
+    drawn = [figures.curves(found, s, shown, detail.points) for s in found.settings[: detail.settings]]
+    parts = tuple(Figure(tuple(charts), _legend(found, shown)) for charts in drawn if charts)
+    return Section("curves", "Curves", (INTRODUCED["curves"], *_left_out(found, detail, shown)), parts)
+
+
+def _recalls(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
+    heats = [(figures.recalls(found, s, shown), s) for s in found.settings[: detail.settings]]
+    parts = tuple(listings.recalls(heat, s) for heat, s in heats if heat)
+    return Section("recalls", "Recall of each class", (INTRODUCED["recalls"], *_left_out(found, detail, shown)), parts)
+
+
+def _ranks(found: Compared) -> Section:
+    picture = figures.ranking(found)
+    if picture is None:
+        return Section("ranks", "Ranks")
+    return Section("ranks", "Ranks", (INTRODUCED["ranks"],), (Figure((picture,)), listings.ranks(found)))
+
+
+def _cost(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
+    parts: list[Table | Figure] = []
+    for i, setting in enumerate(found.settings):
+        charts = figures.cost(found, setting, shown) if i < detail.settings else []
+        parts += [Figure(tuple(charts), _legend(found, shown))] if charts else []
+        parts.append(listings.costs(found, setting))
+    return Section("cost", "Cost", (INTRODUCED["cost"], *_left_out(found, detail, shown)), tuple(parts))
+
+
+def _federation(found: Compared, detail: Detail, heats: dict[str, tuple[Heat | None, str]]) -> Section:
+    drawn = [heats[s] for s in found.settings[: detail.heats]]
+    pictures = tuple(heat for heat, _ in drawn if heat)
+    told = tuple(f"{s}: {said}" if s else said for s, (_, said) in zip(found.settings, drawn, strict=False))
+    parts = (Figure(pictures),) if pictures else ()
+    return Section("federation", "The federation", (INTRODUCED["federation"],) if pictures else (), parts, told)
+
+
+def _confusion(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
+    pairs = [(m, s) for s in found.settings[: detail.settings] for m in shown][: detail.matrices]
+    numbers = len(pairs) <= detail.numbers
+    heats = [heat for m, s in pairs if (heat := figures.confusion(found, m, s, numbers))]
+    if not heats:
+        return Section("confusion", "Confusion matrices")
+    mistakes = listings.mistakes([(heat.title, heat.told) for heat in heats])
+    text = (INTRODUCED["confusion"], *_left_out(found, detail, shown))
+    return Section("confusion", "Confusion matrices", text, (Figure(tuple(heats)),), folded=(mistakes,))
+
+
+def _tuning(found: Compared, trials: Sequence[Trial]) -> Section:
+    if not trials:
+        return Section("tuning", "Tuning")
+    places = {m: found.place(m) for m in found.methods}
+    charts = figures.sensitivity(trials, places, found.metric)
+    names = tuple(dict.fromkeys(line.label for chart in charts for line in chart.lines))
+    drawn = (Figure(tuple(charts), tuple((n, places.get(n, 0)) for n in names)),) if charts else ()
+    counts = set(Counter((t.method, t.setting) for t in trials).values())
+    budget = f"Every method has {plural(counts.pop(), 'trial')}." if len(counts) == 1 else TRIALS
+    text = (f"{budget} Their scores are of validation rows.",)
+    return Section("tuning", "Tuning", text, (*drawn, listings.tuned(trials)))
+
+
+def _runs(found: Compared) -> Section:
+    environments, places = listings.environments(found)
+    return Section("runs", "Runs and environments", folded=(listings.runs(found, places), environments))
+
+
+def _again(found: Compared, command: str) -> Section:
+    text = ["The same configuration and seed give the same numbers on one machine and one version of torch."]
+    if command:
+        return Section("again", "Repeat it", tuple(text), code=command)
+    text.append("This command repeats one run; the table of runs names the others' folders.")
+    if any(entry.run.config.get("started_by") == "python" for entry in found.entries):
+        text.append("Runs that were started from Python are repeated by their program.")
+    first = shlex.quote(str(found.entries[0].run.folder))
+    return Section("again", "Repeat it", (" ".join(text),), code=f"fedskew run --from {first} --out again")

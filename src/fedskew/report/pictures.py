@@ -1,0 +1,81 @@
+"""Pictures of a report as plain values. `fedskew.report.svg` draws them for the page, `paper` for a paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Chart", "Heat", "Line", "Picture", "Ranking"]
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points of a method: joined in curves, single in a scatter. P points."""
+
+    label: str
+    place: int  # of the method among the sorted names: its colour and dashes
+    x: Floats  # [P]
+    y: Floats  # [P]
+    low: Floats | None = None  # [P] of the band, or of the whisker of a single point
+    high: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines with bands, or single points with whiskers."""
+
+    key: str  # names its file
+    title: str
+    xlabel: str
+    ylabel: str
+    lines: tuple[Line, ...]
+    told: str  # the same in words, for readers who do not see it
+    joined: bool = True
+    logarithmic: bool = False  # the horizontal axis
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Cells of shares in [0, 1], or of numbers on a scale; NaN has no colour."""
+
+    key: str
+    title: str
+    cells: Floats  # [R, C]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    xlabel: str
+    ylabel: str
+    told: str
+    numbers: bool = False  # write each share into its cell
+    top: float = 1.0  # value of the darkest cell
+    root: bool = False  # colour by the square root: small numbers stay visible
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Average ranks on a line, and bars over methods that are not told apart."""
+
+    key: str
+    title: str
+    names: tuple[str, ...]
+    places: tuple[int, ...]
+    ranks: tuple[float, ...]
+    critical: float
+    told: str
+
+    def cliques(self) -> list[tuple[float, float]]:
+        """(first, last rank) of every longest stretch of methods within the critical difference."""
+        order = sorted(self.ranks)
+        spans = [(low, max(r for r in order if r - low <= self.critical)) for low in order]
+        longest: list[tuple[float, float]] = []
+        for low, high in spans:
+            if high > low and (not longest or high > longest[-1][1]):
+                longest.append((low, high))
+        return longest
+
+
+Picture = Chart | Heat | Ranking

@@ -1,0 +1,178 @@
+"""The verdict in words, and what the numbers do not allow."""
+
+from __future__ import annotations
+
+import math
+
+from fedskew.errors import plural, some
+from fedskew.plots.groups import title_of
+from fedskew.records.summary import collapses
+from fedskew.report.compared import Compared
+from fedskew.report.entries import Entry, ended_early
+from fedskew.report.figures import words
+from fedskew.report.numbers import LEVEL, Difference, least_rank_p
+from fedskew.report.tables import fixed, spread
+
+__all__ = ["cautions", "compared_what", "measured", "p_value", "p_words", "verdict"]
+
+SPELT = 8  # most settings that have a sentence of their own
+FEW = 5  # seeds up to which the page says what cannot be concluded
+LISTED = 8  # most runs that a caution names
+
+
+def measured(found: Compared) -> str:
+    """What is compared: "accuracy, the mean over the last 10 rounds"."""
+    how = {"mean10": "the mean over the last 10 rounds", "mean50": "the mean over the last 50 rounds",
+           "final": "at the last evaluation", "best": "the best round, chosen on the test rows"}  # fmt: skip
+    return f"{words(found.metric)}, {how[found.key.partition('_')[0]]}"
+
+
+def compared_what(found: Compared) -> str:
+    """The first sentence of the page."""
+    what = f"{plural(len(found.methods), 'method')} under {plural(len(found.settings), 'setting')}"
+    runs = f"{plural(len(found.seeds), 'seed')}, {plural(len(found.entries), 'run')}"
+    return f"{what}, {runs}: {title_of([entry.run for entry in found.entries])}."
+
+
+def verdict(found: Compared) -> list[str]:
+    """What the numbers say, the whole first, then each setting."""
+    told = [_overall(found)] if len(found.methods) > 1 else []
+    if found.ranks.settings > 1 and len(found.methods) > 1:
+        told.append(_ranked(found))
+    told += [_of(found, setting) for setting in found.settings[:SPELT] if found.present(setting)]
+    more = len(found.settings) - SPELT
+    return told + ([f"The table of results holds {plural(more, 'more setting')}."] if more > 0 else [])
+
+
+def _overall(found: Compared) -> str:
+    """In how many settings each method differs from the baseline."""
+    above: dict[str, int] = {}
+    below: dict[str, int] = {}
+    tested = 0
+    for setting in found.settings:
+        for method in found.methods:
+            difference = found.difference(method, setting)
+            tested += difference is not None and difference.n > 1
+            if difference is not None and difference.significant:
+                side = above if found.better(difference.mean) else below
+                side[method] = side.get(method, 0) + 1
+    if not tested:
+        return f"Nothing can be said of differences from {found.baseline}: that takes two seeds that both methods have."
+    of = f"{len(found.settings)} settings" if len(found.settings) > 1 else "the one setting"
+    if not above and not below:
+        where = f"any of the {of}" if len(found.settings) > 1 else of
+        return f"No method differs significantly from {found.baseline} in {where}."
+    sides = [
+        f"{method} is significantly {word} than {found.baseline} in {count if len(found.settings) > 1 else ''}"
+        f"{' of ' if len(found.settings) > 1 else ''}{of}"
+        for side, word in ((above, "better"), (below, "worse"))
+        for method, count in sorted(side.items(), key=lambda item: -item[1])
+    ]
+    return f"{'; '.join(sides[:12])}{'; the table has more' if len(sides) > 12 else ''}."
+
+
+def _ranked(found: Compared) -> str:
+    ranks = found.ranks
+    order = sorted(zip(ranks.average, found.methods, strict=True))
+    told = f"Over {plural(ranks.settings, 'setting')} {order[0][1]} has the best average rank, {order[0][0]:.2f}"
+    apart = [name for rank, name in order[1:] if rank - order[0][0] > ranks.critical]
+    if apart:
+        return f"{told}; it is apart from {some(apart)} by more than the critical difference, {ranks.critical:.2f}."
+    near = f"no method is apart from it by more than the critical difference, {ranks.critical:.2f}"
+    return f"{told}; {near}."
+
+
+def _of(found: Compared, setting: str) -> str:
+    """The best method of a setting, and how sure that is."""
+    order = found.present(setting)
+    best = found.estimate(order[0], setting)
+    head = f"{setting}: " if setting else ""
+    word = "highest" if found.higher else "lowest"
+    interval = (
+        f" (95 % interval {spread(best.low, best.high)}, {plural(best.n, 'seed')})" if best.n > 1 else " (1 seed)"
+    )
+    told = f"{head}{order[0]} has the {word} mean, {fixed(best.mean, 3)}{interval}"
+    if len(order) == 1:
+        return f"{told}."
+    if order[0] == found.baseline:
+        following = found.difference(order[1], setting)
+        return f"{told}; {order[1]} follows{_against(found, following)}."
+    return f"{told}{_against(found, found.difference(order[0], setting))}."
+
+
+def _against(found: Compared, difference: Difference | None) -> str:
+    if difference is None or not difference.n:
+        return ""
+    gap = f", {'+' if difference.mean >= 0 else ''}{fixed(difference.mean, 3)} from {found.baseline}"
+    if difference.n < 2:
+        return f"{gap} in the one seed that both have"
+    sure = "significant" if difference.significant else "not significant"
+    return f"{gap} (95 % interval {spread(difference.low, difference.high)}; {sure}, {p_words(difference.holm)})"
+
+
+def p_value(p: float) -> str:
+    """A p value: "0.032", "< 0.001", a dash for NaN."""
+    return "–" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def p_words(p: float) -> str:
+    """As in a sentence: "p = 0.032", "p < 0.001"."""
+    return f"p {p_value(p)}" if p < 0.001 else f"p = {p_value(p)}"
+
+
+def cautions(found: Compared) -> list[str]:
+    """What the numbers do not allow, and runs to look at before anything is concluded."""
+    told = []
+    least = min((found.estimate(m, s).n for m in found.methods for s in found.settings), default=0)
+    pairs = [d.n for m in found.methods for s in found.settings if (d := found.difference(m, s)) is not None and d.n]
+    few = min(pairs, default=least)
+    if len(found.methods) > 1 and few < 2:
+        told.append("Some comparisons rest on one seed. No interval and no test can be had from one seed.")
+    if len(found.methods) > 1 and 2 <= max(pairs, default=0) <= FEW:
+        told.append(_few(found, max(pairs)))
+    if found.key.startswith("best_"):
+        told.append("The best round is chosen on the test rows: its value is no fair estimate.")
+    missing = len(found.methods) * len(found.settings) * len(found.seeds) - sum(
+        found.estimate(m, s).n for m in found.methods for s in found.settings
+    )
+    if missing:
+        many = plural(missing, "combination")
+        verb = "has" if missing == 1 else "have"
+        told.append(f"{many} of method, setting and seed {verb} no value; means are over the seeds that are there.")
+    early = [f"{_called(e)}: {why}" for e in found.entries if (why := ended_early(e.run))]
+    if early:
+        told.append(f"Some runs ended early, and their values are those of the rounds they ran: {_listed(early)}.")
+    lost = [f"{_called(e)}: {collapse.words}" for e in found.entries for collapse in collapses(e.run.rows)]
+    if lost:
+        told.append(f"Training collapsed in some runs: {_listed(lost)}.")
+    return told
+
+
+def _few(found: Compared, pairs: int) -> str:
+    """What so few seeds cannot show."""
+    p = least_rank_p(pairs)
+    widths = sorted(
+        (d.high - d.low) / 2
+        for m in found.methods
+        for s in found.settings
+        if (d := found.difference(m, s)) is not None and math.isfinite(d.low)
+    )
+    told = (
+        f"With {plural(pairs, 'seed')} a rank test cannot reach the {100 * LEVEL:.0f} % level: its least p is {p:.4g}."
+    )
+    if widths:
+        told += (
+            " The t test used here can, if differences between seeds are normal, which so few cannot show. "
+            f"Its intervals reach {fixed(widths[len(widths) // 2], 3)} to both sides (median): a smaller difference "
+            "would not be noticed. “Not significant” does not mean “equal”."
+        )
+    return told
+
+
+def _called(entry: Entry) -> str:
+    return ", ".join([entry.method, *([entry.setting] if entry.setting else []), f"seed {entry.seed}"])
+
+
+def _listed(told: list[str]) -> str:
+    more = f"; and {len(told) - LISTED} more" if len(told) > LISTED else ""
+    return "; ".join(told[:LISTED]) + more

@@ -1,0 +1,138 @@
+"""Tables as plain values, and as CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedskew.errors import visible
+
+__all__ = ["Cell", "Table", "fixed", "spread", "to_csv", "to_latex"]
+
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a text that begins so
+SPECIAL = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}", "±": r"$\pm$", "–": "--", "−": "$-$", "×": r"$\times$",
+    "…": r"\dots{}", "≤": r"$\leq$", "[": "{[}", "]": "{]}",
+}  # fmt: skip  # brackets: after \\ one would begin an optional argument
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a page's table."""
+
+    text: str
+    level: int | None = None  # shade of a heat map, 0 to 10; -1: not measured
+    mark: str = ""  # "above" or "below", of a difference that is significant
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table. The page and LaTeX show cells; the CSV has records, in full precision and one number a column."""
+
+    key: str  # names its file
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    words: int = 1  # leading columns that hold words; the others hold numbers
+    records: tuple[dict[str, Any], ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    heat: bool = False
+
+
+def fixed(value: float, digits: int = 4) -> str:
+    """A number with so many digits behind the point, a dash for NaN.
+
+    Example:
+        >>> from fedskew.report.tables import fixed
+        >>> fixed(0.12345), fixed(float("nan")), fixed(-0.00001)
+        ('0.1235', '–', '0.0000')
+    """
+    if not math.isfinite(value):
+        return "–"
+    told = f"{value:,.{digits}f}"
+    return told.replace("-", "") if float(told.replace(",", "")) == 0 else told.replace("-", "−")
+
+
+def spread(low: float, high: float, digits: int = 3) -> str:
+    """An interval, as in "0.31 to 0.45"."""
+    return f"{fixed(low, digits)} to {fixed(high, digits)}" if math.isfinite(low) else "–"
+
+
+def to_csv(table: Table) -> str:
+    """The table's records, or its cells. A text that a spreadsheet would run as a formula gets an apostrophe before it.
+
+    Example:
+        >>> from fedskew.report.tables import Cell, Table, to_csv
+        >>> print(to_csv(Table("t", "", ("class", "rows"), ((Cell("=1+1"), Cell("3")),))))
+        class,rows
+        '=1+1,3
+        <BLANKLINE>
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    records = table.records or tuple(
+        dict(zip(table.head, (cell.text for cell in row), strict=True)) for row in table.rows
+    )
+    names = list(dict.fromkeys(name for record in records for name in record)) or list(table.head)
+    writer.writerow([_plain(name) for name in names])
+    writer.writerows([[_plain(record.get(name, "")) for name in names] for record in records])
+    return out.getvalue()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else repr(value)
+    if isinstance(value, str):
+        told = visible(value)
+        return f"'{told}" if told.startswith(FORMULAS) else told
+    return value
+
+
+def to_latex(table: Table) -> str:
+    r"""The table for a paper that uses the package booktabs.
+
+    Example:
+        >>> from fedskew.report.tables import Cell, Table, to_latex
+        >>> print(to_latex(Table("t", "Recall of 5 %", ("class", "rows"), ((Cell("a_b"), Cell("3")),))))
+        % needs \usepackage{booktabs} and \usepackage[T1]{fontenc}
+        \begin{table}
+        \centering
+        \caption{Recall of 5 \%}
+        \label{tab:t}
+        \begin{tabular}{lr}
+        \toprule
+        class & rows \\
+        \midrule
+        a\_b & 3 \\
+        \bottomrule
+        \end{tabular}
+        \end{table}
+        <BLANKLINE>
+    """
+    columns = "l" * table.words + "r" * (len(table.head) - table.words)
+    lines = [
+        r"% needs \usepackage{booktabs} and \usepackage[T1]{fontenc}", r"\begin{table}", r"\centering",
+        rf"\caption{{{_escaped(table.caption)}}}", rf"\label{{tab:{table.key}}}", rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule", _line(table.head), r"\midrule", *(_line([_marked(c) for c in row]) for row in table.rows),
+        r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _marked(cell: Cell) -> str:
+    return f"{cell.text} *" if cell.mark else cell.text
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"{' & '.join(map(_escaped, cells))} \\\\"
+
+
+def _escaped(text: str) -> str:
+    """Text as LaTeX prints it: nothing in it is a command."""
+    return "".join(SPECIAL.get(char, char) for char in visible(text).replace("\n", " ").replace("\t", " "))

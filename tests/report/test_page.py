@@ -1,0 +1,322 @@
+"""The page: what it says, what it costs, and that nothing in it is anything but text."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedskew import report
+from fedskew.errors import ConfigError, RecordError
+from fedskew.report import Entry, Trial
+from fedskew.report.page import _asset
+from fedskew.report.svg import look
+from support.reports import made_run, parsed, study, words_of
+
+pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
+
+TEN = tuple(f"class {i}" for i in range(10))
+HOSTILE = '<script>alert(1)</script> & "quoted" \' \x1b[2J </title></svg>]]>'
+
+
+def sections(page: str) -> dict[str, str]:
+    """Text of each section, by its key."""
+    return {s.attrib["id"]: words_of(s) for s in parsed(page).iter("section")}
+
+
+@pytest.fixture(scope="module")
+def small() -> str:
+    return report.build(study(3, 2, 3), title="Three methods")
+
+
+def test_a_page_has_every_section_of_a_comparison(small: str) -> None:
+    found = sections(small)
+    wanted = "verdict cautions how results curves recalls ranks cost federation confusion runs again"
+    assert list(found) == wanted.split()
+    assert "method2 is significantly better than method0" in found["verdict"]
+    assert "With 3 seeds a rank test cannot reach the 5 % level: its least p is 0.25." in found["cautions"]
+    assert "partition.alpha" in found["how"] and "fedskew run --from" in found["again"]
+
+
+def test_the_table_says_the_numbers_that_are_computed_by_hand() -> None:
+    entries = study(2, 1, 3)
+    values = np.array(
+        [[e.run.summary["mean10_accuracy"] for e in entries if e.method == m] for m in ("method0", "method1")]
+    )
+    gap = (values[1] - values[0]).mean()
+    told = sections(report.build(entries))["results"]
+    assert f"{values[1].mean():.4f}" in told and f"{values[1].std(ddof=1):.3f}" in told and f"+{gap:.4f}" in told
+
+
+def test_the_command_the_notes_and_the_trials_stand_in_the_page() -> None:
+    trials = [Trial("method0", "", {"lr": lr}, 0.5 + lr, lr == 0.3) for lr in (0.01, 0.1, 0.3)]
+    page = report.build(
+        study(2, 1, 2), command="fedskew compare a b", notes=["One run was refused: <no>."], trials=trials
+    )
+    found = sections(page)
+    assert "fedskew compare a b" in found["again"] and "One run was refused: <no>." in found["cautions"]
+    assert "lr 0.3" in found["tuning"] and "Validation score over lr" in found["tuning"]
+
+
+def test_what_differs_because_of_a_methods_default_is_in_sight() -> None:
+    entries = study(2, 1, 2)
+    for entry in entries:
+        if entry.method == "method1":
+            entry.run.config["method"]["pace"]["lr"] = 0.05
+            entry.run.config["method"]["weighting"] = {"name": "uniform", "beta": 3}
+    section = next(s for s in parsed(report.build(entries)).iter("section") if s.attrib["id"] == "how")
+    first = next(section.iter("table"))
+    assert first.findtext("caption") == "Training and aggregation that differ between methods"
+    rows = [[cell.text for cell in row] for row in first.iter("tr")]
+    assert rows == [["option", "method0", "method1"], ["pace.lr", "0.1", "0.05"], ["weighting", "size", "uniform"]]
+    assert "weighting.beta" in words_of(section)
+
+
+def test_equal_entries_give_equal_pages(small: str) -> None:
+    assert report.build(study(3, 2, 3), title="Three methods") == small
+
+
+def test_a_run_that_ended_early_or_collapsed_is_named() -> None:
+    entries = study(2, 1, 2)
+    entries[0].run.summary["stopped"] = "time limit"
+    entries[1].run.rows[4]["train_loss"] = 1e9
+    told = sections(report.build(entries))["cautions"]
+    assert "method0, seed 0: time limit after round 20 of 20" in told and "method0, seed 1: training loss above" in told
+
+
+def test_a_missing_run_is_said_and_its_seed_is_not_paired() -> None:
+    entries = study(2, 1, 3)[:-1]
+    found = sections(report.build(entries))
+    assert "1 combination of method, setting and seed has no value" in found["cautions"]
+    assert re.search(r"method1 2 0\.\d{4}", found["results"])
+
+
+def test_one_seed_gives_no_interval_and_no_claim() -> None:
+    found = sections(report.build(study(2, 1, 1)))
+    assert "Nothing can be said of differences from method0" in found["verdict"]
+    assert "No interval and no test can be had from one seed." in found["cautions"]
+    assert "significantly" not in found["verdict"]
+
+
+def test_methods_that_are_equal_are_not_told_apart() -> None:
+    runs = [made_run(f"r{k}", "fedavg", k) for k in range(3)]
+    entries = [Entry(m, "", k, runs[k]) for m in ("a", "b") for k in range(3)]
+    assert "No method differs significantly from a" in sections(report.build(entries))["verdict"]
+
+
+def test_of_a_loss_less_is_better() -> None:
+    told = sections(report.build(study(2, 1, 3), metric="loss"))["verdict"]
+    assert "method1 has the lowest mean" in told and "method1 is significantly better" in told
+
+
+def test_a_class_without_test_rows_has_no_recall() -> None:
+    entries = study(1, 1, 2)
+    for entry in entries:
+        entry.run.rows[-1]["support"] = [50, 0, 50]
+        entry.run.rows[-1]["per_class_recall"][1] = 0.0
+    cells = [td for td in parsed(report.build(entries)).iter("td") if td.attrib.get("class") == "hx"]
+    assert [cell.text for cell in cells] == ["–"]
+
+
+def test_rounds_out_of_order_and_values_that_are_no_numbers_are_survived() -> None:
+    entries = study(2, 1, 2)
+    rows = entries[0].run.rows
+    rows[3]["round"], rows[7]["round"], rows[5]["accuracy"] = 8, 4, None
+    rows[6] |= {
+        "balanced_accuracy": None,
+        "upload_bytes": float("nan"),
+        "wall_s": float("inf"),
+        "accuracy": float("nan"),
+    }
+    curves = next(s for s in parsed(report.build(entries)).iter("section") if s.attrib["id"] == "curves")
+    assert not any("nan" in p.attrib["d"] or "inf" in p.attrib["d"] for p in curves.iter("path"))
+
+
+# Text of others
+
+
+def test_names_with_markup_are_text_everywhere() -> None:
+    entries = []
+    for k in range(3):
+        for m in (HOSTILE, f"{HOSTILE}2"):
+            run = made_run(f"{HOSTILE}/{k}", "fedavg", k, names=(HOSTILE, "$100 & 5 %", "]]><b>"))
+            run.config["partition"] = {"name": HOSTILE, "alpha": HOSTILE}
+            run.summary["stopped"] = HOSTILE
+            entries += [Entry(m, setting, k, run) for setting in (HOSTILE, "other")]
+    trials = [Trial(HOSTILE, HOSTILE, {HOSTILE: 0.1 * i}, 0.5, i == 1) for i in (1, 2)]
+    page = report.build(entries, title=HOSTILE, command=HOSTILE, notes=[HOSTILE], trials=trials)
+    root = parsed(page)
+    assert len(list(root.iter("script"))) == 1 and not list(root.iter("b")) and "\x1b" not in page
+    told = words_of(root)
+    assert "<script>alert(1)</script>" in told and "\\x1b[2J" in told
+    handlers = [name for element in root.iter() for name in element.attrib if name.startswith("on") or name == "style"]
+    assert not handlers
+
+
+class Targets(HTMLParser):
+    """Every attribute that a browser may follow by itself or on a click."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in ("iframe", "object", "embed", "form", "base", "img", "image", "use", "audio", "video"), tag
+        self.found += [
+            v or "" for name, v in attrs if name in ("href", "src", "srcset", "action", "xlink:href", "ping")
+        ]
+
+
+def test_the_page_names_no_address_and_forbids_every_request(small: str) -> None:
+    reader = Targets()
+    reader.feed(small)
+    assert reader.found and all(target.startswith("#") or target == "data:," for target in reader.found)
+    assert not re.search(r"https?:|url\(|@import|//[a-z]", small.replace("// Without this script", ""))
+    policy = next(m.attrib["content"] for m in parsed(small).iter("meta") if m.attrib.get("http-equiv"))
+    assert policy.startswith("default-src 'none'") and "unsafe" not in policy
+
+
+def test_methods_look_different() -> None:
+    looks = [look(place) for place in range(21)]
+    assert len(set(looks)) == 21
+    assert all(a.split()[1] != b.split()[1] for a, b in pairwise(looks)), "neighbours share no dashes"
+
+
+# Budgets
+
+
+@pytest.mark.parametrize(
+    ("methods", "settings", "seeds", "more"),
+    [
+        (10, 10, 5, {"rounds": 200, "clients": 100}),
+        (2, 250, 1, {"rounds": 30}),
+        (500, 1, 1, {"rounds": 30}),
+        (5, 20, 5, {"rounds": 30, "clients": 300, "names": tuple(f"a class with a long name {i}" for i in range(100))}),
+    ],
+)
+def test_a_page_of_500_runs_has_at_most_1_mb(
+    methods: int, settings: int, seeds: int, more: dict[str, Any], tmp_path: Path
+) -> None:
+    entries = study(methods, settings, seeds, tmp_path, **{"names": TEN, **more})
+    assert len(entries) == 500
+    page = report.build(entries)
+    assert len(page.encode()) <= 1_000_000
+    root = parsed(page)
+    results = next(s for s in root.iter("section") if s.attrib["id"] == "results")
+    assert sum(len(table.findall("tbody/tr")) for table in results.iter("table")) == methods * settings
+    assert sum("abcdef0123456789" in (td.text or "") for td in root.iter("td")) == 500, "every run has a line"
+
+
+def test_a_line_has_at_most_100_points_and_ends_where_the_run_ends() -> None:
+    page = report.build(study(1, 1, 2, rounds=1000))
+    line = next(
+        p
+        for p in parsed(page).iter("path")
+        if p.attrib.get("class", "").startswith("l c") and p.find("title") is not None
+    )
+    words = re.findall(r"-?\d+", line.attrib["d"])
+    assert len(words) == 200 and sum(map(int, words[::2])) == 800 - 16
+    assert "Of 1000 evaluations 100 are drawn." in words_of(parsed(page))
+
+
+def test_environments_stand_in_the_page_once(tmp_path: Path) -> None:
+    entries = study(2, 1, 3, tmp_path)
+    other = entries[0].run.folder / "env.json"
+    other.write_text(json.dumps({"python": "3.13.0"}))
+    (entries[1].run.folder / "env.json").write_text("{")
+    root = parsed(report.build(entries))
+    table = next(t for t in root.iter("table") if t.findtext("caption") == "Environments of the runs")
+    assert [row.findtext("td") for row in table.iter("tr")][1:] == ["1", "1", "4"]
+
+
+# Readers who do not see it, and readers in the dark
+
+
+def test_every_picture_and_table_has_a_name_and_a_description(small: str) -> None:
+    root = parsed(small)
+    names = [e.attrib["id"] for e in root.iter() if "id" in e.attrib]
+    assert len(names) == len(set(names))
+    pictures = [svg for svg in root.iter("svg") if svg.attrib.get("role") == "img"]
+    assert len(pictures) > 10
+    for svg in pictures:
+        assert svg.attrib["aria-labelledby"].split() == [svg.find("title").attrib["id"], svg.find("desc").attrib["id"]]  # type: ignore[union-attr]
+        assert svg.findtext("title") and svg.findtext("desc")
+    assert all(svg in pictures or svg.attrib.get("aria-hidden") for svg in root.iter("svg"))
+    for table in root.iter("table"):
+        assert table.findtext("caption") and all(th.attrib["scope"] in ("col", "row") for th in table.iter("th"))
+    assert {"header", "nav", "main", "footer"} <= {e.tag for e in root.iter()} and root.attrib["lang"] == "en"
+    regions = [e for e in root.iter() if e.attrib.get("role") == "region"]
+    assert regions and all(e.attrib["tabindex"] == "0" and e.attrib["aria-label"] for e in regions)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a: str, b: str) -> float:
+    low, high = sorted(map(_luminance, (a, b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_colours_have_the_contrast_that_people_need(scheme: int) -> None:
+    """WCAG 2: 4.5 for text, 3 for lines and marks."""
+    blocks = re.findall(r":root \{(.*?)\n *\}", _asset("style.css"), re.S)
+    colour = dict(re.findall(r"--(\w+): (#\w{6})", blocks[scheme]))
+    for text in ("ink", "soft", "link", "above", "below"):
+        assert contrast(colour[text], colour["paper"]) >= 4.5 and contrast(colour[text], colour["panel"]) >= 4.5, text
+    for place in range(7):
+        assert contrast(colour[f"c{place}"], colour["paper"]) >= 3, place
+    for level in range(11):
+        assert contrast(colour["deep" if level > 5 else "pale"], colour[f"h{level}"]) >= 4.5, level
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"metric": "acuracy"}, "unknown metric 'acuracy'; did you mean 'accuracy'?"),
+        ({"baseline": "method9"}, "unknown baseline 'method9'; did you mean"),
+    ],
+)
+def test_a_mistake_is_one_line(asked: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        report.build(study(2, 1, 2), **asked)  # type: ignore[arg-type]
+
+
+def test_two_runs_of_one_place_are_refused() -> None:
+    entry = study(1, 1, 1)[0]
+    with pytest.raises(ConfigError, match="got two of method 'method0', setting '', seed 0"):
+        report.build([entry, entry])
+
+
+def test_runs_without_an_evaluated_round_are_refused() -> None:
+    entry = study(1, 1, 1)[0]
+    with pytest.raises(RecordError, match="needs an evaluated round"):
+        report.build([entry._replace(run=made_run(rounds=1).__class__(Path("x"), entry.run.config, [], {"rounds": 0}))])
+    with pytest.raises(RecordError, match="needs an evaluated round; there is none in no folder"):
+        report.build([])
+
+
+def test_without_jinja_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ConfigError, match=re.escape("pip install 'fedskew[report]'")):
+        report.build(study(1, 1, 1))
+
+
+@pytest.mark.parametrize("value", ["x", [[1, 2]], [[1, -1], [0, 1]], [["a"]], {}, [[float("nan")]], []])
+def test_a_damaged_confusion_matrix_is_left_out(value: Any) -> None:
+    entries = study(1, 1, 1)
+    entries[0].run.summary["final_confusion"] = value
+    assert "confusion" not in sections(report.build(entries))

@@ -1,0 +1,106 @@
+"""Files for a paper: every table as CSV and LaTeX, every figure as PDF and SVG."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedskew import report
+from fedskew.errors import ConfigError, RecordError
+from fedskew.report import Entry, paper
+from fedskew.report.tables import Cell, Table, fixed, to_csv, to_latex
+from support.reports import made_run, parsed, study
+
+pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
+HOSTILE = ["$x^2$ & 5 %", "a_b#{c}~\\input{/etc/passwd}", "=1+1", '<b>|"', "line\nbreak\x1b"]
+
+
+def table_of(*names: str) -> Table:
+    return Table("t", "caption " + names[0], ("class", "rows"), tuple((Cell(n), Cell("3")) for n in names))
+
+
+def test_latex_prints_names_and_runs_none_of_them() -> None:
+    made = to_latex(table_of(*HOSTILE))
+    body = made.split(r"\midrule")[1].split(r"\bottomrule")[0]
+    lines = body.strip().splitlines()
+    assert len(lines) == len(HOSTILE) and all(line.endswith(r"\\") for line in lines)
+    for line in lines:
+        plain = re.sub(r"\\text\w+\{\}|\\[&%$#_{}]", "", line.removesuffix(r"\\"))
+        assert plain.count("&") == 1 and not re.search(r"[\\%$#_^~<>|]", plain), line
+    assert made.count("{") - made.count(r"\{") == made.count("}") - made.count(r"\}")
+    assert r"\caption{caption \$x\textasciicircum{}2\$ \& 5 \%}" in made
+
+
+def test_csv_reads_back_and_holds_no_formula() -> None:
+    rows = list(csv.reader(io.StringIO(to_csv(table_of(*HOSTILE)))))
+    assert [row[1] for row in rows] == ["rows", "3", "3", "3", "3", "3"]
+    assert rows[3][0] == "'=1+1" and rows[5][0] == "line\nbreak\\x1b" and rows[1][0] == HOSTILE[0]
+
+
+def test_csv_has_full_precision(tmp_path: Path) -> None:
+    entries = study(2, 2, 3)
+    list(paper.write(entries, tmp_path / "r.html", tmp_path / "tables"))
+    rows = list(csv.DictReader((tmp_path / "tables" / "results-1.csv").read_text().splitlines()))
+    values = [e.run.summary["mean10_accuracy"] for e in entries if e[:2] == ("method1", "alpha 0.01")]
+    mine = next(row for row in rows if row["method"] == "method1")
+    assert (
+        float(mine["mean"]) == float(np.mean(values)) and float(mine["p_holm"]) < 1 and mine["setting"] == "alpha 0.01"
+    )
+
+
+def test_every_table_of_the_page_is_written(tmp_path: Path) -> None:
+    said = list(paper.write(study(3, 2, 2), tmp_path / "page", tmp_path / "tables"))
+    page = (tmp_path / "page.html").read_text()
+    tables = sorted((tmp_path / "tables").iterdir())
+    count = len(list(parsed(page).iter("table")))
+    assert [len([t for t in tables if t.suffix == s]) for s in (".csv", ".tex")] == [count, count]
+    assert said[0].startswith("report: ") and f"({count} tables, as CSV and LaTeX)" in said[1]
+
+
+def test_every_figure_of_the_page_is_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    entries = study(3, 2, 2, names=("$\\frac{$", "_b", "漢字"))
+    entries = [Entry(f"_{e.method}$^", *e[1:]) for e in entries]
+    list(paper.write(entries, tmp_path / "r.html", figures=tmp_path / "figures"))
+    found = sorted(p.name for p in (tmp_path / "figures").iterdir())
+    kinds = {re.sub(r"-\d+\.(pdf|svg)$", "", name) for name in found}
+    wanted = {"confusion", "curves-megabytes", "curves-rounds", "curves-seconds", "federation", "ranks", "recall"}
+    assert wanted <= kinds and len([n for n in found if n.endswith(".pdf")]) * 2 == len(found)
+    pictures = [s for s in parsed((tmp_path / "r.html").read_text()).iter("svg") if s.attrib.get("role") == "img"]
+    assert len(found) == 2 * (len(pictures) + 2), "the recalls, which the page shows as tables, are pictures here"
+    for name in found:
+        content = (tmp_path / "figures" / name).read_bytes()
+        assert content.startswith(b"%PDF") if name.endswith("pdf") else ET.fromstring(content) is not None
+
+
+def test_without_matplotlib_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ConfigError, match=r"fedskew\[plot\]"):
+        list(paper.write(study(1, 1, 1), tmp_path / "r.html", figures=tmp_path / "f"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordError, match="cannot write"):
+        list(paper.write(study(1, 1, 1), tmp_path / "file" / "r.html"))
+    with pytest.raises(ConfigError, match=r"out must end in \.html; got 'r\.pdf'"):
+        list(paper.write(study(1, 1, 1), "r.pdf"))
+
+
+def test_a_label_is_no_name_of_a_file(tmp_path: Path) -> None:
+    run = made_run()
+    list(paper.write([Entry("../../x", "../y/\0", 0, run)], tmp_path / "r.html", tmp_path / "t"))
+    assert {p.parent.name for p in tmp_path.rglob("*.csv")} == {"t"}
+
+
+def test_numbers_of_a_table() -> None:
+    assert fixed(-0.5, 2) == "−0.50" and fixed(1234.5, 1) == "1,234.5" and fixed(float("inf")) == "–"
+    assert report.Entry("a", "", 0, made_run()).method == "a"
