@@ -21,6 +21,8 @@ from fedskew.cli.output import say, speaking
 from fedskew.cli.partition import partition
 from fedskew.cli.plot import plot
 from fedskew.cli.run import run
+from fedskew.cli.runs import runs
+from fedskew.cli.show import show_run
 from fedskew.cli.verify import verify
 from fedskew.errors import FedskewError
 
@@ -31,7 +33,8 @@ ALLOCATION = (  # what torch, threading, the system's loader and its calls say o
     "can't allocate memory", "bad_alloc", "can't start new thread", "failed to map segment", "annot allocate memory",
 )  # fmt: skip
 TITLES = {
-    "Train and compare": ("run", "compare", "evaluate", "plot", "advise", "verify"),
+    "Train and compare": ("run", "compare", "evaluate", "plot", "advise"),
+    "Keep and share runs": ("runs", "show", "verify"),
     "Divide data over clients": ("describe", "partition"),
     "What there is": ("methods", "datasets", "partitions", "models", "cite"),
     "Shell": ("completion",),
@@ -59,8 +62,8 @@ def root() -> None:
 
 
 for _command in (
-    run, compare, evaluate, plot, advise, verify, describe, partition, methods, datasets, partitions, models, cite,
-    completion,
+    run, compare, evaluate, plot, advise, runs, show_run, verify, describe, partition, methods, datasets, partitions,
+    models, cite, completion,
 ):  # fmt: skip
     root.add_command(_command)
 

@@ -17,7 +17,7 @@ from fedskew.plots.canvas import Floats
 from fedskew.records.summary import worst_class
 from fedskew.settings import SEEDS
 
-__all__ = ["Group", "Run", "find_runs", "groups_of", "title_of"]
+__all__ = ["Group", "Run", "find_runs", "flat", "groups_of", "title_of"]
 
 Row = dict[str, Any]
 
@@ -98,7 +98,7 @@ class Run:
         """The configuration by dotted path, without what does not change the experiment."""
         kept = {key: v for key, v in self.config.items() if key not in (*NEUTRAL, *SEEDS)}
         kept |= {key: self.config.get(key) or None for key in OPTIONAL}  # a run of Python may lack them
-        return _flat(kept) if "method" in kept else {"folder": str(self.folder)}
+        return flat(kept) if "method" in kept else {"folder": str(self.folder)}
 
     @property
     def seeds(self) -> tuple[tuple[int, str], ...]:
@@ -197,7 +197,7 @@ def _shared(runs: list[Run]) -> Row:
     return same if len({repr(run.config.get("method")) for run in runs}) > 1 else {}
 
 
-def _flat(value: Any, path: str = "") -> Row:
+def flat(value: Any, path: str = "") -> Row:
     """Leaves of a configuration by dotted path. An element of a list is addressed by its name."""
     if isinstance(value, Mapping):
         items = [(str(key), v) for key, v in value.items()]
@@ -205,7 +205,7 @@ def _flat(value: Any, path: str = "") -> Row:
         items = [(_name(v) or str(i), v) for i, v in enumerate(value)]
     else:
         return {path: value}
-    return {p: leaf for key, v in items for p, leaf in _flat(v, f"{path}.{key}" if path else key).items()}
+    return {p: leaf for key, v in items for p, leaf in flat(v, f"{path}.{key}" if path else key).items()}
 
 
 def _differing(settings: list[Row]) -> list[str]:
