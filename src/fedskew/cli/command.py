@@ -23,6 +23,7 @@ from fedskew.cli.plot import plot
 from fedskew.cli.run import run
 from fedskew.cli.runs import runs
 from fedskew.cli.show import show_run
+from fedskew.cli.study import study
 from fedskew.cli.verify import verify
 from fedskew.errors import FedskewError
 
@@ -34,7 +35,7 @@ ALLOCATION = (  # what torch, threading, the system's loader and its calls say o
 )  # fmt: skip
 TITLES = {
     "Train and compare": ("run", "compare", "evaluate", "plot", "advise"),
-    "Keep and share runs": ("runs", "show", "verify"),
+    "Keep and share runs": ("runs", "show", "study", "verify"),
     "Divide data over clients": ("describe", "partition"),
     "What there is": ("methods", "datasets", "partitions", "models", "cite"),
     "Shell": ("completion",),
@@ -62,8 +63,8 @@ def root() -> None:
 
 
 for _command in (
-    run, compare, evaluate, plot, advise, runs, show_run, verify, describe, partition, methods, datasets, partitions,
-    models, cite, completion,
+    run, compare, evaluate, plot, advise, runs, show_run, study, verify, describe, partition, methods, datasets,
+    partitions, models, cite, completion,
 ):  # fmt: skip
     root.add_command(_command)
 

@@ -20,7 +20,18 @@ from fedskew.records import rounds
 from fedskew.records.folder import check_format
 from fedskew.records.lock import Hold
 
-__all__ = ["OWN", "Listed", "below", "described", "differing", "listed", "remove"]
+__all__ = [
+    "OWN",
+    "Listed",
+    "below",
+    "described",
+    "differing",
+    "is_running",
+    "listed",
+    "method_of",
+    "own_files",
+    "remove",
+]
 
 Row = dict[str, Any]
 INNER = ("checkpoint", "features")  # folders of a run that hold no run
@@ -59,10 +70,7 @@ class Listed:
     @cached_property
     def label(self) -> str:
         """The method and what differs from that of the table."""
-        method = self.config.get("method")
-        if not isinstance(method, Mapping):
-            return str(method or "")
-        return _labels(method)
+        return method_of(self.config)
 
     @property
     def shown(self) -> Row:
@@ -126,7 +134,7 @@ def listed(folder: Path) -> Listed:
             summary, written = _object(file, SUMMARY), file.stat().st_mtime
     except (OSError, FedskewError) as error:
         state, reason = "damaged", str(error)
-    if _running(folder):
+    if is_running(folder):
         state, reason = "running", ""
     elif not state and summary is None:
         state, reason = "stopped", "killed"
@@ -195,7 +203,10 @@ def remove(run: Listed, within: Sequence[str | Path]) -> str:
     except RecordError as error:
         return str(error)
     try:
-        for name in _own(folder):  # what makes it a run folder goes last: a kill leaves one that can be deleted
+        for name in (
+            *_halfway(folder),
+            *own_files(folder),
+        ):  # what makes it a run folder goes last: a kill leaves one that can be deleted
             (folder / name).unlink(missing_ok=True)
         for name in INNER:
             with suppress(OSError):  # not there, or it holds something else
@@ -233,13 +244,16 @@ def _is_plain(file: Path) -> bool:
         return False
 
 
-def _own(folder: Path) -> list[str]:
-    """The files of a run, by name, behind no link."""
+def own_files(folder: Path) -> list[str]:
+    """The names of what a run may have written, behind no link; what makes a run folder comes last."""
     features = folder / "features"
     drawn = [] if features.is_symlink() else sorted(f"features/{p.name}" for p in features.glob("round-*.safetensors"))
-    names = [name for name in OWN if not (folder / name).parent.is_symlink()]
-    waiting = [p.name for p in (*folder.glob(".*.tmp"), *folder.glob(".tmp??????")) if not p.is_dir()]
-    return [*drawn, *waiting, *names]
+    return [*drawn, *(name for name in OWN if not (folder / name).parent.is_symlink())]
+
+
+def _halfway(folder: Path) -> list[str]:
+    """What a killed run had half written."""
+    return [p.name for p in (*folder.glob(".*.tmp"), *folder.glob(".tmp??????")) if not p.is_dir()]
 
 
 def _some(folder: Path) -> str:
@@ -262,8 +276,11 @@ def _object(file: Path, kind: Row) -> Row:
     return dict(found)
 
 
-def _running(folder: Path) -> bool:
-    """Whether a process has the folder. Nobody is asked where no owner is noted, so that no run finds it locked."""
+def is_running(folder: Path) -> bool:
+    """Whether a process writes a run folder.
+
+    The lock is tried only where an owner is noted, so that nobody finds a free folder locked by a list.
+    """
     if not (folder / ".owner.json").exists() or not (folder / ".lock").exists():
         return False
     try:
@@ -310,7 +327,11 @@ def _row(line: bytes) -> Row | None:
     return found if isinstance(found, dict) and isinstance(found.get("round"), int) else None
 
 
-def _labels(method: Mapping[str, Any]) -> str:
+def method_of(config: Mapping[str, Any]) -> str:
+    """The method of a configuration and what differs from that of the table; "" where it names none."""
+    method = config.get("method")
+    if not isinstance(method, Mapping):
+        return str(method or "")
     key = repr(method)
     if key not in _KNOWN:
         try:
