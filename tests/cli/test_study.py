@@ -218,6 +218,17 @@ def test_equal_runs_give_an_equal_zip_that_names_no_folder_of_this_machine(place
         assert json.loads(file.read("study.json"))["store"] == ""
 
 
+def test_a_zip_that_would_shrink_like_a_bomb_is_not_compressed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `pack` writes, `unpack` takes."""
+    from fedskew.studies import packing
+
+    monkeypatch.setattr(packing, "FREE", 0)
+    monkeypatch.setattr(packing, "RATIO", 1.5)
+    assert fedskew("study", "pack", "one/study", "--out", "a.zip", "--whole") == 0
+    assert fedskew("study", "unpack", "a.zip", "--into", "all") == 0
+    assert addresses("all") == addresses("one/store")
+
+
 def test_a_study_of_another_content_is_not_overwritten(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("one", "two"):
         assert fedskew("study", "pack", f"{name}/study", "--out", f"{name}.zip") == 0
@@ -388,7 +399,7 @@ def test_runs_are_repeated_by_worker_processes(place: Path, capsys: pytest.Captu
 
 
 MISTAKES = {
-    "no action": ([], "fedskew study needs one of merge, pack, unpack, verify"),
+    "no action": ([], "fedskew study needs one of pack, unpack, merge, verify"),
     "action": (["mrege"], "unknown action of fedskew study 'mrege'; did you mean 'merge'?"),
     "no store": (["merge"], "fedskew study merge needs at least one STORE"),
     "no target": (["merge", "one/store"], "--into must name the store that gets the runs"),

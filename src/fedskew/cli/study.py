@@ -30,32 +30,10 @@ STORED = "a study or a store"
 
 @click.group(
     "study", cls=Group, kind="action of fedskew study",
-    lines=("fedskew study merge theirs --into runs/store", "fedskew study verify study --sample 5"),
+    lines=("fedskew study pack study --out study.zip", "fedskew study unpack study.zip --into theirs"),
 )  # fmt: skip
 def study() -> None:
-    """Merge stores of runs, hand a study on as one file, and verify it by repeating some of its runs."""
-
-
-@study.command(
-    "merge", cls=Command, missing="at least one STORE", lines=("fedskew study merge theirs --into runs/store",)
-)
-@click.argument("stores", nargs=-1, metavar="STORE [STORE ...]", type=Place("dir"))
-@click.option(
-    "--into", metavar="STORE", type=Place("dir"), help="the store that gets the runs; made where there is none"
-)
-def merge(stores: tuple[str, ...], into: str | None) -> int:
-    """Copy the runs of stores into another one, each address once.
-
-    Every copy is compared with its digests. A run whose numbers differ from those of the same address in the other
-    store is named and not copied; the exit code is then 2, and all other runs are there.
-    """
-    from fedskew.studies.merging import existing, merge
-    from fedskew.studies.store import Store
-
-    if into is None:
-        raise ConfigError("--into must name the store that gets the runs")
-    sources = [existing(store) for store in stores]
-    return _told(merge(sources, Store(into)), into)
+    """Hand a study on as one file, merge stores of runs, and verify records by repeating some of them."""
 
 
 @study.command("pack", cls=Command, missing=STORED, lines=("fedskew study pack study --out study.zip",))
@@ -96,7 +74,29 @@ def unpack(file: str, into: str | None) -> int:
     return _told(merged, into)
 
 
-@study.command("verify", cls=Command, missing=STORED, lines=("fedskew study verify study --sample 5",))
+@study.command(
+    "merge", cls=Command, missing="at least one STORE", lines=("fedskew study merge theirs --into runs/store",)
+)
+@click.argument("stores", nargs=-1, metavar="STORE [STORE ...]", type=Place("dir"))
+@click.option(
+    "--into", metavar="STORE", type=Place("dir"), help="the store that gets the runs; made where there is none"
+)
+def merge(stores: tuple[str, ...], into: str | None) -> int:
+    """Copy the runs of stores into another one, each address once.
+
+    Every copy is compared with its digests. A run whose numbers differ from those of the same address in the other
+    store is named and not copied; the exit code is then 2, and all other runs are there.
+    """
+    from fedskew.studies.merging import existing, merge
+    from fedskew.studies.store import Store
+
+    if into is None:
+        raise ConfigError("--into must name the store that gets the runs")
+    sources = [existing(store) for store in stores]
+    return _told(merge(sources, Store(into)), into)
+
+
+@study.command("verify", cls=Command, missing=STORED, lines=("fedskew study verify study --sample 2",))
 @click.argument("place", required=False, metavar="STUDY|STORE", type=Place("dir"))
 @click.option(
     "--sample", metavar="INT", type=Positive(), default=5, show_default=True, help="a whole number: runs to repeat"

@@ -14,7 +14,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -71,7 +71,7 @@ def members(place: str | Path) -> tuple[Store, list[str], dict[str, Any] | None]
     if folder is None:
         raise RecordError(f"{file} must name its store; there is none at {str(named)!r}")
     store = existing(folder)
-    wanted = [run["address"] for run in study["runs"] if run["address"]]
+    wanted = [run["address"] for run in study["runs"] if ADDRESS.fullmatch(run["address"])]
     return store, [address for address in dict.fromkeys(wanted) if _entry(store, address)], study
 
 
@@ -123,18 +123,28 @@ def pack(place: str | Path, out: str | Path, whole: bool = False) -> int:
         raise DataError(f"{str(place)!r} must hold a run that has ended")
     target, waiting = Path(out), Path(out).with_name(f".{Path(out).name}.tmp")
     try:
-        with zipfile.ZipFile(waiting, "w", zipfile.ZIP_DEFLATED) as file:
-            listed = {}
-            for name, content in _content(store, addresses, study, whole):
-                listed[name] = _add(file, name, content)
-            manifest = {"format": FORMAT, "runs": len(addresses), "files": listed}
-            _add(file, MANIFEST, json.dumps(manifest, indent=1).encode())
+        if not _write(waiting, _content(store, addresses, study, whole), zipfile.ZIP_DEFLATED):
+            _write(waiting, _content(store, addresses, study, whole), zipfile.ZIP_STORED)  # it shrank like a bomb
         waiting.replace(target)
     except OSError as error:
         raise RecordError(f"cannot write {target}: {error.strerror}") from None
     finally:
         waiting.unlink(missing_ok=True)
     return len(addresses)
+
+
+def _write(file: Path, content: Iterable[tuple[str, bytes | Path]], how: int) -> bool:
+    """Write a zip; whether `unpack` takes its ratio."""
+    with zipfile.ZipFile(file, "w") as out:
+        listed = {name: _add(out, name, inside, how) for name, inside in content}
+        manifest = {"format": FORMAT, "files": listed}
+        _add(out, MANIFEST, json.dumps(manifest, indent=1).encode(), how)
+        size = sum(facts.file_size for facts in out.infolist())
+    return not _is_bomb(size, file)
+
+
+def _is_bomb(size: int, file: Path) -> bool:
+    return size > max(FREE, RATIO * file.stat().st_size)
 
 
 def _content(
@@ -156,10 +166,10 @@ def _content(
                 yield f"runs/{address}/{name}", folder / name
 
 
-def _add(file: zipfile.ZipFile, name: str, content: bytes | Path) -> dict[str, Any]:
+def _add(file: zipfile.ZipFile, name: str, content: bytes | Path, how: int) -> dict[str, Any]:
     """Put a file into a zip; its length and digest."""
     facts = zipfile.ZipInfo(name, STAMP)
-    facts.compress_type, facts.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+    facts.compress_type, facts.external_attr = how, 0o644 << 16
     found, size = hashlib.sha256(), 0
     with file.open(facts, "w", force_zip64=True) as inner:
         for block in _blocks(content):
@@ -234,7 +244,7 @@ def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, dict[str, Any]]:
         if facts.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise RecordError(f"{place} must be compressed as `fedskew study pack` does; {name!r} is not")
     size = sum(facts.file_size for facts in found.values())
-    if size > max(FREE, RATIO * place.stat().st_size):
+    if _is_bomb(size, place):
         raise RecordError(f"{place} unpacks to {size} bytes, more than {RATIO} times its size: it is no study")
     if MANIFEST not in found or found[MANIFEST].file_size > LARGEST_MANIFEST:
         raise RecordError(f"{place} must hold {MANIFEST}; `fedskew study pack` writes it")
@@ -245,7 +255,7 @@ def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, dict[str, Any]]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         got = content.get("format") if isinstance(content, dict) else None
         raise RecordError(f"{place} must be of format {FORMAT}; got {got!r}")
-    if told := fault_of(content, {"files": dict[str, dict[str, int | str]], "runs": int}):
+    if told := fault_of(content, {"files": dict[str, dict[str, int | str]]}):
         raise RecordError(f"{MANIFEST} of {place} is damaged: {told}")
     listed: dict[str, dict[str, Any]] = content["files"]
     for name in {*listed} ^ ({*found} - {MANIFEST}):
