@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import fedskew as fs
+from fedskew import client, tree
 from fedskew import functional as F
-from fedskew import tree
 from fedskew.method import Component, LocalStep, Method
 from fedskew.methods.fedbal import LocalBalancer
 from fedskew.methods.fedprox import Proximal
@@ -21,8 +21,8 @@ from fedskew.shared import SGD, Fixed
 from fedskew.types import Carry, Context, Params, View
 from support.by_hand import ENGINES, descend, gradient, kept, logits_of, rows, start_of
 from support.federations import RAGGED, blobs, skewed
-from support.methods import WHOLE, each, spied
-from support.runs import gap, go, same
+from support.methods import WHOLE, each, spied, tiny
+from support.runs import gap, go, rows_of, same
 
 # Memory in a local step: pFedMe
 
@@ -206,6 +206,36 @@ def test_the_report_says_how_far_a_rule_reaches(engine: str, momentum: float, mu
     assert len(set(report.steps.tolist())) > 1
     expected = [reach(int(s), momentum, 0.1 * mu) for s in report.steps]
     assert report.a_norm.tolist() == pytest.approx(expected)
+
+
+# Gradients in a stack
+
+
+def by_torch_func(objective: Any, params: Params) -> Any:
+    grads, (loss, aux) = torch.func.grad_and_value(objective, has_aux=True)(params)
+    return grads, loss, aux
+
+
+@pytest.mark.parametrize("name", sorted(fs.methods.METHODS))
+def test_gradients_in_a_stack_have_the_bits_of_torch_func(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+    for function in (client.functorch, by_torch_func):
+        monkeypatch.setattr(client, "functorch", function)
+        runs.append(go(skewed(), tiny(name), engine="batched", dtype="float32", model="mlp"))
+    assert same(runs[0].params, runs[1].params) and rows_of(runs[0]) == rows_of(runs[1])
+
+
+def test_a_loss_without_parameters_has_gradient_zero_in_a_stack() -> None:
+    params = {"w": torch.ones(3, 2), "b": torch.ones(3)}
+    for loss_of in (lambda p, x: x.sum(), lambda p, x: (p["w"] * x).sum()):  # of none of them, of one
+
+        def one(p: Params, x: Tensor, loss_of: Any = loss_of) -> Any:
+            return client.functorch(lambda q: (loss_of(q, x), {"x": x, "w": q["w"]}), p)
+
+        grads, loss, aux = torch.vmap(one)(params, torch.arange(6.0).view(3, 2))
+        assert loss.tolist()[0] == 1.0 and not loss.requires_grad and not aux["w"].requires_grad
+        assert grads["b"].tolist() == [0, 0, 0]
+        assert grads["w"].tolist() in ([[0, 0]] * 3, [[0, 1], [2, 3], [4, 5]])
 
 
 # A part of a user's own

@@ -19,6 +19,7 @@ if _typing.TYPE_CHECKING:  # what type checkers and editors read; a test holds i
     from fedskew.records.diagnostics import Diagnostics
     from fedskew.settings import Settings
     from fedskew.slots import paces, parts, samplers, selectors, servers, steps, weightings
+    from fedskew.studies.study import Study, study
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,7 @@ __all__ = [
     "Selector",
     "ServerOptimizer",
     "Settings",
+    "Study",
     "Trained",
     "TrainingError",
     "Weighting",
@@ -62,6 +64,7 @@ __all__ = [
     "skew",
     "slots",
     "steps",
+    "study",
     "track",
     "types",
     "weightings",
@@ -81,6 +84,7 @@ _HOMES = {  # where each name is found
     "fedskew.records": ("metrics",),
     "fedskew.records.diagnostics": ("Diagnostics",),
     "fedskew.settings": ("Settings",),
+    "fedskew.studies.study": ("Study", "study"),
     "fedskew.slots": ("paces", "parts", "samplers", "selectors", "servers", "steps", "weightings"),
 }  # fmt: skip
 

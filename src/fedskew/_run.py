@@ -77,6 +77,12 @@ class Result:
         return f"Result({'; '.join([told, *(f'COLLAPSED: {found.words}' for found in self.collapsed)])})"
 
     @property
+    def confusion(self) -> Tensor | None:
+        """Confusion matrix of the test rows, int64 [C, C], rows are true classes; None of a run that was stopped."""
+        found = self.summary.get("final_confusion")
+        return None if found is None else torch.tensor(found)
+
+    @property
     def collapsed(self) -> list[Collapse]:
         """Signs that training collapsed, see `fedskew.records.summary.collapses`; an empty list of a healthy run."""
         return [Collapse(**found) for found in self.summary["collapsed"]]
@@ -304,9 +310,10 @@ def _one_thread() -> Iterator[None]:
 
 
 def _loop(
-    session: Session, on_round: Callable[[Row], None] | None, end: Callable[[str], Result], began: float
+    session: Session, on_round: Callable[[Row], None] | None, end: Callable[[str, Row], Result], began: float
 ) -> Result:
     """Rounds until the end, or until the next one may pass the time limit, which is counted from ``began``."""
+    finals: Row = {}
     stopped, longest, limit = "", 0.0, 60 * (session.settings.max_minutes or float("inf"))
     try:
         with torch.no_grad(), _one_thread():
@@ -320,12 +327,14 @@ def _loop(
                 if now - began + longest > limit and not session.over:
                     stopped = "time limit"
                     break
+            if not stopped:
+                finals = session.finals()
     except KeyboardInterrupt:
         stopped = "interrupted"
     except BaseException as error:
-        end(f"{type(error).__name__}: {error}")
+        end(f"{type(error).__name__}: {error}", {})
         raise
-    return end(stopped)
+    return end(stopped, finals)
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,11 +346,11 @@ class _Ending:
     prepared: Model
     told: Callable[[dict[str, Any]], None] | None = None  # how a tracker learns of the end
 
-    def __call__(self, stopped: str) -> Result:
+    def __call__(self, stopped: str, finals: Row) -> Result:
         session, settings, data = self.session, self.session.settings, self.session.observer.fed.dataset
         params, buffers = session.observer.served(session.state), session.state.buffers
         trained = Trained(self.prepared, params, buffers, Inputs.of(data), settings.precision)
-        summary = summarise(session.done, stopped, data.label_names)
+        summary = summarise(session.done, stopped, data.label_names, finals)
         watch, models = session.watch(), {"final": {**params, **buffers}}
         if watch and watch.best and session.best:
             early = not stopped and session.state.round < session.task.rounds

@@ -64,8 +64,21 @@ def autograd(objective: Objective, params: Params) -> tuple[Params, Tensor, Aux]
 
 
 def functorch(objective: Objective, params: Params) -> tuple[Params, Tensor, Aux]:
-    """Gradient by torch.func, for use inside vmap."""
-    grads, (loss, aux) = torch.func.grad_and_value(objective, has_aux=True)(params)
+    """Gradient by torch.func, for use inside vmap.
+
+    The bits are those of `torch.func.grad_and_value`, which imports torch's compiler (a second and more) only to say
+    that it is not compiling. So the tape is read inside `torch.func.vjp`, in which the parameters are its leaves.
+    """
+
+    def whole(leaves: Params) -> tuple[Tensor, Aux]:
+        loss, aux = objective(leaves)
+        if not loss.requires_grad:  # it does not depend on the parameters
+            return loss, ({name: torch.zeros_like(p) for name, p in leaves.items()}, aux)
+        grads = torch.autograd.grad(loss, list(leaves.values()), create_graph=True, materialize_grads=True)
+        return loss, (dict(zip(leaves, grads, strict=True)), aux)
+
+    found: Any = torch.func.vjp(whole, params, has_aux=True)
+    loss, _, (grads, aux) = found
     return grads, loss, aux
 
 

@@ -20,7 +20,7 @@ from fedskew.method import Component, Method
 from fedskew.records import diagnostics
 from fedskew.records.diagnostics import Moment
 from fedskew.records.folder import Record
-from fedskew.records.metrics import from_confusion, groups_by_counts
+from fedskew.records.metrics import from_confusion, from_mixes, from_probabilities, groups_by_counts
 from fedskew.records.traffic import Traffic
 from fedskew.records.watch import Watch
 from fedskew.server import Ask, Broadcast, Opened, State
@@ -81,6 +81,11 @@ class Session:
         """Whether no round is left: all are done, or the monitored metric has not improved for too long."""
         watch, patience = self.watch(), self.settings.patience
         return self.state.round >= self.task.rounds or bool(watch and patience and watch.idle >= patience)
+
+    def finals(self) -> Row:
+        """What is measured once, of the model of the last round; nothing where this round was not evaluated."""
+        whole = bool(self.done) and "accuracy" in self.done[-1]
+        return self.observer.finals(self.state) if whole else {}
 
     def _last(self, row: Row) -> bool:
         """Whether the round of this row, which is not done yet, will be the last."""
@@ -258,9 +263,24 @@ class Observer:
     def _metrics(self, matrix: Tensor, loss: float) -> Row:
         return {**from_confusion(matrix, groups_by_counts(self.fed.counts.sum(0))), "loss": loss}
 
+    def finals(self, state: State) -> Row:
+        """What is measured of the last model alone: the scores, and its confusion matrix."""
+        matrix, _, chances = self.engine.test.scored(self.served(state), state.buffers)
+        return {**self._scores(matrix, chances), "confusion": matrix.tolist()}
+
+    def _scores(self, matrix: Tensor, chances: Tensor) -> Row:
+        labels = self.fed.dataset.y_test
+        ranked = from_probabilities(labels, chances, self.settings.recall_at)
+        return {**ranked, **from_mixes(matrix, self.fed.counts)}
+
     def _evaluate(self, state: State) -> Row:
         params, buffers = self.served(state), state.buffers
-        row = self._metrics(*self.engine.evaluate(params, buffers))
+        if self.settings.scores == "every":
+            matrix, loss, chances = self.engine.test.scored(params, buffers)
+            row = self._metrics(matrix, float(loss))
+            row |= self._scores(matrix, chances) if loss.isfinite() else {}  # which `check_losses` refuses
+        else:
+            row = self._metrics(*self.engine.evaluate(params, buffers))
         if len(self.fed.validation_rows):
             held = self.engine.evaluate(params, buffers, self.fed.validation_rows, on="train")
             row |= {f"val_{name}": value for name, value in self._metrics(*held).items()}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from fedskew.errors import ConfigError, FieldError, closest
-from fedskew.fields import Above, AtLeast, check, demand, later, recorded
+from fedskew.fields import Above, AtLeast, Within, check, demand, later, recorded
 from fedskew.records.diagnostics import Diagnostics
 
 __all__ = ["SEEDS", "Engine", "Home", "Settings", "check_device", "fields_from_json"]
@@ -67,6 +67,10 @@ class Settings:
     """rounds between evaluations; the last round is always evaluated"""
     personal_every: Annotated[int, AtLeast(0)] = 0
     """rounds between evaluations of the clients' own models; 0: after the last round only"""
+    scores: Literal["last", "every"] = later("last")
+    """when AUROC, AUPRC, calibration and the like are measured: after the last round, or at every evaluation"""
+    recall_at: Annotated[float, Within(0, 1, "(]")] = later(0.9)
+    """precision at which the recall of each class is measured, among the scores"""
     checkpoint_every: Annotated[int, AtLeast(0)] = 10
     """rounds between checkpoints; 0: only after the last round"""
     monitor: Monitor | None = later()

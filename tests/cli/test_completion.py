@@ -126,6 +126,43 @@ def test_what_is_imported_beside_torch_is_little() -> None:
     assert done.stdout == "[]\n"
 
 
+SLOW = (  # a second each, more or less; none is of use to a short run
+    "sklearn", "scipy", "pandas", "pyarrow", "sympy", "torch._dynamo", "torch._inductor", "torch.onnx",
+    "torch.fx.experimental.symbolic_shapes", "matplotlib",
+)  # fmt: skip
+
+
+def imported_after(code: str, cwd: Path) -> str:
+    """Those of `SLOW` that these lines import beside torch, which in some versions imports some itself."""
+    told = f"print('slow:', [name for name in {SLOW} if name in sys.modules and name not in before])"
+    lines = f"import sys, torch; before = set(sys.modules)\ntry:\n    {code}\nexcept SystemExit: pass\n{told}"
+    done = process("-c", lines, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.rpartition("slow: ")[2].strip()
+
+
+@pytest.mark.parametrize("options", [[], ["--engine", "sequential"], ["--model", "convnet", "--cohort", "2"]])
+def test_a_short_run_imports_no_compiler_and_no_other_library(options: list[str], tmp_path: Path) -> None:
+    words = ["run", "fedavg", "--data", "digits", "--rounds", "3", "--out", "r", *options]
+    assert imported_after(f"from fedskew.cli.command import main; main({words})", tmp_path) == "[]"
+    assert (tmp_path / "r" / "summary.json").is_file()
+
+
+def test_one_round_of_every_method_imports_no_compiler(tmp_path: Path) -> None:
+    run = "fs.run(fed, method(), model='logistic', rounds=1, cohort=2, engine='batched')"
+    code = (
+        "import fedskew as fs; from fedskew.methods import METHODS; "
+        "fed = fs.federate('digits', fs.partitioners.Dirichlet(alpha=1), clients=4, seed=0, auxiliary=5); "
+        f"[{run} for name, method in METHODS.items() if name != 'creff']"  # which takes seconds of server steps
+    )
+    assert imported_after(code, tmp_path) == "[]"
+
+
+def test_building_any_network_imports_no_compiler(tmp_path: Path) -> None:
+    code = "from fedskew.models import MODELS, build; [build(name, (3, 32, 32), 10, 0) for name in MODELS]"
+    assert imported_after(code, tmp_path) == "[]"
+
+
 def _seconds(*words: str) -> float:
     """The shortest of three."""
     found = []

@@ -20,7 +20,7 @@ from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
 from support.command import fedskew, mistake
 
-OPTIONS = [("--clients", "5"), ("--rounds", "2"), ("--model", "logistic")]
+OPTIONS = [("clients", "5"), ("rounds", "2"), ("model", "logistic")]
 
 
 def made_store(folder: Path, methods: list[str], seeds: tuple[int, ...] = (0, 1)) -> Study:

@@ -26,6 +26,7 @@ from fedskew.models.architectures import (
     TwoNN,
     build,
 )
+from fedskew.models.networks import allocate
 from fedskew.models.prepare import prepare
 from support.command import refused
 from support.federations import skewed
@@ -187,3 +188,21 @@ def test_the_options_are_values_of_the_table():
         assert pickle.loads(pickle.dumps(options)) == options and type(options).__name__ in repr(options)
         with pytest.raises(dataclasses.FrozenInstanceError):
             options.name = "other"
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float64])
+def test_memory_for_a_network_of_the_meta_device(dtype: torch.dtype | None) -> None:
+    """As ``to_empty`` gives it, which imports symbolic shapes."""
+    with torch.device("meta"):
+        ours, theirs = (nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 3, bias=False)) for _ in "12")
+        for made in (ours, theirs):
+            made[2].weight.requires_grad_(False)
+    assert allocate(ours, dtype=dtype) is ours
+    theirs = theirs.to_empty(device="cpu").to(dtype or torch.float32)
+    kinds = [
+        [(n, t.shape, t.dtype, t.device.type, t.requires_grad, type(t)) for n, t in both]
+        for both in ([*m.named_parameters(), *m.named_buffers()] for m in (ours, theirs))
+    ]
+    if dtype:  # buffers keep theirs: `projected` has none
+        kinds = [[k for k in own if k[-1] is nn.Parameter] for own in kinds]
+    assert kinds[0] == kinds[1]

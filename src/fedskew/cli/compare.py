@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli.base import Command
+from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import say, show
 from fedskew.cli.values import Names, Place, Positive
 from fedskew.config.words import Pair, scan, split
@@ -49,7 +50,7 @@ class CompareCommand(Command):
                 rest += [flag] if value is None else [flag, value]
         if not ctx.resilient_parsing:
             with self.naming_flags():
-                ctx.meta[REST] = split(rest)[1]
+                ctx.meta[REST] = [(flag[2:], value) for flag, value in split(rest)[1]]
         return super().parse_args(ctx, mine)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -117,7 +118,7 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
 
     file = shipped(methods[0]) or (methods[0] if methods[0].endswith(".toml") else None)
     if file:
-        beside = [*methods[1:], *(flag for flag, _ in rest)]
+        beside = [*methods[1:], *(f"--{option}" for option, _ in rest)]
         named = [flag for flag in OF_FILE if given[flag[2:].replace("-", "_")] and flag != "--seeds"]
         if beside or named:
             told = " ".join([*beside, *named])
@@ -135,7 +136,9 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
 
 def _command(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -> str:
     """The command that repeats the study."""
-    words = ["fedskew", "compare", *methods, *(word for pair in rest for word in pair)]
+    from fedskew.studies.words import words_of
+
+    words = ["fedskew", "compare", *methods, *words_of(rest)]
     for flag in OF_FILE:
         value = given[flag[2:].replace("-", "_")]
         words += [] if not value else [flag] if value is True else [flag, str(value)]
@@ -144,6 +147,7 @@ def _command(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]
 
 def _told_plan(study: Study, processes: int) -> int:
     """Say how much is missing."""
+    from fedskew.cli.compared import duration
     from fedskew.engines.workers import Workers
 
     trials, plan = study.trials(), study.plan()
@@ -157,7 +161,7 @@ def _told_plan(study: Study, processes: int) -> int:
     seconds, unknown = study.seconds_left(processes or Workers.cores())
     if missing and seconds is not None:
         more = f", and {unknown} runs whose like the store has not seen" if unknown else ""
-        say(f"about {_time(seconds)} with {processes or Workers.cores()} processes{more}")
+        say(f"about {duration(seconds)} with {processes or Workers.cores()} processes{more}")
     elif missing:
         say("how long they take is not known: the store has no run like them")
     elif not study.missing(trials):
@@ -175,7 +179,7 @@ def _done(study: Study, processes: int, part: tuple[int, int], retry: bool, out:
             study.run(processes, part, told=progress.ended, began=progress.began, retry=retry)
         except KeyboardInterrupt:
             say("interrupted; the same command goes on", sys.stderr)
-            raise
+            return INTERRUPTED
     if not todo:
         say("nothing to do: every run is in the store")
     study.choose()
@@ -186,14 +190,3 @@ def _done(study: Study, processes: int, part: tuple[int, int], retry: bool, out:
     if out:
         say(f"study: {study.save(Path(out), command)}")
     return int(bool(progress.lost))
-
-
-def _time(seconds: float) -> str:
-    """As in "40 s", "12 min" or "3.5 h"."""
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedskew.studies.study import Planned, Study
     from fedskew.studies.work import Outcome
 
-__all__ = ["StudyProgress", "summary_table"]
+__all__ = ["StudyProgress", "duration", "summary_table"]
 
 LISTED = 8  # runs in progress that the live table names
 
@@ -73,10 +73,8 @@ class StudyProgress:
     @property
     def left(self) -> str:
         """Time left, from the runs that are done."""
-        from fedskew.cli.compare import _time
-
         passed = time.monotonic() - self._began
-        return _time(passed / max(self.done, 1) * (self.total - self.done))
+        return duration(passed / max(self.done, 1) * (self.total - self.done))
 
     def _draw(self) -> None:
         if self.live:
@@ -109,3 +107,10 @@ def summary_table(study: Study) -> Iterator[Any]:
                 visible(label), " ".join(filter(None, (told, notes and f"({visible(notes)})"))), str(len(found))
             )
         yield table
+
+
+def duration(seconds: float) -> str:
+    """As in "40 s", "12 min" or "3.5 h"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

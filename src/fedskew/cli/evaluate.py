@@ -66,9 +66,11 @@ def evaluate(run: str, out: str | None, best: bool, as_json: bool, experiment: E
     normalisation are those of the run. Rows with labels give metrics. Rows without labels give probabilities, printed
     as csv where there is no --out.
     """
+    from fedskew.config.recorded import read_run
     from fedskew.config.scoring import scores_of
     from fedskew.data.sources.rows import rows_of
     from fedskew.engines.trained import load_model, read_description
+    from fedskew.records.probabilities import PRECISION
 
     if out is not None:
         require(not Path(out).exists(), "out", "be a file that is not there yet", out)
@@ -81,7 +83,7 @@ def evaluate(run: str, out: str | None, best: bool, as_json: bool, experiment: E
         source = _own_data(Path(run), about)
     else:
         source = rows_of(experiment.data, experiment.path, trained.inputs.encoding)
-    scores = scores_of(trained, source)
+    scores = scores_of(trained, source, read_run(Path(run))[0].get("recall_at", PRECISION))
     if out is not None:
         scores.write(out)
     if as_json:
@@ -139,19 +141,22 @@ def _line(scores: Scores) -> str:
         f"macro-F1 {m['macro_f1']:.4f}", f"G-mean {m['g_mean']:.4f}",
         f"worst class {names[worst]} with recall {m['per_class_recall'][worst]:.4f}", f"loss {m['loss']:.4f}",
     ]  # fmt: skip
+    for name, score in (("AUROC", "auroc_macro"), ("AUPRC", "auprc_macro"), ("calibration error", "ece")):
+        parts += [f"{name} {m[score]:.4f}"] if m.get(score) is not None else []
     return f"{scores.what}: {len(scores.numbers)} rows, {', '.join(parts)}"
 
 
 def _classes(scores: Scores) -> Table:
-    """Rows, recall, precision and F1 of each class."""
+    """Rows, recall, precision, F1, AUROC and AUPRC of each class."""
     from rich.table import Table
 
     view = Table(box=None, pad_edge=False, header_style="dim")
     view.add_column("class", overflow="fold")
-    for head in ("rows", "recall", "precision", "F1"):
+    for head in ("rows", "recall", "precision", "F1", "AUROC", "AUPRC"):
         view.add_column(head, justify="right")
     m = scores.metrics
-    columns = zip(m["support"], m["per_class_recall"], m["per_class_precision"], m["per_class_f1"], strict=True)
-    for name, (rows, *rates) in zip(scores.label_names, columns, strict=True):
-        view.add_row(name, f"{rows:,}", *(f"{rate:.4f}" if rows else "–" for rate in rates))
+    none = [None] * len(m["support"])
+    rates = [m.get(f"per_class_{rate}", none) for rate in ("recall", "precision", "f1", "auroc", "auprc")]
+    for name, rows, *cells in zip(scores.label_names, m["support"], *rates, strict=True):
+        view.add_row(name, f"{rows:,}", *("–" if cell is None or not rows else f"{cell:.4f}" for cell in cells))
     return view

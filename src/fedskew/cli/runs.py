@@ -136,9 +136,11 @@ def _shown(run: Listed, path: str) -> str:
 
 def _differences(found: Sequence[Listed]) -> list[str]:
     """Lines of the settings in which runs differ."""
+    from fedskew.plots.groups import Run
     from fedskew.studies.runs import differing
 
-    different = differing(found)
+    views = [Run(run.folder, run.config, [], run.summary) for run in found]
+    different = differing(found, [{**v.settings, **{what: seed for seed, what in v.seeds}} for v in views])
     if not different:
         return ["these runs differ in no setting"]
     rows = [[str(run.folder), *(_setting(each[i]) for _, each in different)] for i, run in enumerate(found)]

@@ -140,6 +140,6 @@ def _settings(run: Run, folder: str) -> Iterator[str]:
     except (FedskewError, KeyError, TypeError, ValueError) as error:
         yield f"its configuration is not one of this fedskew: {' '.join(str(error).split())}"
         return
-    pairs = [f"{flag[2:]} {value}" for flag, value in unusual(experiment)]
+    pairs = [f"{option} {value}" for option, value in unusual(experiment)]
     yield f"differs from the defaults: {', '.join(pairs) or 'nothing'}"
     yield f"again: {command_of(experiment, folder)}"

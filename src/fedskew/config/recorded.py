@@ -15,6 +15,8 @@ from typing import Any
 from fedskew.component import SLOTS
 from fedskew.errors import RecordError
 from fedskew.records import folder as records
+from fedskew.records.probabilities import EACH as EACH_SCORE
+from fedskew.records.probabilities import SCORES
 
 __all__ = ["fault_of", "finished", "read_run"]
 
@@ -41,7 +43,7 @@ CONFIG: Row = {
     "rounds?": int | None, "clients?": int | None, "cohort?": int | None, "longtail?": Number, "validation?": Number,
     "auxiliary?": int | None, "local_test?": Number, "seed?": int, "seed_partition?": int | None,
     "seed_model?": int | None, "seed_clients?": int | None, "label_names?": list[str], "fingerprint?": str,
-    "path?": str | None, "counts?": list[list[int]], "started_by?": str,
+    "path?": str | None, "counts?": list[list[int]], "started_by?": str, "scores?": str, "recall_at?": float,
 }  # fmt: skip
 METHOD: Row = {"name": str, "parts?": [NAMED], **{f"{slot}?": NAMED for slot in SLOTS}, "preset?": str}
 CONFIG["method?"] = (str, METHOD)
@@ -65,7 +67,8 @@ ROW: Row = {
     "round": int, **{f"{name}?": Number for name in METRICS},
     **{f"{which}{name}?": list[float] for which in SETS for name in EACH}, "train_loss?": Number,
     "clients?": list[int | list[int]], "weights?": list[float], **{f"{name}?": float for name in BYTES},
-    "diagnostics?": DIAGNOSTICS,
+    "diagnostics?": DIAGNOSTICS, **{f"{name}?": Number for name in SCORES},
+    **{f"{name}?": list[Number] for name in EACH_SCORE},
 }  # fmt: skip
 WORST: Row = {"class": int, "name": str, "recall": float, "unrecognised": int, "classes": int}
 BEST: Row = {"monitor": str, "round": int, "value": float, "accuracy": float, "stopped_early": bool}
@@ -73,7 +76,10 @@ COLLAPSED: Row = {"measure": str, "limit": float, "rounds": list[list[int]], "wo
 REACHED = [f"{how}_{name}?" for how in ("final", "best", "mean10", "mean50") for name in METRICS]
 SUMMARY: Row = {
     "rounds": int, "stopped": str, **dict.fromkeys(REACHED, Number), "worst_class?": (NoneType, WORST),
-    "collapsed?": [COLLAPSED], "best?": BEST, **{f"total_{name}?": float for name in BYTES},
+    **{f"final_{name}?": Number for name in SCORES},
+    **{f"final_{name}?": list[Number] for name in EACH_SCORE},
+    "final_confusion?": list[list[int]], "collapsed?": [COLLAPSED], "best?": BEST,
+    **{f"total_{name}?": float for name in BYTES},
 }  # fmt: skip
 
 
@@ -97,7 +103,7 @@ def read_run(folder: str | Path) -> tuple[Row, list[Row], Row]:
             f"{str(path)!r} is not a run folder: its rounds or its summary hold {_words(error)}"
         ) from None
     for file, content, kind in (("config.json", config, CONFIG), ("summary.json", summary, SUMMARY)):
-        if told := fault_of(content, kind):
+        if told := fault_of(content, kind) or _crooked(content):
             raise RecordError(f"{path / file} is damaged: {told}")
     for row in rows:
         if told := fault_of(row, ROW) or _uneven(row):
@@ -182,12 +188,28 @@ def _told(place: str, rule: str, value: object) -> str:
     return f"{place or 'its content'!r} must be {rule}; got {shown if len(shown) <= 60 else f'{shown[:60]}...'}"
 
 
+def _crooked(content: Row) -> str:
+    """What is wrong with the final confusion matrix and the scores of the classes, which it has as many of."""
+    matrix = content.get("final_confusion") if isinstance(content, Mapping) else None
+    if matrix is None:
+        return ""
+    rule = "'final_confusion' must have as many numbers in each row as it has rows, none below 0"
+    if any(len(row) != len(matrix) or min(row) < 0 for row in matrix):
+        return rule
+    names = [f"final_{name}" for name in EACH_SCORE]
+    uneven = [name for name in names if len(content.get(name) or matrix) != len(matrix)]
+    return f"{uneven[0]!r} must have {len(matrix)} numbers, one a class" if uneven else ""
+
+
 def _uneven(row: Row) -> str:
     """What is wrong with the lists of a round that have one number a class."""
     for which in SETS:
         lengths = {name: len(row[f"{which}{name}"]) for name in EACH if f"{which}{name}" in row}
         if len(set(lengths.values())) > 1:
             return f"one number a class must be in each of {', '.join(f'{which}{name}' for name in lengths)}"
+    scored = {len(row[name]) for name in EACH_SCORE if name in row}
+    if scored and scored != {len(row.get("support", ()))}:
+        return f"one number a class must be in each of {', '.join(EACH_SCORE)}"
     if any(isinstance(x, float) and not math.isfinite(x) for name in EACH for x in row.get(name, ())):
         return "the numbers of the classes must be finite"
     return ""

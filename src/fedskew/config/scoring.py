@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedskew.data.sources.rows import Rows
 from fedskew.errors import RecordError, require
+from fedskew.records.probabilities import PRECISION
 
 if TYPE_CHECKING:
     from fedskew.data.arrays import Dataset
@@ -85,12 +86,13 @@ class Scores:
         return {**told, "predicted": self.predicted, "probabilities": self.probabilities.tolist()}
 
 
-def scores_of(trained: Trained, source: Rows | Dataset) -> Scores:
+def scores_of(trained: Trained, source: Rows | Dataset, recall_at: float = PRECISION) -> Scores:
     """Score rows.
 
     Args:
         trained: The model.
         source: Rows, or a dataset, whose test rows are scored.
+        recall_at: Precision at which the recall of each class is measured, in (0, 1].
 
     Returns:
         The scores.
@@ -100,13 +102,13 @@ def scores_of(trained: Trained, source: Rows | Dataset) -> Scores:
     """
     if not isinstance(source, Rows):
         x, y = trained.test_rows(source)
-        found = trained.of_labelled(x, y)
+        found = trained.of_labelled(x, y, recall_at)
         return Scores(source.name, trained.label_names, trained.of_samples(x), y, found, tuple(range(len(y))), {})
     x = trained.inputs.samples(source.x, what=source.what, rows=source.numbers)
     labels = None
     if source.y is not None:
         labels = trained.inputs.labels(source.y, f"{source.what}: column {source.label!r}", source.numbers)
-    metrics = {} if labels is None else trained.of_labelled(x, labels)
+    metrics = {} if labels is None else trained.of_labelled(x, labels, recall_at)
     beside = {name: [str(value) for value in values.tolist()] for name, values in source.beside.items()}
     chances = trained.of_samples(x)
     return Scores(source.what, trained.label_names, chances, labels, metrics, tuple(source.numbers), beside)

@@ -28,6 +28,8 @@ ALIASES = {  # what users type -> the flag made from the field
     "--server-lr": "--server.lr",
     "--eval.every": "--eval-every",
     "--eval.personal": "--personal-every",
+    "--eval.scores": "--scores",
+    "--eval.recall-at": "--recall-at",
     "--checkpoint.every": "--checkpoint-every",
     "--data.path": "--path",
     "--seed.partition": "--seed-partition",

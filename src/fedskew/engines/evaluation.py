@@ -43,21 +43,32 @@ class Evaluator:
 
     def confusion(self, params: Params, buffers: Params, rows: Array | None) -> tuple[Tensor, Tensor]:
         """(confusion matrix [C, C], mean cross-entropy ()) on the device, over these rows or all; 0 without rows."""
+        matrix, loss, _ = self._measured(params, buffers, rows)
+        return matrix, loss
+
+    def scored(self, params: Params, buffers: Params) -> tuple[Tensor, Tensor, Tensor]:
+        """`confusion` of all rows and, of the same pass, their probabilities, float64 [R, C] on the host."""
+        matrix, loss, logits = self._measured(params, buffers, None)
+        return matrix, loss, torch.cat(logits).softmax(1).cpu()
+
+    def _measured(self, params: Params, buffers: Params, rows: Array | None) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """As `confusion`, with the logits of each chunk, float64 [B, C]."""
         device = self._store.y.device
         given, statistics = self._runtime.layout(params), self._runtime.layout(buffers)
         chunks = self._chunks(rows)
 
-        def one(chunk: Rows) -> tuple[Tensor, Tensor]:
-            return self._confusion_of(given, statistics, chunk)
+        def one(chunk: Rows) -> tuple[Tensor, Tensor, Tensor]:
+            return self._measured_of(given, statistics, chunk)
 
         if self._keep and self._kept is None:
             self._kept = self._all_rows()
         done = list(self._runtime.map(one, chunks))
         matrix = torch.zeros(self._classes, self._classes, dtype=torch.int64, device=device)
         loss = torch.zeros((), dtype=torch.float64, device=device)
-        for found, part in done:  # in the order of the rows, so that sums do not depend on the threads
+        for found, part, _ in done:  # in the order of the rows, so that sums do not depend on the threads
             matrix, loss = matrix + found, loss + part
-        return matrix, loss / max(len(self._store.y) if rows is None else len(rows), 1)
+        total = len(self._store.y) if rows is None else len(rows)
+        return matrix, loss / max(total, 1), [logits for *_, logits in done]
 
     def outputs(self, params: Params, buffers: Params, rows: Array | None) -> tuple[Tensor, Tensor]:
         """(probabilities [R, C] float64, features [R, F]) on the host; with ``rows`` None no features, [0, F]."""
@@ -72,11 +83,11 @@ class Evaluator:
         return probabilities, features
 
     @torch.inference_mode()
-    def _confusion_of(self, params: Params, buffers: Params, chunk: Rows) -> tuple[Tensor, Tensor]:
+    def _measured_of(self, params: Params, buffers: Params, chunk: Rows) -> tuple[Tensor, Tensor, Tensor]:
         y = self._store.y[chunk]
         out = self._forward(params, buffers, chunk)
-        matrix = confusion_of(y, out.logits.argmax(1), self._classes)
-        return matrix, cross_entropy(out.logits.double(), y).sum()
+        matrix, logits = confusion_of(y, out.logits.argmax(1), self._classes), out.logits.double()
+        return matrix, cross_entropy(logits, y).sum(), logits
 
     def _forward(self, params: Params, buffers: Params, chunk: Rows) -> Output:
         x = self._floats(chunk)

@@ -6,6 +6,7 @@ normalisation of the inputs, the columns of a table with their categories and st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
 from fedskew.records.manifest import check_file
-from fedskew.records.metrics import from_confusion
+from fedskew.records.metrics import from_confusion, from_probabilities
+from fedskew.records.probabilities import PRECISION
 from fedskew.types import Params
 
 if TYPE_CHECKING:
@@ -96,25 +98,27 @@ class Trained:
         """
         return self.probabilities(x, encoded=encoded).argmax(1)
 
-    def evaluate(self, x: Any, y: Any = None, *, encoded: bool = False) -> dict[str, Any]:
+    def evaluate(self, x: Any, y: Any = None, *, encoded: bool = False, recall_at: float = PRECISION) -> dict[str, Any]:
         """Metrics on rows with labels, as a round's record has them.
 
         Args:
             x: As for `probabilities`; or a `Dataset`, whose test rows are taken.
             y: Labels, [n]: names of the classes, or numbers that are such names. None for a dataset.
             encoded: As for `probabilities`.
+            recall_at: Precision at which the recall of each class is measured, in (0, 1].
 
         Returns:
-            The metrics of `fedskew.metrics.from_confusion`, and ``loss``, the mean cross-entropy.
+            The metrics of `fedskew.metrics.from_confusion` and `fedskew.metrics.from_probabilities`; ``loss``, the mean
+            cross-entropy, which others call log loss; and ``confusion``, the matrix as lists.
 
         Raises:
             ConfigError: There are no labels.
             DataError: As for `probabilities`; a label is no class of the model, or a dataset was encoded otherwise.
         """
         if hasattr(x, "x_test"):
-            return self.of_labelled(*self.test_rows(x))
+            return self.of_labelled(*self.test_rows(x), recall_at)
         require(y is not None, "y", "hold the label of each row", None)
-        return self.of_labelled(self.inputs.samples(x, encoded=encoded), self.inputs.labels(y))
+        return self.of_labelled(self.inputs.samples(x, encoded=encoded), self.inputs.labels(y), recall_at)
 
     def test_rows(self, data: Dataset) -> tuple[Tensor, Tensor]:
         """(samples, class numbers of this model) of a dataset's test rows.
@@ -140,13 +144,15 @@ class Trained:
             found, _ = evaluator.outputs(self.params, self.buffers, None)
         return found
 
-    def of_labelled(self, x: Tensor, y: Tensor) -> dict[str, Any]:
+    def of_labelled(self, x: Tensor, y: Tensor, recall_at: float = PRECISION) -> dict[str, Any]:
         """`evaluate` of samples and class numbers."""
+        require(0 < recall_at <= 1, "recall_at", "be in (0, 1]", recall_at)
         if len(x) != len(y):
             raise DataError(f"x and y must have the same number of rows; got {len(x)} and {len(y)}")
         with self._evaluator(x, y) as evaluator:
-            matrix, loss = evaluator.confusion(self.params, self.buffers, None)
-        return {**from_confusion(matrix.cpu()), "loss": float(loss)}
+            matrix, loss, chances = evaluator.scored(self.params, self.buffers)
+        ranked = from_probabilities(y, chances, recall_at) if math.isfinite(loss) else {}
+        return {**from_confusion(matrix.cpu()), "loss": float(loss), **ranked, "confusion": matrix.tolist()}
 
     @contextmanager
     def _evaluator(self, x: Tensor, y: Tensor) -> Iterator[Evaluator]:

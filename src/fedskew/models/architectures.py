@@ -46,6 +46,7 @@ from fedskew.models.networks import (
     ResNet9,
     ResNet18,
     Shape,
+    allocate,
     dense,
     image_shape,
     stack,
@@ -344,8 +345,7 @@ def build(model: str | Architecture, shape: Shape, classes: int, seed: int) -> n
         module = model.build(shape, classes)
         if model.projection:
             module = insert(module, model.head, model.projection)
-    module = module.to_empty(device="cpu")
-    initialise(module, model.init, seed)
+    initialise(allocate(module), model.init, seed)
     return module
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fedskew.errors import require, unknown
 from fedskew.models.initial import initialise
+from fedskew.models.networks import allocate
 
 __all__ = ["CLASSIFIER", "Projected", "insert", "projected"]
 
@@ -61,7 +62,7 @@ def insert(module: nn.Module, head: str, width: int) -> nn.Module:
     assert isinstance(layer, nn.Linear)
     with torch.device("meta"):  # torch's own initialisation would draw from the global generator
         made = Projected(layer.in_features, width, layer.out_features, layer.bias is not None)
-    made = made.to_empty(device=layer.weight.device).to(layer.weight.dtype)
+    allocate(made, layer.weight.device, layer.weight.dtype)
     if not head:
         return made
     parent, _, own = head.rpartition(".")

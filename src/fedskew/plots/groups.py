@@ -14,10 +14,11 @@ from fedskew.config import variants
 from fedskew.config.recorded import read_run
 from fedskew.errors import RecordError, plural
 from fedskew.plots.canvas import Floats
+from fedskew.records.probabilities import EACH, SCORES
 from fedskew.records.summary import worst_class
 from fedskew.settings import SEEDS
 
-__all__ = ["Group", "Run", "find_runs", "flat", "groups_of", "title_of"]
+__all__ = ["Group", "Run", "find_runs", "groups_of", "title_of"]
 
 Row = dict[str, Any]
 
@@ -25,7 +26,8 @@ Row = dict[str, Any]
 # what follows from the seed (the counts of the split) or from the fingerprint (the names of the classes).
 NEUTRAL = {
     "engine", "engine_used", "engine_reason", "threads", "threads_used", "device", "memory", "eval_every",
-    "personal_every", "checkpoint_every", "path", "diagnose", "counts", "label_names", "started_by", "format",
+    "personal_every", "scores", "recall_at", "checkpoint_every", "path", "diagnose", "counts", "label_names",
+    "started_by", "format",
 }  # fmt: skip
 OPTIONAL = ("longtail", "validation", "auxiliary", "local_test")  # named only where they are set
 UNSAID = ("folder", "fingerprint")
@@ -89,6 +91,15 @@ class Run:
         return next((row for row in reversed(self.rows) if "accuracy" in row), {})
 
     @property
+    def finals(self) -> Row:
+        """What was measured of the last model alone, by name: ``auroc_macro``, ``per_class_auroc``, ``confusion``, ...
+
+        A run that was stopped has the scores of its last evaluated round, where it measured them at every evaluation.
+        """
+        names = (*SCORES, *EACH, "confusion")
+        return {name: self.summary[f"final_{name}"] for name in names if f"final_{name}" in self.summary}
+
+    @property
     def worst(self) -> Row | None:
         """The worst class of the last evaluation, see `fedskew.records.summary.worst_class`."""
         return worst_class(self.last, self.config.get("label_names", ()))
@@ -98,7 +109,7 @@ class Run:
         """The configuration by dotted path, without what does not change the experiment."""
         kept = {key: v for key, v in self.config.items() if key not in (*NEUTRAL, *SEEDS)}
         kept |= {key: self.config.get(key) or None for key in OPTIONAL}  # a run of Python may lack them
-        return flat(kept) if "method" in kept else {"folder": str(self.folder)}
+        return variants.flat(kept) if "method" in kept else {"folder": str(self.folder)}
 
     @property
     def seeds(self) -> tuple[tuple[int, str], ...]:
@@ -195,17 +206,6 @@ def _shared(runs: list[Run]) -> Row:
     paths = dict.fromkeys(p for run in runs for p in run.changed if p.startswith(TRAINING))
     same = {p: runs[0].settings.get(p) for p in paths if len({repr(run.settings.get(p)) for run in runs}) == 1}
     return same if len({repr(run.config.get("method")) for run in runs}) > 1 else {}
-
-
-def flat(value: Any, path: str = "") -> Row:
-    """Leaves of a configuration by dotted path. An element of a list is addressed by its name."""
-    if isinstance(value, Mapping):
-        items = [(str(key), v) for key, v in value.items()]
-    elif isinstance(value, list):
-        items = [(_name(v) or str(i), v) for i, v in enumerate(value)]
-    else:
-        return {path: value}
-    return {p: leaf for key, v in items for p, leaf in flat(v, f"{path}.{key}" if path else key).items()}
 
 
 def _differing(settings: list[Row]) -> list[str]:

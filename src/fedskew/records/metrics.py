@@ -1,5 +1,8 @@
 """Metrics of classifiers from a confusion matrix, and error asymmetry. Pure functions in float64.
 
+Those of predicted probabilities and of clients' label mixes are in `fedskew.records.probabilities`; their names are
+here, too.
+
 C classes, B rows. Rows of a confusion matrix are true classes, columns are predictions; support_c is the sum of row c.
 
 Absent classes. A class is *present* when the test labels contain it (support > 0).
@@ -20,8 +23,21 @@ import torch
 from torch import Tensor
 
 from fedskew.errors import DataError, require
+from fedskew.records.probabilities import (
+    auprc,
+    auroc,
+    calibration_error,
+    from_mixes,
+    from_probabilities,
+    macro,
+    mix_accuracy,
+    recall_at_precision,
+)
 
-__all__ = ["Groups", "confusion", "error_asymmetry", "from_confusion", "groups_by_counts", "mean_probabilities"]
+__all__ = [
+    "Groups", "auprc", "auroc", "calibration_error", "confusion", "error_asymmetry", "from_confusion", "from_mixes",
+    "from_probabilities", "groups_by_counts", "macro", "mean_probabilities", "mix_accuracy", "recall_at_precision",
+]  # fmt: skip
 
 Metrics = dict[str, float | list[float] | list[int]]
 

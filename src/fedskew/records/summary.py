@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from fedskew.records.probabilities import EACH, SCORES
+
 __all__ = ["Collapse", "collapses", "summarise", "worst_class", "worst_words"]
 
 Row = dict[str, Any]
@@ -37,7 +39,9 @@ class Collapse(NamedTuple):
         return f"balanced accuracy below {self.limit:.3g}, 1.1 times that of a guess, in {where}"
 
 
-def summarise(rows: Sequence[Row], stopped: str = "", class_names: Sequence[str] = ()) -> Row:
+def summarise(
+    rows: Sequence[Row], stopped: str = "", class_names: Sequence[str] = (), finals: Row | None = None
+) -> Row:
     """Summarise rounds: final, best and mean values of every metric, the worst class, collapses, and totals.
 
     Means are over the last 10 and 50 rounds; they cover the rounds among these that were evaluated.
@@ -46,6 +50,7 @@ def summarise(rows: Sequence[Row], stopped: str = "", class_names: Sequence[str]
         rows: Rounds, as rounds.jsonl holds them.
         stopped: Why the run stopped early, if it did.
         class_names: Names of the classes, for the worst one.
+        finals: What was measured once, of the last model; where it is not given, the last evaluated row's scores.
 
     Returns:
         The summary.
@@ -67,6 +72,8 @@ def summarise(rows: Sequence[Row], stopped: str = "", class_names: Sequence[str]
         for span in (10, 50):
             last = [v for r, v in seen if r > out["rounds"] - span]
             out[f"mean{span}_{name}"] = sum(last) / len(last) if last else None
+    scores = {name: value for name, value in _last(rows).items() if name in (*SCORES, *EACH)}
+    out |= {f"final_{name}": value for name, value in (finals or scores).items()}
     out["worst_class"] = worst_class(_last(rows), class_names)
     out["collapsed"] = [found._asdict() for found in collapses(rows)]
     for name in TOTALS:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
-from fedskew.config.words import ALIASES
 from fedskew.errors import ConfigError, some
 from fedskew.studies.runs import Listed
+from fedskew.studies.words import full
 
 __all__ = ["Condition", "chosen", "condition_of", "ordered", "path_of"]
 
@@ -88,11 +88,11 @@ def path_of(field: str, known: Mapping[str, Any]) -> str:
     Raises:
         ConfigError: nothing ends so, or several paths do.
     """
-    full = ALIASES.get(f"--{field}", f"--{field}")[2:]  # --lr is --pace.lr
-    for word in dict.fromkeys((field, full, full.replace("-", "_"))):
+    whole = full(field)  # "pace.lr" of "lr"
+    for word in dict.fromkeys((field, whole, whole.replace("-", "_"))):
         if word in known:
             return word
-    ends = [path for path in known if path.endswith((f".{full}", f".{full.replace('-', '_')}"))]
+    ends = [path for path in known if path.endswith((f".{whole}", f".{whole.replace('-', '_')}"))]
     if len(ends) > 1:
         raise ConfigError(f"field {field!r} must be one entry; it is {some(ends)}")
     if not ends:

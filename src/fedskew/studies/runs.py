@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.config.recorded import CONFIG, SUMMARY, UNLIKE, fault_of
-from fedskew.config.variants import label_of
+from fedskew.config.variants import flat, label_of
 from fedskew.errors import FedskewError, RecordError, from_json, json_file
-from fedskew.plots.groups import Run, flat
 from fedskew.records import rounds
 from fedskew.records.folder import check_format
 from fedskew.records.lock import Hold
@@ -160,16 +159,16 @@ def described(places: Iterable[str | Path]) -> list[Listed]:
     return [listed(folder) for folder in below(places)]
 
 
-def differing(runs: Sequence[Listed]) -> list[tuple[str, list[Any]]]:
+def differing(runs: Sequence[Listed], settings: Sequence[Row]) -> list[tuple[str, list[Any]]]:
     """(setting, its value in each run) of the settings in which runs differ; None where a run lacks it.
 
     The method stands first where it differs. An option of an ingredient counts where it differs between runs that have
     this ingredient.
+
+    Args:
+        runs: The runs.
+        settings: Of each run, what decides its numbers, by dotted path.
     """
-    settings = []
-    for run in runs:
-        view = Run(run.folder, run.config, [], run.summary)
-        settings.append({**view.settings, **{what: value for value, what in view.seeds}})
     found: list[tuple[str, list[Any]]] = []
     if len({run.label for run in runs}) > 1:
         found.append(("method", [run.label for run in runs]))

@@ -11,6 +11,7 @@ from fedskew.config.flags import experiment_from, options_of
 from fedskew.errors import FedskewError
 from fedskew.method import SLOTS
 from fedskew.methods import METHODS
+from fedskew.studies.words import words_of
 
 __all__ = ["asked", "command_of", "unusual"]
 
@@ -18,34 +19,34 @@ SLOTTED = ("data", "partition", "model", *SLOTS)
 
 
 def unusual(experiment: Experiment) -> list[tuple[str, str]]:
-    """(flag, value) of everything in which an experiment differs from its method's defaults, as it is typed.
+    """(option, value) of everything in which an experiment differs from its method's defaults, as typed without dashes.
 
     Names of ingredients come first: the options after them are those of these ingredients.
 
     Example:
         >>> from fedskew.config.flags import experiment_from
         >>> unusual(experiment_from(["fedavg", "--weighting", "uniform", "--lr", "0.05", "--seed", "3"]))
-        [('--weighting', 'uniform'), ('--seed', '3'), ('--lr', '0.05')]
+        [('weighting', 'uniform'), ('seed', '3'), ('lr', '0.05')]
     """
     bare = experiment.method.name.partition("(")[0]
     if bare not in METHODS:
         return []
     plain, names = Experiment(METHODS[bare]()), list[tuple[str, str]]()
     if experiment.method.preset:
-        names.append(("--preset", experiment.method.preset))
+        names.append(("preset", experiment.method.preset))
     for slot in SLOTTED:
         now, before = _in(slot, experiment), _in(slot, plain)
         if now.name != before.name:
-            names.append((f"--{slot}", now.name))
+            names.append((slot, now.name))
         if hasattr(now, "base") and (now.name != before.name or now.base.name != before.base.name):
-            names.append((f"--{slot}.base", now.base.name))
+            names.append((f"{slot}.base", now.base.name))
     parts = [part.name for part in experiment.method.parts]
     if parts != [part.name for part in plain.method.parts]:
-        names.append(("--parts", ",".join(parts) or "none"))
-    composed = experiment_from([bare, *(word for pair in names for word in pair)])
+        names.append(("parts", ",".join(parts) or "none"))
+    composed = experiment_from([bare, *words_of(names)])
     usual_values = {option.flag: option.default for option in options_of(composed)}
     rest = [
-        (option.flags[0], _word(option.default))
+        (option.flags[0][2:], _word(option.default))
         for option in options_of(experiment)
         if option.flag not in usual_values or usual_values[option.flag] != option.default
     ]
@@ -63,13 +64,13 @@ def asked(config: Mapping[str, Any]) -> Experiment:
 
 def command_of(experiment: Experiment, folder: str) -> str:
     """The command that repeats a run: its own options, or ``--from`` where the options cannot say all of it."""
-    words = [experiment.method.name.partition("(")[0], *(word for pair in unusual(experiment) for word in pair)]
+    words = [experiment.method.name.partition("(")[0], *words_of(unusual(experiment))]
     try:
         if experiment_from(words).to_json() == experiment.to_json():
             return shlex.join(["fedskew", "run", *words])
     except FedskewError:
         pass
-    return shlex.join(["fedskew", "run", "--from", folder])
+    return shlex.join(["fedskew", "run", *words_of([("from", folder)])])
 
 
 def _in(slot: str, experiment: Experiment) -> Any:

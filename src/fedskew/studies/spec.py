@@ -10,10 +10,10 @@ from typing import Any
 
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import experiment_from
-from fedskew.config.words import ALIASES, Pair
+from fedskew.config.words import Pair
 from fedskew.errors import ConfigError, FedskewError, require, unknown
 from fedskew.studies.tuning import Tuning, tuning_of
-from fedskew.studies.words import Entry, combinations, entry_of, options_of_table, seeds_of
+from fedskew.studies.words import Entry, combinations, entry_of, full, options_of_table, seeds_of, words_of
 
 __all__ = ["CONTROLS", "Cell", "Spec", "read_spec", "spec_from"]
 
@@ -23,8 +23,8 @@ KEYS = (
 )  # fmt: skip
 # Plain cross-entropy under both weights: much of what a method gains may be its weights'.
 CONTROLS = (
-    Entry("fedavg", (("--weighting", "uniform"),), "control: cross-entropy, uniform weights"),
-    Entry("fedavg", (("--weighting", "size"),), "control: cross-entropy, size weights"),
+    Entry("fedavg", (("weighting", "uniform"),), "control: cross-entropy, uniform weights"),
+    Entry("fedavg", (("weighting", "size"),), "control: cross-entropy, size weights"),
 )
 
 
@@ -85,11 +85,13 @@ class Spec:
         first = self.methods[0].method
         found: list[tuple[Pair, ...]] = []
         for chosen in self.settings or ((),):
-            own = {ALIASES.get(flag, flag) for flag, _ in chosen}
-            rest = [pair for pair in self.options if ALIASES.get(pair[0], pair[0]) not in own]
+            own = {full(option) for option, _ in chosen}
+            rest = [pair for pair in self.options if full(pair[0]) not in own]
             found += combinations(first, [*rest, *chosen])
-        differing = [flag for flag in dict.fromkeys(f for pairs in found for f, _ in pairs) if _differs(flag, found)]
-        names = [", ".join(f"{f[2:]} {dict(pairs).get(f, 'unset')}" for f in differing) or "all" for pairs in found]
+        differing = [
+            option for option in dict.fromkeys(o for pairs in found for o, _ in pairs) if _differs(option, found)
+        ]
+        names = [", ".join(f"{o} {dict(pairs).get(o, 'unset')}" for o in differing) or "all" for pairs in found]
         return list(zip(names, found, strict=True))
 
     def cells(self) -> Iterator[Cell]:
@@ -105,7 +107,7 @@ class Spec:
             for number, entry in enumerate(self.methods):
                 for seed in self.seeds:
                     try:
-                        made = made_of(entry, (*options, ("--seed", str(seed))))
+                        made = made_of(entry, (*options, ("seed", str(seed))))
                         made = replace(made, threads=1, auxiliary=wanted if made.auxiliary is None else made.auxiliary)
                     except FedskewError as error:
                         if at == number == 0:
@@ -125,15 +127,15 @@ class Spec:
         return max(wanted, default=None)
 
 
-def _differs(flag: str, found: Sequence[tuple[Pair, ...]]) -> bool:
-    return len({dict(pairs).get(flag) for pairs in found}) > 1
+def _differs(option: str, found: Sequence[tuple[Pair, ...]]) -> bool:
+    return len({dict(pairs).get(option) for pairs in found}) > 1
 
 
 def made_of(entry: Entry, options: Sequence[Pair]) -> Experiment:
     """The experiment of a method under options; its own options win over the study's. Raises ConfigError."""
-    own = {ALIASES.get(flag, flag) for flag, _ in entry.options}
-    rest = [pair for pair in options if ALIASES.get(pair[0], pair[0]) not in own]
-    return experiment_from([*entry.words, *(word for pair in rest for word in pair)])
+    own = {full(option) for option, _ in entry.options}
+    rest = [pair for pair in options if full(pair[0]) not in own]
+    return experiment_from([*entry.words, *words_of(rest)])
 
 
 def spec_from(methods: Sequence[str], options: Sequence[Pair], **facts: Any) -> Spec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,15 +13,18 @@ from typing import Any
 from fedskew.config.experiment import Experiment
 from fedskew.data.arrays import Dataset
 from fedskew.errors import ConfigError, FedskewError, require
+from fedskew.method import method_spec
 from fedskew.records.files import write_atomic
 from fedskew.studies.address import address
 from fedskew.studies.pool import schedule
-from fedskew.studies.spec import Cell, Spec, made_of
+from fedskew.studies.spec import Cell, Spec, made_of, spec_from
 from fedskew.studies.store import Entry, Store
-from fedskew.studies.tuning import HELD_OUT, TRIAL_SEED
+from fedskew.studies.tuning import HELD_OUT, TRIAL_SEED, tuning_of
+from fedskew.studies.words import Entry as Named
+from fedskew.studies.words import options_of_table, seeds_of
 from fedskew.studies.work import Job, Outcome
 
-__all__ = ["Planned", "Study", "shard_of"]
+__all__ = ["Planned", "Study", "dataset_of", "shard_of", "study"]
 
 FIELDS = ("label", "setting", "seed", "address", "state", "reason")
 Row = dict[str, Any]
@@ -50,7 +53,7 @@ class Study:
 
     Example:
         >>> from fedskew.studies.spec import spec_from
-        >>> spec = spec_from(["fedavg", "fedla"], [("--clients", "5"), ("--rounds", "2")], seeds=(0, 1))
+        >>> spec = spec_from(["fedavg", "fedla"], [("clients", "5"), ("rounds", "2")], seeds=(0, 1))
         >>> study = Study(spec, "store")
         >>> len(study.plan()), len(study.missing())
         (4, 4)
@@ -69,9 +72,9 @@ class Study:
         tuning, found = self.spec.tuning, []
         if tuning is None:
             return []
-        seed = ("--seed", str(TRIAL_SEED + self.spec.seeds[0]))
+        seed = ("seed", str(TRIAL_SEED + self.spec.seeds[0]))
         for setting, options in self.spec.axes():
-            held = () if any(f == "--validation" for f, _ in options) else (("--validation", HELD_OUT),)
+            held = () if any(o == "validation" for o, _ in options) else (("validation", HELD_OUT),)
             for entry in self.spec.methods:
                 for number, point in enumerate(tuning.points()):
                     chosen = tuning.options_for(entry.name, point)
@@ -114,7 +117,7 @@ class Study:
                 options = dict(self.spec.axes())[cell.setting]
                 rest = tuple(pair for pair in options if pair[0] not in own)
                 bare = replace(entry, options=tuple(p for p in entry.options if p[0] not in own))
-                made = made_of(bare, (*rest, *chosen, ("--seed", str(cell.seed))))
+                made = made_of(bare, (*rest, *chosen, ("seed", str(cell.seed))))
                 cell = replace(cell, experiment=replace(made, threads=1, auxiliary=cell.experiment.auxiliary))
             assert cell.experiment is not None
             return Planned(cell, self._address(cell.experiment))
@@ -122,7 +125,7 @@ class Study:
             return Planned(replace(cell, experiment=None, refused=str(error)), "")
 
     def _address(self, experiment: Experiment) -> str:
-        return address(experiment, _dataset(experiment.data, experiment.path))
+        return address(experiment, dataset_of(experiment.data, experiment.path))
 
     def missing(self, planned: Sequence[Planned] | None = None) -> list[Planned]:
         """The runs that are neither done nor refused, each once."""
@@ -237,12 +240,9 @@ class Study:
 
         Common is what plain FedAvg has under the study's options. What the method is made of, its parts, is not named.
         """
-        from fedskew.method import method_spec
-        from fedskew.studies.words import Entry as Words
-
         found = []
         options = self.spec.axes()[0][1]
-        common = _flat(method_spec(made_of(Words("fedavg"), options).method))
+        common = _flat(method_spec(made_of(Named("fedavg"), options).method))
         for entry in self.spec.methods:
             try:
                 own = _flat(method_spec(made_of(entry, options).method))
@@ -295,7 +295,8 @@ def _flat(value: Any, path: str = "") -> Row:
 
 
 @lru_cache(8)
-def _dataset(data: Any, path: str | None) -> Dataset:
+def dataset_of(data: Any, path: str | None) -> Dataset:
+    """The data set of an experiment, loaded once."""
     loaded: Dataset = data.load(path)
     return loaded
 
@@ -311,3 +312,45 @@ def shard_of(text: str) -> tuple[int, int]:
     found = (int(first), int(last)) if first.isdigit() and last.isdigit() and len(text) < 20 else (0, 0)
     require(1 <= found[0] <= found[1], "shard", "be PART/PARTS, such as 2/8", text)
     return found
+
+
+def study(
+    methods: Sequence[str], *, seeds: str | int | Sequence[int] = 0, options: Mapping[str, Any] | None = None,
+    store: str | Path = "runs/store", controls: bool = False, tune: Any = None, tune_trials: int = 8, metric: str = "",
+    baseline: str = "", title: str = "", **more: Any,
+) -> Study:  # fmt: skip
+    """A study, as ``fedskew compare`` makes it; ``run`` does what is missing.
+
+    Args:
+        methods: names of the table, with options of their own in brackets: "fedbal(weighting=uniform)".
+        seeds: "0-4", a number or a list of numbers.
+        options: options of all runs by their names, as in a study file; a list of values is a setting each.
+        store: where runs are kept and found.
+        controls: add plain cross-entropy under uniform and under size weights.
+        tune: a search space, "lr=log:0.01..0.3" or {"lr": "log:0.01..0.3"}.
+        tune_trials: trials of each method and setting.
+        metric: entry of the summary that is compared; "final_accuracy" unless given.
+        baseline: the method that others are compared with; the first unless given.
+        title: what the study is called.
+        **more: single options by names without dots, such as ``rounds=30, data="digits"``.
+
+    Returns:
+        The study. Nothing has run.
+
+    Raises:
+        ConfigError: a method, an option or a seed that there is not.
+        RecordError: the store cannot be written, or is of another version.
+
+    Example:
+        >>> import fedskew as fs
+        >>> study = fs.study(["fedavg", "fedla"], seeds="0-1", rounds=2, clients=5,
+        ...                  options={"partition.alpha": [0.1, 1]}, store="store")
+        >>> len(study.plan())
+        8
+    """
+    facts: dict[str, Any] = {n: v for n, v in (("metric", metric), ("baseline", baseline), ("title", title)) if v}
+    if tune is not None:
+        facts["tuning"] = tuning_of(tune, tune_trials)
+    given = options_of_table({**(options or {}), **more}, "options")
+    require(not isinstance(methods, str), "methods", "be a list of names", methods)
+    return Study(spec_from(list(methods), given, seeds=seeds_of(seeds), controls=controls, **facts), store)

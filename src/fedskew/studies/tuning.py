@@ -1,6 +1,6 @@
 """Tuning under an equal budget: one search space, one sequence of trials, for every method alike.
 
-Trials are points of a scrambled Halton sequence. They are scored on a part of the training set that is held out for
+Trials are points of a shifted Halton sequence. They are scored on a part of the training set that is held out for
 them, never on the test set, and their seed is none of the seeds that are compared.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedskew import rng
 from fedskew.config.words import Pair
 from fedskew.errors import ConfigError, require
 
@@ -26,7 +27,7 @@ SPACE = re.compile(r"\s*(?:(log|int):)?\s*([-+0-9.eE]+)\s*\.\.\s*([-+0-9.eE]+)\s
 class Range:
     """Values of one option: ``log:0.01..0.3``, ``0..0.9`` or ``int:1..5``."""
 
-    flag: str
+    option: str
     low: float
     high: float
     scale: str = ""
@@ -54,18 +55,19 @@ class Tuning:
         """The options of each trial, the same for every method.
 
         Example:
-            >>> [pairs[0][1] for pairs in Tuning((Range("--lr", 0.01, 0.3, "log"),), 3).points()]
-            ['0.02763', '0.1476', '0.02196']
+            >>> [pairs[0][1] for pairs in Tuning((Range("lr", 0.01, 0.3, "log"),), 3).points()]
+            ['0.241', '0.04399', '0.0188']
         """
         from scipy.stats import qmc
 
-        drawn = qmc.Halton(len(self.space), scramble=True, rng=0).random(self.trials)
-        return [tuple((r.flag, r.at(float(x))) for r, x in zip(self.space, row, strict=True)) for row in drawn]
+        shift = rng.generator(0, "tuning").random(len(self.space))  # the sequence itself begins at 0
+        drawn = (qmc.Halton(len(self.space), scramble=False).random(self.trials) + shift) % 1
+        return [tuple((r.option, r.at(float(x))) for r, x in zip(self.space, row, strict=True)) for row in drawn]
 
     def options_for(self, label: str, options: tuple[Pair, ...]) -> tuple[Pair, ...]:
         """A trial's options under the names that a method has for them."""
-        names = {f"--{k}": f"--{v}" for k, v in self.own.get(label, {}).items()}
-        return tuple((names.get(flag, flag), value) for flag, value in options)
+        names = self.own.get(label, {})
+        return tuple((names.get(option, option), value) for option, value in options)
 
 
 def tuning_of(space: Any, trials: Any = 8, own: Mapping[str, Mapping[str, str]] | None = None) -> Tuning:
@@ -97,5 +99,5 @@ def tuning_of(space: Any, trials: Any = 8, own: Mapping[str, Mapping[str, str]] 
         scale = (found[1] or "") if found else ""
         if not (found and key and low < high and math.isfinite(high - low) and (scale != "log" or low > 0)):
             raise ConfigError(f"tune must {rule}, with LOW < HIGH, both positive for log; got {f'{key}={text}'!r}")
-        ranges.append(Range(f"--{key.removeprefix('--')}", low, high, scale))
+        ranges.append(Range(key.removeprefix("--"), low, high, scale))
     return Tuning(tuple(ranges), trials, own={k: dict(v) for k, v in (own or {}).items() if v})

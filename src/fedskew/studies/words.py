@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from fedskew.config.flags import compose, experiment_from, is_name, table_of
+from fedskew.config.flags import compose, is_name, table_of
 from fedskew.config.words import ALIASES, Pair
 from fedskew.errors import ConfigError, require
 
-__all__ = ["Entry", "combinations", "entry_of", "options_of_table", "seeds_of"]
+__all__ = ["Entry", "combinations", "entry_of", "full", "options_of_table", "seeds_of", "words_of"]
 
 METHOD = re.compile(r"\s*([A-Za-z_][\w]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 MOST_SEEDS = 10_000
@@ -29,12 +29,12 @@ class Entry:
     @property
     def words(self) -> list[str]:
         """The words of ``fedskew run``."""
-        return [self.method, *(word for pair in self.options for word in pair)]
+        return [self.method, *words_of(self.options)]
 
     @property
     def name(self) -> str:
         """The label, or the method with its options: "fedbal(weighting=uniform)"."""
-        told = ", ".join(f"{flag[2:]}={value}" for flag, value in self.options)
+        told = ", ".join(f"{option}={value}" for option, value in self.options)
         return self.label or (f"{self.method}({told})" if told else self.method)
 
 
@@ -50,7 +50,7 @@ def entry_of(text: str) -> Entry:
 
     Example:
         >>> entry_of("fedbal(parts=cross_entropy,proximal, weighting=uniform)").options
-        (('--parts', 'cross_entropy,proximal'), ('--weighting', 'uniform'))
+        (('parts', 'cross_entropy,proximal'), ('weighting', 'uniform'))
     """
     found = METHOD.fullmatch(text)
     rule = "be a name, or NAME(option=value, ...)"
@@ -60,11 +60,11 @@ def entry_of(text: str) -> Entry:
     for piece in (inner or "").split(","):
         key, equals, value = piece.partition("=")
         if equals:
-            options.append([f"--{key.strip().removeprefix('--')}", value.strip()])
+            options.append([key.strip().removeprefix("--"), value.strip()])
         elif piece.strip():
             require(bool(options), "method", rule, text)
             options[-1][1] += f",{piece.strip()}"
-    return Entry(name, tuple((flag, value) for flag, value in options))
+    return Entry(name, tuple((option, value) for option, value in options))
 
 
 def seeds_of(text: str | int | Sequence[int]) -> tuple[int, ...]:
@@ -98,11 +98,11 @@ def seeds_of(text: str | int | Sequence[int]) -> tuple[int, ...]:
 def combinations(method: str, options: Sequence[Pair]) -> Iterator[tuple[Pair, ...]]:
     """Every combination of options of which some have several values.
 
-    Values stand between commas; those of an option that is a list itself, such as --parts, between semicolons.
+    Values stand between commas; those of an option that is a list itself, such as parts, between semicolons.
 
     Args:
         method: a METHOD of the table, whose options these are.
-        options: flags and values.
+        options: names without dashes, and values.
 
     Yields:
         One pair for each option, in their order; the last option changes fastest.
@@ -110,23 +110,33 @@ def combinations(method: str, options: Sequence[Pair]) -> Iterator[tuple[Pair, .
     Raises:
         ConfigError: a value is empty or is given twice.
     """
-    named = [(f, v.split(";" if f == "--parts" else ",")) for f, v in options if is_name(f)]
+    named = [(o, v.split(";" if o == "parts" else ",")) for o, v in options if is_name(f"--{o}")]
     for names in product(*(values for _, values in named)):
-        chosen = [(flag, name.strip()) for (flag, _), name in zip(named, names, strict=True)]
-        table = table_of(compose([method], chosen))
+        chosen = {option: name.strip() for (option, _), name in zip(named, names, strict=True)}
+        table = table_of(compose([method], [(f"--{option}", name) for option, name in chosen.items()]))
         several = []
-        for flag, value in options:
-            if is_name(flag):
-                several.append([dict(chosen)[flag]])
+        for option, value in options:
+            if option in chosen:
+                several.append([chosen[option]])
                 continue
-            option = table.get(ALIASES.get(flag, flag))
-            listed = option is not None and "tuple" in str(option.type)
+            known = table.get(f"--{full(option)}")
+            listed = known is not None and "tuple" in str(known.type)
             pieces = [piece.strip() for piece in value.split(";" if listed else ",")]
             if "" in pieces or len(set(pieces)) < len(pieces):
-                raise ConfigError(f"{flag} must name each value once; got {value!r}")
+                raise ConfigError(f"--{option} must name each value once; got {value!r}")
             several.append(pieces)
         for values in product(*several):
-            yield tuple((flag, v) for (flag, _), v in zip(options, values, strict=True))
+            yield tuple((option, v) for (option, _), v in zip(options, values, strict=True))
+
+
+def full(option: str) -> str:
+    """The whole name of an option: "pace.lr" of "lr"."""
+    return ALIASES.get(f"--{option}", f"--{option}")[2:]
+
+
+def words_of(options: Sequence[Pair]) -> list[str]:
+    """Options as words of a command line."""
+    return [word for option, value in options for word in (f"--{option}", value)]
 
 
 def options_of_table(content: Mapping[str, Any], place: str) -> tuple[Pair, ...]:
@@ -144,16 +154,9 @@ def options_of_table(content: Mapping[str, Any], place: str) -> tuple[Pair, ...]
         listed = value if isinstance(value, list) else [value]
         plain = all(isinstance(v, str | int | float) for v in listed)
         require(bool(listed) and plain, f"{place}.{key}", "be a word, a number or a list of them", value)
-        found.append((f"--{key}", ",".join(_word(v) for v in listed)))
+        found.append((key, ",".join(_word(v) for v in listed)))
     return tuple(found)
 
 
 def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def experiment(entry: Entry, options: Sequence[Pair]) -> Any:
-    """The experiment of a method under options; its own options win over the study's. Raises ConfigError."""
-    own = {ALIASES.get(flag, flag) for flag, _ in entry.options}
-    rest = [pair for pair in options if ALIASES.get(pair[0], pair[0]) not in own]
-    return experiment_from([*entry.words, *(word for pair in rest for word in pair)])

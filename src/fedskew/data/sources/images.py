@@ -13,6 +13,7 @@ import torch
 from fedskew.data.arrays import Dataset, build, channel_statistics
 from fedskew.data.classes import ClassOptions
 from fedskew.data.sources import cache, labels, parquet, pictures, readers
+from fedskew.data.sources.digits import digits
 from fedskew.data.sources.files import Known, absent, md5_of, places, together, verify
 from fedskew.errors import DataError, require
 from fedskew.fields import AtLeast, demand
@@ -104,13 +105,12 @@ class Digits(ImageOptions):
 
         Raises:
             ConfigError: A path is given, or an option breaks a rule.
+            DataError: scikit-learn's file is absent or altered.
         """
         require(path is None, "path", "be unset for 'digits', which needs no file", path)
-        from sklearn.datasets import load_digits
-
-        found = load_digits()
-        x = (found.images * 15).astype(np.uint8)[:, None]
-        return self.finish(build(self.name, self.padded(x), found.target, classes=10, source="scikit-learn"))
+        pixels, y = digits()
+        x = (pixels * np.uint8(15))[:, None]
+        return self.finish(build(self.name, self.padded(x), y, classes=10, source="scikit-learn"))
 
 
 class Decoded(NamedTuple):

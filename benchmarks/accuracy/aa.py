@@ -1,0 +1,157 @@
+"""A/A studies: FedAvg against itself under other seeds. A test of a difference at 5 % should find one in 5 % of them.
+
+python benchmarks/accuracy/aa.py          trains what is missing of 8,000 short runs on the digits: 8 minutes of a core
+python benchmarks/accuracy/aa.py --table  what the tests find in the recorded runs, and how often intervals cover
+
+Two runs of a pair share the federation (the seed of the partition), as two methods of a study do, and have different
+seeds for everything else. Each study of ten pairs has runs of its own, so the outcomes of the studies are independent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import fedskew as fs
+from fedskew import rng
+from fedskew.data.sources.table import load
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from common.session import setting
+from fedskew.studies.statistics import Scores, aggregate, average_ranks, critical_difference, differences, t_interval
+
+OUT = Path(__file__).parents[2] / "results/accuracy/aa-digits.jsonl"
+STUDIES, PAIRS = 400, 10
+OPTIONS = {"model": "logistic", "rounds": 5, "cohort": 5, "eval_every": 5, "engine": "sequential", "threads": 1}
+PACE = fs.paces.Fixed(1, 0.1, batch_size=64)
+ALPHA, CLIENTS = 0.1, 10
+TEST_ROWS = 359
+
+
+def trained(pairs: range) -> Iterator[dict]:
+    """How many test rows both runs of each pair predict correctly."""
+    data, method = load("digits"), fs.methods.fedavg().with_(pace=PACE)
+    for pair in pairs:
+        fed = fs.federate(data, fs.partitioners.Dirichlet(alpha=ALPHA), clients=CLIENTS, seed=pair)
+        seeds = [2 * pair, 2 * pair + 1]
+        last = [fs.run(fed, method, seed=seed, **OPTIONS).rounds[-1] for seed in seeds]
+        yield {"seeds": seeds, "right": [round(row["accuracy"] * sum(row["support"])) for row in last]}
+
+
+def record(out: Path, pairs: int) -> None:
+    """Train the pairs that are missing. The file has a line on the session, and one for each pair."""
+    torch.set_num_threads(1)
+    head, *lines = out.read_text(encoding="utf-8").splitlines() if out.exists() else ["{}"]
+    began = time.process_time()
+    lines += [json.dumps(row) for row in trained(range(len(lines), pairs))]
+    spent = json.loads(head).get("cpu_s", 0) + round(time.process_time() - began)
+    facts = {"clients": CLIENTS, "alpha": ALPHA, "batch": 64, "epochs": 1, "lr": 0.1, **OPTIONS}
+    head = json.dumps({**setting(), "cpu_s": spent, "test_rows": TEST_ROWS, "options": facts})
+    out.write_text("\n".join([head, *lines]) + "\n", encoding="utf-8")
+
+
+def recorded(path: Path = OUT) -> np.ndarray:
+    """The recorded accuracies, float64 [pairs, 2]."""
+    _, *lines = path.read_text(encoding="utf-8").splitlines()
+    return np.array([json.loads(line)["right"] for line in lines]) / TEST_ROWS
+
+
+def studies(pairs: np.ndarray, size: int = PAIRS) -> Iterator[Scores]:
+    """The pairs [P, 2] as studies of two methods with ``size`` seeds; each pair is used once."""
+    for at in range(0, len(pairs) - size + 1, size):
+        values = pairs[at : at + size].T[:, None]
+        yield Scores("accuracy", ("first", "second"), ("digits",), tuple(range(size)), values)
+
+
+def found(pairs: np.ndarray, size: int = PAIRS) -> dict[str, tuple[int, int]]:
+    """(studies that find a difference at 5 %, studies) by test."""
+    told = [differences(scores, "first")[0] for scores in studies(pairs, size)]
+    by = {
+        "signed rank, exact": [d.verdict != "open" for d in told],
+        "paired t": [d.p_t is not None and d.p_t <= 0.05 for d in told],
+    }
+    return {name: (sum(said), len(said)) for name, said in by.items()}
+
+
+def exchanged(pairs: np.ndarray, times: int = 100) -> list[float]:
+    """The share that the signed-rank test finds where either run of a pair may be called the first, drawn anew."""
+    g, shares = rng.generator(0, "exchange"), []
+    for _ in range(times):
+        turned = np.where(g.random(len(pairs))[:, None] < 0.5, pairs, pairs[:, ::-1])
+        hits, of = found(turned)["signed rank, exact"]
+        shares.append(hits / of)
+    return shares
+
+
+def covered(runs: int, settings: int, studies: int = 1000) -> dict[str, float]:
+    """How often 95 % intervals of the mean of normal scores hold the true mean."""
+    g = rng.generator(0, "coverage", runs, settings)
+    inside = {"t": 0, "mean": 0, "iqm": 0}
+    for _ in range(studies):
+        values = g.normal(size=(1, settings, runs))
+        scores = Scores("score", ("a",), tuple(map(str, range(settings))), tuple(range(runs)), values)
+        low, high = t_interval(values[0, 0]) or (0.0, 0.0)
+        inside["t"] += low <= 0 <= high
+        for name in ("mean", "iqm"):
+            one = aggregate(scores, name, resamples=1000)[0]
+            inside[name] += one.low <= 0 <= one.high
+    return {name: count / studies for name, count in inside.items()}
+
+
+def separated(methods: int, settings: int, studies: int = 2000) -> tuple[float, float]:
+    """Share of studies of equal methods that find two a critical difference apart: Nemenyi alone, after Friedman."""
+    g, cd = rng.generator(0, "ranks", methods, settings), critical_difference(methods, settings)
+    ranks = g.permuted(np.broadcast_to(np.arange(1.0, methods + 1), (studies, settings, methods)), axis=2)
+    apart = np.ptp(ranks.mean(axis=1), axis=1) >= cd
+    names, places = tuple(map(str, range(methods))), tuple(map(str, range(settings)))
+    both = [
+        average_ranks(Scores("rank", names, places, (0,), one.T[:, :, None], False), permutations=1000).significant
+        for one in ranks[apart]
+    ]
+    return float(apart.mean()), sum(both) / studies
+
+
+def tables() -> None:
+    """What the tests find where nothing is, and how often intervals cover."""
+    pairs = recorded()
+    correlation, spread = np.corrcoef(pairs.T)[0, 1], np.diff(pairs).std()
+    print(f"correlation within pairs: {correlation:.2f}; standard deviation of their differences: {spread:.3f}")
+    print("| pairs a study | test | finds a difference | of | share |")
+    print("|---|---|---|---|---|")
+    for size, used in ((PAIRS, pairs[:2000]), (PAIRS, pairs), (5, pairs), (6, pairs), (20, pairs)):
+        for name, (hits, of) in found(used, size).items():
+            print(f"| {size} | {name} | {hits} | {of} | {100 * hits / of:.1f} % |")
+    shares = [100 * share for share in exchanged(pairs)]
+    print(f"runs exchanged within pairs: {np.mean(shares):.1f} %, {min(shares):.1f} to {max(shares):.1f} %")
+    print("\n| runs a setting | settings | t, one setting | bootstrap, mean | bootstrap, iqm |")
+    print("|---|---|---|---|---|")
+    for runs in (3, 5, 10, 20):
+        for settings in (1, 5):
+            share = covered(runs, settings)
+            print(f"| {runs} | {settings} | {' | '.join(f'{100 * v:.1f} %' for v in share.values())} |")
+    print("\n| methods | settings | Nemenyi alone | after Friedman |\n|---|---|---|---|")
+    for methods in (3, 5, 10):
+        for settings in (2, 3, 5, 10, 20):
+            alone, both = separated(methods, settings)
+            print(f"| {methods} | {settings} | {100 * alone:.1f} % | {100 * both:.1f} % |")
+
+
+def main() -> None:
+    """Train, or print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=STUDIES * PAIRS)
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--table", action="store_true")
+    args = parser.parse_args()
+    tables() if args.table else record(args.out, args.pairs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Run folders that no study made, as runs of a store: `fedskew run` and studies give the same bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedskew.config.experiment import load
+from fedskew.config.recorded import read_run
+from fedskew.errors import RecordError, json_file
+from fedskew.studies.address import address
+from fedskew.studies.store import Entry
+from fedskew.studies.study import dataset_of
+
+__all__ = ["adopted"]
+
+
+def adopted(folder: str | Path) -> Entry:
+    """A finished run folder as an entry of a store, under its address.
+
+    Args:
+        folder: a run folder that the command wrote.
+
+    Returns:
+        The entry; `fedskew.studies.store.archive_line` writes it.
+
+    Raises:
+        RecordError: the folder holds no finished run, or one whose data are not at hand; ConfigError for one that this
+            version cannot name.
+    """
+    path = Path(folder)
+    config, rows, summary = read_run(path)
+    if summary["stopped"]:
+        raise RecordError(f"{path} must hold a finished run; it stopped: {summary['stopped']}")
+    experiment = load(path)
+    dataset = dataset_of(experiment.data, experiment.path)
+    if experiment.fingerprint not in ("", dataset.fingerprint):
+        raise RecordError(f"{path} is of other data: fingerprint {experiment.fingerprint}, here {dataset.fingerprint}")
+    env = json_file(path / "env.json") if (path / "env.json").exists() else {}
+    return Entry(address(experiment, dataset), config, rows, summary, env if isinstance(env, dict) else {}, path=path)

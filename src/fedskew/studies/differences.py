@@ -1,0 +1,383 @@
+"""Paired differences against a baseline: their interval, two tests, Holm's correction, and what may be concluded.
+
+Runs of two methods with the same seed are a pair: they share partition, initial weights and clients. n pairs, m methods
+compared with the baseline.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedskew.errors import plural, require
+from fedskew.studies.bootstrap import between, check_level, shown
+from fedskew.studies.intervals import deviation, t_interval
+from fedskew.studies.scores import Floats, Scores, quantum_of, settled
+
+__all__ = ["Difference", "differences", "holm", "paired_t", "pairs_needed", "signed_rank", "smallest_p"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A method less the baseline, over the pairs of one setting or of all.
+
+    Attributes:
+        method: Label of the method.
+        baseline: Label of the baseline.
+        setting: Label of the setting; None for the comparison over all settings.
+        metric: Name of the metric.
+        higher_is_better: False for a loss or a cost.
+        seeds: Seeds of the pairs [n].
+        values: Difference of each pair [n], method less baseline; over settings, its mean over the settings.
+        dropped: Seeds of the study without a pair, since a run is missing.
+        settings: Number of settings that count: 1, or those with pairs.
+        of: Number of settings of the study; 1 for a single setting.
+        mean: Mean difference; None without a pair.
+        sd: Sample standard deviation; None below two pairs.
+        low: Lower end of the t interval of the mean; None below two pairs.
+        high: Upper end.
+        level: Level of the interval; a test is at 1 - level.
+        p: p of the exact signed-rank test, two-sided; None without a pair.
+        p_t: p of the paired t test, two-sided; None below two pairs.
+        comparisons: m, the methods among which Holm's correction is made.
+        p_holm: ``p`` after Holm's correction.
+        p_t_holm: ``p_t`` after Holm's correction.
+    """
+
+    method: str
+    baseline: str
+    setting: str | None
+    metric: str
+    higher_is_better: bool
+    seeds: tuple[int, ...]
+    values: tuple[float, ...]
+    dropped: int
+    settings: int
+    of: int
+    mean: float | None
+    sd: float | None
+    low: float | None
+    high: float | None
+    level: float
+    p: float | None
+    p_t: float | None
+    comparisons: int = 1
+    p_holm: float | None = None
+    p_t_holm: float | None = None
+
+    @property
+    def pairs(self) -> int:
+        """Number of pairs n."""
+        return len(self.values)
+
+    @property
+    def alpha(self) -> float:
+        """Level of the tests: 0.05 for intervals of 95 %."""
+        return round(1 - self.level, 12)
+
+    @property
+    def smallest_p(self) -> float:
+        """The smallest p that the signed-rank test can give here: 2 / 2^n, n the pairs that differ."""
+        return smallest_p(sum(v != 0 for v in self.values))
+
+    @property
+    def significant(self) -> bool:
+        """Whether the signed-rank test, corrected by Holm, finds a difference."""
+        return self.p_holm is not None and self.p_holm <= self.alpha
+
+    @property
+    def can_conclude(self) -> bool:
+        """Whether a signed-rank test of so many pairs and comparisons can find a difference at all."""
+        return self.significant or self.comparisons * self.smallest_p <= self.alpha
+
+    @property
+    def verdict(self) -> str:
+        """ "better" or "worse" than the baseline, or "open"."""
+        if not self.significant:
+            return "open"
+        return "better" if (_leaning(np.array(self.values)) > 0) == self.higher_is_better else "worse"
+
+    @property
+    def words(self) -> str:
+        """What can be concluded, and what cannot."""
+        return " ".join([*self._found(), *self._lost()])
+
+    def _found(self) -> Iterable[str]:
+        if self.mean is None:
+            yield f"No pair of runs of {self.method} and {self.baseline}: nothing can be concluded."
+            return
+        pairs = plural(self.pairs, "pair")
+        if not any(self.values):
+            yield f"{self.method} and {self.baseline} are equal in {pairs}."
+            return
+        side = "above" if self.mean > 0 else "below" if self.mean < 0 else "from"
+        text = f"{self.method} is {shown(abs(self.mean))} {side} {self.baseline} in {self.metric} on average of {pairs}"
+        if self.low is None or self.high is None:
+            yield f"{text}. One pair shows no spread: nothing can be concluded."
+            return
+        yield f"{text}, {between(self.level, self.low, self.high)}."
+        if self.low == self.high:
+            yield "The interval has no width, since all pairs differ equally; this is no certainty."
+        yield from self._tested()
+
+    def _tested(self) -> Iterable[str]:
+        """What the signed-rank test says, or why it can say nothing."""
+        at, among = f"{100 * self.alpha:g} %", self.comparisons
+        if not self.can_conclude:
+            times = f", times {among} comparisons" if among > 1 else ""
+            equal = sum(v == 0 for v in self.values)
+            which = f"{plural(self.pairs - equal, 'pair')}{' that differ' if equal else ''}"
+            alone = "is not corrected and " if among > 1 else ""
+            yield (
+                f"A signed-rank test of {which} gives no p below {shown(self.smallest_p)}{times}: it cannot show a "
+                f"difference at {at}; {pairs_needed(among, self.alpha)} pairs can. Look at the interval, which {alone}"
+                "takes the differences as normal: so few cannot show that they are."
+            )
+            return
+        corrected = f", {shown(self.p_holm or 0)} after Holm's correction over {among} comparisons" if among > 1 else ""
+        found = f"Signed-rank test: p = {shown(self.p or 0)}{corrected}"
+        if not self.significant:
+            yield f"{found}. No difference is shown at {at}; that the two are equal is not shown either."
+            return
+        yield f"{found}: {self.method} is {self.verdict} at {at}."
+        if (self.mean or 0) * _leaning(np.array(self.values)) < 0:
+            yield "The mean points the other way: a few pairs outweigh the rest."
+
+    def _lost(self) -> Iterable[str]:
+        if self.setting is None and self.settings < self.of:
+            yield f"Only {self.settings} of {self.of} settings have pairs."
+        if self.dropped:
+            yield f"{plural(self.dropped, 'seed')} left out, since a run is missing."
+
+
+def differences(scores: Scores, baseline: str, level: float = 0.95) -> tuple[Difference, ...]:
+    """Compare every method with a baseline, under each setting and over all of them.
+
+    Over settings, the unit is the seed: the difference of a seed is its mean over the settings, since its runs under
+    several settings share draws. A seed counts where both methods have all runs. Holm's correction is made over the
+    methods, for each setting by itself.
+
+    Args:
+        scores: Scores of a study.
+        baseline: Label of the baseline.
+        level: Level of the intervals; tests are at 1 - level.
+
+    Returns:
+        (M - 1) x S differences, the methods of the first setting first; then, of several settings, M - 1 over all.
+
+    Raises:
+        ConfigError: The baseline is unknown, or ``level`` is not between 0 and 1.
+
+    Example:
+        >>> from fedskew.studies.differences import differences
+        >>> from fedskew.studies.scores import Scores
+        >>> values = [[[0.50, 0.52, 0.51]], [[0.53, 0.56, 0.53]]]
+        >>> found = differences(Scores("accuracy", ("fedavg", "fedla"), ("alpha 0.1",), (0, 1, 2), values), "fedavg")[0]
+        >>> round(found.mean, 3), found.p, found.verdict
+        (0.03, 0.25, 'open')
+    """
+    check_level(level)
+    base = scores.values[scores.index(baseline)]
+    gained = scores.values - base  # [M, S, K], NaN where either run is missing
+    told: list[Difference] = []
+    others = [i for i, method in enumerate(scores.methods) if method != baseline]
+    for s, setting in enumerate(scores.settings):
+        told += _corrected([_difference(scores, i, baseline, setting, gained[i, s], 1, 1, level) for i in others])
+    if len(scores.settings) > 1:
+        family = []
+        for i in others:
+            have = ~np.isnan(gained[i]).all(axis=1)  # a setting that refuses a method takes no seed from the others
+            mean = gained[i][have].mean(axis=0) if have.any() else np.full(len(scores.seeds), math.nan)
+            family.append(_difference(scores, i, baseline, None, mean, int(have.sum()), len(have), level))
+        told += _corrected(family)
+    return tuple(told)
+
+
+def _difference(
+    scores: Scores, i: int, baseline: str, setting: str | None, gained: Floats, settings: int, of: int, level: float
+) -> Difference:
+    """The difference of one method, of what each seed gained [K]."""
+    held = ~np.isnan(gained)
+    seeds = tuple(seed for seed, there in zip(scores.seeds, held, strict=True) if there)
+    paired = settled(gained[held], quantum_of(scores.values))
+    ordered = np.sort(paired)  # no sum depends on the order of the seeds
+    n = len(paired)
+    low, high = t_interval(ordered, level) or (None, None)
+    return Difference(
+        method=scores.methods[i],
+        baseline=baseline,
+        setting=setting,
+        metric=scores.metric,
+        higher_is_better=scores.higher_is_better,
+        seeds=seeds,
+        values=tuple(paired.tolist()),
+        dropped=len(scores.seeds) - n,
+        settings=settings,
+        of=of,
+        mean=float(ordered.mean()) if n else None,
+        sd=deviation(ordered) if n > 1 else None,
+        low=low,
+        high=high,
+        level=level,
+        p=signed_rank(ordered) if n else None,
+        p_t=paired_t(ordered) if n > 1 else None,
+    )
+
+
+def _corrected(family: list[Difference]) -> list[Difference]:
+    """The same with Holm's correction among them; those without a p are no comparison."""
+    by_rank, by_t = holm([d.p for d in family]), holm([d.p_t for d in family])
+    m = sum(d.p is not None for d in family)
+    return [
+        dataclasses.replace(d, comparisons=max(m, 1), p_holm=rank, p_t_holm=t)
+        for d, rank, t in zip(family, by_rank, by_t, strict=True)
+    ]
+
+
+# The tests
+
+
+def signed_rank(values: Sequence[float] | Floats) -> float:
+    """The two-sided p of Wilcoxon's signed-rank test, exact.
+
+    Differences that are zero are left out; equal sizes share their mean rank. p is 2 min(P(W <= w), P(W >= w)), at most
+    1, where every difference has either sign with probability 1/2, and w is the sum of the ranks of positive ones. This
+    is exact with ties, too, which the table of the untied test is not.
+
+    Args:
+        values: Differences of n pairs, not NaN.
+
+    Returns:
+        p; 1 where no pair differs. It is at least 2 / 2^n.
+
+    Raises:
+        ConfigError: There is no value, or one is not finite.
+
+    Example:
+        >>> from fedskew.studies.differences import signed_rank
+        >>> signed_rank([0.1, 0.2, 0.3, 0.4, 0.5])
+        0.0625
+    """
+    found = _finite(values)
+    ranks = _doubled_ranks(found)
+    if not ranks.size:
+        return 1.0
+    chance = np.zeros(int(ranks.sum()) + 1)  # of each sum of doubled ranks
+    chance[0] = 1.0
+    for rank in ranks:
+        chance = (chance + np.concatenate([np.zeros(rank), chance[:-rank]])) / 2
+    w = int(ranks[found[found != 0] > 0].sum())
+    return min(1.0, 2 * min(float(chance[: w + 1].sum()), float(chance[w:].sum())))
+
+
+def _doubled_ranks(values: Floats) -> NDArray[np.int64]:
+    """Twice the rank of each size among the values that are not zero; whole numbers, since ties share a mean."""
+    from scipy.stats import rankdata
+
+    sizes = np.abs(values[values != 0])
+    if not sizes.size:
+        return np.empty(0, dtype=np.int64)
+    ranks = rankdata(settled(sizes, quantum_of(sizes)))
+    return np.asarray(np.rint(2 * ranks), dtype=np.int64)
+
+
+def _leaning(values: Floats) -> float:
+    """The ranks of positive differences less those of negative ones."""
+    return float(_doubled_ranks(values) @ np.sign(values[values != 0]))
+
+
+def paired_t(values: Sequence[float] | Floats) -> float:
+    """The two-sided p of the paired t test: t = mean / (s / sqrt(n)) on n - 1 degrees of freedom.
+
+    Args:
+        values: Differences of n pairs, not NaN.
+
+    Returns:
+        p; 1 where no pair differs, 0 where all differ equally.
+
+    Raises:
+        ConfigError: There are fewer than two values, or one is not finite.
+
+    Example:
+        >>> from fedskew.studies.differences import paired_t
+        >>> round(paired_t([0.1, 0.2, 0.3]), 4)
+        0.0742
+    """
+    from scipy.special import stdtr
+
+    found = _finite(values)
+    require(len(found) > 1, "values", "be at least two", len(found))
+    mean, sd = float(found.mean()), deviation(found)
+    if sd == 0:
+        return float(mean == 0)
+    return float(2 * stdtr(len(found) - 1, -abs(mean) / (sd / math.sqrt(len(found)))))
+
+
+def holm(p_values: Sequence[float | None]) -> tuple[float | None, ...]:
+    """Holm's correction: p_(i) becomes max over j <= i of min(1, (m - j + 1) p_(j)), p sorted upwards.
+
+    The probability of one wrong finding or more among the m comparisons stays below the level, however they depend on
+    each other.
+
+    Args:
+        p_values: p of each comparison; None where there is none, which does not count.
+
+    Returns:
+        Corrected p, in the same order.
+
+    Raises:
+        ConfigError: A p is not in [0, 1].
+
+    Example:
+        >>> from fedskew.studies.differences import holm
+        >>> holm([0.01, 0.25, None, 0.02])
+        (0.03, 0.25, None, 0.04)
+    """
+    given = [(p, i) for i, p in enumerate(p_values) if p is not None]
+    for p, _ in given:
+        require(0 <= p <= 1, "p_values", "be in [0, 1]", p)
+    out: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for place, (p, i) in enumerate(sorted(given)):
+        largest = max(largest, min(1.0, (len(given) - place) * p))
+        out[i] = largest
+    return tuple(out)
+
+
+def smallest_p(pairs: int) -> float:
+    """The smallest two-sided p of a signed-rank test of n pairs: 2 / 2^n, at most 1.
+
+    Example:
+        >>> from fedskew.studies.differences import smallest_p
+        >>> smallest_p(5)
+        0.0625
+    """
+    return min(1.0, 2.0 ** (1 - pairs))
+
+
+def pairs_needed(comparisons: int = 1, alpha: float = 0.05) -> int:
+    """The fewest pairs with which a signed-rank test can find a difference after Holm's correction.
+
+    Example:
+        >>> from fedskew.studies.differences import pairs_needed
+        >>> pairs_needed(), pairs_needed(4)
+        (6, 8)
+    """
+    require(comparisons >= 1, "comparisons", "be at least 1", comparisons)
+    require(0 < alpha < 1, "alpha", "be in (0, 1)", alpha)
+    return next(n for n in range(1, 2000) if comparisons * smallest_p(n) <= alpha)
+
+
+def _finite(values: Sequence[float] | Floats) -> Floats:
+    try:
+        found = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.empty((0, 0))
+    require(found.ndim == 1 and found.size > 0, "values", "be a list of numbers", type(values).__name__)
+    require(bool(np.isfinite(found).all()), "values", "be finite; leave out pairs that lack a run", "NaN or infinity")
+    return found

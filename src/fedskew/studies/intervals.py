@@ -1,0 +1,257 @@
+"""Means and intervals: of one method under one setting, and over all settings.
+
+M methods, S settings, K seeds, B resamples. Bootstrap intervals are those of Agarwal et al. (2021) and their package
+rliable: runs are drawn with replacement within each setting, and the interval holds the middle of the B statistics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedskew.errors import ConfigError, closest, plural
+from fedskew.studies.bootstrap import (
+    FEW,
+    NARROW,
+    RESAMPLES,
+    between,
+    check_level,
+    check_resamples,
+    drawn,
+    middle,
+    shown,
+)
+from fedskew.studies.scores import Floats, Scores
+
+__all__ = ["Estimate", "Summary", "aggregate", "deviation", "interquartile_mean", "summaries", "t_interval"]
+
+STATISTICS = ("mean", "iqm")
+
+
+# One method under one setting
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The runs of one method under one setting.
+
+    Attributes:
+        method: Label of the method.
+        setting: Label of the setting.
+        runs: Number of runs n.
+        missing: Seeds of the study without a run.
+        mean: Mean; None without a run.
+        sd: Sample standard deviation, the sum of squares over n - 1; None below two runs.
+        low: Lower end of the t interval of the mean; None below two runs.
+        high: Upper end.
+        level: Level of the interval.
+    """
+
+    method: str
+    setting: str
+    runs: int
+    missing: int
+    mean: float | None
+    sd: float | None
+    low: float | None
+    high: float | None
+    level: float
+
+    @property
+    def words(self) -> str:
+        """What the runs say, in one or two sentences."""
+        if self.mean is None:
+            return "No run ended."
+        lost = f" {plural(self.missing, 'run')} missing." if self.missing else ""
+        if self.low is None or self.high is None:
+            return f"{shown(self.mean)} in one run: nothing is known of the spread over seeds.{lost}"
+        told = between(self.level, self.low, self.high)
+        return f"Mean {shown(self.mean)} of {plural(self.runs, 'run')}, {told}.{lost}"
+
+
+def deviation(values: Floats) -> float:
+    """The sample standard deviation, the sum of squares over n - 1; exactly 0 where all n values are equal."""
+    return float(np.std(values, ddof=1)) if np.ptp(values) else 0.0
+
+
+def t_interval(values: Floats, level: float = 0.95) -> tuple[float, float] | None:
+    """Student's t interval of the mean: m -+ t(n - 1, (1 + level) / 2) s / sqrt(n).
+
+    Args:
+        values: float64 [n], no NaN.
+        level: Level of the interval.
+
+    Returns:
+        (low, high); None below two values.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.studies.intervals import t_interval
+        >>> [round(end, 3) for end in t_interval(np.array([1.0, 2.0, 3.0]))]
+        [-0.484, 4.484]
+    """
+    from scipy.special import stdtrit
+
+    check_level(level)
+    n = len(values)
+    if n < 2:
+        return None
+    half = float(stdtrit(n - 1, (1 + level) / 2)) * deviation(values) / math.sqrt(n)
+    mean = float(np.mean(values))
+    return mean - half, mean + half
+
+
+def summaries(scores: Scores, level: float = 0.95) -> tuple[Summary, ...]:
+    """Mean, standard deviation and t interval of each method under each setting.
+
+    Args:
+        scores: Scores of a study.
+        level: Level of the intervals.
+
+    Returns:
+        M x S summaries, the settings of the first method first.
+
+    Raises:
+        ConfigError: ``level`` is not between 0 and 1.
+
+    Example:
+        >>> from fedskew.studies.intervals import summaries
+        >>> from fedskew.studies.scores import Scores
+        >>> print(summaries(Scores("accuracy", ("fedavg",), ("alpha 0.1",), (0, 1, 2), [[[0.5, 0.6, 0.7]]]))[0].words)
+        Mean 0.6 of 3 runs, 95 % interval 0.352 to 0.848.
+    """
+    check_level(level)
+    told = []
+    for method in scores.methods:
+        for setting, values in zip(scores.settings, scores.of_method(method), strict=True):
+            n = len(values)
+            mean = float(np.mean(values)) if n else None
+            sd = deviation(values) if n > 1 else None
+            low, high = t_interval(values, level) or (None, None)
+            told.append(Summary(method, setting, n, len(scores.seeds) - n, mean, sd, low, high, level))
+    return tuple(told)
+
+
+# One method over all settings
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A statistic of one method over all settings, with its stratified bootstrap interval.
+
+    Attributes:
+        method: Label of the method.
+        statistic: ``"mean"`` or ``"iqm"``.
+        value: The statistic; None where the method has no run under one of the settings.
+        low: Lower end of the interval; None where a setting has fewer than two runs.
+        high: Upper end.
+        level: Level of the interval.
+        settings: Number of settings S.
+        runs: Number of runs over all settings.
+        fewest: Number of runs of the setting that has fewest.
+        lacking: Settings without a run of this method.
+    """
+
+    method: str
+    statistic: str
+    value: float | None
+    low: float | None
+    high: float | None
+    level: float
+    settings: int
+    runs: int
+    fewest: int
+    lacking: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What can be concluded, in one or two sentences."""
+        if self.value is None:
+            return f"No run under {', '.join(self.lacking)}: a value over the other settings would not compare."
+        name = {"mean": "Mean", "iqm": "Interquartile mean"}[self.statistic]
+        text = f"{name} {shown(self.value)} of {plural(self.runs, 'run')} under {plural(self.settings, 'setting')}"
+        if self.low is None or self.high is None:
+            return f"{text}. A setting has one run only: no interval can be given."
+        text = f"{text}, {between(self.level, self.low, self.high)}."
+        return f"{text} {NARROW}" if self.fewest <= FEW else text
+
+
+def interquartile_mean(values: Floats) -> Floats:
+    """The mean of the middle half along the last axis: floor(n / 4) values are cut at each end.
+
+    Args:
+        values: float64 [..., n], no NaN.
+
+    Returns:
+        float64 [...].
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.studies.intervals import interquartile_mean
+        >>> float(interquartile_mean(np.array([0.0, 0.5, 0.6, 9.0])))
+        0.55
+    """
+    from scipy.stats import trim_mean
+
+    return np.asarray(trim_mean(values, 0.25, axis=-1), dtype=np.float64)
+
+
+def aggregate(
+    scores: Scores, statistic: str = "mean", level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[Estimate, ...]:
+    """A statistic of each method over all settings, with a stratified bootstrap interval.
+
+    "mean" is the mean of the settings' means: each setting counts equally. "iqm" is the mean of the middle half of all
+    runs, whatever their setting. The interval is that of rliable: B times, the runs of each setting are drawn with
+    replacement, and the interval holds the middle of the B statistics. Settings are not drawn, so it speaks of new
+    seeds under these settings.
+
+    Args:
+        scores: Scores of a study.
+        statistic: ``"mean"`` or ``"iqm"``.
+        level: Level of the interval.
+        resamples: B.
+        seed: Seed of the draws. All methods share them.
+
+    Returns:
+        M estimates.
+
+    Raises:
+        ConfigError: The statistic is unknown, ``level`` is not between 0 and 1, or ``resamples`` is below 100.
+
+    Example:
+        >>> from fedskew.studies.intervals import aggregate
+        >>> from fedskew.studies.scores import Scores
+        >>> values = [[[0.5, 0.6, 0.7], [0.3, 0.4, 0.5]]]
+        >>> found = aggregate(Scores("accuracy", ("fedavg",), ("alpha 1", "alpha 0.1"), (0, 1, 2), values))[0]
+        >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
+        (0.5, 0.433, 0.567)
+    """
+    check_level(level)
+    check_resamples(resamples)
+    if statistic not in STATISTICS:
+        raise ConfigError(
+            f"statistic must be one of {', '.join(STATISTICS)}; got {statistic!r}{closest(str(statistic), STATISTICS)}"
+        )
+    told = []
+    for method in scores.methods:
+        strata = scores.of_method(method)
+        sizes = [len(values) for values in strata]
+        lacking = tuple(name for name, n in zip(scores.settings, sizes, strict=True) if not n)
+        value = None if lacking else float(_statistic(statistic, [values[None] for values in strata])[0])
+        low = high = None
+        if min(sizes) > 1:
+            chunks = [_statistic(statistic, one) for one in drawn(strata, scores.settings, resamples, seed)]
+            low, high = middle(np.concatenate(chunks), level)
+        told.append(Estimate(method, statistic, value, low, high, level, len(strata), sum(sizes), min(sizes), lacking))
+    return tuple(told)
+
+
+def _statistic(name: str, strata: Sequence[Floats]) -> Floats:
+    """The statistic of each resample, [b], of S arrays [b, n_s]."""
+    if name == "iqm":
+        return interquartile_mean(np.concatenate(strata, axis=1))
+    return np.asarray(np.mean([values.mean(axis=1) for values in strata], axis=0), dtype=np.float64)

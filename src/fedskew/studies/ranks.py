@@ -1,0 +1,236 @@
+"""Average ranks over settings, Friedman's test and Nemenyi's critical difference (Demsar, 2006).
+
+N settings, k methods. A setting is one observation: its scores are means over seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedskew import rng
+from fedskew.errors import plural, require
+from fedskew.studies.bootstrap import RESAMPLES, check_level, check_resamples, shown
+from fedskew.studies.scores import Floats, Scores, quantum_of, settled
+
+__all__ = ["Ranks", "average_ranks", "critical_difference", "nemenyi"]
+
+AT_ONCE = 2**21  # numbers of a chunk of permutations: 16 MB
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Average ranks of k methods over N settings: what a critical-difference diagram shows.
+
+    Attributes:
+        metric: Name of the metric.
+        methods: Labels, best average rank first [k].
+        ranks: Average ranks [k]; 1 is best.
+        settings: Labels of the settings that count [N].
+        dropped: Labels of the settings without a seed that all methods have.
+        level: Tests are at 1 - level.
+        chi2: Friedman's statistic, corrected for ties; None below three methods or two settings.
+        p_chi2: Its p by the chi-squared distribution on k - 1 degrees of freedom, as scipy has it.
+        p: Its p by permuting the scores within each setting, which also holds for few settings. The verdict.
+        critical_difference: Nemenyi's; None below three methods or two settings.
+        p_pairs: p of Nemenyi's test of each pair, float64 [k, k], in the order of ``methods``; None as above.
+        groups: Methods that are not significantly different: the largest runs of ``methods`` in which the first and the
+            last differ by less than the critical difference, two methods or more. All in one where ``p`` finds nothing.
+    """
+
+    metric: str
+    methods: tuple[str, ...]
+    ranks: tuple[float, ...]
+    settings: tuple[str, ...]
+    dropped: tuple[str, ...]
+    level: float
+    chi2: float | None
+    p_chi2: float | None
+    p: float | None
+    critical_difference: float | None
+    p_pairs: Floats | None
+    groups: tuple[tuple[str, ...], ...]
+
+    @property
+    def alpha(self) -> float:
+        """Level of the tests: 0.05 for 95 %."""
+        return round(1 - self.level, 12)
+
+    @property
+    def significant(self) -> bool:
+        """Whether Friedman's test finds that the methods differ."""
+        return self.p is not None and self.p <= self.alpha
+
+    @property
+    def words(self) -> str:
+        """What can be concluded, and what cannot."""
+        lost = f" {plural(len(self.dropped), 'setting')} left out, since a run is missing." if self.dropped else ""
+        if not self.settings:
+            return f"No setting has runs of all methods: there are no ranks.{lost}"
+        best = f"Best average rank over {plural(len(self.settings), 'setting')}: "
+        best += f"{self.methods[0]}, {shown(self.ranks[0])} of {len(self.methods)}."
+        return f"{best} {self._tested()}{lost}"
+
+    def _tested(self) -> str:
+        k, n, at = len(self.methods), len(self.settings), f"{100 * self.alpha:g} %"
+        if n < 2:
+            return "Ranks of one setting cannot be tested: use the paired differences."
+        if k < 3 or self.p is None or self.critical_difference is None:
+            return "Ranks of two methods are not tested: use the paired differences."
+        friedman = f"Friedman's test: p = {shown(self.p)}"
+        if not self.significant:
+            return f"{friedman}. No difference is shown at {at}; that the methods are equal is not shown either."
+        cd = f"ranks that are {shown(self.critical_difference)} or more apart differ at {at} (Nemenyi)"
+        if self.critical_difference > k - 1:
+            return (
+                f"{friedman}: the methods differ. {n} settings cannot show which: {cd}, and no two can be so far apart."
+            )
+        return f"{friedman}: the methods differ; {cd}."
+
+
+def average_ranks(scores: Scores, level: float = 0.95, permutations: int = RESAMPLES, seed: int = 0) -> Ranks:
+    """Rank the methods in each setting, average over settings, and test.
+
+    Within a setting, each method's score is its mean over the seeds that all methods have. Equal scores share their
+    mean rank.
+
+    Args:
+        scores: Scores of a study.
+        level: Tests are at 1 - level.
+        permutations: Number of permutations for Friedman's p: (1 + as extreme) / (1 + permutations).
+        seed: Seed of the permutations.
+
+    Returns:
+        Ranks, tests and groups.
+
+    Raises:
+        ConfigError: There are fewer than two methods, or a number is out of its range.
+
+    Example:
+        >>> from fedskew.studies.ranks import average_ranks
+        >>> from fedskew.studies.scores import Scores
+        >>> values = [[[0.1], [0.2]], [[0.3], [0.2]], [[0.5], [0.4]]]
+        >>> found = average_ranks(Scores("accuracy", ("a", "b", "c"), ("s", "t"), (0,), values))
+        >>> found.methods, found.ranks
+        (('c', 'b', 'a'), (1.0, 2.25, 2.75))
+    """
+    from scipy.stats import friedmanchisquare, rankdata
+
+    check_level(level)
+    check_resamples(permutations, "permutations")
+    require(len(scores.methods) > 1, "methods", "be at least two to be ranked", len(scores.methods))
+    blocks, kept, dropped = _blocks(scores)
+    k, n = len(scores.methods), len(kept)
+    if not n:
+        return Ranks(scores.metric, scores.methods, (), (), dropped, level, None, None, None, None, None, ())
+    ranked = rankdata(-blocks, axis=1)  # [N, k]
+    mean = ranked.mean(axis=0)
+    order = sorted(range(k), key=lambda i: (mean[i], scores.methods[i]))
+    methods, means = tuple(scores.methods[i] for i in order), mean[order]
+    chi2 = p_chi2 = p = cd = pairs = None
+    groups: tuple[tuple[str, ...], ...] = (methods,)
+    if k > 2 and n > 1:
+        if np.ptp(blocks, axis=1).any():
+            chi2, p_chi2 = (float(v) for v in friedmanchisquare(*blocks.T))
+        else:  # all are tied everywhere
+            chi2, p_chi2 = 0.0, 1.0
+        p = _permuted(ranked, permutations, seed)
+        cd, pairs = critical_difference(k, n, level), nemenyi(means, n)
+        if p <= round(1 - level, 12):
+            groups = _groups(methods, means, cd)
+    ranks = tuple(means.tolist())
+    return Ranks(scores.metric, methods, ranks, kept, dropped, level, chi2, p_chi2, p, cd, pairs, groups)
+
+
+def critical_difference(methods: int, settings: int, level: float = 0.95) -> float:
+    """Nemenyi's critical difference: q sqrt(k (k + 1) / (6 N)).
+
+    q is the quantile ``level`` of the studentized range of k means with infinitely many degrees of freedom, over
+    sqrt(2). Infinitely many, because the variance of ranks is known.
+
+    Args:
+        methods: k.
+        settings: N.
+        level: 1 less the level of the test.
+
+    Returns:
+        The difference of two average ranks from which on they differ significantly.
+
+    Raises:
+        ConfigError: There are fewer than two methods, no setting, or ``level`` is not between 0 and 1.
+
+    Example:
+        >>> from fedskew.studies.ranks import critical_difference
+        >>> round(critical_difference(4, 14), 2)  # Demsar's second example
+        1.25
+    """
+    from scipy.stats import studentized_range
+
+    check_level(level)
+    require(methods > 1, "methods", "be at least two", methods)
+    require(settings > 0, "settings", "be at least one", settings)
+    q = float(studentized_range.ppf(level, methods, np.inf)) / math.sqrt(2)
+    return q * math.sqrt(methods * (methods + 1) / (6 * settings))
+
+
+def nemenyi(ranks: Floats, settings: int) -> Floats:
+    """p of Nemenyi's test of each pair of methods.
+
+    Args:
+        ranks: Average ranks, float64 [k].
+        settings: N.
+
+    Returns:
+        float64 [k, k], symmetric, with ones on the diagonal.
+    """
+    from scipy.stats import studentized_range
+
+    k = len(ranks)
+    error = math.sqrt(k * (k + 1) / (12 * settings))
+    found = np.ones((k, k))
+    rows, columns = np.triu_indices(k, 1)
+    p = studentized_range.sf(np.abs(ranks[rows] - ranks[columns]) / error, k, np.inf)
+    found[rows, columns] = found[columns, rows] = np.clip(p, 0, 1)
+    return found
+
+
+def _blocks(scores: Scores) -> tuple[Floats, tuple[str, ...], tuple[str, ...]]:
+    """Score of each method in each setting that counts, [N, k], more is better; labels of those and of the others."""
+    step = quantum_of(scores.values)
+    rows, kept, dropped = [], [], []
+    for s, setting in enumerate(scores.settings):
+        values = scores.oriented[:, s]
+        common = ~np.isnan(values).any(axis=0)
+        if common.any():
+            rows.append(settled(np.sort(values[:, common], axis=1).mean(axis=1), step))
+            kept.append(setting)
+        else:
+            dropped.append(setting)
+    return np.array(rows).reshape(len(rows), len(scores.methods)), tuple(kept), tuple(dropped)
+
+
+def _permuted(ranked: Floats, permutations: int, seed: int) -> float:
+    """p of Friedman's statistic under permutations within settings; it grows with the squares of the rank sums."""
+    n, k = ranked.shape
+    doubled = np.sort(np.rint(2 * ranked), axis=1)  # whole numbers: ties compare exactly
+    seen = float((np.rint(2 * ranked).sum(axis=0) ** 2).sum())
+    g, extreme = rng.generator(seed, "friedman"), 0
+    chunk = max(1, AT_ONCE // (n * k))
+    for start in range(0, permutations, chunk):
+        b = min(chunk, permutations - start)
+        drawn = g.permuted(np.broadcast_to(doubled, (b, n, k)), axis=2)
+        extreme += int(((drawn.sum(axis=1) ** 2).sum(axis=1) >= seen).sum())
+    return (1 + extreme) / (1 + permutations)
+
+
+def _groups(methods: tuple[str, ...], ranks: Floats, difference: float) -> tuple[tuple[str, ...], ...]:
+    """The largest runs of sorted methods whose ends differ by less than the critical difference."""
+    found, reached = [], 0
+    for i in range(len(methods)):
+        end = i + int((ranks[i:] - ranks[i] < difference).sum())  # after the last that belongs to i
+        if end > reached and end - i > 1:
+            found.append(methods[i:end])
+        reached = max(reached, end)
+    return tuple(found)

@@ -1,0 +1,237 @@
+"""The scores of a study: one number for each method, setting and seed.
+
+M methods, S settings, K seeds. All statistics of `fedskew.studies.statistics` take `Scores`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedskew.errors import ConfigError, FieldError, require, unknown
+
+__all__ = ["Floats", "Scores", "present", "quantum_of", "settled"]
+
+Floats = NDArray[np.float64]
+RELATIVE = 2.0**-40  # of the largest score: what is closer is rounding, and counts as equal
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores of M methods under S settings with K seeds.
+
+    Attributes:
+        metric: Name of the metric, for example ``"mean10_accuracy"``.
+        methods: Labels of the methods, each once.
+        settings: Labels of the settings, each once.
+        seeds: Seeds, each once. Runs of one seed and one setting are a pair.
+        values: float64 [M, S, K]; NaN where a run is missing or failed. The array is a copy that cannot be written.
+        higher_is_better: False for a loss or a cost.
+
+    Raises:
+        FieldError: A name is missing or stands twice, the shape is not [M, S, K], or a value is infinite.
+
+    Example:
+        >>> from fedskew.studies.scores import Scores
+        >>> scores = Scores("accuracy", ("fedavg", "fedla"), ("alpha 0.1",), (0, 1), [[[0.5, 0.6]], [[0.7, None]]])
+        >>> scores.values.shape, scores.counts.tolist()
+        ((2, 1, 2), [[2], [1]])
+    """
+
+    metric: str
+    methods: tuple[str, ...]
+    settings: tuple[str, ...]
+    seeds: tuple[int, ...]
+    values: Floats
+    higher_is_better: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise FieldError unless the fields fit each other."""
+        for field, kind in (("methods", str), ("settings", str), ("seeds", numbers.Integral)):
+            object.__setattr__(self, field, _names(field, getattr(self, field), kind))
+        if not isinstance(self.metric, str) or not self.metric:
+            raise FieldError("Scores", "metric", "be a word", self.metric)
+        if not isinstance(self.higher_is_better, bool):
+            raise FieldError("Scores", "higher_is_better", "be true or false", self.higher_is_better)
+        shape = (len(self.methods), len(self.settings), len(self.seeds))
+        try:
+            values = np.array(self.values, dtype=np.float64)
+        except (TypeError, ValueError):
+            got = type(self.values).__name__
+            raise FieldError("Scores", "values", f"be numbers of shape {list(shape)}", got) from None
+        if values.shape != shape:
+            rule = f"have the shape {list(shape)} of methods, settings and seeds"
+            raise FieldError("Scores", "values", rule, list(values.shape))
+        if np.isinf(values).any():
+            worst = float(values[np.isinf(values)][0])
+            raise FieldError("Scores", "values", "be finite", worst, "a run that failed is NaN")
+        values.flags.writeable = False
+        object.__setattr__(self, "values", values)
+
+    @classmethod
+    def of(
+        cls,
+        runs: Iterable[tuple[str, str, int, float | None]],
+        metric: str = "accuracy",
+        higher_is_better: bool = True,
+    ) -> Scores:
+        """The scores of runs.
+
+        Args:
+            runs: (method, setting, seed, value) of each run. None, NaN and infinite values are runs that failed.
+            metric: Name of the metric.
+            higher_is_better: False for a loss or a cost.
+
+        Returns:
+            Scores with methods and settings in the order in which they come first, and seeds in increasing order. A
+            combination without a run is NaN.
+
+        Raises:
+            ConfigError: There is no run, a run is not four values, or two runs have the same method, setting and seed.
+
+        Example:
+            >>> from fedskew.studies.scores import Scores
+            >>> runs = [("fedavg", "alpha 1", 0, 0.5), ("fedla", "alpha 1", 0, 0.7), ("fedavg", "alpha 1", 1, 0.6)]
+            >>> Scores.of(runs).values.tolist()
+            [[[0.5, 0.6]], [[0.7, nan]]]
+        """
+        listed = list(runs)
+        require(bool(listed), "runs", "hold at least one run", listed)
+        found: dict[tuple[str, str, int], float] = {}
+        for run in listed:
+            method, setting, seed, value = _run(run)
+            key = (method, setting, seed)
+            if key in found:
+                raise ConfigError(f"runs must hold one run for each method, setting and seed; got {key!r} twice")
+            found[key] = value
+        methods, settings = tuple(dict.fromkeys(key[0] for key in found)), tuple(dict.fromkeys(key[1] for key in found))
+        seeds = tuple(sorted({key[2] for key in found}))
+        values = [[[found.get((m, s, k), math.nan) for k in seeds] for s in settings] for m in methods]
+        return cls(metric, methods, settings, seeds, np.array(values), higher_is_better)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Number of runs of each method under each setting, int64 [M, S]."""
+        return np.asarray((~np.isnan(self.values)).sum(axis=2), dtype=np.int64)
+
+    @property
+    def oriented(self) -> Floats:
+        """The values, negated where lower is better, so that more is better. float64 [M, S, K]."""
+        return self.values if self.higher_is_better else -self.values
+
+    def index(self, method: str) -> int:
+        """The place of a method. Raises ConfigError, with a suggestion, where there is none of this name."""
+        if method not in self.methods:
+            raise unknown("method", str(method), self.methods)
+        return self.methods.index(method)
+
+    def of_method(self, method: str) -> tuple[Floats, ...]:
+        """The runs of a method under each setting, sorted and without NaN: S arrays.
+
+        Sorted, so that no statistic depends on the order of the seeds, not even in its last bit.
+        """
+        return tuple(present(row) for row in self.values[self.index(method)])
+
+    def select(self, methods: Sequence[str] | None = None, settings: Sequence[str] | None = None) -> Scores:
+        """The scores of some methods and settings, in the order asked for.
+
+        Args:
+            methods: Labels; None keeps all.
+            settings: Labels; None keeps all.
+
+        Raises:
+            ConfigError: A label is unknown.
+        """
+        kept = [self.methods if methods is None else tuple(methods)]
+        kept += [self.settings if settings is None else tuple(settings)]
+        for label in kept[1]:
+            if label not in self.settings:
+                raise unknown("setting", str(label), self.settings)
+        rows, columns = [self.index(m) for m in kept[0]], [self.settings.index(s) for s in kept[1]]
+        values = self.values[rows][:, columns]
+        return dataclasses.replace(self, methods=kept[0], settings=kept[1], values=values)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Scores):
+            return NotImplemented
+        names = all(getattr(self, f) == getattr(other, f) for f in ("metric", "methods", "settings", "seeds"))
+        same = names and self.higher_is_better == other.higher_is_better
+        return same and np.array_equal(self.values, other.values, equal_nan=True)
+
+    def __hash__(self) -> int:
+        return hash((self.metric, self.methods, self.settings, self.seeds, self.higher_is_better))
+
+
+def _names(field: str, given: Any, kind: type) -> tuple[Any, ...]:
+    """A tuple of labels or seeds, each once."""
+    what = "a word" if kind is str else "a whole number"
+    names = () if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    if not names:
+        raise FieldError("Scores", field, f"be a tuple, each {what}, of at least one", given)
+    for name in names:
+        if not isinstance(name, kind) or isinstance(name, bool) or name == "":
+            raise FieldError("Scores", field, f"be a tuple, each {what}", name)
+        if names.count(name) > 1:
+            raise FieldError("Scores", field, "name each once", name)
+    return names if kind is str else tuple(int(name) for name in names)
+
+
+def _run(run: Any) -> tuple[str, str, int, float]:
+    """(method, setting, seed, value) with NaN for a run that failed."""
+    try:
+        method, setting, seed, value = run
+    except (TypeError, ValueError):
+        raise ConfigError(f"runs must hold (method, setting, seed, value); got {run!r}") from None
+    number = math.nan if value is None else value
+    good = isinstance(method, str) and isinstance(setting, str)
+    good = good and isinstance(seed, numbers.Integral) and isinstance(number, numbers.Real)
+    require(good, "runs", "hold (method, setting, seed, value): two words, a whole number and a number", run)
+    return method, setting, int(seed), float(number) if math.isfinite(number) else math.nan
+
+
+def present(values: Floats) -> Floats:
+    """The values that are no NaN, in increasing order."""
+    return np.sort(values[~np.isnan(values)])
+
+
+def quantum_of(values: Floats) -> float:
+    """What counts as rounding among these values: 2^-40, about 1e-12, of the largest, as a power of two.
+
+    Accuracies are multiples of 1 / (test rows), so two differences are often equal. In float64 they then differ in
+    the last bit, and ranks must not depend on it.
+    """
+    seen = np.abs(values[np.isfinite(values)])
+    largest = float(seen.max()) if seen.size else 0.0
+    return 2.0 ** math.ceil(math.log2(largest)) * RELATIVE if largest > 0 else RELATIVE
+
+
+def settled(values: Floats, step: float) -> Floats:
+    """Values of which those whose sizes differ by rounding have equal sizes, and those of no size are 0.
+
+    Sizes are sorted, 0 among them; a gap of at most ``step`` is none. Rounding to a grid would not do: two equal values
+    can fall on either side of a grid's edge.
+
+    Args:
+        values: float64 [n], no NaN.
+        step: What counts as rounding, see `quantum_of`.
+
+    Returns:
+        float64 [n]; each moved by rounding at most.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.studies.scores import settled
+        >>> settled(np.array([0.9 - 0.8, 0.7 - 0.8, 1e-17]), 1e-12).tolist()
+        [0.09999999999999998, -0.09999999999999998, 0.0]
+    """
+    sizes = np.sort(np.concatenate([[0.0], np.abs(values)]))
+    first = sizes[np.concatenate([[True], np.diff(sizes) > step])]  # of each run of equal sizes
+    found: Floats = np.sign(values) * first[np.searchsorted(first, np.abs(values), side="right") - 1]
+    return found + 0.0  # no negative zero

@@ -1,0 +1,29 @@
+"""The statistics of a study, in one place: means, intervals, differences, ranks, profiles, costs of a target.
+
+Pure functions of `Scores` or of the rows of a run. Draws are seeded, so the same scores give the same numbers.
+docs/reference/statistics.md has the formula of each, what it assumes, and when it misleads.
+"""
+
+from __future__ import annotations
+
+from fedskew.studies.differences import (
+    Difference,
+    differences,
+    holm,
+    paired_t,
+    pairs_needed,
+    signed_rank,
+    smallest_p,
+)
+from fedskew.studies.intervals import Estimate, Summary, aggregate, interquartile_mean, summaries, t_interval
+from fedskew.studies.profiles import Improvement, Profile, improvement, profiles
+from fedskew.studies.ranks import Ranks, average_ranks, critical_difference, nemenyi
+from fedskew.studies.scores import Scores
+from fedskew.studies.targets import Reached, Spent, TargetSummary, final_value, over_seeds, reach, reach_own
+
+__all__ = [
+    "Difference", "Estimate", "Improvement", "Profile", "Ranks", "Reached", "Scores", "Spent", "Summary",
+    "TargetSummary", "aggregate", "average_ranks", "critical_difference", "differences", "final_value", "holm",
+    "improvement", "interquartile_mean", "nemenyi", "over_seeds", "paired_t", "pairs_needed", "profiles", "reach",
+    "reach_own", "signed_rank", "smallest_p", "summaries", "t_interval",
+]  # fmt: skip

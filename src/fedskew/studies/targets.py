@@ -1,0 +1,280 @@
+"""What it costs to reach a target: rounds, bytes, samples and seconds, of one run and over seeds."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedskew.errors import RecordError, plural, require
+from fedskew.studies.bootstrap import shown
+
+__all__ = ["COSTS", "Reached", "Spent", "TargetSummary", "final_value", "over_seeds", "reach", "reach_own"]
+
+COSTS = ("rounds", "bytes", "samples", "seconds")
+SUMMED = ("upload_bytes", "download_bytes", "samples", "wall_s")
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a run spent until it first reached a target, or in all where it did not.
+
+    Attributes:
+        target: The value to reach.
+        reached: Whether an evaluation has it.
+        rounds: Number of the first evaluated round with it; the last round of the run where none has.
+        bytes: Bytes from and to all clients, up to this round and with it.
+        samples: Training rows of one epoch, summed over clients and rounds, as in the record.
+        seconds: Seconds of these rounds.
+        kept: Whether all later evaluations have it, too. A curve that swings touches a target early.
+        unseen: Rounds before it without an evaluation, by which it may be late.
+    """
+
+    target: float
+    reached: bool
+    rounds: int
+    bytes: float
+    samples: float
+    seconds: float
+    kept: bool = False
+    unseen: int = 0
+
+    def cost(self, name: str) -> float | None:
+        """One of `COSTS`; None where the target was not reached."""
+        require(name in COSTS, "cost", f"be one of {', '.join(COSTS)}", name)
+        return float(getattr(self, name)) if self.reached else None
+
+    @property
+    def words(self) -> str:
+        """As in "reached 0.8 in round 12"."""
+        if not self.reached:
+            return f"Did not reach {shown(self.target)} in {plural(self.rounds, 'round')}."
+        late = f", at most {plural(self.unseen, 'round')} late for want of evaluations" if self.unseen else ""
+        fell = "" if self.kept else "; later evaluations are below it again"
+        return f"Reached {shown(self.target)} in round {self.rounds}{late}{fell}."
+
+
+def reach(rows: Sequence[Row], target: float, metric: str = "accuracy") -> Reached:
+    """The first evaluation of a run that reaches a target, and what the run spent until then.
+
+    Args:
+        rows: All rounds of a run, as rounds.jsonl holds them. A round without the metric was not evaluated.
+        target: The value to reach; a metric that is equal reaches it.
+        metric: A metric of which more is better.
+
+    Returns:
+        What was spent. A run that does not reach the target has what it spent in all.
+
+    Raises:
+        ConfigError: The target is not finite.
+        RecordError: A round is missing, or a number of a round.
+
+    Example:
+        >>> from fedskew.studies.targets import reach
+        >>> costs = {"upload_bytes": 8, "download_bytes": 8, "samples": 4, "wall_s": 0.5}
+        >>> rows = [{"round": r, "accuracy": a, **costs} for r, a in ((1, 0.2), (2, 0.6), (3, 0.7))]
+        >>> found = reach(rows, 0.6)
+        >>> found.rounds, found.bytes, found.seconds, found.kept
+        (2, 32.0, 1.0, True)
+    """
+    good = isinstance(target, numbers.Real) and not isinstance(target, bool) and math.isfinite(target)
+    require(good, "target", "be a finite number", target)
+    target = float(target)
+    spent = _spent(rows)  # [R, 4]
+    seen = _evaluated(rows, metric)
+    hit = next((i for i, value in seen if value >= target), None)
+    last = len(rows) - 1 if hit is None else hit
+    up, down, samples, seconds = spent[: last + 1].sum(axis=0).tolist()
+    if hit is None:
+        return Reached(target, False, len(rows), up + down, samples, seconds)
+    before = max((i for i, _ in seen if i < hit), default=-1)
+    kept = all(value >= target for i, value in seen if i > hit)
+    return Reached(target, True, hit + 1, up + down, samples, seconds, kept, hit - before - 1)
+
+
+def final_value(rows: Sequence[Row], metric: str = "accuracy", last: int = 10) -> float | None:
+    """The mean of a metric over the evaluations in the last rounds of a run: ``mean10_...`` of the summary.
+
+    Args:
+        rows: All rounds of a run.
+        metric: Name of the metric.
+        last: Number of rounds; 1 takes the last round alone.
+
+    Returns:
+        The mean; None where none of these rounds was evaluated.
+
+    Raises:
+        ConfigError: ``last`` is below 1.
+        RecordError: A round is missing, or its metric is no number.
+
+    Example:
+        >>> from fedskew.studies.targets import final_value
+        >>> final_value([{"round": 1, "accuracy": 0.5}, {"round": 2, "accuracy": 0.75}])
+        0.625
+    """
+    require(isinstance(last, int) and last >= 1, "last", "be a whole number of at least 1", last)
+    _ordered(rows)
+    values = [value for i, value in _evaluated(rows, metric) if i >= len(rows) - last]
+    return sum(values) / len(values) if values else None
+
+
+def reach_own(rows: Sequence[Row], share: float = 0.9, metric: str = "accuracy", last: int = 10) -> Reached | None:
+    """The first evaluation that reaches a share of the run's own final value, see `final_value`.
+
+    It says how fast a method comes near its own end, not how good that end is: a method that ends low is there early.
+
+    Args:
+        rows: All rounds of a run, as rounds.jsonl holds them.
+        share: Share of the final value.
+        metric: A metric of which more is better, and which is not negative.
+        last: Number of rounds that the final value is the mean of.
+
+    Returns:
+        What was spent; None where the last rounds were not evaluated.
+
+    Raises:
+        ConfigError: ``share`` is not in (0, 1], or ``last`` is below 1.
+        RecordError: As `reach`.
+    """
+    good = isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= 1
+    require(good, "share", "be in (0, 1]", share, "for example 0.9")
+    final = final_value(rows, metric, last)
+    return None if final is None else reach(rows, share * final, metric)
+
+
+def _ordered(rows: Sequence[Row]) -> None:
+    """Raise RecordError unless the rounds are 1 to R: a sum over some of them is too small."""
+    for i, row in enumerate(rows, 1):
+        got = row.get("round") if isinstance(row, Mapping) else row
+        if got != i:
+            raise RecordError(f"round must count 1, 2, 3 in the rows of a run; got {got!r} in row {i}")
+
+
+def _spent(rows: Sequence[Row]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The costs of each round, float64 [R, 4]."""
+    _ordered(rows)
+    for row in rows:
+        for name in SUMMED:
+            _number(row, name, least=0)
+    return np.array([[row[name] for name in SUMMED] for row in rows], dtype=np.float64).reshape(len(rows), len(SUMMED))
+
+
+def _evaluated(rows: Sequence[Row], metric: str) -> list[tuple[int, float]]:
+    """(place of the row, value) of each round that has the metric."""
+    return [(i, _number(row, metric)) for i, row in enumerate(rows) if row.get(metric) is not None]
+
+
+def _number(row: Row, name: str, least: float = -math.inf) -> float:
+    """A finite number of a round."""
+    got = row.get(name)
+    value = float(got) if isinstance(got, numbers.Real) and not isinstance(got, bool) else math.nan
+    if not (math.isfinite(value) and value >= least):
+        rule = "a finite number" if least < 0 else "a number of at least 0"
+        raise RecordError(f"{name} of round {row.get('round')} must be {rule}; got {got!r}")
+    return value
+
+
+# Over seeds
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One cost over the runs of a method.
+
+    Attributes:
+        median: Median over all runs; None where runs that did not reach the target leave it open.
+        at_least: The median is not below this, whatever those runs would have spent.
+        least: The least cost of a run that reached the target; None where none did.
+        most: The greatest cost of a run that reached it.
+    """
+
+    median: float | None
+    at_least: float
+    least: float | None
+    most: float | None
+
+
+@dataclass(frozen=True)
+class TargetSummary:
+    """What the runs of a method spent until they reached a target.
+
+    Attributes:
+        target: The value to reach; None where each run had its own.
+        runs: Number of runs.
+        reached: Number of runs that reached it.
+        kept: Number of runs that stayed there in all later evaluations.
+        rounds: Rounds over the runs.
+        bytes: Bytes from and to all clients.
+        samples: Training rows of one epoch, summed over clients and rounds.
+        seconds: Seconds.
+    """
+
+    target: float | None
+    runs: int
+    reached: int
+    kept: int
+    rounds: Spent
+    bytes: Spent
+    samples: Spent
+    seconds: Spent
+
+    @property
+    def words(self) -> str:
+        """What can be concluded."""
+        goal = "their own target" if self.target is None else shown(self.target)
+        if not self.reached:
+            least = shown(self.rounds.at_least)
+            return f"None of {plural(self.runs, 'run')} reached {goal}; their median length is {least} rounds."
+        text = f"{self.reached} of {plural(self.runs, 'run')} reached {goal}"
+        if self.rounds.median is None:
+            text += f"; the median over all is open, {shown(self.rounds.at_least)} rounds or more"
+        else:
+            text += f", the median in round {shown(self.rounds.median)}"
+            if self.reached < self.runs:
+                text += ", where a run that did not counts as slower than this"
+        fell = self.reached - self.kept
+        return f"{text}; {fell} fell below it again." if fell else f"{text}."
+
+
+def over_seeds(found: Sequence[Reached]) -> TargetSummary:
+    """Summarise what the runs of a method spent, runs that did not reach the target among them.
+
+    Leaving those runs out would favour a method that seldom reaches it. A run that did not reach it needs more than it
+    spent. So the median is taken twice, with what it spent and with infinity in its place; where both agree, this is
+    the median over all runs, else it is open.
+
+    Args:
+        found: What each run spent, from `reach` or `reach_own`.
+
+    Returns:
+        The summary.
+
+    Raises:
+        ConfigError: There is no run.
+
+    Example:
+        >>> from fedskew.studies.targets import Reached, over_seeds
+        >>> runs = [Reached(0.8, True, r, 1.0, 1.0, 1.0, True) for r in (10, 30)] + [Reached(0.8, False, 50, 1, 1, 1)]
+        >>> found = over_seeds(runs)
+        >>> found.reached, found.rounds.median, found.rounds.most
+        (2, 30.0, 30.0)
+    """
+    require(len(found) > 0, "found", "hold at least one run", list(found))
+    targets = {run.target for run in found}
+    costs = {name: _over(found, name) for name in COSTS}
+    reached, kept = sum(run.reached for run in found), sum(run.kept for run in found)
+    return TargetSummary(targets.pop() if len(targets) == 1 else None, len(found), reached, kept, **costs)
+
+
+def _over(found: Sequence[Reached], name: str) -> Spent:
+    """One cost over runs."""
+    spent = [float(getattr(run, name)) for run in found]
+    needed = [cost if run.reached else math.inf for cost, run in zip(spent, found, strict=True)]
+    low, high = float(np.median(spent)), float(np.median(needed))
+    there = [cost for cost in needed if cost < math.inf]
+    return Spent(high if low == high else None, low, min(there, default=None), max(there, default=None))

@@ -1,0 +1,141 @@
+"""Workers and schedulers of a study that are killed: nothing is lost, and nothing is computed twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedskew as fs
+from fedskew.studies.store import Store
+from support.attack import FULL, Line, some
+
+METHODS = ("fedavg", "fedla", "scaffold", "fedbal")[: some(1, 4)]
+SEEDS = some(6, 30)
+WORDS = (
+    "compare", *METHODS, "--seeds", f"0-{SEEDS - 1}", "--clients", "5", "--cohort", "3", "--rounds", str(some(6, 20)),
+    "--model", "logistic", "--checkpoint.every", "2",
+)  # fmt: skip
+KILLS = some(2, 200)
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(fs.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+
+
+def begun(store: Path, *more: str) -> subprocess.Popen[str]:
+    """The command, begun in a session of its own."""
+    words = [sys.executable, "-m", "fedskew", *WORDS, "--store", str(store), "--processes", "2", *more]
+    return subprocess.Popen(
+        words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+
+
+def below(pid: int) -> list[int]:
+    """Processes that a process began, and those that they began."""
+    found: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += [int(child), *below(int(child))]
+    return found
+
+
+def workers(pid: int) -> list[int]:
+    """The worker processes: children of the scheduler's fork server."""
+    return [grand for child in below(pid)[:2] for grand in below(child)]
+
+
+def tables(store: Path) -> dict[str, Any]:
+    """What every finished run came to, without times."""
+    found = {}
+    for address in Store(store).addresses():
+        folder = store / "runs" / address
+        if (folder / "summary.json").exists():
+            summary = json.loads((folder / "summary.json").read_text())
+            found[address] = {k: v for k, v in summary.items() if "wall_s" not in k}
+    return found
+
+
+def stamps(store: Path) -> dict[str, int]:
+    """When the summary of each finished run was written."""
+    return {
+        file.parent.name: file.stat().st_mtime_ns
+        for file in (store / "runs").glob("*/summary.json")
+        if not json.loads(file.read_text())["stopped"]
+    }
+
+
+def test_workers_and_schedulers_that_are_killed(tmp_path: Path) -> None:
+    plain = begun(tmp_path / "plain")
+    said = plain.communicate(timeout=3600)[0]
+    assert plain.returncode == 0, said[-2000:]
+    expected = tables(tmp_path / "plain")
+    draw, killed, store = random.Random(0), 0, tmp_path / "killed"
+    with Line("studies", "workers and schedulers killed at random instants") as line:
+        while True:
+            process = begun(store)
+            before = stamps(store) if store.exists() else {}
+            while killed < KILLS and process.poll() is None:
+                time.sleep(draw.uniform(0.05, 1.0))
+                victims = workers(process.pid)
+                if not victims:
+                    continue  # still importing
+                killed += 1
+                whole = draw.random() < 0.3
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid if whole else draw.choice(victims), signal.SIGKILL)
+                after = stamps(store)
+                again = [a for a, when in before.items() if after.get(a) != when]
+                line.check(not again, f"kill {killed}: finished runs were written again: {again}")
+                before = after
+                if whole:
+                    break
+            said = process.communicate(timeout=3600)[0]
+            if process.returncode == 0:
+                break
+            if process.returncode != -signal.SIGKILL:
+                line.check(False, f"ended with {process.returncode}: {said[-500:]}")
+                if killed >= KILLS:
+                    break
+        found = tables(store)
+        for address, numbers in expected.items():
+            line.check(found.get(address) == numbers, f"{address} came to other numbers")
+        line.check(found.keys() == expected.keys(), "other runs are in the store")
+    assert killed >= KILLS or len(expected) < KILLS
+
+
+@pytest.mark.skipif(not FULL, reason="a second start of the command; make attack runs it")
+def test_two_schedulers_share_a_store(tmp_path: Path) -> None:
+    """Each run is done by one of them, and both end with the whole table."""
+    store = tmp_path / "store"
+    both = [begun(store, "--out", str(tmp_path / name)) for name in "ab"]
+    ends = [(process.communicate(timeout=600)[0], process.returncode) for process in both]
+    assert [code for _, code in ends] == [0, 0], ends
+    runs = [json.loads((tmp_path / name / "study.json").read_text())["runs"] for name in "ab"]
+    assert runs[0] == runs[1] and {row["state"] for row in runs[0]} == {"finished"}
+
+
+def test_ctrl_c_ends_a_study_that_goes_on(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    process = begun(store)
+    before = time.monotonic()
+    while not workers(process.pid) and time.monotonic() - before < 120:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == 130 and said.rstrip().endswith("interrupted; the same command goes on"), said[-500:]
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers(process.pid))
+    after = begun(store)
+    assert "Traceback" not in said and after.communicate(timeout=600) and after.returncode == 0

@@ -1,0 +1,126 @@
+"""``fedskew compare``: what it does, says and refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedskew.cli import compared
+from fedskew.studies import study as module
+from fedskew.studies.work import Job, work
+from support.command import fedskew, mistake
+
+SMALL = ("--clients", "5", "--cohort", "2", "--rounds", "2", "--model", "logistic")
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Runs are done in this process, one after another; the store is the test's own."""
+
+    def schedule(jobs: list[Job], processes: int, told: Any, began: Any) -> None:
+        for job in jobs:
+            began(job)
+            told(work(job))
+
+    monkeypatch.setattr(module, "schedule", schedule)
+    monkeypatch.setenv("FEDSKEW_STORE", str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_study_is_done_once_and_then_there_is_nothing_to_do(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ("compare", "fedavg", "fedla", *SMALL, "--partition.alpha", "0.1,1", "--seeds", "0-1", "--out", "study")
+    assert fedskew(*words) == 0
+    said = capsys.readouterr()
+    assert "[8/8]" in said.err and "partition.alpha 0.1" in said.out and "±" in said.out
+    held = json.loads((tmp_path / "study" / "study.json").read_text())
+    assert len(held["runs"]) == 8 and held["command"].startswith("fedskew compare fedavg fedla --clients 5")
+    assert fedskew(*words) == 0
+    assert "nothing to do: every run is in the store" in capsys.readouterr().out
+
+
+def test_a_dry_run_does_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert fedskew("compare", "fedavg", *SMALL, "--seeds", "0-2", "--dry-run") == 0
+    assert "3 runs: 0 done, 3 missing, 0 refused" in capsys.readouterr().out
+    assert not list((tmp_path / "store" / "runs").iterdir())
+    assert fedskew("compare", "fedavg", *SMALL) == 0
+    capsys.readouterr()
+    assert fedskew("compare", "fedavg", *SMALL, "--seeds", "0-2", "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "1 done, 2 missing" in said and "about 0 s with" in said
+
+
+def test_controls_and_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("compare", "fedbal(weighting=uniform, lr=0.05)", "--controls", *SMALL) == 0
+    said = capsys.readouterr().out
+    assert "fedbal(weighting=uniform" in said and "control: cross-entropy" in said
+
+
+def test_tuning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ("compare", "fedavg", *SMALL, "--tune", "lr=log:0.01..0.5", "--tune-trials", "2", "--out", "study")
+    assert fedskew(*words, "--dry-run") == 0
+    assert "tuning: 2 trials, 2 of them missing" in capsys.readouterr().out
+    assert fedskew(*words) == 0
+    (tuned,) = json.loads((tmp_path / "study" / "study.json").read_text())["tuned"]
+    assert tuned["label"] == "fedavg" and list(tuned["options"]) == ["lr"]
+
+
+def test_what_is_refused_and_what_fails_is_said_and_the_rest_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("compare", "fedavg", "fedavg(cohort=50)", "fedavg(lr=1e30, model=mlp)", *SMALL) == 0
+    said = capsys.readouterr()
+    assert "1 refused" in said.out and "1 failed" in said.out and "[3/3]" in said.err
+    assert fedskew("compare", "fedavg", "fedavg(cohort=50)", *SMALL, "--retry") == 0
+
+
+def test_a_shard_does_its_part(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert fedskew("compare", "fedavg", *SMALL, "--seeds", "0-4", "--shard", "2/3") == 0
+    assert "[2/2]" in capsys.readouterr().err and len(list((tmp_path / "store" / "runs").iterdir())) == 2
+
+
+def test_a_study_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(
+        'methods = ["fedavg"]\nseeds = "0-1"\n[options]\nclients = 5\ncohort = 2\nrounds = 2\nmodel = "logistic"\n'
+    )
+    assert fedskew("compare", "s.toml") == 0
+    assert "[2/2]" in capsys.readouterr().err
+    assert fedskew("compare", "s.toml", "--seeds", "0-2") == 0
+    assert "[1/1]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "needs at least one METHOD"),
+        (["fedavgg"], "did you mean 'fedavg'"),
+        (["fedavg", "fedavg"], "methods must be different"),
+        (["fedavg", "--seeds", "x"], "--seeds must be numbers such as 0-4"),
+        (["fedavg", "--lrr", "1"], "--lr"),
+        (["fedavg", "--lr", "0.1,,2"], "--lr must name each value once"),
+        (["fedavg", "--shard", "3/2"], "--shard must be PART/PARTS"),
+        (["fedavg", "--processes", "0"], "--processes must be a whole number"),
+        (["fedavg", "--tune", "lr"], "--tune must be OPTION=LOW..HIGH"),
+        (["fedavg", "--tune-trials", "3"], "--tune-trials must stand beside --tune"),
+        (["fedavg", "--baseline", "fedla"], "baseline"),
+        (["none.toml"], "cannot read the study"),
+        (["fedavg("], "method must be a name, or NAME(option=value, ...)"),
+        (["fedavg", "--store", "file"], "writable folder"),
+        (["fedavg", "--rounds", "0"], "rounds must be at least 1"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert told in mistake(capsys, "compare", *words)
+
+
+def test_a_study_file_stands_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text('methods = ["fedavg"]\n')
+    assert "must stand alone" in mistake(capsys, "compare", "s.toml", "--rounds", "3")
+    assert "must stand alone" in mistake(capsys, "compare", "s.toml", "fedla")
+
+
+def test_durations() -> None:
+    assert [compared.duration(s) for s in (40, 720, 12600)] == ["40 s", "12 min", "3.5 h"]

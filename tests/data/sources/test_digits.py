@@ -1,0 +1,75 @@
+"""The digits that scikit-learn ships, with and without importing it."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from fedskew.data import load
+from fedskew.data.sources import digits as module
+from fedskew.data.sources.digits import digits
+from fedskew.errors import DataError
+
+ROWS = np.column_stack([load_digits().data, load_digits().target])
+
+
+def placed(root: Path, rows: np.ndarray | bytes) -> SimpleNamespace:
+    """What ``find_spec`` says of a scikit-learn whose file holds these rows."""
+    file = root.joinpath(*module.FILE)
+    file.parent.mkdir(parents=True)
+    if isinstance(rows, bytes):
+        file.write_bytes(rows)
+    else:
+        with gzip.open(file, "wt") as opened:
+            np.savetxt(opened, rows, delimiter=",")
+    return SimpleNamespace(origin=str(root / "__init__.py"))
+
+
+def altered(**changes: Any) -> np.ndarray:
+    rows = ROWS.copy()
+    rows[3, 7] = changes["pixel"]
+    return rows
+
+
+def test_they_are_the_rows_that_scikit_learn_gives() -> None:
+    pixels, y = digits()
+    assert np.array_equal(pixels, load_digits().images) and np.array_equal(y, load_digits().target)
+    assert pixels.dtype == np.uint8 and y.dtype == np.int64
+    assert load("digits").fingerprint == "df0f0da78680fe8a"  # of every earlier version
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ROWS[:100], ROWS[:, :10], ROWS[::-1], altered(pixel=9), altered(pixel=0.5), altered(pixel=np.nan),
+        altered(pixel=300), b"", b"not gzip", gzip.compress(b"1,2,x"), gzip.compress(b"1,2")[:-6],
+    ],
+)  # fmt: skip
+def test_another_file_is_passed_over_and_scikit_learn_asked(
+    rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: placed(tmp_path, rows))
+    assert load("digits").fingerprint == "df0f0da78680fe8a"
+    monkeypatch.setattr("sklearn.datasets.load_digits", lambda: SimpleNamespace(data=ROWS[:, :64], target=ROWS[:, 0]))
+    tmp_path = tmp_path / "again"
+    with pytest.raises(DataError, match=r"dataset 'digits' must hold the published rows; .* reinstall scikit-learn"):
+        digits()
+
+
+def test_a_file_that_is_elsewhere_is_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
+    assert load("digits").fingerprint == "df0f0da78680fe8a"
+
+
+def test_without_scikit_learn_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(DataError, match=r"dataset 'digits' must be readable in scikit-learn; got .*; reinstall it"):
+        digits()

@@ -1,0 +1,290 @@
+"""Paired differences: the tests are scipy's and statsmodels', and the words say no more than the pairs allow."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedskew import rng
+from fedskew.errors import ConfigError
+from fedskew.studies.differences import (
+    Difference,
+    differences,
+    holm,
+    paired_t,
+    pairs_needed,
+    signed_rank,
+    smallest_p,
+)
+from fedskew.studies.scores import Floats, Scores
+
+
+def study(values: Floats, higher_is_better: bool = True) -> Scores:
+    m, s, k = values.shape
+    names = tuple(f"m{i}" for i in range(m)), tuple(f"s{i}" for i in range(s))
+    return Scores("accuracy", *names, tuple(range(k)), values, higher_is_better)
+
+
+def drawn(*shape: int, seed: int = 0) -> Floats:
+    return rng.generator(seed, "test").normal(0.6, 0.1, size=shape)
+
+
+def gained(*values: float, m: int = 2, higher_is_better: bool = True) -> Difference:
+    """The difference of a method that gains these values, pair by pair; of m - 1 equal methods."""
+    k = len(values)
+    rows = [np.full(k, 0.5), *[0.5 + np.array(values)] * (m - 1)]
+    return differences(study(np.array(rows)[:, None], higher_is_better), "m0")[0]
+
+
+# The tests
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 6, 10, 25, 50])
+def test_the_signed_rank_test_is_scipys_where_no_sizes_are_equal(n: int) -> None:
+    for seed in range(20):
+        d = rng.generator(seed, "signed").normal(0.3, 1, size=n)
+        assert signed_rank(d) == pytest.approx(scipy.stats.wilcoxon(d, method="exact").pvalue, rel=1e-9)
+
+
+def by_enumeration(d: list[float]) -> float:
+    """Every assignment of signs to the ranks of the differences that are not zero."""
+    d = [v for v in d if v]
+    ranks = scipy.stats.rankdata(np.abs(d))
+    w = sum(r for r, v in zip(ranks, d, strict=True) if v > 0)
+    sums = [sum(itertools.compress(ranks, signs)) for signs in itertools.product((0, 1), repeat=len(d))]
+    low, high = (sum(s <= w for s in sums), sum(s >= w for s in sums))
+    return min(1.0, 2 * min(low, high) / len(sums))
+
+
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=9))
+@settings(max_examples=100, deadline=None)
+def test_the_signed_rank_test_is_exact_with_ties_and_zeros(d: list[int]) -> None:
+    expected = by_enumeration(list(map(float, d))) if any(d) else 1.0
+    assert signed_rank([v / 359 for v in d]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_signed_rank_test_by_hand() -> None:
+    """Of 1, 2, 3, -4 the positive ranks sum to 6 of 10; 7 of 16 assignments give 4 or less, 9 of 16 give 5 or more."""
+    assert signed_rank([1, 2, 3, 4]) == 2 / 16
+    assert signed_rank([1, 2, 3, -4]) == pytest.approx(by_enumeration([1, 2, 3, -4])) == 14 / 16
+    assert signed_rank([1, 1, 1]) == 0.25 and signed_rank([0, 0]) == 1.0 and signed_rank([0, 2, 2]) == 0.5
+
+
+def test_ties_survive_rounding() -> None:
+    """0.9 - 0.8 and 0.8 - 0.7 differ in their last bits, and are one difference."""
+    a, b = np.array([0.9, 0.8, 0.7]), np.array([0.8, 0.7, 0.8])
+    assert len(set(np.abs(a - b))) > 1
+    found = differences(study(np.array([b, a])[:, None]), "m0")[0]
+    assert len(set(np.abs(found.values))) == 1 and found.p == by_enumeration([1, 1, -1])
+
+
+def test_the_t_test_is_scipys() -> None:
+    values = drawn(2, 1, 8)
+    found = differences(study(values), "m0")[0]
+    theirs = scipy.stats.ttest_rel(values[1, 0], values[0, 0])
+    assert found.p_t == pytest.approx(theirs.pvalue, rel=1e-9)
+    assert (found.low, found.high) == pytest.approx(theirs.confidence_interval(0.95), rel=1e-9)
+    assert (found.mean, found.sd) == pytest.approx((np.mean(d := values[1, 0] - values[0, 0]), np.std(d, ddof=1)))
+
+
+def test_the_t_test_of_equal_differences() -> None:
+    assert (paired_t([0.1] * 3), paired_t([0.0] * 3)) == (0.0, 1.0)
+
+
+def test_holms_correction_is_statsmodels() -> None:
+    multitest = pytest.importorskip("statsmodels.stats.multitest")
+    for seed in range(20):
+        p = rng.generator(seed, "holm").uniform(0, 0.2, size=7)
+        assert holm(list(p)) == pytest.approx(multitest.multipletests(p, method="holm")[1], rel=1e-12)
+
+
+def test_holms_correction_by_hand() -> None:
+    """Sorted 0.005, 0.01, 0.03, 0.04, times 4, 3, 2, 1: 0.02, 0.03, 0.06, 0.04; the last is raised to 0.06."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.03, 0.06, 0.06, 0.02))
+    assert holm([None, 0.5, None]) == (None, 0.5, None) and holm([]) == () and holm([0.9, 0.9]) == (1.0, 1.0)
+
+
+# What five pairs cannot show
+
+
+def test_five_pairs_cannot_reach_five_percent() -> None:
+    assert [smallest_p(n) for n in (0, 1, 4, 5, 6)] == [1, 1, 0.125, 0.0625, 0.03125]
+    assert [pairs_needed(m) for m in (1, 2, 4, 10)] == [6, 7, 8, 9] and pairs_needed(1, 0.01) == 8
+
+
+def test_five_clear_pairs_conclude_nothing_and_show_an_interval() -> None:
+    found = gained(0.1, 0.11, 0.12, 0.13, 0.14)
+    assert found.p == 0.0625 and not found.significant and found.verdict == "open" and not found.can_conclude
+    assert found.p_t is not None and found.p_t < 1e-4, "the t test would, where five values cannot show that it may"
+    assert found.words == (
+        "m1 is 0.12 above m0 in accuracy on average of 5 pairs, 95 % interval 0.1 to 0.14. A signed-rank test of 5 "
+        "pairs gives no p below 0.0625: it cannot show a difference at 5 %; 6 pairs can. Look at the interval, which "
+        "takes the differences as normal: so few cannot show that they are."
+    )
+
+
+def test_six_clear_pairs_conclude() -> None:
+    found = gained(0.1, 0.11, 0.12, 0.13, 0.14, 0.15)
+    assert found.p == found.p_holm == 0.03125 and found.verdict == "better"
+    assert found.words.endswith("Signed-rank test: p = 0.0312: m1 is better at 5 %.")
+    assert gained(0.1, 0.11, 0.12, 0.13, 0.14, 0.15, higher_is_better=False).verdict == "worse"
+    assert gained(-0.1, -0.11, -0.12, -0.13, -0.14, -0.15).verdict == "worse"
+
+
+def test_six_clear_pairs_conclude_nothing_among_four_methods() -> None:
+    found = gained(0.1, 0.11, 0.12, 0.13, 0.14, 0.15, m=5)
+    assert (found.comparisons, found.p_holm, found.verdict) == (4, 0.125, "open")
+    assert "no p below 0.0312, times 4 comparisons: it cannot show a difference at 5 %; 8 pairs can" in found.words
+    assert "which is not corrected and takes" in found.words
+
+
+def test_pairs_that_are_equal_do_not_count() -> None:
+    found = gained(0.1, 0.11, 0.12, 0.13, 0.14, 0.0)
+    assert found.smallest_p == 0.0625 and "A signed-rank test of 5 pairs that differ gives no p" in found.words
+
+
+def test_no_difference_shown_is_not_called_equality() -> None:
+    found = gained(0.1, -0.11, 0.12, -0.13, 0.14, -0.15)
+    assert found.words.endswith("No difference is shown at 5 %; that the two are equal is not shown either.")
+
+
+def test_a_mean_against_the_ranks_is_told() -> None:
+    found = gained(*(0.01 * i for i in range(1, 10)), -9.0)
+    assert found.mean is not None and found.mean < 0 and found.verdict == "open"
+    found = gained(*(0.01 * i for i in range(1, 15)), -9.0)
+    assert found.verdict == "better" and found.words.endswith("a few pairs outweigh the rest.")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([0.0, 0.0], "m1 and m0 are equal in 2 pairs."),
+        (
+            [0.1],
+            "m1 is 0.1 above m0 in accuracy on average of 1 pair. One pair shows no spread: nothing can be concluded.",
+        ),
+        (
+            [math.nan],
+            "No pair of runs of m1 and m0: nothing can be concluded. 1 seed left out, since a run is missing.",
+        ),
+        ([0.1, 0.1], "The interval has no width, since all pairs differ equally; this is no certainty."),
+    ],
+)
+def test_what_nothing_can_be_concluded_from(values: list[float], said: str) -> None:
+    found = gained(*values)
+    assert said in found.words and found.verdict == "open"
+
+
+def test_another_level_moves_what_can_be_concluded() -> None:
+    values = np.array([np.full(5, 0.5), 0.5 + np.arange(1, 6) / 100])[:, None]
+    found = differences(study(values), "m0", level=0.9)[0]
+    assert found.verdict == "better" and found.words.endswith("better at 10 %.")
+
+
+# Pairs, settings, families
+
+
+def test_a_missing_run_drops_its_pair_and_is_counted() -> None:
+    values = drawn(2, 1, 5)
+    values[0, 0, 1] = values[1, 0, 3] = math.nan
+    found = differences(study(values), "m0")[0]
+    assert (found.seeds, found.pairs, found.dropped) == ((0, 2, 4), 3, 2)
+    assert found.values == pytest.approx(values[1, 0, [0, 2, 4]] - values[0, 0, [0, 2, 4]])
+    assert found.words.endswith("2 seeds left out, since a run is missing.")
+
+
+def test_over_settings_the_unit_is_the_seed() -> None:
+    values = drawn(3, 2, 6)
+    values[1, 1, 5] = math.nan
+    told = differences(study(values), "m0")
+    assert [(d.method, d.setting) for d in told] == [
+        *((m, s) for s in ("s0", "s1") for m in ("m1", "m2")), ("m1", None), ("m2", None)
+    ]  # fmt: skip
+    part, whole = told[-2:]
+    assert part.seeds == (0, 1, 2, 3, 4) and part.dropped == 1 and whole.pairs == 6
+    assert whole.values == pytest.approx((values[2] - values[0]).mean(axis=0))
+
+
+def test_a_setting_that_refuses_a_method_takes_no_seed_from_the_others() -> None:
+    values = drawn(2, 3, 6)
+    values[1, 1] = math.nan
+    found = differences(study(values), "m0")[-1]
+    assert (found.settings, found.of, found.pairs) == (2, 3, 6)
+    assert found.words.endswith("Only 2 of 3 settings have pairs.")
+
+
+def test_holms_correction_is_made_over_the_methods_of_one_setting() -> None:
+    values = drawn(4, 2, 10)
+    values[3, 0] = math.nan  # no comparison there
+    told = differences(study(values), "m0")
+    for setting, m in (("s0", 2), ("s1", 3), (None, 3)):
+        family = [d for d in told if d.setting == setting]
+        assert {d.comparisons for d in family} == {m}
+        assert [d.p_holm for d in family] == list(holm([d.p for d in family]))
+        assert [d.p_t_holm for d in family] == list(holm([d.p_t for d in family]))
+
+
+def test_findings_among_equal_methods_are_rare() -> None:
+    """Five methods of normal scores and ten pairs, 400 times: one finding or more in at most 5 %, by Holm."""
+    hits = 0
+    for values in rng.generator(0, "family").normal(size=(400, 5, 1, 10)):
+        hits += any(d.significant for d in differences(study(values), "m0"))
+    assert hits <= 400 * 0.05 + 2 * math.sqrt(400 * 0.05 * 0.95)
+
+
+def test_a_true_difference_is_found() -> None:
+    """Ten pairs that differ by twice their spread: nearly always."""
+    noise = rng.generator(0, "power").normal(size=(100, 2, 1, 10))
+    noise[:, 1] += 2 * math.sqrt(2)
+    assert sum(differences(study(values), "m0")[0].verdict == "better" for values in noise) >= 95
+
+
+@given(st.integers(0, 10**6), st.floats(-50, 50), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_neither_the_order_of_seeds_nor_a_shift_changes_a_conclusion(seed: int, shift: float, better: bool) -> None:
+    values = np.round(drawn(3, 2, 7, seed=seed), 2)
+    values[0, 0, 0] = math.nan
+    order = rng.generator(seed, "order").permutation(7)
+    told = differences(study(values, better), "m0")
+    for a, b in zip(told, differences(study(values[..., order], better), "m0"), strict=True):
+        assert (a.mean, a.low, a.high, a.p_holm, a.p_t, a.words) == (b.mean, b.low, b.high, b.p_holm, b.p_t, b.words)
+    for a, b in zip(told, differences(study(values + shift, better), "m0"), strict=True):
+        assert (a.p, a.p_holm, a.verdict) == (b.p, b.p_holm, b.verdict)
+        assert b.p_t == pytest.approx(a.p_t, rel=1e-6) and b.mean == pytest.approx(a.mean, abs=1e-9)
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_baseline_and_method_exchanged_turn_the_signs_alone(seed: int) -> None:
+    values = np.round(drawn(2, 1, 8, seed=seed), 2)
+    a, b = (differences(study(values), name)[0] for name in ("m0", "m1"))
+    assert a.p == b.p and a.values == tuple(-v for v in b.values)
+    assert (a.low, a.high) == pytest.approx((-(b.high or 0), -(b.low or 0)), abs=1e-12)
+    assert {a.verdict, b.verdict} in ({"open"}, {"better", "worse"})
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: differences(study(drawn(2, 1, 3)), "fedavg"), "unknown method 'fedavg'"),
+        (lambda: differences(study(drawn(2, 1, 3)), "m0", level=95), "level must be in (0, 1); got 95"),
+        (lambda: signed_rank([]), "values must be a list of numbers"),
+        (lambda: signed_rank(["a"]), "values must be a list of numbers"),  # type: ignore[list-item]
+        (lambda: signed_rank([0.1, math.nan]), "values must be finite; leave out pairs that lack a run"),
+        (lambda: paired_t([0.1]), "values must be at least two; got 1"),
+        (lambda: holm([1.5]), "p_values must be in [0, 1]; got 1.5"),
+        (lambda: pairs_needed(0), "comparisons must be at least 1; got 0"),
+        (lambda: pairs_needed(1, 2), "alpha must be in (0, 1); got 2"),
+    ],
+)
+def test_a_mistake_is_one_line(call: object, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        call()  # type: ignore[operator]
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,107 @@
+"""Scores: built from runs in any order, checked in one line, and never written to."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedskew.errors import ConfigError, FieldError
+from fedskew.studies.scores import Scores, quantum_of
+
+RUNS = [("fedavg", "alpha 1", 1, 0.6), ("fedla", "alpha 1", 0, 0.7), ("fedavg", "alpha 0.1", 0, 0.5)]
+
+
+def test_runs_fill_their_places_and_what_is_missing_is_nan() -> None:
+    scores = Scores.of(RUNS, metric="mean10_accuracy")
+    assert (scores.methods, scores.settings, scores.seeds) == (("fedavg", "fedla"), ("alpha 1", "alpha 0.1"), (0, 1))
+    expected = [[[math.nan, 0.6], [0.5, math.nan]], [[0.7, math.nan], [math.nan, math.nan]]]
+    assert np.array_equal(scores.values, expected, equal_nan=True)
+    assert scores.counts.tolist() == [[1, 1], [1, 0]]
+    assert [v.tolist() for v in scores.of_method("fedla")] == [[0.7], []]
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
+def test_a_run_that_failed_is_missing(value: float | None) -> None:
+    scores = Scores.of([*RUNS, ("fedla", "alpha 1", 1, value)])
+    assert np.isnan(scores.values[1, 0, 1])
+
+
+def test_scores_are_values() -> None:
+    scores = Scores.of(RUNS)
+    assert scores == Scores.of(RUNS) and hash(scores) == hash(Scores.of(RUNS)) and scores != Scores.of(RUNS[:2])
+    assert scores != "scores" and pickle.loads(pickle.dumps(scores)) == scores
+    given = np.zeros((1, 1, 1))
+    held = Scores("loss", ("a",), ("s",), (0,), given)
+    given[0, 0, 0] = 1
+    assert held.values[0, 0, 0] == 0, "the array is a copy"
+    with pytest.raises(ValueError, match="read-only"):
+        held.values[0, 0, 0] = 1
+
+
+def test_a_selection_keeps_the_order_asked_for() -> None:
+    scores = Scores.of(RUNS, higher_is_better=False).select(methods=["fedla", "fedavg"], settings=["alpha 1"])
+    assert (scores.methods, scores.settings, scores.higher_is_better) == (("fedla", "fedavg"), ("alpha 1",), False)
+    assert np.array_equal(scores.values, [[[0.7, math.nan]], [[math.nan, 0.6]]], equal_nan=True)
+
+
+GOOD: dict[str, Any] = {"metric": "m", "methods": ("a",), "settings": ("s",), "seeds": (0,), "values": [[[0.5]]]}
+BAD = {
+    "a text for names": ({"methods": "fedavg"}, "Scores.methods must be a tuple"),
+    "no method": ({"methods": ()}, "of at least one; got ()"),
+    "a method twice": ({"methods": ("a", "a")}, "Scores.methods must name each once; got 'a'"),
+    "an empty name": ({"settings": ("",)}, "Scores.settings must be a tuple, each a word; got ''"),
+    "a seed that is no number": ({"seeds": ("0",)}, "each a whole number; got '0'"),
+    "a seed that is true": ({"seeds": (True,)}, "each a whole number; got True"),
+    "no metric": ({"metric": ""}, "Scores.metric must be a word"),
+    "another shape": (
+        {"values": [[[0.5, 0.5]]]},
+        "have the shape [1, 1, 1] of methods, settings and seeds; got [1, 1, 2]",
+    ),
+    "ragged": ({"values": [[[0.5], [0.5, 1]]]}, "be numbers of shape [1, 1, 1]; got 'list'"),
+    "words": ({"values": [[["good"]]]}, "be numbers"),
+    "infinite": ({"values": [[[math.inf]]]}, "Scores.values must be finite; got inf; a run that failed is NaN"),
+    "a direction": ({"higher_is_better": "no"}, "be true or false"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_field_is_one_line(case: str) -> None:
+    fields, said = BAD[case]
+    with pytest.raises(FieldError) as caught:
+        Scores(**{**GOOD, **fields})
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        ([], "runs must hold at least one run"),
+        ([("a", "s", 0)], "runs must hold (method, setting, seed, value); got ('a', 's', 0)"),
+        ([3], "runs must hold (method, setting, seed, value); got 3"),
+        ([("a", "s", 0, "0.5")], "two words, a whole number and a number"),
+        ([("a", "s", 0.5, 0.5)], "two words, a whole number and a number"),
+        ([("a", "s", 0, 0.5), ("a", "s", 0, 0.6)], "got ('a', 's', 0) twice"),
+    ],
+)
+def test_a_bad_run_is_one_line(runs: list[Any], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Scores.of(runs)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    scores = Scores.of(RUNS)
+    with pytest.raises(ConfigError, match="unknown method 'fedvag'; did you mean 'fedavg'"):
+        scores.index("fedvag")
+    with pytest.raises(ConfigError, match="unknown setting 'alpha 2'"):
+        scores.select(settings=["alpha 2"])
+
+
+def test_rounding_is_a_trillionth_of_the_largest_score() -> None:
+    assert quantum_of(np.array([0.7, math.nan])) == 2.0**-40
+    assert quantum_of(np.array([])) == quantum_of(np.zeros(2)) == 2.0**-40
+    assert quantum_of(np.array([-1000.0])) == 2.0**-30

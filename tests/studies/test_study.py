@@ -1,0 +1,312 @@
+"""Addresses, the store, and studies that are stopped, shared and read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedskew.config.flags import experiment_from
+from fedskew.errors import ConfigError, RecordError
+from fedskew.methods import METHODS
+from fedskew.studies.address import address
+from fedskew.studies.spec import spec_from
+from fedskew.studies.store import Store, archive_line, thinned
+from fedskew.studies.study import Study, shard_of
+from fedskew.studies.tuning import tuning_of
+from fedskew.studies.work import Job, work
+from support.federations import small_digits
+from support.paths import TESTS
+
+SMALL = [("clients", "5"), ("rounds", "2"), ("cohort", "2")]
+
+
+def of(*words: str) -> str:
+    """The address of a run of these words."""
+    return address(experiment_from(words), small_digits())
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ["--memory", "ram"], ["--cohort", "10"], ["--clients", "100"], ["--seed", "0"], ["--seed.model", "0"],
+        ["--checkpoint.every", "3"], ["--lr", "0.1"], ["--max-minutes", "5"], ["--model.hidden", "128"],
+        ["--seed.partition", "0"], ["--model", "mlp"],
+    ],
+)  # fmt: skip
+def test_what_decides_no_number_changes_no_address(same: list[str]) -> None:
+    assert of("fedga", *same) == of("fedga")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ["--rounds", "3"], ["--seed", "1"], ["--seed.model", "1"], ["--lr", "0.2"], ["--weighting", "size"],
+        ["--cohort", "3"], ["--partition.alpha", "0.3"], ["--partition", "iid"], ["--eval.every", "2"],
+        ["--parts.calibrated_targets.form", "exact"], ["--model", "logistic"], ["--model.hidden", "64"],
+        ["--auxiliary", "1"], ["--engine", "threaded"], ["--clients", "9"], ["--longtail", "10"],
+        ["--validation", "0.1"], ["--local-test", "0.1"], ["--dtype", "float64"], ["--nonfinite", "drop"],
+        ["--diagnose", "drift"], ["--clip", "5"], ["--monitor", "val_loss"],
+    ],
+)  # fmt: skip
+def test_what_decides_numbers_changes_the_address(other: list[str]) -> None:
+    assert of("fedga", *other) != of("fedga")
+
+
+def test_other_data_have_another_address() -> None:
+    one = experiment_from(["fedavg"])
+    assert address(one, small_digits()) != address(one, small_digits(rows=150))
+
+
+def test_plain_engines_share_addresses_and_batched_depends_on_its_threads() -> None:
+    assert of("fedavg", "--engine", "sequential") == of("fedavg", "--engine", "threaded", "--threads", "3")
+    assert of("fedavg", "--engine", "batched", "--threads", "1") != of(
+        "fedavg", "--engine", "batched", "--threads", "2"
+    )
+    large = ("fedavg", "--model", "2nn")
+    assert of(*large) == of(*large, "--engine", "threaded") != of(*large, "--engine", "batched")
+
+
+def test_a_method_of_another_name_and_the_same_ingredients_is_the_same_run() -> None:
+    assert of("fedprox", "--parts", "cross_entropy") == of("fedavg")
+
+
+def test_addresses_of_all_methods_stay() -> None:
+    """A new option at its default changes none; where a default or a formula changes, the class raises its version."""
+    file = TESTS / "golden" / "addresses.json"
+    found = {}
+    for name in METHODS:
+        experiment = experiment_from([name, "--rounds", "3"])
+        found[name] = {"address": address(experiment, small_digits()), "method": _fields(experiment)}
+    held = json.loads(file.read_text())
+    for name, known in held.items():
+        assert found[name]["address"] == known["address"], name
+        lost = {k: v for k, v in known["method"].items() if found[name]["method"].get(k) != v}
+        assert not lost, f"{name}: {lost} changed, and the address did not: raise the version of the class"
+
+
+def _fields(experiment: Any) -> dict[str, Any]:
+    """Every field of the method's ingredients with its value, by path."""
+    from fedskew.method import method_spec
+
+    flat: dict[str, Any] = {}
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, dict):
+            for k, v in value.items():
+                walk(v, f"{path}.{k}")
+        elif isinstance(value, list):
+            for i, v in enumerate(value):
+                walk(v, f"{path}.{i}")
+        else:
+            flat[path[1:]] = value
+
+    walk(json.loads(json.dumps(method_spec(experiment.method))), "")
+    return flat
+
+
+# The store
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A study whose runs were done in this process."""
+    spec = spec_from(["fedavg", "fedla", "fedrs"], [*SMALL, ("partition.alpha", "0.1,1")], seeds=(0, 1))
+    study = Study(spec, tmp_path_factory.mktemp("store"))
+    done(study)
+    return study
+
+
+def done(study: Study) -> list[str]:
+    """Do what is missing, here; the states."""
+    return [work(Job(p.address, p.job, str(study.store.folder))).state for p in study.missing()]
+
+
+def test_a_study_does_each_run_once(made: Study) -> None:
+    assert len(made.plan()) == 12 and made.missing() == [] and len(list(made.store.addresses())) == 12
+    rows = made.table()
+    assert {row["state"] for row in rows} == {"finished"} and all(0 <= row["final_accuracy"] <= 1 for row in rows)
+    assert [(r["label"], r["setting"], r["seed"]) for r in rows[:3]] == [
+        ("fedavg", "partition.alpha 0.1", 0), ("fedavg", "partition.alpha 0.1", 1), ("fedla", "partition.alpha 0.1", 0),
+    ]  # fmt: skip
+
+
+def test_another_study_finds_the_runs_of_the_store(made: Study) -> None:
+    other = Study(spec_from(["fedavg", "fedprox"], [*SMALL, ("partition.alpha", "1")], seeds=(1, 2)), made.store)
+    assert len(other.plan()) == 4 and len(other.missing()) == 3
+
+
+def test_methods_of_a_study_have_partition_weights_and_clients_in_common(made: Study) -> None:
+    by: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for planned, entry in made.entries():
+        assert entry is not None
+        by.setdefault((planned.cell.setting, planned.cell.seed), []).append(
+            {"clients": [row["clients"] for row in entry.rows], "seed": entry.config["seed"]}
+        )
+    assert all(len(found) == 3 and found[0] == found[1] == found[2] for found in by.values())
+
+
+def test_an_archive_stands_for_its_runs(made: Study, tmp_path: Path) -> None:
+    lines = [archive_line(entry) for _, entry in made.entries() if entry]
+    store = Store(tmp_path / "other")
+    (store.folder / "theirs.jsonl").write_text("\n".join(lines) + "\n")
+    other = Study(made.spec, store)
+    assert other.missing() == []
+    drop = lambda rows: [{k: v for k, v in row.items() if "_s" not in k} for row in rows]
+    assert drop(other.table()) == drop(made.table())
+    (store.folder / "theirs.jsonl").write_text("{}\n")
+    with pytest.raises(RecordError, match="line 1 is none"):
+        Study(made.spec, Store(store.folder)).missing()
+
+
+def test_a_frame_has_a_row_a_run_or_a_round(made: Study) -> None:
+    pytest.importorskip("pandas")
+    assert len(made.frame()) == 12 and len(made.frame("round")) == 24
+    assert {"label", "setting", "seed", "final_accuracy"} <= set(made.frame().columns)
+    with pytest.raises(ConfigError, match="be 'run' or 'round'"):
+        made.frame("day")
+
+
+def test_without_pandas_one_line_names_the_extra(made: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    with pytest.raises(ConfigError, match="fedskew\\[study\\]"):
+        made.frame()
+
+
+def test_time_left_is_told_from_runs_that_are_done(made: Study) -> None:
+    assert made.seconds_left(2) == (0.0, 0)
+    more = Study(replace(made.spec, seeds=(0, 1, 2)), made.store)
+    seconds, unknown = more.seconds_left(2)
+    assert seconds is not None and seconds > 0 and unknown == 0
+    fresh = Study(spec_from(["fedavg"], [*SMALL, ("model", "2nn")]), made.store)
+    assert fresh.seconds_left(1)[1] == 1
+
+
+def test_what_a_methods_default_changes_is_listed(tmp_path: Path) -> None:
+    found = Study(spec_from(["fedavg", "fedrl", "fedla"], SMALL), tmp_path).differences()
+    assert ("fedla", "weighting.name", "label_aware") in found
+    assert ("fedrl", "pace.lr", "0.001") in found and not [f for f in found if f[0] == "fedavg"]
+
+
+def test_a_run_that_cannot_be_is_noted_and_not_tried_again(tmp_path: Path) -> None:
+    study = Study(spec_from(["fedavg(lr=1e30)", "fedavg", "fedavg(cohort=500)"], SMALL), tmp_path)
+    assert done(study) == ["failed", "finished", "refused"]
+    assert study.missing() == []
+    rows = study.table()
+    assert [row["state"] for row in rows] == ["failed", "finished", "refused"]
+    assert "not finite" in rows[0]["reason"] or "became" in rows[0]["reason"]
+    study.store.forgive(study.plan()[0].address)
+    assert len(study.missing()) == 1
+
+
+def test_a_run_that_another_process_has_is_left_to_it(tmp_path: Path) -> None:
+    from fedskew.records.lock import Hold
+
+    study = Study(spec_from(["fedavg"], SMALL), tmp_path)
+    (planned,) = study.missing()
+    folder = study.store.run_folder(planned.address)
+    folder.mkdir(parents=True)
+    hold = Hold(folder)
+    job = Job(planned.address, planned.job, str(tmp_path))
+    assert work(job).state == "busy"
+    hold.release()
+    assert work(job).state == "finished"
+
+
+def test_half_a_run_is_resumed(tmp_path: Path) -> None:
+    study = Study(
+        spec_from(["scaffold"], [*SMALL[:1], ("rounds", "4"), ("cohort", "2"), ("checkpoint.every", "1")]),
+        tmp_path,
+    )
+    (planned,) = study.missing()
+    made = planned.cell.experiment
+    assert made is not None
+    folder = study.store.run_folder(planned.address)
+
+    def stop(row: dict[str, Any]) -> None:
+        if row["round"] == 2:
+            raise KeyboardInterrupt
+
+    made.run(folder, on_round=stop)
+    assert len(study.missing()) == 1
+    outcome = work(Job(planned.address, planned.job, str(tmp_path)))
+    assert outcome.state == "finished" and outcome.resumed and study.missing() == []
+
+
+def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
+    Store(tmp_path / "s")
+    (tmp_path / "s" / "store.json").write_text('{"layout": 9, "address": 1}')
+    with pytest.raises(RecordError, match="layout 1"):
+        Store(tmp_path / "s")
+    (tmp_path / "s" / "store.json").write_text("{")
+    with pytest.raises(RecordError, match="is damaged"):
+        Store(tmp_path / "s")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordError, match="writable folder"):
+        Store(tmp_path / "file")
+
+
+def test_a_damaged_run_is_done_again(made: Study, tmp_path: Path) -> None:
+    shutil.copytree(made.store.folder, tmp_path / "s")
+    store = Store(tmp_path / "s")
+    study = Study(made.spec, store)
+    folder = store.run_folder(study.plan()[0].address)
+    (folder / "summary.json").write_text("{}")
+    assert len(study.missing()) == 1
+
+
+# Tuning
+
+
+def test_the_best_trial_of_each_method_is_compared(tmp_path: Path) -> None:
+    spec = spec_from(["fedavg", "fedrs"], SMALL, seeds=(0, 1), tuning=tuning_of("lr=log:0.0001..0.5", 3))
+    study = Study(spec, tmp_path)
+    trials = study.trials()
+    assert len(trials) == 6 and all(t.cell.experiment.validation == 0.1 for t in trials if t.cell.experiment)
+    assert all(t.cell.seed not in spec.seeds for t in trials)
+    for trial in trials:
+        work(Job(trial.address, trial.job, str(tmp_path)))
+    study.choose()
+    assert set(study.chosen) == {("fedavg", "all"), ("fedrs", "all")}
+    for (label, _), options in study.chosen.items():
+        scores = {
+            t.options: study.store.entry(t.address).summary["mean10_val_accuracy"]  # type: ignore[union-attr]
+            for t in trials if t.cell.label == label
+        }  # fmt: skip
+        assert scores[options] == max(scores.values())
+    made = [p.cell.experiment for p in study.plan() if p.cell.label == "fedavg"]
+    assert {f"{e.method.pace.lr:.4g}" for e in made if e} == {study.chosen["fedavg", "all"][0][1]}
+    assert all(e.validation == 0 for e in made if e)
+
+
+# Small things
+
+
+def test_a_thinned_run_has_the_same_costs() -> None:
+    rows = [{"round": i, "accuracy": i / 10, "samples": i, "upload_bytes": 2} for i in range(1, 8)]
+    few = thinned(rows, 3)
+    assert [r["round"] for r in few] == [3, 6, 7]
+    assert sum(r["samples"] for r in few) == 28 and sum(r["upload_bytes"] for r in few) == 14
+    assert thinned([{"round": 1, "samples": 1}, {"round": 2, "samples": 1, "accuracy": 0.5}])[0]["samples"] == 2
+
+
+@pytest.mark.parametrize("text", ["", "0/3", "4/3", "a/b", "1", "1/2/3", "1/" + "9" * 30])
+def test_what_is_no_shard_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="shard must be"):
+        shard_of(text)
+
+
+def test_shards_are_disjoint_and_whole(made: Study) -> None:
+    plan = [p.address for p in made.plan()]
+    parts = [plan[i - 1 :: 5] for i in range(1, 6)]
+    assert sorted(a for part in parts for a in part) == sorted(plan)
+
+
+def test_study_json_names_every_run(made: Study, tmp_path: Path) -> None:
+    content = json.loads(made.save(tmp_path / "out", "fedskew compare ...").read_text())
+    assert len(content["runs"]) == 12 and content["baseline"] == "fedavg" and content["command"]
+    assert {"label", "setting", "seed", "address", "state", "reason"} == set(content["runs"][0])
