@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,8 @@ from fedskew.studies.store import Entry, Store, archive_line
 
 __all__ = ["Merged", "existing", "merge"]
 
+BESIDE = ".merge."  # of a store: what is copied stands there until it is whole
+LEFT_S = 86_400  # after which what a killed merge left is removed
 ARCHIVE = "merged.jsonl"  # of a store: the archived runs that came from others
 
 
@@ -56,6 +59,9 @@ def merge(sources: Sequence[Store], into: Store) -> Merged:
         RecordError: A store cannot be read or written.
     """
     done = Merged()
+    for left in into.folder.glob(f"{BESIDE}*"):
+        if time.time() - left.stat().st_mtime > LEFT_S:
+            shutil.rmtree(left, ignore_errors=True)
     for source in sources:
         same = source.folder.resolve() == into.folder.resolve()
         require(not same, "a source", "be another store than the one it is merged into", str(source.folder))
@@ -98,7 +104,8 @@ def _folder(source: Store, into: Store, folder: Path, done: Merged) -> None:
 
 def _replace(folder: Path, target: Path) -> None:
     """Put a copy in the place of a folder, once its digests are checked. Raises RecordError."""
-    waiting, old = (target.with_name(f".{target.name}.{os.getpid()}.{end}") for end in ("new", "old"))
+    store = target.parents[1]
+    waiting, old = (store / f"{BESIDE}{os.getpid()}.{target.name}.{end}" for end in ("new", "old"))
     try:
         for name in own_files(folder):
             if (folder / name).is_file() and not (folder / name).is_symlink():

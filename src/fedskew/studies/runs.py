@@ -114,7 +114,7 @@ def below(places: Iterable[str | Path]) -> list[Path]:
 def _walk(place: Path) -> Iterator[Path]:
     for folder, inner, files in os.walk(place):
         mine = "config.json" in files and "rounds.jsonl" in files
-        inner[:] = sorted(name for name in inner if not (mine and name in INNER))
+        inner[:] = sorted(name for name in inner if not (name.startswith(".") or (mine and name in INNER)))
         if mine:
             yield Path(folder)
 
