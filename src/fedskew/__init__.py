@@ -7,7 +7,7 @@ import typing as _typing
 from importlib import import_module as _import_module
 
 if _typing.TYPE_CHECKING:  # what type checkers and editors read; a test holds it to _HOMES and __all__
-    from fedskew import data, errors, functional, methods, models, slots, types
+    from fedskew import data, errors, functional, methods, models, slots, track, types
     from fedskew._run import Result, run
     from fedskew.advice.adviser import advise
     from fedskew.config import presets
@@ -65,12 +65,13 @@ __all__ = [
     "slots",
     "steps",
     "study",
+    "track",
     "types",
     "weightings",
 ]
 
 _HOMES = {  # where each name is found
-    "fedskew": ("data", "errors", "functional", "methods", "models", "slots", "types"),
+    "fedskew": ("data", "errors", "functional", "methods", "models", "slots", "track", "types"),
     "fedskew._run": ("Result", "run"),
     "fedskew.advice.adviser": ("advise",),
     "fedskew.config": ("presets",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -110,7 +111,9 @@ def run(
         head: name of the classifier layer of your own module, for example ``"fc"``.
         out: run folder to write; None records nothing.
         resume: continue from the last checkpoint in ``out``; with more ``rounds`` than before, the run is extended.
-        on_round: called with each round's row, as in ``rounds.jsonl``, after it is recorded.
+        on_round: called with each round's row, as in ``rounds.jsonl``, after it is recorded. Where it has methods
+            ``begin(config)`` and ``end(summary)``, as the trackers of `fedskew.track`, they are called, too, and a run
+            that is resumed tells it all of its rounds.
         config: what ``config.json`` holds of the run's data, model and method; made from the arguments by default.
         **options: single fields of `Settings`, for example ``rounds=50, cohort=5, seed=1``.
 
@@ -157,8 +160,10 @@ def run(
         if record and resume:
             session.restore()
             _extend(record, session, settings)
+        _told_begin(on_round, record, facts, session.done)
         with arithmetic(settings.precision):
-            return _loop(session, on_round, _Ending(session, model, prepared), began)
+            ended = getattr(on_round, "end", None)
+            return _loop(session, on_round, _Ending(session, model, prepared, ended), began)
     finally:
         engine.close()
         if record:
@@ -276,6 +281,20 @@ def _check_same_run(record: Record, facts: Mapping[str, Any]) -> None:
         raise RecordError(f"resume must continue the same run; {other[0]} was {was} and is {now}")
 
 
+def _told_begin(
+    on_round: Callable[[Row], None] | None, record: Record | None, facts: Mapping[str, Any], done: list[Row]
+) -> None:
+    """Tell a tracker what begins, and the rounds that were done before: it may have lost the last of them."""
+    begin = getattr(on_round, "begin", None)
+    if on_round is None or begin is None:
+        return
+    named = {"run": record.run, "folder": str(record.folder)} if record else {"run": uuid.uuid4().hex, "folder": ""}
+    begin({**(record.config() if record else facts), **named})
+    tell = getattr(on_round, "again", on_round)
+    for row in done:
+        tell(row)
+
+
 # The loop
 
 
@@ -325,6 +344,7 @@ class _Ending:
     session: Session
     network: Architecture | nn.Module
     prepared: Model
+    told: Callable[[dict[str, Any]], None] | None = None  # how a tracker learns of the end
 
     def __call__(self, stopped: str, finals: Row) -> Result:
         session, settings, data = self.session, self.session.settings, self.session.observer.fed.dataset
@@ -344,5 +364,7 @@ class _Ending:
                 trained, self.network, data, session.state.round, settings.dtype, session.method.projection
             )
             session.record.finish(summary, models, {"model": facts})
+        if self.told:
+            self.told(summary)
         folder = session.record.folder if session.record else None
         return Result(session.done, summary, params, buffers, session.state, session.task, trained, stopped, folder)

@@ -62,9 +62,10 @@ def _runs() -> Iterator[str]:
 @pytest.mark.parametrize("line", sorted(set(_runs())))
 def test_the_commands_compose(line: str) -> None:
     words = shlex.split(line, comments=True)
-    if "--out" in words:
-        at = words.index("--out")
-        words = words[:at] + words[at + 2 :]
+    for flag in ("--out", "--track", "--track.folder"):  # of the command, not of the experiment
+        if flag in words:
+            at = words.index(flag)
+            words = words[:at] + words[at + 2 :]
     assert experiment_from(words).method.name.partition("(")[0] == words[0]
 
 

@@ -22,6 +22,9 @@ from fedskew.cli.partition import partition
 from fedskew.cli.plot import plot
 from fedskew.cli.report import report
 from fedskew.cli.run import run
+from fedskew.cli.runs import runs
+from fedskew.cli.show import show_run
+from fedskew.cli.study import study
 from fedskew.cli.verify import verify
 from fedskew.errors import FedskewError
 
@@ -32,7 +35,8 @@ ALLOCATION = (  # what torch, threading, the system's loader and its calls say o
     "can't allocate memory", "bad_alloc", "can't start new thread", "failed to map segment", "annot allocate memory",
 )  # fmt: skip
 TITLES = {
-    "Train and compare": ("run", "compare", "evaluate", "plot", "report", "advise", "verify"),
+    "Train and compare": ("run", "compare", "evaluate", "plot", "report", "advise"),
+    "Keep and share runs": ("runs", "show", "study", "verify"),
     "Divide data over clients": ("describe", "partition"),
     "What there is": ("methods", "datasets", "partitions", "models", "cite"),
     "Shell": ("completion",),
@@ -60,8 +64,8 @@ def root() -> None:
 
 
 for _command in (
-    run, compare, evaluate, plot, report, advise, verify, describe, partition,
-    methods, datasets, partitions, models, cite, completion,
+    run, compare, evaluate, plot, report, advise, runs, show_run, study, verify, describe, partition, methods,
+    datasets, partitions, models, cite, completion,
 ):  # fmt: skip
     root.add_command(_command)
 

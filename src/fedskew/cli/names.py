@@ -30,6 +30,7 @@ TABLES = {
     "method": ("methods/__init__.py", "METHODS"),
     "preset": ("config/presets/__init__.py", "PRESETS"),
     "diagnostic": ("records/diagnostics.py", "DIAGNOSTICS"),
+    "tracker": ("track/__init__.py", "TRACKERS"),
     "figure": ("plots/rounds.py", "_WHOLE", "_DRAWN"),
     "measure of advice": ("advice/evidence.py", "MEASURES"),
     "measure": ("plots/skew.py", "MEASURES"),

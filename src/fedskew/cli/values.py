@@ -14,7 +14,7 @@ from fedskew.cli.names import names
 from fedskew.config.words import choices_of, parse, without_none
 from fedskew.errors import ConfigError
 
-__all__ = ["TYPED", "Names", "Place", "Positive", "Runs", "Value", "metavar_of", "typed_flag"]
+__all__ = ["TYPED", "Names", "Natural", "Place", "Positive", "Runs", "Value", "metavar_of", "typed_flag"]
 
 TYPED = "fedskew.typed"  # in Context.meta: the flags of the command line, as they were typed
 Items: TypeAlias = "list[CompletionItem[str]]"
@@ -71,6 +71,18 @@ class Positive(click.ParamType):  # type: ignore[type-arg]
         """The number. Raises ConfigError."""
         if isinstance(value, str) and not (value.isdecimal() and int(value) > 0):
             raise ConfigError(f"{typed_flag(param, ctx)} must be a whole number of at least 1; got {value!r}")
+        return int(value)
+
+
+class Natural(click.ParamType):  # type: ignore[type-arg]
+    """A whole number of at least 0."""
+
+    name = "int"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number. Raises ConfigError."""
+        if isinstance(value, str) and not (value.isdecimal() and len(value) < 19):
+            raise ConfigError(f"{typed_flag(param, ctx)} must be a whole number of at least 0; got {value!r}")
         return int(value)
 
 

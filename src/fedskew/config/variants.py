@@ -11,7 +11,7 @@ from fedskew.config.tables import TABLES
 from fedskew.method import method_spec
 from fedskew.methods import METHODS
 
-__all__ = ["changed", "label_of", "plain_name"]
+__all__ = ["changed", "flat", "label_of", "plain_name"]
 
 Spec = Mapping[str, Any]
 
@@ -51,6 +51,25 @@ def changed(method: Spec) -> dict[str, Any]:
         for now in _named([method.get(slot)]):
             found |= _differing(slot, slot, now, plain[slot])
     return found
+
+
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """Leaves of a configuration by dotted path. An element of a list is addressed by its name.
+
+    Example:
+        >>> flat({"method": {"name": "fedavg", "parts": [{"name": "ldam", "s": 30}]}})
+        {'method.name': 'fedavg', 'method.parts.ldam.name': 'ldam', 'method.parts.ldam.s': 30}
+    """
+    if isinstance(value, Mapping):
+        items = [(str(key), v) for key, v in value.items()]
+    elif isinstance(value, list):
+        names = [v.get("name") if isinstance(v, Mapping) else v for v in value]
+        items = [
+            (n if isinstance(n, str) and n else str(i), v) for i, (n, v) in enumerate(zip(names, value, strict=True))
+        ]
+    else:
+        return {path: value}
+    return {p: leaf for key, v in items for p, leaf in flat(v, f"{path}.{key}" if path else key).items()}
 
 
 def label_of(method: Spec) -> str:

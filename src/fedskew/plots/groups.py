@@ -109,7 +109,7 @@ class Run:
         """The configuration by dotted path, without what does not change the experiment."""
         kept = {key: v for key, v in self.config.items() if key not in (*NEUTRAL, *SEEDS)}
         kept |= {key: self.config.get(key) or None for key in OPTIONAL}  # a run of Python may lack them
-        return _flat(kept) if "method" in kept else {"folder": str(self.folder)}
+        return variants.flat(kept) if "method" in kept else {"folder": str(self.folder)}
 
     @property
     def seeds(self) -> tuple[tuple[int, str], ...]:
@@ -225,17 +225,6 @@ def _shared(runs: list[Run]) -> Row:
     paths = dict.fromkeys(p for run in runs for p in run.changed if p.startswith(TRAINING))
     same = {p: runs[0].settings.get(p) for p in paths if len({repr(run.settings.get(p)) for run in runs}) == 1}
     return same if len({repr(run.config.get("method")) for run in runs}) > 1 else {}
-
-
-def _flat(value: Any, path: str = "") -> Row:
-    """Leaves of a configuration by dotted path. An element of a list is addressed by its name."""
-    if isinstance(value, Mapping):
-        items = [(str(key), v) for key, v in value.items()]
-    elif isinstance(value, list):
-        items = [(_name(v) or str(i), v) for i, v in enumerate(value)]
-    else:
-        return {path: value}
-    return {p: leaf for key, v in items for p, leaf in _flat(v, f"{path}.{key}" if path else key).items()}
 
 
 def _differing(settings: list[Row]) -> list[str]:

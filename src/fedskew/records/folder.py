@@ -58,6 +58,11 @@ class Record:
         self.folder, self._hold, self._manifest = folder, hold, vouched
         self._rounds = Rounds(folder, vouched.run)
 
+    @property
+    def run(self) -> str:
+        """Name of the run, 32 hex digits, the same when it is resumed."""
+        return self._manifest.run
+
     def close(self) -> None:
         """Let other processes write the folder."""
         self._hold.release()

@@ -1,0 +1,145 @@
+"""``fedskew show``: one run in the terminal."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedskew.cli.base import Command
+from fedskew.cli.listing import age, cell, columns
+from fedskew.cli.output import say
+from fedskew.cli.sketch import bars, curve, plain
+from fedskew.cli.values import Runs
+from fedskew.errors import FedskewError, RecordError, unknown
+
+if TYPE_CHECKING:
+    from fedskew.plots.groups import Run
+    from fedskew.studies.runs import Listed
+
+__all__ = ["show_run"]
+
+EXAMPLES = ("fedskew show runs/fedavg", "fedskew show runs/fedavg --metric macro_f1,worst_class_recall")
+USUAL = ("accuracy", "loss")
+MISSING = "a run folder"
+MANY = 60  # classes that are shown one by one
+
+
+@click.command("show", cls=Command, lines=EXAMPLES, missing=MISSING)
+@click.argument("run", required=False, metavar="RUN", type=Runs())
+@click.option("--metric", metavar="NAME,...", help=f"entries of a round to draw  [default: {','.join(USUAL)}]")
+@click.option(
+    "--ascii", "as_ascii", is_flag=True, help="draw with ASCII alone  [default: where the terminal lacks more]"
+)
+def show_run(run: str, metric: str | None, as_ascii: bool) -> None:
+    """Show a run: its curves, the recall of each class, its summary, and the command that repeats it.
+
+    RUN is a run folder. What is shown of the settings is what differs from the defaults of the method.
+    """
+    from fedskew.config.recorded import read_run
+    from fedskew.plots.groups import Run, title_of
+    from fedskew.studies.runs import listed
+
+    folder = Path(run)
+    if not folder.is_dir():
+        raise RecordError(f"there is no run at {run!r}: no such folder")
+    found = Run(folder, *read_run(folder))
+    about = listed(folder)
+    say(f"{about.label or found.name}: {title_of([found])}")
+    say(f"{run}: {_ended(about)}")
+    drawn = as_ascii or plain()
+    for line in _curves(found, metric, drawn):
+        say(line)
+    for line in _classes(found, drawn):
+        say(line)
+    for line in _numbers(found.summary):
+        say(line)
+    for line in _settings(found, run):
+        say(line)
+
+
+def _ended(run: Listed) -> str:
+    done, asked = run.summary.get("rounds"), run.config.get("rounds")
+    early = run.summary.get("best", {}).get("stopped_early") if run.state == "finished" else False
+    why = f": {run.reason}" if run.reason else ": it no longer improved" if early else ""
+    return f"{run.state}{why}, {cell(done)} of {cell(asked)} rounds, {age(run.shown['age'])} ago"
+
+
+def _curves(run: Run, metric: str | None, ascii_only: bool) -> Iterator[str]:
+    """The curves of the metrics; raises ConfigError for one that no round has."""
+    known = {
+        name: None
+        for row in run.rows
+        for name, value in row.items()
+        if name != "round" and isinstance(value, int | float)
+    }
+    names = [name.strip() for name in metric.split(",")] if metric else [name for name in USUAL if name in known]
+    for name in names:
+        if name not in known:
+            raise unknown("metric of this run", name, known)
+    width = min(max(shutil.get_terminal_size((80, 24)).columns - 12, 20), 72)
+    for name in names:
+        rounds, values, _ = run.series(name)
+        yield ""
+        yield f"{name} by round"
+        yield from curve(rounds, values.tolist(), width, ascii_only=ascii_only)
+
+
+def _classes(run: Run, ascii_only: bool) -> Iterator[str]:
+    """Bars of the recalls of the last evaluation; of many classes the worst."""
+    last = next((row for row in reversed(run.rows) if "per_class_recall" in row), None)
+    if last is None:
+        return
+    recalls, support = last["per_class_recall"], last.get("support") or [1] * len(last["per_class_recall"])
+    labels = run.config.get("label_names", [])
+    listed = [
+        (f"{c} {labels[c]}" if c < len(labels) and labels[c] != str(c) else str(c), value if n else None)
+        for c, (value, n) in enumerate(zip(recalls, support, strict=True))
+    ]
+    told = ""
+    if len(listed) > MANY:
+        listed = sorted((one for one in listed if one[1] is not None), key=lambda one: one[1] or 0.0)[:MANY]
+        told = f", the worst {MANY} of {len(recalls)} classes"
+    yield ""
+    yield f"recall of each class in round {last['round']}{told}"
+    yield from bars([name for name, _ in listed], [value for _, value in listed], ascii_only=ascii_only)
+
+
+def _numbers(summary: dict[str, Any]) -> Iterator[str]:
+    """Final, best and mean values, and totals."""
+    kinds = [name.removeprefix("final_") for name in summary if name.startswith("final_")]
+    rows = [
+        [name, *(cell(summary.get(f"{how}_{name}")) for how in ("final", "best", "mean10", "mean50"))] for name in kinds
+    ]
+    yield ""
+    if rows:
+        yield from columns(["metric", "final", "best", "mean of last 10", "mean of last 50"], rows)
+    totals = [f"{name.removeprefix('total_')} {cell(value)}" for name, value in summary.items() if "total_" in name]
+    yield f"total: {', '.join(totals)}"
+    for found in summary.get("collapsed", ()):
+        from fedskew.records.summary import Collapse
+
+        yield f"COLLAPSED: {Collapse(**found).words}"
+
+
+def _settings(run: Run, folder: str) -> Iterator[str]:
+    """What differs from the defaults, and the command that repeats the run."""
+    from fedskew.studies.shown import asked, command_of, unusual
+
+    yield ""
+    if run.config.get("started_by") == "python":
+        changed = [f"{name.removeprefix('method.')} {cell(value)}" for name, value in run.changed.items()]
+        yield f"differs from the defaults: {', '.join(changed) or 'the method does not'}"
+        yield "started from Python: go on by fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
+        return
+    try:
+        experiment = asked(run.config)
+    except (FedskewError, KeyError, TypeError, ValueError) as error:
+        yield f"its configuration is not one of this fedskew: {' '.join(str(error).split())}"
+        return
+    pairs = [f"{option} {value}" for option, value in unusual(experiment)]
+    yield f"differs from the defaults: {', '.join(pairs) or 'nothing'}"
+    yield f"again: {command_of(experiment, folder)}"

@@ -1,0 +1,180 @@
+"""Stores brought together: the union of their runs by address."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedskew.config.recorded import read_run
+from fedskew.errors import RecordError, require
+from fedskew.records.files import write_atomic
+from fedskew.records.lock import Hold
+from fedskew.records.verify import troubles
+from fedskew.studies.runs import is_running, own_files
+from fedskew.studies.same import compared
+from fedskew.studies.store import Entry, Store, archive_line
+
+__all__ = ["Merged", "existing", "merge"]
+
+BESIDE = ".merge."  # of a store: what is copied stands there until it is whole
+LEFT_S = 86_400  # after which what a killed merge left is removed
+ARCHIVE = "merged.jsonl"  # of a store: the archived runs that came from others
+
+
+@dataclass
+class Merged:
+    """What a merge did: addresses that were taken over, that were there, and why others were not taken."""
+
+    added: list[str] = field(default_factory=list)
+    there: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def existing(folder: str | Path) -> Store:
+    """The store of a folder, which must be one. Raises RecordError."""
+    if not (Path(folder) / "store.json").is_file():
+        raise RecordError(f"{str(folder)!r} must be a store; it has no store.json")
+    return Store(folder)
+
+
+def merge(sources: Sequence[Store], into: Store) -> Merged:
+    """Copy the runs of stores into another one.
+
+    A run that is finished on one side only is taken from there, and a whole folder goes before a line of an archive. A
+    run whose numbers differ between two stores is not taken over, and is named.
+
+    Args:
+        sources: The stores that are read.
+        into: The store that gets their runs.
+
+    Returns:
+        What was done.
+
+    Raises:
+        ConfigError: A source is the target itself.
+        RecordError: A store cannot be read or written.
+    """
+    done = Merged()
+    for left in into.folder.glob(f"{BESIDE}*"):
+        if time.time() - left.stat().st_mtime > LEFT_S:
+            shutil.rmtree(left, ignore_errors=True)
+    for source in sources:
+        same = source.folder.resolve() == into.folder.resolve()
+        require(not same, "a source", "be another store than the one it is merged into", str(source.folder))
+        _folders(source, into, done)
+        _archived(source, into, done)
+        _notes(source, into)
+    return done
+
+
+def _folders(source: Store, into: Store, done: Merged) -> None:
+    for folder in sorted((source.folder / "runs").glob("[!.]*")):
+        if folder.is_symlink() or not (folder / "rounds.jsonl").is_file():
+            continue
+        try:
+            _folder(source, into, folder, done)
+        except RecordError as error:
+            done.refused[folder.name] = str(error)
+
+
+def _folder(source: Store, into: Store, folder: Path, done: Merged) -> None:
+    """Take one run folder over. Raises RecordError where it differs, is damaged, or another process writes it."""
+    address, target = folder.name, into.run_folder(folder.name)
+    if is_running(folder):
+        raise RecordError(f"{folder} is in use; merge again when it has ended")
+    ended = (folder / "summary.json").exists()
+    there = _finished(into, address)
+    if there is not None:
+        if ended:
+            _require_same(_finished(source, address), there)
+        if there.path is not None or not ended:
+            done.there.append(address)
+            return
+    elif (target / "rounds.jsonl").exists() and not ended:
+        done.there.append(address)  # neither has ended: each goes on from its own checkpoint
+        return
+    _replace(folder, target)
+    into.forgive(address)
+    done.added.append(address)
+
+
+def _replace(folder: Path, target: Path) -> None:
+    """Put a copy in the place of a folder, once its digests are checked. Raises RecordError."""
+    store = target.parents[1]
+    waiting, old = (store / f"{BESIDE}{os.getpid()}.{target.name}.{end}" for end in ("new", "old"))
+    try:
+        for name in own_files(folder):
+            if (folder / name).is_file() and not (folder / name).is_symlink():
+                (waiting / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(folder / name, waiting / name)
+        if found := troubles(waiting)[1]:
+            raise RecordError(f"{folder} was altered: {found[0]}".replace(str(waiting), str(folder)))
+        (waiting / "checkpoint").mkdir(exist_ok=True)
+        if not target.exists():
+            os.rename(waiting, target)
+            return
+        hold = Hold(target)
+        try:
+            os.rename(target, old)
+            os.rename(waiting, target)
+        finally:
+            hold.release()
+    except OSError as error:
+        raise RecordError(f"cannot write {target}: {error.strerror}") from None
+    finally:
+        for left in (waiting, old):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _archived(source: Store, into: Store, done: Merged) -> None:
+    """Take lines of archives over, all at once."""
+    taken = []
+    for entry in source.archived.values():
+        address = entry.address
+        if (source.run_folder(address) / "summary.json").exists():
+            continue  # its folder was looked at
+        there = _finished(into, address)
+        try:
+            if there is None:
+                taken.append(entry)
+            else:
+                _require_same(entry, there)
+            (done.added if there is None else done.there).append(address)
+        except RecordError as error:
+            done.refused[address] = str(error)
+    if not taken:
+        return
+    file = into.folder / ARCHIVE
+    before = file.read_bytes() if file.exists() else b""
+    write_atomic(file, before + "".join(f"{archive_line(entry)}\n" for entry in taken).encode())
+    into.__dict__.pop("archived", None)  # it was read before
+    for entry in taken:
+        into.forgive(entry.address)
+
+
+def _notes(source: Store, into: Store) -> None:
+    """Take over why runs cannot be, where nothing is known of them."""
+    for file in sorted((source.folder / "refused").glob("*.json")):
+        told = source.refusal(file.stem)
+        known = (into.run_folder(file.stem) / "rounds.jsonl").exists() or file.stem in into.archived
+        if told and not known and into.refusal(file.stem) is None:
+            into.refuse(file.stem, *told)
+
+
+def _finished(store: Store, address: str) -> Entry | None:
+    """A run that a store has to its end, whatever it notes of refusals. Raises RecordError for a damaged one."""
+    folder = store.run_folder(address)
+    if (folder / "summary.json").exists():
+        return Entry(address, *read_run(folder), {}, path=folder)
+    return store.archived.get(address)
+
+
+def _require_same(mine: Entry | None, there: Entry) -> None:
+    """Raise RecordError where two runs of one address differ in a number."""
+    found = compared(mine.summary if mine else {}, there.summary)
+    if found.verdict == "differs":
+        raise RecordError(f"run {there.address} must be the same in both stores; {found.words}")

@@ -1,0 +1,298 @@
+"""A study or a store as one zip file that can be handed on, with a digest of everything in it.
+
+manifest.json       format, and of each file its length and its SHA-256
+study.json          what was compared, where a study is packed
+archive.jsonl       every run, one a line, without weights
+runs/ADDRESS/...    whole run folders, where they were asked for
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any
+
+from fedskew.config.recorded import CONFIG, ROW, SUMMARY, fault_of
+from fedskew.errors import DataError, RecordError, from_json, json_file
+from fedskew.studies.merging import Merged, existing, merge
+from fedskew.studies.runs import own_files
+from fedskew.studies.store import Entry, Store, archive_line
+
+__all__ = ["members", "pack", "runs_of", "unpack"]
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+NAMES = re.compile(  # of what a zip may hold
+    r"manifest\.json|study\.json|archive\.jsonl"
+    r"|runs/[0-9a-f]{16}/(?:(?:checkpoint/state|final|best|features/round-\d{1,9})\.safetensors"
+    r"|memory\.bin|(?:model|summary|env|manifest|config)\.json|rounds\.jsonl)"
+)
+ADDRESS = re.compile(r"[0-9a-f]{16}")
+LINE = {"address": str, "config": CONFIG, "summary": SUMMARY, "rows": [ROW], "env": {}}  # of an archive
+STAMP = (1980, 1, 1, 0, 0, 0)  # of every file: equal content gives an equal zip
+BLOCK = 1 << 20
+LARGEST_MANIFEST = 1 << 26
+UNREADABLE = (  # what zipfile raises of a file that is damaged, encrypted, or made to do harm
+    zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError, EOFError, ValueError, LookupError,
+    OverflowError,
+)  # fmt: skip
+RATIO, FREE = 300, 1 << 26  # a zip may unpack to so many times its size, or to so many bytes at any rate
+
+
+def members(place: str | Path) -> tuple[Store, list[str], dict[str, Any] | None]:
+    """The runs of a study or of a store.
+
+    Args:
+        place: A store, or a folder with ``study.json``, or that file.
+
+    Returns:
+        (store, addresses of its finished runs, content of study.json or None).
+
+    Raises:
+        RecordError: It is neither, is damaged, or the store of the study is not there.
+    """
+    path = Path(place)
+    if (path / "store.json").is_file():
+        store = existing(path)
+        return store, [address for address in store.addresses() if _entry(store, address)], None
+    file = path if path.name == "study.json" else path / "study.json"
+    if not file.is_file():
+        raise RecordError(f"{str(place)!r} must be a study or a store; it has neither study.json nor store.json")
+    study = _study(file)
+    named = Path(study["store"])
+    folder = next((p for p in (named, file.parent / named) if (p / "store.json").is_file()), None)
+    if folder is None:
+        raise RecordError(f"{file} must name its store; there is none at {str(named)!r}")
+    store = existing(folder)
+    wanted = [run["address"] for run in study["runs"] if ADDRESS.fullmatch(run["address"])]
+    return store, [address for address in dict.fromkeys(wanted) if _entry(store, address)], study
+
+
+def runs_of(place: str | Path) -> list[Entry]:
+    """The finished runs of a study or of a store. Raises RecordError as `members`, and for a damaged run."""
+    store, addresses, _ = members(place)
+    found = (store.entry(address) for address in addresses)
+    return [entry for entry in found if entry is not None]
+
+
+def _entry(store: Store, address: str) -> bool:
+    """Whether a run is finished."""
+    if store.refusal(address) is not None:
+        return False
+    return (store.run_folder(address) / "summary.json").exists() or address in store.archived
+
+
+def _study(file: Path) -> dict[str, Any]:
+    """The content of study.json. Raises RecordError where it is none."""
+    try:
+        found = json_file(file)
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{file} is damaged: {getattr(error, 'strerror', None) or error}") from None
+    if told := fault_of(found, {"store": str, "runs": [{"address": str}]}):
+        raise RecordError(f"{file} is damaged: {told}")
+    return dict(found)
+
+
+# Packing
+
+
+def pack(place: str | Path, out: str | Path, whole: bool = False) -> int:
+    """Write the finished runs of a study or of a store as a zip file.
+
+    Args:
+        place: A store, or a folder with ``study.json``.
+        out: The zip file; one that is there is replaced.
+        whole: Whether run folders go into it, with weights and every round; else one line a run.
+
+    Returns:
+        How many runs it holds.
+
+    Raises:
+        RecordError: It is neither a study nor a store, a run is damaged, or the file cannot be written.
+        DataError: No run has ended.
+    """
+    store, addresses, study = members(place)
+    if not addresses:
+        raise DataError(f"{str(place)!r} must hold a run that has ended")
+    target, waiting = Path(out), Path(out).with_name(f".{Path(out).name}.tmp")
+    try:
+        if not _write(waiting, _content(store, addresses, study, whole), zipfile.ZIP_DEFLATED):
+            _write(waiting, _content(store, addresses, study, whole), zipfile.ZIP_STORED)  # it shrank like a bomb
+        waiting.replace(target)
+    except OSError as error:
+        raise RecordError(f"cannot write {target}: {error.strerror}") from None
+    finally:
+        waiting.unlink(missing_ok=True)
+    return len(addresses)
+
+
+def _write(file: Path, content: Iterable[tuple[str, bytes | Path]], how: int) -> bool:
+    """Write a zip; whether `unpack` takes its ratio."""
+    with zipfile.ZipFile(file, "w") as out:
+        listed = {name: _add(out, name, inside, how) for name, inside in content}
+        manifest = {"format": FORMAT, "files": listed}
+        _add(out, MANIFEST, json.dumps(manifest, indent=1).encode(), how)
+        size = sum(facts.file_size for facts in out.infolist())
+    return not _is_bomb(size, file)
+
+
+def _is_bomb(size: int, file: Path) -> bool:
+    return size > max(FREE, RATIO * file.stat().st_size)
+
+
+def _content(
+    store: Store, addresses: list[str], study: dict[str, Any] | None, whole: bool
+) -> Iterator[tuple[str, bytes | Path]]:
+    """(name, content) of each file but the manifest."""
+    if study is not None:
+        yield "study.json", json.dumps({**study, "store": ""}, indent=1).encode()  # a path of this machine
+    lines = []
+    for address in addresses:
+        entry = store.entry(address)
+        if entry is not None:
+            lines.append(f"{archive_line(entry)}\n")
+    yield "archive.jsonl", "".join(lines).encode()
+    for address in addresses if whole else ():
+        folder = store.run_folder(address)
+        for name in own_files(folder) if folder.is_dir() else ():
+            if (folder / name).is_file():
+                yield f"runs/{address}/{name}", folder / name
+
+
+def _add(file: zipfile.ZipFile, name: str, content: bytes | Path, how: int) -> dict[str, Any]:
+    """Put a file into a zip; its length and digest."""
+    facts = zipfile.ZipInfo(name, STAMP)
+    facts.compress_type, facts.external_attr = how, 0o644 << 16
+    found, size = hashlib.sha256(), 0
+    with file.open(facts, "w", force_zip64=True) as inner:
+        for block in _blocks(content):
+            inner.write(block)
+            found.update(block)
+            size += len(block)
+    return {"bytes": size, "sha256": found.hexdigest()}
+
+
+def _blocks(content: bytes | Path) -> Iterator[bytes]:
+    if isinstance(content, bytes):
+        yield content
+        return
+    with open(content, "rb") as stream:
+        while block := stream.read(BLOCK):
+            yield block
+
+
+# Unpacking
+
+
+def unpack(path: str | Path, into: str | Path) -> tuple[Merged, Path | None]:
+    """Check a zip file that `pack` wrote, and merge its runs into a store.
+
+    Nothing reaches the store before every name, length and digest is as the manifest says.
+
+    Args:
+        path: The zip file.
+        into: The store, made where there is none.
+
+    Returns:
+        (what was merged, the study.json that was written, if the zip holds one).
+
+    Raises:
+        RecordError: The file is no such zip, or is damaged, or holds what none has; the store cannot be written.
+    """
+    place, folder = Path(path), Path(into)
+    store = Store(folder)
+    try:
+        with zipfile.ZipFile(place) as file, TemporaryDirectory(prefix=".unpack-", dir=folder) as room:
+            listed = _checked(file, place)
+            for name, facts in listed.items():
+                _extract(file, place, name, facts, Path(room))
+            _check_archive(Path(room) / "archive.jsonl", place)
+            kept = Path(room) / "study.json"
+            study = _study(kept) if kept.exists() else None
+            target = folder / "studies" / place.stem / "study.json"
+            content = {**study, "store": str(folder)} if study is not None else None
+            if content is not None and target.exists() and _study(target) != content:
+                raise RecordError(f"{target} is another study; unpack into another store, or rename {place.name}")
+            kept.unlink(missing_ok=True)
+            merged = merge([Store(room)], store)
+            if content is None:
+                return merged, None
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(json.dumps(content, indent=1), encoding="utf-8")
+            return merged, target
+    except UNREADABLE as error:
+        raise RecordError(f"{place} is no zip that can be read: {' '.join(str(error).split())}") from None
+    except OSError as error:
+        raise RecordError(f"cannot unpack {place}: {error.strerror or error}") from None
+
+
+def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, dict[str, Any]]:
+    """The files that the manifest lists; the zip must hold these and no others. Raises RecordError."""
+    found = {facts.filename: facts for facts in file.infolist()}
+    if len(found) != len(file.infolist()):
+        raise RecordError(f"{place} holds a name twice")
+    for name, facts in found.items():
+        if not NAMES.fullmatch(name) or facts.is_dir() or (facts.external_attr >> 16) & 0o170000 not in (0, 0o100000):
+            raise RecordError(f"{place} must hold a study's files alone; got {name!r}")
+        if facts.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise RecordError(f"{place} must be compressed as `fedskew study pack` does; {name!r} is not")
+    size = sum(facts.file_size for facts in found.values())
+    if _is_bomb(size, place):
+        raise RecordError(f"{place} unpacks to {size} bytes, more than {RATIO} times its size: it is no study")
+    if MANIFEST not in found or found[MANIFEST].file_size > LARGEST_MANIFEST:
+        raise RecordError(f"{place} must hold {MANIFEST}; `fedskew study pack` writes it")
+    try:
+        content = from_json(file.read(MANIFEST))
+    except ValueError as error:
+        raise RecordError(f"{MANIFEST} of {place} is damaged: {error}") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        got = content.get("format") if isinstance(content, dict) else None
+        raise RecordError(f"{place} must be of format {FORMAT}; got {got!r}")
+    if told := fault_of(content, {"files": dict[str, dict[str, int | str]]}):
+        raise RecordError(f"{MANIFEST} of {place} is damaged: {told}")
+    listed: dict[str, dict[str, Any]] = content["files"]
+    for name in {*listed} ^ ({*found} - {MANIFEST}):
+        raise RecordError(f"{place} must hold what its manifest lists; {name!r} is on one side only")
+    if "archive.jsonl" not in listed:
+        raise RecordError(f"{place} must hold archive.jsonl")
+    return listed
+
+
+def _extract(file: zipfile.ZipFile, place: Path, name: str, facts: dict[str, Any], room: Path) -> None:
+    """Write a file below a folder. Raises RecordError where its length or digest is another one."""
+    target, digest, size = room / name, hashlib.sha256(), 0
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with file.open(name) as stream, open(target, "xb") as out:
+        size = _copied(stream, out, digest, int(facts.get("bytes", 0)))
+    if size != facts.get("bytes") or digest.hexdigest() != facts.get("sha256"):
+        raise RecordError(f"{name} of {place} was altered, by the digest in its manifest")
+
+
+def _copied(stream: IO[bytes], out: IO[bytes], digest: Any, limit: int) -> int:
+    """Copy at most a byte more than a limit; how many were copied."""
+    size = 0
+    while size <= limit and (block := stream.read(min(BLOCK, limit - size + 1))):
+        out.write(block)
+        digest.update(block)
+        size += len(block)
+    return size
+
+
+def _check_archive(file: Path, place: Path) -> None:
+    """Raise RecordError where a line of an archive is not what a run writes."""
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
+        try:
+            found = from_json(line)
+        except ValueError as error:
+            found, told = None, str(error)
+        else:
+            told = fault_of(found, LINE) or ("" if ADDRESS.fullmatch(found["address"]) else "its address is none")
+        if told:
+            raise RecordError(f"archive.jsonl of {place} is damaged: line {number}: {told}")

@@ -1,0 +1,90 @@
+"""A handful of recorded runs repeated, and compared with what the record says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from fedskew.config.experiment import Experiment
+from fedskew.errors import FedskewError
+from fedskew.studies.pool import schedule
+from fedskew.studies.same import Comparison, compared
+from fedskew.studies.store import Entry, Store
+from fedskew.studies.work import Job, Outcome
+
+__all__ = ["Repeated", "repeat", "sample"]
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A run that was repeated: "bits", "near" or "differs", or "failed" where it could not be repeated."""
+
+    entry: Entry
+    verdict: str
+    words: str = ""
+
+
+def sample(entries: Sequence[Entry], count: int, seed: int = 0) -> list[Entry]:
+    """So many entries drawn at random, by seed and in the order of their addresses; all where there are no more."""
+    listed = sorted(entries, key=lambda entry: entry.address)
+    drawn = np.random.Generator(np.random.PCG64(seed)).permutation(len(listed))[:count]
+    return [listed[i] for i in sorted(int(i) for i in drawn)]
+
+
+def repeat(
+    entries: Sequence[Entry], processes: int = 0, told: Callable[[Repeated], None] = lambda found: None
+) -> list[Repeated]:
+    """Repeat runs in a store that is thrown away, and compare every number of their summaries but the times.
+
+    The engine and its threads are those of the record.
+
+    Args:
+        entries: The runs.
+        processes: Worker processes; 0 takes one a core.
+        told: Called with each run that is repeated.
+
+    Returns:
+        One for each entry, in their order.
+    """
+    found: dict[str, Repeated] = {}
+    with TemporaryDirectory(prefix="fedskew-verify-") as room:
+        store, by, jobs = Store(room), {entry.address: entry for entry in entries}, []
+
+        def noted(address: str, verdict: str, words: str = "") -> None:
+            found[address] = Repeated(by[address], verdict, words)
+            told(found[address])
+
+        def ended(outcome: Outcome) -> None:
+            again = store.entry(outcome.address) if outcome.state == "finished" else None
+            if again is None:
+                noted(outcome.address, "failed", f"{outcome.state}: {outcome.reason}")
+            else:
+                noted(outcome.address, *_verdict(compared(by[outcome.address].summary, again.summary)))
+
+        for entry in entries:
+            try:
+                experiment = _experiment(entry.config)
+                jobs.append(Job(entry.address, experiment.to_json(experiment.fingerprint), room))
+            except (FedskewError, KeyError, TypeError, ValueError) as error:
+                noted(entry.address, "failed", f"its configuration cannot be read: {' '.join(str(error).split())}")
+        schedule(jobs, processes, ended, lambda job: None)
+    return [found[entry.address] for entry in entries]
+
+
+def _verdict(found: Comparison) -> tuple[str, str]:
+    return found.verdict, found.words
+
+
+def _experiment(config: dict[str, Any]) -> Experiment:
+    """The experiment of a record with the engine that it used; data that lay elsewhere are looked for where ours lie.
+
+    Raises:
+        ConfigError: an entry is unknown or wrong. KeyError for one that is missing.
+    """
+    path = config.get("path")
+    return Experiment.from_json({**config, "path": None} if path and not Path(path).exists() else config)

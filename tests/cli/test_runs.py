@@ -1,0 +1,347 @@
+"""`fedskew runs` and `fedskew show`: what is listed, chosen and deleted, and what is never touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fedskew as fs
+from fedskew.records.lock import Hold
+from support.command import SMALL, fedskew, mistake
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of three kinds, made once."""
+    place = tmp_path_factory.mktemp("made")
+    for name, words in {
+        "a": ["fedavg", *SMALL],
+        "b": ["fedavg", *SMALL, "--seed", "1", "--lr", "0.05"],
+        "c": ["fedbal", *SMALL],
+    }.items():
+        assert fedskew("run", *words, "--out", place / name) == 0
+    return place
+
+
+@pytest.fixture
+def runs(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same runs below ``runs``, the folder in which the command looks."""
+    shutil.copytree(made, tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def listed(capsys: pytest.CaptureFixture[str]) -> Iterator[object]:
+    """The names of the folders that the command lists."""
+
+    def find(*words: object) -> list[str]:
+        capsys.readouterr()
+        assert fedskew("runs", *words, "--json") == 0
+        return [Path(run["folder"]).name for run in json.loads(capsys.readouterr().out)]
+
+    yield find
+
+
+def test_a_list_says_method_data_partition_rounds_accuracy_state_and_age(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert fedskew("runs") == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["folder", "method", "data", "partition", "done", "accuracy", "state", "age"]
+    accuracy = json.loads((runs / "b/summary.json").read_text())["final_accuracy"]
+    assert [line.split()[0] for line in lines] == ["runs/a", "runs/b", "runs/c"]
+    for word in ("fedavg (lr 0.05)", "digits", "dirichlet (alpha 0.5)", "2/2", f"{accuracy:.4g}", "finished", " s"):
+        assert word in lines[1]
+
+
+def test_the_state_says_how_a_run_ended(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def ends(name: str, **changes: object) -> None:
+        file = runs / name / "summary.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+    ends("a", stopped="interrupted")
+    ends("b", stopped="TrainingError: the loss of client 3 is not finite")
+    (runs / "c/summary.json").unlink()
+    (runs / "d").mkdir()
+    (runs / "d/config.json").write_text("{")
+    (runs / "d/rounds.jsonl").write_text("")
+    assert fedskew("runs", "--columns", "folder,state,rounds,accuracy") == 0
+    said = capsys.readouterr().out
+    assert "stopped: interrupted" in said and "failed: TrainingError: the loss of client 3" in said
+    assert "stopped: killed" in said and "damaged: config.json is damaged" in said
+    row = json.loads((runs / "c/rounds.jsonl").read_text().splitlines()[-1])
+    (killed,) = [line.split() for line in said.splitlines() if line.startswith("runs/c")]
+    assert killed[-2:] == ["2", f"{row['accuracy']:.4g}"], "what the last round says, without a summary"
+
+
+def test_a_folder_that_a_process_writes_is_running_and_is_not_deleted(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hold = Hold(runs / "a")
+    try:
+        assert fedskew("runs", "--columns", "folder,state") == 0
+        assert capsys.readouterr().out.splitlines()[1].split() == ["runs/a", "running"]
+        assert fedskew("runs", runs, "--where", "method=fedavg", "--delete", "--yes") == 2
+    finally:
+        hold.release()
+    said = capsys.readouterr()
+    assert "is in use by process" in said.err and (runs / "a/summary.json").exists()
+    (runs / "c/.owner.json").write_text("{}")
+    (runs / "c/.lock").touch()  # what a process leaves that was killed
+    assert fedskew("runs", "--columns", "folder,state") == 0
+    assert "running" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        (["method=fedavg"], "ab"),
+        (["method~LR 0.05"], "b"),
+        (["method!=fedavg"], "c"),
+        (["lr=0.05"], "b"),
+        (["pace.lr<0.1"], "b"),
+        (["method.pace.lr>=0.1"], "ac"),
+        (["seed=0", "method.name=fedavg"], "a"),
+        (["partition=dirichlet"], "abc"),
+        (["partition.alpha!=0.5"], ""),
+        (["final_accuracy>2"], ""),
+        (["total_upload_bytes>0", "state=finished"], "abc"),
+        (["age<1"], "abc"),
+        (["longtail=none"], "abc"),
+        (["weighting.name=aggregation_balancer"], "c"),
+        (["weighting.beta!=3"], "ab"),
+        (["weighting.beta<1000"], "c"),
+        ([" seed = 1 "], "b"),
+    ],
+)
+def test_a_list_is_chosen_by_any_field(conditions: list[str], expected: str, runs: Path, listed: object) -> None:
+    words = [word for condition in conditions for word in ("--where", condition)]
+    assert "".join(listed(*words)) == expected  # type: ignore[operator]
+
+
+def test_a_list_is_sorted_by_any_field_and_what_lacks_it_comes_last(runs: Path, listed: object) -> None:
+    assert listed("--sort", "lr")[0] == "b"  # type: ignore[operator]
+    values = {n: json.loads((runs / n / "summary.json").read_text())["final_accuracy"] for n in "abc"}
+    assert listed("--sort", "-accuracy") == sorted(values, key=lambda n: -values[n])  # type: ignore[operator]
+    assert listed("--sort=weighting.beta")[0] == "c"  # type: ignore[operator]
+
+
+def test_only_the_settings_in_which_runs_differ_are_shown(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("runs", "--settings", "--where", "method.name=fedavg") == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["folder", "method", "method.pace.lr", "seed"]
+    assert [row.split()[-2:] for row in rows] == [["0.1", "0"], ["0.05", "1"]]
+    assert fedskew("runs", runs / "a", "--settings") == 0
+    assert capsys.readouterr().out == "these runs differ in no setting\n"
+
+
+def test_delete_removes_what_runs_wrote_and_nothing_else(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(runs / "a", runs / "a/inner")  # a run inside of a run
+    (runs / "b/notes.txt").write_text("mine")
+    (runs / "b/checkpoint/mine.txt").write_text("mine")
+    (runs / "no-run").mkdir()
+    (runs / "no-run/config.json").write_text("{}")
+    assert fedskew("runs", "runs", "--where", "method.name=fedavg", "--where", "folder!=runs/a/inner", "--delete",
+                   "--yes") == 2  # fmt: skip
+    said = capsys.readouterr()
+    assert "runs/a " in said.out and "deleted 0 runs" in said.out, "the list is shown first"
+    assert "runs/a stays: it holds files that no run wrote, inner" in said.err
+    assert "runs/b stays: it holds files that no run wrote, checkpoint, notes.txt" in said.err
+    assert (runs / "a/inner/final.safetensors").exists() and not (runs / "a/final.safetensors").exists()
+    left = sorted(str(p.relative_to(runs / "b")) for p in (runs / "b").rglob("*") if p.is_file())
+    assert left == ["checkpoint/mine.txt", "notes.txt"]
+    assert (runs / "no-run/config.json").exists()
+    assert fedskew("runs", "runs", "--delete", "--yes") == 0
+    assert "deleted 2 runs" in capsys.readouterr().out
+    assert sorted(p.name for p in runs.iterdir()) == ["a", "b", "no-run"]
+
+
+def test_delete_follows_no_link_and_leaves_the_named_folders_alone(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outside = tmp_path / "outside"
+    shutil.copytree(runs / "a", outside / "run")
+    before = sorted(str(p) for p in outside.rglob("*"))
+    shutil.rmtree(runs / "a")
+    (runs / "a").symlink_to(outside / "run")  # a run folder that is a link
+    (runs / "deep").symlink_to(outside)  # a link on the way
+    shutil.rmtree(runs / "b/checkpoint")
+    (runs / "b/checkpoint").symlink_to(outside / "run/checkpoint")  # a link inside of a run
+    assert fedskew("runs", "runs", "--delete", "--yes") == 2
+    assert "runs/b stays" in capsys.readouterr().err
+    assert fedskew("runs", "runs/deep", "--delete", "--yes") == 2
+    assert "is behind a link" in capsys.readouterr().err
+    assert sorted(str(p) for p in outside.rglob("*")) == before
+    assert (runs / "b/checkpoint").is_symlink() and not (runs / "c").exists()
+
+
+def test_remove_refuses_a_folder_outside_of_those_that_are_named(runs: Path) -> None:
+    from fedskew.studies.runs import described, remove
+
+    for run in described([runs]):
+        assert "outside of the folders" in remove(run, [runs / "other", runs / "a/b"])
+        assert run.folder.exists()
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y\n", 2), ("yes\n", 2), ("\n", 3), ("no\n", 3), ("", 3)])
+def test_delete_asks_first(
+    answer: str, left: int, runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self) -> str:
+            return answer
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    assert fedskew("runs", "--where", "seed=1", "--delete") == 0
+    said = capsys.readouterr().out
+    assert "runs/b" in said and "delete 1 run? [y/N]" in said
+    assert len(list(runs.iterdir())) == left and ("nothing is deleted" in said) == (left == 3)
+
+
+def test_a_run_deleted_halfway_can_be_deleted_again(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill after any number of files leaves a run folder that the list still finds."""
+    from fedskew.studies.runs import described, remove
+
+    unlink, calls = Path.unlink, []
+
+    def failing(self: Path, missing_ok: bool = False) -> None:
+        calls.append(self)
+        if len(calls) > 4:
+            raise KeyboardInterrupt
+        unlink(self, missing_ok=missing_ok)
+
+    (run,) = described([runs / "a"])
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", failing)
+        with pytest.raises(KeyboardInterrupt):
+            remove(run, [runs])
+    assert len(described([runs / "a"])) == 1
+    assert remove(described([runs / "a"])[0], [runs]) == "" and not (runs / "a").exists()
+
+
+MISTAKES = {
+    "no folder": (["no/such"], "there is no run at 'no/such': no such folder"),
+    "no condition": (["--where", "accuracy"], "--where must be FIELD=VALUE, or with one of"),
+    "no number": (["--where", "accuracy>much"], "--where must compare by > with a number; got 'accuracy>much'"),
+    "field": (["--where", "accuray=1"], "unknown field 'accuray' of these runs; did you mean 'accuracy'?"),
+    "column": (["--columns", "folder,sede"], "unknown field 'sede' of these runs; did you mean 'seed'?"),
+    "sort": (["--sort", "sede"], "unknown field 'sede'"),
+    "two fields": (["--where", "name=x"], "field 'name' must be one entry; it is "),
+    "yes alone": (["--yes"], "--yes must go with --delete"),
+    "nothing named": (["--delete", "--yes"], "--delete must go with a FOLDER or with --where"),
+    "not confirmed": (["runs", "--delete"], "--delete must be confirmed by --yes where there is no terminal"),
+    "delete and JSON": (["runs", "--delete", "--json", "--yes"], "--delete must go without --json"),
+    "no value": (["--where"], "--where must be followed by a value"),
+    "option": (["--wher", "x=1"], "did you mean '--where'?"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_one_line(case: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words, expected = MISTAKES[case]
+    capsys.readouterr()
+    assert expected in mistake(capsys, "runs", *words)
+    assert sorted(p.name for p in runs.iterdir()) == ["a", "b", "c"]
+
+
+def test_a_list_without_runs_says_so(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("runs", "--where", "seed=77") == 0
+    assert capsys.readouterr().out == "no run matches; 3 runs in runs\n"
+
+
+def test_rounds_are_not_read_for_a_list(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of finished runs opens their configuration and summary, and nothing else."""
+    from fedskew.studies import runs as listing
+
+    seen: list[str] = []
+    read = Path.read_bytes
+
+    def noted(self: Path) -> bytes:
+        seen.append(self.name)
+        return read(self)
+
+    monkeypatch.setattr(Path, "read_bytes", noted)
+    monkeypatch.setattr(listing, "_last", lambda file: pytest.fail("rounds were read"))
+    assert len(listing.described([runs])) == 3
+    assert set(seen) == {"config.json", "summary.json"} and len(seen) == 6
+
+
+def test_show_draws_curves_and_bars_and_says_the_command_that_repeats_the_run(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fedskew("show", "runs/b") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("fedavg (lr 0.05): digits, dirichlet (alpha 0.5), 6 clients, cohort 3, logistic")
+    assert "finished, 2 of 2 rounds" in said and "accuracy by round" in said and "loss by round" in said
+    assert "recall of each class in round 2" in said and "█" in said and "⠤" in said
+    assert "macro_f1" in said and "total: upload_bytes" in said
+    (again,) = [line for line in said.splitlines() if line.startswith("again: ")]
+    words = again.removeprefix("again: fedskew ").split()
+    assert words[:2] == ["run", "fedavg"] and "--lr 0.05" in again and "--partition.alpha 0.5" in again
+    assert fedskew(*words, "--out", "runs/again") == 0
+    first, second = (json.loads((runs / name / "summary.json").read_text()) for name in ("b", "again"))
+    assert first["final_loss"] == second["final_loss"]
+
+
+def test_show_is_plain_ascii_where_the_terminal_lacks_more(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("show", "runs/a", "--ascii", "--metric", "macro_f1") == 0
+    said = capsys.readouterr().out
+    assert said.isascii() and "macro_f1 by round" in said and "*" in said and "####" in said and "loss by" not in said
+
+
+def test_show_knows_a_stream_that_has_no_blocks() -> None:
+    import io
+
+    from fedskew.cli.sketch import plain
+
+    assert plain(io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
+    assert not plain(io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+
+
+def test_show_of_a_run_from_python_and_of_one_without_rounds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fed = fs.federate("digits", "iid", clients=4)
+    fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=1, cohort=2, out=tmp_path / "run")
+    assert fedskew("show", tmp_path / "run") == 0
+    assert "started from Python" in capsys.readouterr().out
+    from fedskew.records.folder import Record
+
+    Record.create(tmp_path / "begun", {"method": {"name": "fedavg", "parts": []}, "rounds": 3}).close()
+    assert fedskew("show", tmp_path / "begun") == 0
+    assert "stopped: killed, 0 of 3 rounds" in capsys.readouterr().out
+
+
+SHOWN = {
+    "nothing": (["show"], "fedskew show needs a run folder"),
+    "no folder": (["show", "no/such"], "there is no run at 'no/such'"),
+    "no run": (["show", "."], "is not a run folder"),
+    "metric": (["show", "runs/a", "--metric", "acuracy"], "unknown metric of this run 'acuracy'; did you mean"),
+    "two": (["show", "a", "b"], "fedskew show takes RUN; got 'a', 'b'"),
+}
+
+
+@pytest.mark.parametrize("case", SHOWN)
+def test_a_mistake_of_show_is_one_line(case: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words, expected = SHOWN[case]
+    capsys.readouterr()
+    assert fedskew(*words) == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1 and expected in said.err
+
+
+def test_names_with_control_characters_reach_no_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.rename(runs / "a", runs / "a\x1b[2J")
+    assert fedskew("runs") == 0 and fedskew("show", f"{runs}/a\x1b[2J") == 0
+    assert "\x1b" not in capsys.readouterr().out

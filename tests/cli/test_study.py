@@ -1,0 +1,432 @@
+"""`fedskew study`: stores merged, packed, unpacked and verified; what is altered, differs or attacks is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedskew.records.lock import Hold
+from fedskew.studies import repeating
+from fedskew.studies.spec import spec_from
+from fedskew.studies.store import Store, archive_line
+from fedskew.studies.study import Study
+from fedskew.studies.work import Job, work
+from support.command import fedskew, mistake
+
+OPTIONS = [("clients", "5"), ("rounds", "2"), ("model", "logistic")]
+
+
+def made_store(folder: Path, methods: list[str], seeds: tuple[int, ...] = (0, 1)) -> Study:
+    """A study whose runs are done, in this process."""
+    study = Study(spec_from(methods, OPTIONS, seeds=seeds), folder / "store")
+    for one in study.missing():
+        assert work(Job(one.address, one.job, str(study.store.folder))).state == "finished"
+    study.save(folder / "study")
+    return study
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("studies")
+    made_store(place / "one", ["fedavg", "fedla"])
+    made_store(place / "two", ["fedavg", "fedprox"])
+    return place
+
+
+@pytest.fixture
+def place(originals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two stores of four runs each, of which they share two, as ``one/store`` and ``two/store``."""
+    shutil.copytree(originals, tmp_path, dirs_exist_ok=True)
+    for name in ("one", "two"):
+        file = tmp_path / name / "study/study.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "store": "../store"}))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Runs are repeated in this process: another one takes seconds to begin."""
+
+    def schedule(jobs: list[Job], processes: int, told: Callable[[Any], None], began: Callable[[Any], None]) -> None:
+        for job in jobs:
+            told(work(job))
+
+    monkeypatch.setattr(repeating, "schedule", schedule)
+    yield
+
+
+def addresses(store: str) -> list[str]:
+    return sorted(p.name for p in Path(store, "runs").glob("[!.]*"))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file of a run but the notes of who holds it."""
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and not p.name.startswith(".")
+    }
+
+
+# Merging
+
+
+def test_merge_is_the_union_by_address(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("study", "merge", "one/store", "two/store", "--into", "all") == 0
+    assert capsys.readouterr().out == "all: 6 runs added, 2 were there, 0 refused\n"
+    assert addresses("all") == sorted({*addresses("one/store"), *addresses("two/store")})
+    for address in addresses("one/store"):
+        assert content(place / "all/runs" / address) == content(place / "one/store/runs" / address)
+    assert fedskew("study", "merge", "one/store", "two/store", "--into", "all") == 0, "a second time adds nothing"
+    assert capsys.readouterr().out == "all: 0 runs added, 8 were there, 0 refused\n"
+    assert fedskew("verify", "all") == 0
+
+
+def rewritten(store: str, address: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Another summary in a run folder, vouched for as if the run had written it."""
+    from fedskew.records.manifest import Manifest
+
+    folder = Path(store, "runs", address)
+    summary = json.loads((folder / "summary.json").read_text())
+    change(summary)
+    (folder / "summary.json").write_text(json.dumps(summary))
+    vouched = Manifest.read(folder)
+    vouched.vouch(["summary.json"], vouched.last)
+
+
+def shared() -> str:
+    return sorted({*addresses("one/store")} & {*addresses("two/store")})[0]
+
+
+def test_a_run_that_differs_under_one_address_is_named_and_refused(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewritten("two/store", shared(), lambda summary: summary.update(final_accuracy=0.123))
+    before = content(place / "one/store/runs" / shared())
+    assert fedskew("study", "merge", "two/store", "--into", "one/store") == 2
+    said = capsys.readouterr()
+    assert said.out == "one/store: 2 runs added, 1 were there, 1 refused\n", "the others are merged"
+    assert f"refused: run {shared()} must be the same in both stores; final_accuracy is 0.123 and " in said.err
+    assert content(place / "one/store/runs" / shared()) == before
+
+
+def test_times_and_the_last_digits_make_no_other_run(place: Path) -> None:
+    rewritten("two/store", shared(), lambda s: s.update(total_wall_s=99.0, final_loss=s["final_loss"] + 1e-9))
+    assert fedskew("study", "merge", "two/store", "--into", "one/store") == 0
+
+
+def test_a_run_that_was_altered_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    address = addresses("one/store")[0]
+    file = place / "one/store/runs" / address / "final.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    assert fedskew("study", "merge", "one/store", "--into", "all") == 2
+    said = capsys.readouterr()
+    assert "was altered" in said.err and address in said.err and ".new" not in said.err
+    assert address not in addresses("all") and len(addresses("all")) == 3
+    assert not [p for p in Path("all").rglob(".*") if ".merge" in p.name]
+
+
+def test_a_finished_run_replaces_one_that_has_not_ended_and_never_the_reverse(place: Path) -> None:
+    address = shared()
+    for name in ("summary.json", "final.safetensors", "model.json"):
+        (place / "one/store/runs" / address / name).unlink()
+    assert fedskew("study", "merge", "one/store", "--into", "two/store") == 0
+    assert (place / "two/store/runs" / address / "summary.json").exists()
+    assert fedskew("study", "merge", "two/store", "--into", "one/store") == 0
+    assert (place / "one/store/runs" / address / "summary.json").exists()
+
+
+def test_a_run_in_progress_is_not_merged(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hold = Hold(place / "one/store/runs" / shared())
+    try:
+        assert fedskew("study", "merge", "one/store", "--into", "all") == 2
+    finally:
+        hold.release()
+    assert "is in use; merge again when it has ended" in capsys.readouterr().err
+    assert shared() not in addresses("all")
+
+
+def as_archive(store: str, into: str, change: Callable[[dict[str, Any]], None] = lambda entry: None) -> None:
+    """The runs of a store as an archive of another one."""
+    source, target = Store(store), Store(into)
+    lines = []
+    for address in addresses(store):
+        entry = source.entry(address)
+        assert entry is not None
+        line = json.loads(archive_line(entry))
+        change(line)
+        lines.append(json.dumps(line))
+    (target.folder / "old.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_archives_are_merged_and_a_folder_goes_before_a_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    as_archive("one/store", "archived")
+    assert fedskew("study", "merge", "archived", "two/store", "--into", "all") == 0
+    assert capsys.readouterr().out == "all: 8 runs added, 0 were there, 0 refused\n"
+    store = Store("all")
+    assert {*store.archived} == {*addresses("one/store")} and addresses("all") == addresses("two/store")
+    assert all(store.entry(address) for address in [*addresses("one/store"), *addresses("two/store")])
+    as_archive("one/store", "wrong", lambda line: line["summary"].update(final_loss=77.0))
+    assert fedskew("study", "merge", "wrong", "--into", "all") == 2
+    assert capsys.readouterr().err.count("final_loss is 77.0 and") == 4
+
+
+def test_a_refusal_is_merged_where_nothing_is_known(place: Path) -> None:
+    Store("one/store").refuse("0" * 16, "refused", "no such labels")
+    Store("one/store").refuse(addresses("two/store")[0], "failed", "not there")
+    assert fedskew("study", "merge", "one/store", "--into", "two/store") == 0
+    assert Store("two/store").refusal("0" * 16) == ("refused", "no such labels")
+    assert Store("two/store").refusal(addresses("two/store")[0]) is None
+
+
+# Packing
+
+
+def test_what_is_packed_comes_out_the_same(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("study", "pack", "one/study", "--out", "thin.zip") == 0
+    assert capsys.readouterr().out.startswith("4 runs in thin.zip, ")
+    assert fedskew("study", "pack", "one/store", "--out", "whole.zip", "--whole") == 0
+    capsys.readouterr()
+    assert fedskew("study", "unpack", "thin.zip", "--into", "thin") == 0
+    said = capsys.readouterr().out
+    assert said == "study: thin/studies/thin/study.json\nthin: 4 runs added, 0 were there, 0 refused\n"
+    for address in addresses("one/store"):
+        before, after = Store("one/store").entry(address), Store("thin").entry(address)
+        assert before and after and (before.config, before.summary) == (after.config, after.summary)
+    written = json.loads(Path("thin/studies/thin/study.json").read_text())
+    assert written["store"] == "thin" and len(written["runs"]) == 4
+    assert fedskew("study", "unpack", "whole.zip", "--into", "whole") == 0
+    for address in addresses("one/store"):
+        assert content(place / "whole/runs" / address) == content(place / "one/store/runs" / address)
+    assert fedskew("verify", "whole") == 0
+
+
+def test_equal_runs_give_an_equal_zip_that_names_no_folder_of_this_machine(place: Path) -> None:
+    for name in ("a.zip", "b.zip"):
+        assert fedskew("study", "pack", "one/study", "--out", name) == 0
+    assert Path("a.zip").read_bytes() == Path("b.zip").read_bytes()
+    with zipfile.ZipFile("a.zip") as file:
+        assert sorted(file.namelist()) == ["archive.jsonl", "manifest.json", "study.json"]
+        assert json.loads(file.read("study.json"))["store"] == ""
+
+
+def test_a_zip_that_would_shrink_like_a_bomb_is_not_compressed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `pack` writes, `unpack` takes."""
+    from fedskew.studies import packing
+
+    monkeypatch.setattr(packing, "FREE", 0)
+    monkeypatch.setattr(packing, "RATIO", 1.5)
+    assert fedskew("study", "pack", "one/study", "--out", "a.zip", "--whole") == 0
+    assert fedskew("study", "unpack", "a.zip", "--into", "all") == 0
+    assert addresses("all") == addresses("one/store")
+
+
+def test_a_study_of_another_content_is_not_overwritten(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("one", "two"):
+        assert fedskew("study", "pack", f"{name}/study", "--out", f"{name}.zip") == 0
+    shutil.copy("two.zip", "again/one.zip") if Path("again").mkdir() is None else None
+    assert fedskew("study", "unpack", "one.zip", "--into", "all") == 0
+    capsys.readouterr()
+    assert "is another study" in mistake(capsys, "study", "unpack", "again/one.zip", "--into", "all")
+
+
+def rezipped(source: str, target: str, changes: dict[str, bytes | None], manifest: bool = False) -> None:
+    """A zip with other content; ``manifest`` makes the digests fit again."""
+    import hashlib
+
+    with zipfile.ZipFile(source) as file:
+        found = {name: file.read(name) for name in file.namelist()}
+    for name, data in changes.items():
+        if data is None:
+            del found[name]
+        else:
+            found[name] = data
+    if manifest:
+        listed = {n: {"bytes": len(d), "sha256": hashlib.sha256(d).hexdigest()} for n, d in found.items()}
+        listed.pop("manifest.json")
+        found["manifest.json"] = json.dumps({"format": 1, "runs": 1, "files": listed}).encode()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in found.items():
+            file.writestr(name, data)
+
+
+DEEP = b"[" * 100_000
+ATTACKS: dict[str, tuple[dict[str, bytes | None], bool, str]] = {
+    "outside": ({"../evil": b"x"}, True, "must hold a study's files alone; got '../evil'"),
+    "absolute": ({"/tmp/evil": b"x"}, True, "must hold a study's files alone; got '/tmp/evil'"),
+    "outside of a run": ({"runs/../../evil": b"x"}, True, "must hold a study's files alone"),
+    "backslash": ({"runs\\..\\evil": b"x"}, True, "must hold a study's files alone"),
+    "other file of a run": ({f"runs/{'a' * 16}/.lock": b"x"}, True, "must hold a study's files alone"),
+    "script": ({"evil.py": b"x"}, True, "must hold a study's files alone"),
+    "not listed": ({f"runs/{'a' * 16}/config.json": b"{}"}, False, "is on one side only"),
+    "missing": ({"study.json": None}, False, "'study.json' is on one side only"),
+    "digest": ({"study.json": b"{}"}, False, "study.json of bad.zip was altered"),
+    "bomb": ({"study.json": b" " * 100_000_000}, True, "more than 300 times its size: it is no study"),
+    "no manifest": ({"manifest.json": None}, False, "must hold manifest.json"),
+    "manifest": ({"manifest.json": b"{"}, False, "manifest.json of bad.zip is damaged"),
+    "deep manifest": ({"manifest.json": DEEP}, False, "nested deeper than 64"),
+    "manifest of lists": ({"manifest.json": b"[]"}, False, "must be of format 1; got None"),
+    "format": ({"manifest.json": b'{"format": 2}'}, False, "must be of format 1; got 2"),
+    "files": ({"manifest.json": b'{"format": 1, "runs": 1, "files": [1]}'}, False, "'files' must be an object"),
+    "no archive": ({"archive.jsonl": None}, True, "must hold archive.jsonl"),
+    "archive": ({"archive.jsonl": b"{}\n"}, True, "line 1: 'address' is missing"),
+    "deep archive": ({"archive.jsonl": DEEP}, True, "line 1: it is nested deeper than 64"),
+    "study": ({"study.json": b'{"store": 1}'}, True, "'store' must be a word; got 1"),
+    "study of lists": ({"study.json": b"[1]"}, True, "must be an object"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ATTACKS)
+def test_a_zip_that_is_altered_or_attacks_is_one_line_and_reaches_no_store(
+    case: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes, manifest, expected = ATTACKS[case]
+    assert fedskew("study", "pack", "one/study", "--out", "good.zip") == 0
+    rezipped("good.zip", "bad.zip", changes, manifest)
+    capsys.readouterr()
+    assert expected in mistake(capsys, "study", "unpack", "bad.zip", "--into", "all")
+    assert sorted(str(p.relative_to("all")) for p in Path("all").rglob("*")) == ["refused", "runs", "store.json"]
+    assert not (place / "evil").exists() and not (place.parent / "evil").exists()
+
+
+def test_a_zip_with_an_archive_of_other_types_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("study", "pack", "one/study", "--out", "good.zip") == 0
+    with zipfile.ZipFile("good.zip") as file:
+        line = json.loads(file.read("archive.jsonl").splitlines()[0])
+    for change in ({"config": {"rounds": "two"}}, {"summary": []}, {"rows": [1]}, {"env": 3}, {"address": "../../x"}):
+        rezipped("good.zip", "bad.zip", {"archive.jsonl": json.dumps({**line, **change}).encode()}, True)
+        capsys.readouterr()
+        assert "archive.jsonl of bad.zip is damaged" in mistake(capsys, "study", "unpack", "bad.zip", "--into", "all")
+
+
+def test_a_link_in_a_zip_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("study", "pack", "one/study", "--out", "good.zip") == 0
+    rezipped("good.zip", "bad.zip", {"study.json": None})
+    with zipfile.ZipFile("bad.zip", "a") as file:
+        link = zipfile.ZipInfo("study.json")
+        link.external_attr = 0o120777 << 16
+        file.writestr(link, "/etc/passwd")
+    capsys.readouterr()
+    assert "must hold a study's files alone" in mistake(capsys, "study", "unpack", "bad.zip", "--into", "all")
+
+
+def test_a_damaged_zip_is_one_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two hundred zips with flipped or missing bytes: each is refused in one line, or is as it was."""
+    assert fedskew("study", "pack", "one/study", "--out", "good.zip") == 0
+    whole, draw = Path("good.zip").read_bytes(), random.Random(0)
+    refused = 0
+    for number in range(200):
+        data = bytearray(whole)
+        for _ in range(draw.choice((1, 3, 30))):
+            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        Path("bad.zip").write_bytes(data[: draw.randrange(len(data))] if number % 4 == 0 else data)
+        capsys.readouterr()
+        code = fedskew("study", "unpack", "bad.zip", "--into", f"all{number}")
+        said = capsys.readouterr()
+        assert code in (0, 2) and said.err.count("\n") == (code == 2), said.err
+        refused += code == 2
+        if code == 0:
+            assert {*Store(f"all{number}").archived} == {*addresses("one/store")}
+    assert refused > 150
+
+
+# Verifying
+
+
+@pytest.mark.usefixtures("here")
+def test_runs_that_are_repeated_agree_to_the_bit(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("study", "verify", "one/study", "--sample", 3) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "repeating 3 of 4 runs" and said[-1] == "3 to the bit"
+    assert all(line.endswith("agrees to the bit") for line in said[1:-1]) and len(said) == 5
+    assert fedskew("study", "pack", "one/study", "--out", "thin.zip") == 0
+    assert fedskew("study", "unpack", "thin.zip", "--into", "thin") == 0
+    capsys.readouterr()
+    assert fedskew("study", "verify", "thin", "--sample", 99) == 0, "an archive is repeatable, too"
+    assert capsys.readouterr().out.splitlines()[-1] == "4 to the bit"
+
+
+@pytest.mark.usefixtures("here")
+def test_a_record_whose_numbers_are_made_up_is_found(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, third, fourth = addresses("one/store")
+    rewritten("one/store", first, lambda s: s.update(final_macro_f1=s["final_macro_f1"] + 0.01))
+    rewritten("one/store", second, lambda s: s.update(final_loss=s["final_loss"] + 1e-8))
+    rewritten("one/store", third, lambda s: s["worst_class"].update(recall=s["worst_class"]["recall"] + 0.5))
+    rewritten("one/store", fourth, lambda s: s.update(total_wall_s=1e9))
+    assert fedskew("study", "verify", "one/store", "--sample", 4) == 1
+    said = capsys.readouterr().out
+    assert f"{first} " in said and "DIFFERS; final_macro_f1 is " in said
+    assert "agrees within 1e-6; final_loss is " in said and "DIFFERS; worst_class.recall is " in said
+    assert said.splitlines()[-1] == "1 to the bit, 1 within 1e-6, 2 differ"
+
+
+@pytest.mark.usefixtures("here")
+def test_a_run_that_cannot_be_repeated_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    as_archive("one/store", "strange", lambda line: line["config"].update(fingerprint="0" * 16))
+    as_archive("one/store", "unknown", lambda line: line["config"].update(method={"name": "x", "parts": []}))
+    for store, told in (("strange", "fingerprint was"), ("unknown", "its configuration cannot be read")):
+        assert fedskew("study", "verify", store, "--sample", 1) == 1
+        said = capsys.readouterr().out
+        assert "NOT REPEATED" in said and told in said and "Traceback" not in said
+
+
+def test_a_sample_is_drawn_by_its_seed(place: Path) -> None:
+    entries = [entry for address in addresses("one/store") if (entry := Store("one/store").entry(address))]
+    drawn = {tuple(e.address for e in repeating.sample(entries, 2, seed)) for seed in range(20)}
+    assert len(drawn) > 3 and all(len(set(some)) == 2 for some in drawn)
+    assert repeating.sample(entries, 2, 5) == repeating.sample(entries[::-1], 2, 5)
+    assert len(repeating.sample(entries, 9)) == 4
+
+
+@pytest.mark.usefixtures("here")
+def test_data_that_lay_elsewhere_are_looked_for_where_ours_lie(place: Path) -> None:
+    as_archive("one/store", "moved", lambda line: line["config"].update(path="/no/such/place"))
+    assert fedskew("study", "verify", "moved", "--sample", 1) == 0
+
+
+@pytest.mark.slow
+def test_runs_are_repeated_by_worker_processes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("study", "verify", "one/study", "--sample", 2, "--processes", 2) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "2 to the bit"
+
+
+MISTAKES = {
+    "no action": ([], "fedskew study needs one of pack, unpack, merge, verify"),
+    "action": (["mrege"], "unknown action of fedskew study 'mrege'; did you mean 'merge'?"),
+    "no store": (["merge"], "fedskew study merge needs at least one STORE"),
+    "no target": (["merge", "one/store"], "--into must name the store that gets the runs"),
+    "not a store": (["merge", "one", "--into", "x"], "'one' must be a store; it has no store.json"),
+    "itself": (["merge", "one/store", "--into", "one/store"], "must be another store than the one it is merged into"),
+    "no study": (["pack", "one"], "'one' must be a study or a store; it has neither study.json nor store.json"),
+    "nothing to pack": (["pack", "empty"], "'empty' must hold a run that has ended"),
+    "no zip": (["unpack", "one/study/study.json", "--into", "x"], "is no zip that can be read"),
+    "no file": (["unpack", "no.zip", "--into", "x"], "cannot unpack no.zip: No such file"),
+    "unpack where": (["unpack", "no.zip"], "--into must name the store"),
+    "sample": (["verify", "one/store", "--sample", "0"], "--sample must be a whole number of at least 1; got '0'"),
+    "seed": (["verify", "one/store", "--seed", "-1"], "--seed must be a whole number of at least 0; got '-1'"),
+    "nothing to verify": (["verify", "empty"], "must hold a run that has ended"),
+    "other layout": (["merge", "old", "--into", "x"], "must be of layout 1"),
+    "place": (["pack", "one/study", "--out", "no/such/x.zip"], "cannot write no/such/x.zip"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_one_line(case: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words, expected = MISTAKES[case]
+    Store("empty")
+    Path("old").mkdir()
+    Path("old/store.json").write_text('{"layout": 9, "address": 1}')
+    assert expected in mistake(capsys, "study", *words)
+
+
+def test_a_study_whose_store_is_gone_is_one_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree("one/store")
+    assert "must name its store; there is none at '../store'" in mistake(capsys, "study", "verify", "one/study")
