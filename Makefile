@@ -32,8 +32,8 @@ MUTANTS_ARGS ?=
 ATTACK_ARGS ?=
 BENCH_ARGS ?=
 
-DEMO_METHODS := fedavg fedla fedbal
-DEMO_ARGS := --data digits --partition dirichlet --partition.alpha 0.1 --clients 20 --cohort 5 --rounds 60 --epochs 5 --batch-size 16
+DEMO := fedavg fedla fedbal fedga scaffold --data digits --partition dirichlet --partition.alpha 0.1 --clients 20 --cohort 5 \
+	--rounds 30 --epochs 5 --batch-size 16 --seeds 0-2 --store demo/store --out demo
 
 .PHONY: help env demo test check mutants attack bench bench-peers clean
 help:
@@ -48,7 +48,7 @@ $(BIN)/python:
 
 # A stamp says which extras an environment has. That of dev covers plot, so the demo after the tests installs nothing.
 $(VENV)/.plot: $(NEEDS) $(BIN)/python
-	@$(PIP) -e '.[plot]'
+	@$(PIP) -e '.[plot,report]'
 	@touch $@
 
 $(VENV)/.dev: $(NEEDS) $(BIN)/python
@@ -59,12 +59,8 @@ env: $(VENV)/.dev
 	@:
 
 demo: $(VENV)/.plot
-	@for method in $(DEMO_METHODS); do \
-		rm -rf "demo/$$method"; \
-		(set -x; $(BIN)/fedskew run "$$method" $(DEMO_ARGS) --out "demo/$$method"); \
-	done
-	@(set -x; $(BIN)/fedskew plot demo/)
-	@echo "the comparison is demo/comparison.png"
+	@(set -x; $(BIN)/fedskew compare $(DEMO))
+	@echo "the report is demo/report.html: open it in a browser"
 
 test: $(VENV)/.dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m '$(MARKERS)' $(PYTEST_ARGS)

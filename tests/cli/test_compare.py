@@ -57,7 +57,7 @@ def test_a_dry_run_does_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Pa
 def test_controls_and_brackets(capsys: pytest.CaptureFixture[str]) -> None:
     assert fedskew("compare", "fedbal(weighting=uniform, lr=0.05)", "--controls", *SMALL) == 0
     said = capsys.readouterr().out
-    assert "fedbal(weighting=uniform" in said and "control: cross-entropy" in said
+    assert "fedbal(weighting=unifor" in said and "control: cross-entropy" in said
 
 
 def test_tuning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -65,8 +65,9 @@ def test_tuning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert fedskew(*words, "--dry-run") == 0
     assert "tuning: 2 trials, 2 of them missing" in capsys.readouterr().out
     assert fedskew(*words) == 0
-    (tuned,) = json.loads((tmp_path / "study" / "study.json").read_text())["tuned"]
-    assert tuned["label"] == "fedavg" and list(tuned["options"]) == ["lr"]
+    trials = json.loads((tmp_path / "study" / "study.json").read_text())["trials"]
+    assert [list(t["options"]) for t in trials] == [["lr"], ["lr"]] and sum(t["chosen"] for t in trials) == 1
+    assert "lr" in (tmp_path / "study" / "report.html").read_text()
 
 
 def test_what_is_refused_and_what_fails_is_said_and_the_rest_goes_on(capsys: pytest.CaptureFixture[str]) -> None:

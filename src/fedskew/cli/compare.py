@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 EXAMPLES = (
-    "fedskew compare fedavg fedla fedbal --partition.alpha 0.05,0.1 --seeds 0-4 --rounds 30 --out study",
-    "fedskew compare fedavg 'fedbal(weighting=uniform)' --controls --seeds 0-2 --rounds 30",
-    "fedskew compare fedavg fedga --tune lr=log:0.01..0.3 --tune-trials 8 --seeds 0-4 --out study",
-    "fedskew compare study.toml --dry-run",
+    "fedskew compare fedavg fedla --seeds 0-1 --rounds 3 --out study",
+    "fedskew compare fedavg --controls --partition.alpha 0.1,1 --rounds 3",
+    "fedskew compare fedga --tune lr=log:0.01..0.3 --tune-trials 2 --rounds 3",
+    "fedskew compare fedavg 'fedbal(weighting=uniform)' --seeds 0-9 --dry-run",
 )
 REST = "fedskew.rest"  # in Context.meta: the options of the runs
 MISSING = "at least one METHOD, or a study file"
@@ -189,4 +189,18 @@ def _done(study: Study, processes: int, part: tuple[int, int], retry: bool, out:
         say(line, sys.stderr)
     if out:
         say(f"study: {study.save(Path(out), command)}")
+        _page(Path(out))
     return int(bool(progress.lost))
+
+
+def _page(folder: Path) -> None:
+    """Write the report of a study beside it; a line where it cannot be."""
+    from fedskew.report import paper
+    from fedskew.report.studied import of_study
+
+    entries, asked = of_study(folder)
+    try:
+        for line in paper.write(entries, folder / "report.html", **asked):
+            say(line)
+    except ConfigError as error:
+        say(f"fedskew: note: no report: {error}", sys.stderr)

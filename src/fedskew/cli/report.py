@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import click
 
 from fedskew.cli.base import Command
@@ -25,8 +28,9 @@ MISSING = "at least one run folder, or a folder that holds some"
     "--title", metavar="WORDS", help="title of the page  [default: the methods]",
 )  # fmt: skip
 @click.option(
-    "--metric", metavar="NAME", default="accuracy", show_default=True,
-    help="a metric of the rounds, compared by its mean over the last 10; or a number of the summary, as final_accuracy",
+    "--metric", metavar="NAME",
+    help="a metric of the rounds, compared by its mean over the last 10; or a number of the summary, as final_accuracy"
+    "  [default: accuracy; of a study its own]",
 )  # fmt: skip
 @click.option(
     "--baseline", metavar="METHOD", help="the method that others are compared with  [default: fedavg, else the first]",
@@ -43,19 +47,26 @@ def report(
     runs: tuple[str, ...],
     out: str,
     title: str | None,
-    metric: str,
+    metric: str | None,
     baseline: str | None,
     tables: str | None,
     figures: str | None,
 ) -> None:
     """Compare runs in one page: verdict, tables with intervals, curves, classes, cost, federation and configuration.
 
-    RUN is a run folder, or a folder that holds some. The page opens in any browser, without a network.
+    RUN is a run folder, a folder that holds some, or the folder of a study. The page opens in any browser, without a
+    network.
     """
     from fedskew.report import paper
     from fedskew.report.entries import from_folders
+    from fedskew.report.studied import of_study
 
-    entries = from_folders(runs)
-    asked = {"title": title or "", "metric": metric, "baseline": baseline}
+    given: dict[str, Any] = {"title": title, "metric": metric, "baseline": baseline}
+    asked = {name: value for name, value in given.items() if value}
+    if len(runs) == 1 and (Path(runs[0]) / "study.json").is_file():
+        entries, facts = of_study(runs[0])
+        asked = {**facts, **asked}
+    else:
+        entries = from_folders(runs)
     for line in paper.write(entries, out, tables, figures, **asked):
         say(line)

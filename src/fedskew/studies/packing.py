@@ -43,6 +43,13 @@ UNREADABLE = (  # what zipfile raises of a file that is damaged, encrypted, or m
     zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError, EOFError, ValueError, LookupError,
     OverflowError,
 )  # fmt: skip
+RUN: dict[str, Any] = {"address": str, "label?": str, "setting?": str, "seed?": int, "state?": str, "reason?": str}
+TRIAL: dict[str, Any] = {
+    "label": str, "setting": str, "options": dict[str, str], "score": float | None, "chosen?": bool,
+}  # fmt: skip
+STUDY: dict[str, Any] = {
+    "store": str, "runs": [RUN], "trials?": [TRIAL], "title?": str, "metric?": str, "baseline?": str, "command?": str,
+}  # fmt: skip
 RATIO, FREE = 300, 1 << 26  # a zip may unpack to so many times its size, or to so many bytes at any rate
 
 
@@ -66,8 +73,8 @@ def members(place: str | Path) -> tuple[Store, list[str], dict[str, Any] | None]
     if not file.is_file():
         raise RecordError(f"{str(place)!r} must be a study or a store; it has neither study.json nor store.json")
     study = _study(file)
-    named = Path(study["store"])
-    folder = next((p for p in (named, file.parent / named) if (p / "store.json").is_file()), None)
+    named = Path(study["store"])  # from the study's folder; before, from where the command was given
+    folder = next((p for p in (file.parent / named, named) if (p / "store.json").is_file()), None)
     if folder is None:
         raise RecordError(f"{file} must name its store; there is none at {str(named)!r}")
     store = existing(folder)
@@ -95,7 +102,7 @@ def _study(file: Path) -> dict[str, Any]:
         found = json_file(file)
     except (OSError, ValueError) as error:
         raise RecordError(f"{file} is damaged: {getattr(error, 'strerror', None) or error}") from None
-    if told := fault_of(found, {"store": str, "runs": [{"address": str}]}):
+    if told := fault_of(found, STUDY):
         raise RecordError(f"{file} is damaged: {told}")
     return dict(found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -194,6 +195,16 @@ class Study:
                 total += statistics.median(rates) * one.cell.experiment.rounds
         return (total / max(processes, 1) if known else None), unknown
 
+    def _tried(self) -> list[Row]:
+        """Each trial of the tuning with its score, and whether it was the best."""
+        found = []
+        for one in self.trials():
+            entry, key = self.store.entry(one.address), (one.cell.label, one.cell.setting)
+            score = entry.summary.get(self.spec.tuning.metric) if entry and self.spec.tuning else None
+            row = {"label": one.cell.label, "setting": one.cell.setting, "options": dict(one.options), "score": score}
+            found.append({**row, "chosen": self.chosen.get(key) == one.options})
+        return found
+
     def _everything(self) -> list[Planned]:
         return [*self.trials(), *self.plan()]
 
@@ -277,19 +288,15 @@ class Study:
         """
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
-        rows = [{name: row[name] for name in FIELDS} for row in self.table()]
-        tuned = [
-            {"label": label, "setting": setting, "options": dict(options)}
-            for (label, setting), options in self.chosen.items()
-        ]
         facts = {"title": self.spec.title, "metric": self.spec.metric, "baseline": self.spec.reference}
         content = {
             "layout": 1,
             **facts,
             "command": command,
-            "store": str(self.store.folder),
-            "tuned": tuned,
-            "runs": rows,
+            "store": os.path.relpath(self.store.folder, place),
+            "differences": [dict(zip(("label", "option", "value"), d, strict=True)) for d in self.differences()],
+            "trials": self._tried(),
+            "runs": [{name: row[name] for name in FIELDS} for row in self.table()],
         }
         write_atomic(place / "study.json", json.dumps(content, indent=1).encode())
         write_atomic(place / "runs.csv", _csv(self.table()).encode())
