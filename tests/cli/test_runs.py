@@ -209,25 +209,31 @@ def test_delete_asks_first(
     assert len(list(runs.iterdir())) == left and ("nothing is deleted" in said) == (left == 3)
 
 
-def test_a_run_deleted_halfway_can_be_deleted_again(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill after any number of files leaves a run folder that the list still finds."""
-    from fedskew.studies.runs import described, remove
+@pytest.mark.parametrize("whole", range(10))
+def test_a_run_deleted_halfway_can_be_deleted_again(whole: int, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill after any number of files leaves a run that the list still finds, or nothing that makes a run."""
+    from fedskew.studies.runs import OWN, described, remove
 
-    unlink, calls = Path.unlink, []
+    unlink, gone = Path.unlink, []
 
-    def failing(self: Path, missing_ok: bool = False) -> None:
-        calls.append(self)
-        if len(calls) > 4:
-            raise KeyboardInterrupt
+    def killed(self: Path, missing_ok: bool = False) -> None:
+        if not self.name.startswith("."):
+            if len(gone) == whole:
+                raise KeyboardInterrupt
+            gone.append(self.name)
         unlink(self, missing_ok=missing_ok)
 
     (run,) = described([runs / "a"])
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", failing)
+        patch.setattr(Path, "unlink", killed)
         with pytest.raises(KeyboardInterrupt):
             remove(run, [runs])
-    assert len(described([runs / "a"])) == 1
-    assert remove(described([runs / "a"])[0], [runs]) == "" and not (runs / "a").exists()
+    assert len(gone) == whole and len(OWN) == 10
+    left = described([runs / "a"])
+    if whole < 9:
+        assert len(left) == 1 and remove(left[0], [runs]) == "" and not (runs / "a").exists()
+    else:
+        assert sorted(p.name for p in (runs / "a").iterdir() if p.suffix) == ["config.json"]
 
 
 MISTAKES = {

@@ -123,6 +123,16 @@ def test_times_and_the_last_digits_make_no_other_run(place: Path) -> None:
     assert fedskew("study", "merge", "two/store", "--into", "one/store") == 0
 
 
+@pytest.mark.usefixtures("here")
+def test_a_record_of_an_earlier_version_lacks_entries_and_is_the_same_run(place: Path) -> None:
+    for address in addresses("one/store"):
+        rewritten("one/store", address, lambda s: [s.pop("final_macro_f1"), s.pop("worst_class")])
+    assert fedskew("study", "verify", "one/store", "--sample", 2) == 0
+    assert fedskew("study", "merge", "one/store", "--into", "two/store") == 0
+    rewritten("one/store", addresses("one/store")[0], lambda s: s.update(final_invented=0.5))
+    assert fedskew("study", "verify", "one/store", "--sample", 9) == 1, "an entry that no run writes is not verified"
+
+
 def test_a_run_that_was_altered_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     address = addresses("one/store")[0]
     file = place / "one/store/runs" / address / "final.safetensors"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich.cells import cell_len
-
 from fedskew.errors import visible
 
 __all__ = ["age", "cell", "columns"]
@@ -16,6 +14,8 @@ SPANS = ((1 / 1440, "s", 86400), (1 / 24, "min", 1440), (2, "h", 24), (90, "d", 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines of a table, its head first; numbers stand to the right."""
+    from rich.cells import cell_len  # late: help must not wait for it
+
     shown = [[visible(text).replace("\n", " ").replace("\t", " ") for text in row] for row in [head, *rows]]
     widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
     right = [all(_is_number(text) for text in column[1:]) and len(column) > 1 for column in zip(*shown, strict=True)]

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from rich.cells import cell_len
-
 __all__ = ["bars", "curve", "plain"]
 
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a braille character, by row and column
@@ -95,6 +93,8 @@ def bars(names: Sequence[str], values: Sequence[float | None], width: int = 40, 
         cat  #####      0.5000
         dog             none
     """
+    from rich.cells import cell_len  # late: help must not wait for it
+
     shown = [name if cell_len(name) <= LONGEST else f"{name[: LONGEST - 3]}..." for name in names]
     longest = max(map(cell_len, shown), default=0)
     lines = []

@@ -38,6 +38,8 @@ class Comparison(NamedTuple):
 def compared(one: Mapping[str, Any], two: Mapping[str, Any]) -> Comparison:
     """Compare two summaries.
 
+    What only the second one has is not looked at: a later fedskew writes more.
+
     Args:
         one: Content of a summary.json.
         two: Another.
@@ -55,8 +57,8 @@ def compared(one: Mapping[str, Any], two: Mapping[str, Any]) -> Comparison:
     """
     here, there = dict(_leaves(one)), dict(_leaves(two))
     worst, found = 0.0, Comparison("bits")
-    for place in dict.fromkeys([*here, *there]):
-        first, second = here.get(place, MISSING), there.get(place, MISSING)
+    for place, first in here.items():
+        second = there.get(place, MISSING)
         apart = _apart(first, second)
         if apart > worst:
             worst, found = apart, Comparison("near" if apart <= NEAR else "differs", place, first, second)
@@ -74,8 +76,8 @@ MISSING = _Missing()
 def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
     """(place, value) of everything in a summary that is no time."""
     if isinstance(value, Mapping | list):
-        items = value.items() if isinstance(value, Mapping) else enumerate(value)
-        yield f"{place}.size", len([1 for key, _ in items if key not in UNLIKE])
+        if isinstance(value, list):
+            yield f"{place}.length", len(value)
         for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
             if key not in UNLIKE:
                 yield from _leaves(inner, f"{place}.{key}".lstrip("."))
