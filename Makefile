@@ -1,4 +1,4 @@
-# make demo    FedAvg, FedLA and FedBal on the digits that scikit-learn brings, and a picture of the three
+# make demo    five methods with three seeds on the digits that scikit-learn brings, and a report to look at
 # make test    the tests that need no special hardware, extra or network
 # make check   lint, format, types and those tests
 # make mutants plants 200 faults in the library and counts those that the tests notice (MUTANTS_ARGS="--seed 7 --draws 20")

@@ -130,7 +130,7 @@ class Store:
 
     def addresses(self) -> Iterator[str]:
         """Every run that is there, finished or not."""
-        yield from sorted({p.name for p in (self.folder / "runs").glob("*") if p.is_dir()} | set(self.archived))
+        yield from sorted({p.name for p in (self.folder / "runs").glob("[!.]*") if p.is_dir()} | set(self.archived))
 
 
 def _env(folder: Path) -> Row:
@@ -147,7 +147,7 @@ def read_archive(file: Path) -> Iterator[Entry]:
         try:
             found = json.loads(line)
             yield Entry(**{name: found[name] for name in ("address", "config", "rows", "summary", "env")})
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise RecordError(f"{file} must hold one run a line; line {number} is none") from None
 
 

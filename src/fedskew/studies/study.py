@@ -87,7 +87,7 @@ class Study:
                     bare = replace(entry, options=tuple(p for p in entry.options if p[0] not in own))
                     made = replace(made_of(bare, (*rest, *held, *chosen, seed)), threads=1)
                     cell = Cell(entry.name, setting, TRIAL_SEED + self.spec.seeds[0], made, trial=number)
-                    found.append(Planned(cell, self._address(made), chosen))
+                    found.append(Planned(cell, _address(made), chosen))
         return found
 
     def choose(self) -> None:
@@ -124,12 +124,9 @@ class Study:
                 made = made_of(bare, (*rest, *chosen, ("seed", str(cell.seed))))
                 cell = replace(cell, experiment=replace(made, threads=1, auxiliary=cell.experiment.auxiliary))
             assert cell.experiment is not None
-            return Planned(cell, self._address(cell.experiment))
+            return Planned(cell, _address(cell.experiment))
         except FedskewError as error:
             return Planned(replace(cell, experiment=None, refused=str(error)), "")
-
-    def _address(self, experiment: Experiment) -> str:
-        return address(experiment, dataset_of(experiment.data, experiment.path))
 
     def missing(self, planned: Sequence[Planned] | None = None) -> list[Planned]:
         """The runs that are neither done nor refused, each once."""
@@ -180,33 +177,21 @@ class Study:
     def seconds_left(self, processes: int) -> tuple[float | None, int]:
         """(seconds that the missing runs will take, how many of them no finished run tells the time of)."""
         known: dict[str, list[float]] = {}
-        for one in self._everything():
+        everything = [*self.trials(), *self.plan()]
+        for one in everything:
             entry = self.store.entry(one.address) if one.address else None
             if entry and entry.state == "finished" and entry.summary.get("rounds"):
                 rate = entry.summary["total_wall_s"] / entry.summary["rounds"]
                 for key in _alike(one):
                     known.setdefault(key, []).append(rate)
         total, unknown = 0.0, 0
-        for one in self.missing(self._everything()):
+        for one in self.missing(everything):
             rates = next((known[key] for key in _alike(one) if key in known), None)
             if rates is None or one.cell.experiment is None:
                 unknown += 1
             else:
                 total += statistics.median(rates) * one.cell.experiment.rounds
         return (total / max(processes, 1) if known else None), unknown
-
-    def _tried(self) -> list[Row]:
-        """Each trial of the tuning with its score, and whether it was the best."""
-        found = []
-        for one in self.trials():
-            entry, key = self.store.entry(one.address), (one.cell.label, one.cell.setting)
-            score = entry.summary.get(self.spec.tuning.metric) if entry and self.spec.tuning else None
-            row = {"label": one.cell.label, "setting": one.cell.setting, "options": dict(one.options), "score": score}
-            found.append({**row, "chosen": self.chosen.get(key) == one.options})
-        return found
-
-    def _everything(self) -> list[Planned]:
-        return [*self.trials(), *self.plan()]
 
     # Reading
 
@@ -295,12 +280,27 @@ class Study:
             "command": command,
             "store": os.path.relpath(self.store.folder, place),
             "differences": [dict(zip(("label", "option", "value"), d, strict=True)) for d in self.differences()],
-            "trials": self._tried(),
+            "trials": _tried(self),
             "runs": [{name: row[name] for name in FIELDS} for row in self.table()],
         }
         write_atomic(place / "study.json", json.dumps(content, indent=1).encode())
         write_atomic(place / "runs.csv", _csv(self.table()).encode())
         return place / "study.json"
+
+
+def _address(experiment: Experiment) -> str:
+    return address(experiment, dataset_of(experiment.data, experiment.path))
+
+
+def _tried(study: Study) -> list[Row]:
+    """Each trial of the tuning with its score, and whether it was the best."""
+    found = []
+    for one in study.trials():
+        entry, key = study.store.entry(one.address), (one.cell.label, one.cell.setting)
+        score = entry.summary.get(study.spec.tuning.metric) if entry and study.spec.tuning else None
+        row = {"label": one.cell.label, "setting": one.cell.setting, "options": dict(one.options), "score": score}
+        found.append({**row, "chosen": study.chosen.get(key) == one.options})
+    return found
 
 
 def _csv(rows: Sequence[Row]) -> str:
