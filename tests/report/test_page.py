@@ -40,7 +40,8 @@ def test_a_page_has_every_section_of_a_comparison(small: str) -> None:
     found = sections(small)
     wanted = "verdict cautions how results curves recalls ranks cost federation confusion runs again"
     assert list(found) == wanted.split()
-    assert "method2 is significantly better than method0" in found["verdict"]
+    assert "No method differs significantly from method0" in found["verdict"]
+    assert "no difference is called significant here" in found["cautions"]
     assert "With 3 seeds a rank test cannot reach the 5 % level: its least p is 0.25." in found["cautions"]
     assert "partition.alpha" in found["how"] and "fedskew run --from" in found["again"]
 
@@ -111,8 +112,12 @@ def test_methods_that_are_equal_are_not_told_apart() -> None:
     assert "No method differs significantly from a" in sections(report.build(entries))["verdict"]
 
 
+def test_six_pairs_can_tell_two_methods_apart() -> None:
+    assert "method1 is significantly better than method0" in sections(report.build(study(2, 1, 6)))["verdict"]
+
+
 def test_of_a_loss_less_is_better() -> None:
-    told = sections(report.build(study(2, 1, 3), metric="loss"))["verdict"]
+    told = sections(report.build(study(2, 1, 6), metric="loss"))["verdict"]
     assert "method1 has the lowest mean" in told and "method1 is significantly better" in told
 
 

@@ -10,6 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from fedskew.studies.differences import holm, signed_rank
+from fedskew.studies.scores import quantum_of, settled
+
 __all__ = ["LEVEL", "Difference", "Estimate", "Ranks", "differences", "estimate", "least_rank_p", "ranks"]
 
 Floats = npt.NDArray[np.float64]
@@ -33,13 +36,13 @@ class Difference(NamedTuple):
     mean: float
     low: float
     high: float
-    p: float  # of the paired t test, two sides; NaN below two pairs
+    p: float  # of the exact signed-rank test, two sides; NaN below two pairs
     holm: float  # corrected for all comparisons of the family
 
     @property
     def significant(self) -> bool:
         """Whether the corrected p is below the level."""
-        return self.holm < LEVEL
+        return self.holm <= LEVEL
 
 
 class Ranks(NamedTuple):
@@ -77,7 +80,7 @@ def estimate(values: Sequence[float] | Floats) -> Estimate:
 
 
 def differences(values: Floats, baseline: int) -> list[Difference | None]:
-    """Paired differences from a baseline, with Holm's correction over the methods.
+    """Paired differences from a baseline, with the exact signed-rank test and Holm's correction over the methods.
 
     Args:
         values: A number for each method and seed, [M, K].
@@ -90,33 +93,22 @@ def differences(values: Floats, baseline: int) -> list[Difference | None]:
         >>> import numpy as np
         >>> from fedskew.report.numbers import differences
         >>> found = differences(np.array([[0.5, 0.6, 0.7], [0.6, 0.71, 0.79]]), 0)[1]
-        >>> round(found.mean, 3), round(found.p, 4), found.significant
-        (0.1, 0.0033, True)
+        >>> round(found.mean, 3), found.p, found.significant
+        (0.1, 0.25, False)
     """
-    plain = [None if m == baseline else _paired(row - values[baseline]) for m, row in enumerate(values)]
-    corrected = iter(_holm([d.p for d in plain if d is not None]))
+    step = quantum_of(values)
+    plain = [None if m == baseline else _paired(row - values[baseline], step) for m, row in enumerate(values)]
+    family = [None if math.isnan(d.p) else d.p for d in plain if d is not None]
+    corrected = iter(math.nan if p is None else p for p in holm(family))
     return [d and d._replace(holm=next(corrected)) for d in plain]
 
 
-def _paired(difference: Floats) -> Difference:
+def _paired(difference: Floats, step: float) -> Difference:
     found = estimate(difference)
     if found.n < 2:
         return Difference(found.n, found.mean, math.nan, math.nan, math.nan, math.nan)
-    if found.sd == 0:
-        p = float(found.mean == 0)
-    else:
-        p = 2 * float(stats.t.sf(abs(found.mean) / (found.sd / math.sqrt(found.n)), found.n - 1))
+    p = signed_rank(settled(difference[np.isfinite(difference)], step))
     return Difference(found.n, found.mean, found.low, found.high, p, p)
-
-
-def _holm(p: Sequence[float]) -> list[float]:
-    """Holm's step-down correction; NaN takes no part in it."""
-    out, seen = list(p), sorted((value, i) for i, value in enumerate(p) if not math.isnan(value))
-    least = 0.0
-    for step, (value, i) in enumerate(seen):
-        least = max(least, min(1.0, (len(seen) - step) * value))
-        out[i] = least
-    return out
 
 
 def ranks(means: Floats, higher: bool = True) -> Ranks:

@@ -219,8 +219,8 @@ def _results_text(found: Compared) -> tuple[str, ...]:
     told = ["Mean over the seeds, standard deviation of the sample, and Student's 95 % interval."]
     if len(found.methods) > 1:
         told.append(
-            f"Differences from {found.baseline} are paired by seed, with the paired t test. p is corrected by Holm for "
-            "all comparisons of one setting; significant means p below 0.05."
+            f"Differences from {found.baseline} are paired by seed, with Student's interval and the exact signed-rank "
+            "test. p is corrected by Holm for all comparisons of one setting; significant means p of at most 0.05."
         )
     return (" ".join(told),)
 

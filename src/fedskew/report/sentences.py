@@ -162,9 +162,10 @@ def _few(found: Compared, pairs: int) -> str:
     )
     if widths:
         told += (
-            " The t test used here can, if differences between seeds are normal, which so few cannot show. "
-            f"Its intervals reach {fixed(widths[len(widths) // 2], 3)} to both sides (median): a smaller difference "
-            "would not be noticed. “Not significant” does not mean “equal”."
+            " So no difference is called significant here: look at the intervals. They take differences between seeds "
+            "as normal, which so few cannot show, and are not corrected. "
+            f"They reach {fixed(widths[len(widths) // 2], 3)} to both sides (median). "
+            "“Not significant” does not mean “equal”."
         )
     return told
 
