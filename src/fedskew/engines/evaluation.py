@@ -47,9 +47,9 @@ class Evaluator:
         return matrix, loss
 
     def scored(self, params: Params, buffers: Params) -> tuple[Tensor, Tensor, Tensor]:
-        """`confusion` of all rows and, of the same pass, their probabilities, float64 [R, C] on the host."""
+        """`confusion` of all rows and, of the same pass, their probabilities, float64 [R, C]; both on the host."""
         matrix, loss, logits = self._measured(params, buffers, None)
-        return matrix, loss, torch.cat(logits).softmax(1).cpu()
+        return matrix.cpu(), loss, torch.cat(logits).softmax(1).cpu()
 
     def _measured(self, params: Params, buffers: Params, rows: Array | None) -> tuple[Tensor, Tensor, list[Tensor]]:
         """As `confusion`, with the logits of each chunk, float64 [B, C]."""
