@@ -42,6 +42,7 @@ class Outcome(NamedTuple):
 
 
 _live = threading.Event()  # a run is in progress
+_asked = threading.Event()  # this process was asked to end
 
 
 def begin() -> None:
@@ -61,6 +62,7 @@ def begin() -> None:
 def _stop(number: int, frame: Any) -> None:
     if not _live.is_set():
         os._exit(128 + number)
+    _asked.set()
     raise KeyboardInterrupt
 
 
@@ -80,11 +82,17 @@ def _outlive() -> None:
 
 
 def work(job: Job) -> Outcome:
-    """Do a run, or what is left of it. Nothing is raised: what a run cannot be is noted in the store."""
+    """Do a run, or what is left of it. Nothing is raised: what a run cannot be is noted in the store.
+
+    A process that was asked to end does so once its run is saved. Nobody takes its result: the pool that asks is
+    broken or is being ended, and waits for its processes.
+    """
     _live.set()
     try:
         return _work(job)
     finally:
+        if _asked.is_set():
+            os._exit(128 + signal.SIGTERM)
         _live.clear()
 
 

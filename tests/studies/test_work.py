@@ -1,0 +1,38 @@
+"""A worker that is asked to end does so, with its run saved."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+from fedskew.studies.spec import spec_from
+from fedskew.studies.study import Study
+from fedskew.studies.work import Job, begin, work
+
+
+def busy(job: Job) -> None:
+    """A worker with one run, which then waits for more, as in a pool."""
+    begin()
+    work(job)
+    time.sleep(600)
+
+
+def test_a_worker_that_is_asked_to_end_saves_its_run_and_ends(tmp_path: Path) -> None:
+    """Else the pool, which terminates its workers once and waits for them, would wait for ever."""
+    given = [("clients", "5"), ("cohort", "2"), ("rounds", "100000"), ("model", "logistic")]
+    (planned,) = Study(spec_from(["fedavg"], given), tmp_path).missing()
+    process = multiprocessing.get_context("spawn").Process(
+        target=busy, args=(Job(planned.address, planned.job, str(tmp_path)),)
+    )
+    process.start()
+    rounds, before = tmp_path / "runs" / planned.address / "rounds.jsonl", time.monotonic()
+    while not (rounds.exists() and rounds.read_text().count("\n") > 2) and time.monotonic() - before < 120:
+        time.sleep(0.05)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGTERM)
+    process.join(60)
+    assert process.exitcode == 128 + signal.SIGTERM
+    assert (rounds.parent / "checkpoint" / "state.safetensors").exists()
