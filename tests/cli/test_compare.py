@@ -68,6 +68,8 @@ def test_tuning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trials = json.loads((tmp_path / "study" / "study.json").read_text())["trials"]
     assert [list(t["options"]) for t in trials] == [["lr"], ["lr"]] and sum(t["chosen"] for t in trials) == 1
     assert "lr" in (tmp_path / "study" / "report.html").read_text()
+    capsys.readouterr()
+    assert fedskew(*words, "--dry-run") == 0 and "nothing to do" in capsys.readouterr().out
 
 
 def test_what_is_refused_and_what_fails_is_said_and_the_rest_goes_on(capsys: pytest.CaptureFixture[str]) -> None:

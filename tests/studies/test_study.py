@@ -283,6 +283,44 @@ def test_the_best_trial_of_each_method_is_compared(tmp_path: Path) -> None:
     assert all(e.validation == 0 for e in made if e)
 
 
+def test_a_tuned_option_wins_under_each_of_its_names(tmp_path: Path) -> None:
+    spec = spec_from(["fedavg(pace.lr=0.2)"], [*SMALL, ("lr", "0.1")], tuning=tuning_of("lr=log:0.01..0.5", 2))
+    rates = [t.cell.experiment.method.pace.lr for t in Study(spec, tmp_path).trials() if t.cell.experiment]
+    assert len(set(rates)) == 2 and not {0.1, 0.2} & set(rates)
+
+
+def test_trials_divide_the_rows_as_the_compared_runs_do(tmp_path: Path) -> None:
+    study = Study(spec_from(["fedavg", "fedrl"], SMALL, tuning=tuning_of("lr=0.01..0.5", 2)), tmp_path)
+    assert {t.cell.experiment.auxiliary for t in study.trials() if t.cell.experiment} == {63}
+
+
+def test_nothing_is_compared_before_the_trials_are_done(tmp_path: Path) -> None:
+    """Runs at the methods' defaults must not pass for tuned ones."""
+    plain = Study(spec_from(["fedavg"], SMALL), tmp_path)
+    assert done(plain) == ["finished"]
+    spec = spec_from(["fedavg"], SMALL, tuning=tuning_of("lr=0.01..0.5", 2))
+    study = Study(spec, tmp_path)
+    assert [row["state"] for row in study.table()] == ["missing"] and len(study.missing()) == 1
+    for trial in study.trials():
+        work(Job(trial.address, trial.job, str(tmp_path)))
+    assert done(study) == ["finished"]
+    again = Study(spec, tmp_path)  # as the next command has it
+    assert again.missing() == [] and [row["state"] for row in again.table()] == ["finished"]
+
+
+def test_a_method_that_cannot_be_tuned_is_refused(tmp_path: Path) -> None:
+    study = Study(spec_from(["seolkim", "fedavg"], SMALL, tuning=tuning_of("pace.beta=int:2..4", 2)), tmp_path)
+    for trial in study.missing(study.trials()):
+        work(Job(trial.address, trial.job, str(tmp_path)))
+    assert done(study) == ["finished"]
+    assert [row["state"] for row in study.table()] == ["finished", "refused"]
+
+
+def test_differences_are_told_where_fedavg_lacks_an_option(tmp_path: Path) -> None:
+    study = Study(spec_from(["seolkim"], [*SMALL, ("pace.beta", "5")]), tmp_path)
+    assert study.differences() == [] and study.save(tmp_path / "out").is_file()
+
+
 # Small things
 
 

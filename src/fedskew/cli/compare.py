@@ -173,16 +173,17 @@ def _done(study: Study, processes: int, part: tuple[int, int], retry: bool, out:
     """Do the study and print its table; the exit code is 1 where a run broke."""
     from fedskew.cli.compared import StudyProgress, summary_table
 
+    if retry:
+        study.retry()
     todo = study.missing([*study.trials(), *study.plan()])
     with StudyProgress(study, len(todo[part[0] - 1 :: part[1]]), processes) as progress:
         try:
-            study.run(processes, part, told=progress.ended, began=progress.began, retry=retry)
+            study.run(processes, part, told=progress.ended, began=progress.began)
         except KeyboardInterrupt:
             say("interrupted; the same command goes on", sys.stderr)
             return INTERRUPTED
     if not todo:
         say("nothing to do: every run is in the store")
-    study.choose()
     for table in summary_table(study):
         show(table)
     for line in progress.lost:

@@ -41,7 +41,8 @@ def of_study(place: str | Path) -> tuple[list[Entry], dict[str, Any]]:
             continue
         run = Run(held.path or Path(row["address"]), held.config, held.rows, held.summary)
         entries.append(Entry(str(row.get("label")), setting, row.get("seed", 0), run))
-    notes = [f"{what} (seeds {', '.join(map(str, seeds))})" for what, seeds in lost.items()]
+    notes = [content["notes"]] if content.get("notes") else []
+    notes += [f"{what} (seeds {', '.join(map(str, seeds))})" for what, seeds in lost.items()]
     trials = [_trial(trial) for trial in content.get("trials", ())]
     asked = {name: content[name] for name in ("title", "metric", "baseline", "command") if content.get(name)}
     return entries, {**asked, "notes": notes, "trials": trials}

@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from fedskew.models.precision import NARROW
 from fedskew.models.prepare import prepare
 from fedskew.settings import COHORT, Settings
 
-__all__ = ["ADDRESS", "address", "deciding", "engine_of"]
+__all__ = ["ADDRESS", "address", "dataset_of", "deciding", "engine_of"]
 
 ADDRESS = 1  # of what is hashed, and how
 DIGITS = 16
@@ -48,6 +49,13 @@ def address(experiment: Experiment, dataset: Dataset) -> str:
     """
     text = json.dumps(deciding(experiment, dataset), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+@lru_cache(8)
+def dataset_of(data: Any, path: str | None) -> Dataset:
+    """The data set of an experiment, loaded once."""
+    loaded: Dataset = data.load(path)
+    return loaded
 
 
 def deciding(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from fedskew.config.experiment import load
 from fedskew.config.recorded import read_run
-from fedskew.errors import RecordError, json_file
-from fedskew.studies.address import address
-from fedskew.studies.store import Entry
-from fedskew.studies.study import dataset_of
+from fedskew.errors import RecordError
+from fedskew.studies.address import address, dataset_of
+from fedskew.studies.store import Entry, env_of
 
 __all__ = ["adopted"]
 
@@ -35,5 +34,4 @@ def adopted(folder: str | Path) -> Entry:
     dataset = dataset_of(experiment.data, experiment.path)
     if experiment.fingerprint not in ("", dataset.fingerprint):
         raise RecordError(f"{path} is of other data: fingerprint {experiment.fingerprint}, here {dataset.fingerprint}")
-    env = json_file(path / "env.json") if (path / "env.json").exists() else {}
-    return Entry(address(experiment, dataset), config, rows, summary, env if isinstance(env, dict) else {}, path=path)
+    return Entry(address(experiment, dataset), config, rows, summary, env_of(path), path=path)

@@ -48,7 +48,8 @@ TRIAL: dict[str, Any] = {
     "label": str, "setting": str, "options": dict[str, str], "score": float | None, "chosen?": bool,
 }  # fmt: skip
 STUDY: dict[str, Any] = {
-    "store": str, "runs": [RUN], "trials?": [TRIAL], "title?": str, "metric?": str, "baseline?": str, "command?": str,
+    "store": str, "runs": [RUN], "trials?": [TRIAL],
+    **dict.fromkeys(("title?", "notes?", "metric?", "baseline?", "command?"), str),
 }  # fmt: skip
 RATIO, FREE = 300, 1 << 26  # a zip may unpack to so many times its size, or to so many bytes at any rate
 

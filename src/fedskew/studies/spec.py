@@ -85,9 +85,7 @@ class Spec:
         first = self.methods[0].method
         found: list[tuple[Pair, ...]] = []
         for chosen in self.settings or ((),):
-            own = {full(option) for option, _ in chosen}
-            rest = [pair for pair in self.options if full(pair[0]) not in own]
-            found += combinations(first, [*rest, *chosen])
+            found += combinations(first, [*without(self.options, chosen), *chosen])
         differing = [
             option for option in dict.fromkeys(o for pairs in found for o, _ in pairs) if _differs(option, found)
         ]
@@ -103,12 +101,11 @@ class Spec:
             ConfigError: an option that the first method refuses under the first setting: a mistake of the study.
         """
         for at, (setting, options) in enumerate(self.axes()):
-            wanted = self._auxiliary(options)
+            wanted = self.auxiliary(options)
             for number, entry in enumerate(self.methods):
                 for seed in self.seeds:
                     try:
-                        made = made_of(entry, (*options, ("seed", str(seed))))
-                        made = replace(made, threads=1, auxiliary=wanted if made.auxiliary is None else made.auxiliary)
+                        made = alike(made_of(entry, (*options, ("seed", str(seed)))), wanted)
                     except FedskewError as error:
                         if at == number == 0:
                             raise
@@ -116,7 +113,7 @@ class Spec:
                         continue
                     yield Cell(entry.name, setting, seed, made)
 
-    def _auxiliary(self, options: Sequence[Pair]) -> int | None:
+    def auxiliary(self, options: Sequence[Pair]) -> int | None:
         """Rows of a class at the server: as many for all methods as any of them wants, so that all divide one set."""
         wanted = []
         for entry in self.methods:
@@ -131,20 +128,34 @@ def _differs(option: str, found: Sequence[tuple[Pair, ...]]) -> bool:
     return len({dict(pairs).get(option) for pairs in found}) > 1
 
 
-def made_of(entry: Entry, options: Sequence[Pair]) -> Experiment:
-    """The experiment of a method under options; its own options win over the study's. Raises ConfigError."""
-    own = {full(option) for option, _ in entry.options}
-    rest = [pair for pair in options if full(pair[0]) not in own]
-    return experiment_from([*entry.words, *words_of(rest)])
+def made_of(entry: Entry, options: Sequence[Pair], tuned: Sequence[Pair] = ()) -> Experiment:
+    """The experiment of a method: tuned options win over its own, and these over the study's. Raises ConfigError."""
+    own = without(entry.options, tuned)
+    rest = without(options, [*own, *tuned])
+    return experiment_from([entry.method, *words_of([*own, *rest, *tuned])])
+
+
+def alike(made: Experiment, auxiliary: int | None) -> Experiment:
+    """On one thread, with the study's rows at the server where the method's own options name none."""
+    return replace(made, threads=1, auxiliary=auxiliary if made.auxiliary is None else made.auxiliary)
+
+
+def without(options: Sequence[Pair], others: Sequence[Pair]) -> list[Pair]:
+    """The options that ``others`` do not set, under whichever of its names: "lr" is "pace.lr"."""
+    set_ = {full(option) for option, _ in others}
+    return [pair for pair in options if full(pair[0]) not in set_]
 
 
 def spec_from(methods: Sequence[str], options: Sequence[Pair], **facts: Any) -> Spec:
     """A study as a command line names it. Raises ConfigError."""
     entries = [entry_of(text) for text in methods]
-    if facts.pop("controls", False):
-        known = {(e.method, e.options) for e in entries}
-        entries += [c for c in CONTROLS if (c.method, c.options) not in known]
-    return Spec(tuple(entries), tuple(options), **facts)
+    return Spec(_controlled(entries, facts.pop("controls", False)), tuple(options), **facts)
+
+
+def _controlled(entries: Sequence[Entry], wanted: bool) -> tuple[Entry, ...]:
+    """The methods and, where they are wanted, the controls that are not among them."""
+    known = {(e.method, e.options) for e in entries}
+    return (*entries, *(c for c in CONTROLS if wanted and (c.method, c.options) not in known))
 
 
 def read_spec(path: str | Path) -> Spec:
@@ -198,9 +209,6 @@ def _spec_of(content: Mapping[str, Any]) -> Spec:
             entries[names.index(label)] = entry
         else:
             entries.append(entry)
-    if content.get("controls", False):
-        known = {(e.method, e.options) for e in entries}
-        entries += [c for c in CONTROLS if (c.method, c.options) not in known]
     settings = content.get("settings", [])
     tabled = isinstance(settings, list) and all(isinstance(s, Mapping) for s in settings)
     require(tabled and ("settings" not in content or bool(settings)), "settings", "be [[settings]] tables", settings)
@@ -212,4 +220,5 @@ def _spec_of(content: Mapping[str, Any]) -> Spec:
     tuned = tuning_of(content["tune"], content.get("tune_trials", 8), own) if "tune" in content else None
     shared = options_of_table(content.get("options", {}), "options")
     each = [options_of_table(s, "settings") for s in settings]
-    return Spec(tuple(entries), shared, tuple(each), seeds_of(content.get("seeds", 0)), tuning=tuned, **texts)
+    methods = _controlled(entries, bool(content.get("controls", False)))
+    return Spec(methods, shared, tuple(each), seeds_of(content.get("seeds", 0)), tuning=tuned, **texts)

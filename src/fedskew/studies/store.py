@@ -22,7 +22,7 @@ from fedskew.errors import RecordError, json_file
 from fedskew.records.files import write_atomic
 from fedskew.studies.address import ADDRESS
 
-__all__ = ["Entry", "Store", "archive_line", "thinned"]
+__all__ = ["Entry", "Store", "archive_line", "env_of", "thinned"]
 
 Row = dict[str, Any]
 LAYOUT = 1
@@ -117,7 +117,7 @@ class Store:
         folder = self.run_folder(address)
         if (folder / "summary.json").exists():
             config, rows, summary = read_run(folder)
-            return Entry(address, config, rows, summary, _env(folder), path=folder)
+            return Entry(address, config, rows, summary, env_of(folder), path=folder)
         return self.archived.get(address)
 
     @cached_property
@@ -133,7 +133,8 @@ class Store:
         yield from sorted({p.name for p in (self.folder / "runs").glob("[!.]*") if p.is_dir()} | set(self.archived))
 
 
-def _env(folder: Path) -> Row:
+def env_of(folder: Path) -> Row:
+    """What env.json of a run folder holds; nothing where it cannot be read."""
     try:
         found = json_file(folder / "env.json")
     except (OSError, ValueError):

@@ -9,29 +9,28 @@ import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fedskew.config.experiment import Experiment
-from fedskew.data.arrays import Dataset
+from fedskew.config.variants import flat
 from fedskew.errors import ConfigError, FedskewError, require, unknown
 from fedskew.method import method_spec
 from fedskew.records.files import write_atomic
-from fedskew.studies.address import address
+from fedskew.studies.address import address, dataset_of
 from fedskew.studies.pool import schedule
 from fedskew.studies.scores import Scores
-from fedskew.studies.spec import Cell, Spec, made_of, spec_from
+from fedskew.studies.spec import Cell, Spec, alike, made_of, spec_from, without
 from fedskew.studies.store import Entry, Store
 from fedskew.studies.tuning import HELD_OUT, TRIAL_SEED, tuning_of
 from fedskew.studies.words import Entry as Named
 from fedskew.studies.words import options_of_table, seeds_of
 from fedskew.studies.work import Job, Outcome
 
-__all__ = ["Planned", "Study", "dataset_of", "shard_of", "study"]
+__all__ = ["Planned", "Study", "shard_of", "study"]
 
 FIELDS = ("label", "setting", "seed", "address", "state", "reason")
 Row = dict[str, Any]
+Options = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Planned:
 
     cell: Cell
     address: str
-    options: tuple[tuple[str, str], ...] = ()  # of a trial
+    options: Options = ()  # of a trial
 
     @property
     def job(self) -> Any:
@@ -66,75 +65,76 @@ class Study:
     def __init__(self, spec: Spec, store: Store | str | Path) -> None:
         self.spec = spec
         self.store = store if isinstance(store, Store) else Store(store)
-        self.chosen: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}  # (method, setting) -> tuned options
+        self.chosen: dict[tuple[str, str], Options] = {}  # (method, setting) -> tuned options
         self._plan: list[Planned] | None = None
 
     # Planning
 
     def trials(self) -> list[Planned]:
-        """The runs of the tuning; none where nothing is tuned."""
+        """The runs of the tuning; none where nothing is tuned. They divide the rows as the compared runs do."""
         tuning, found = self.spec.tuning, []
         if tuning is None:
             return []
-        seed = ("seed", str(TRIAL_SEED + self.spec.seeds[0]))
+        seed = TRIAL_SEED + self.spec.seeds[0]
         for setting, options in self.spec.axes():
-            held = () if any(o == "validation" for o, _ in options) else (("validation", HELD_OUT),)
+            given = (*without([("validation", HELD_OUT)], options), *options, ("seed", str(seed)))
+            wanted = self.spec.auxiliary(options)
             for entry in self.spec.methods:
                 for number, point in enumerate(tuning.points()):
                     chosen = tuning.options_for(entry.name, point)
-                    own = {flag for flag, _ in chosen}
-                    rest = tuple(pair for pair in options if pair[0] not in own)
-                    bare = replace(entry, options=tuple(p for p in entry.options if p[0] not in own))
-                    made = replace(made_of(bare, (*rest, *held, *chosen, seed)), threads=1)
-                    cell = Cell(entry.name, setting, TRIAL_SEED + self.spec.seeds[0], made, trial=number)
-                    found.append(Planned(cell, _address(made), chosen))
+                    cell = Cell(entry.name, setting, seed, None, trial=number)
+                    try:
+                        cell = replace(cell, experiment=alike(made_of(entry, given, chosen), wanted))
+                    except FedskewError as error:
+                        cell = replace(cell, refused=str(error))
+                    found.append(_located(cell, chosen))
         return found
 
-    def choose(self) -> None:
-        """Take the best trial of each method and setting, once all are done: later runs have its options."""
-        tuning, best = self.spec.tuning, dict[tuple[str, str], tuple[float, tuple[tuple[str, str], ...]]]()
-        if tuning is None:
-            return
-        for planned in self.trials():
-            entry = self.store.entry(planned.address)
+    def choose(self) -> bool:
+        """Take the best trial of each method and setting, once all are done; whether they are."""
+        tuning, trials = self.spec.tuning, self.trials()
+        if tuning is None or self.missing(trials):
+            return tuning is None
+        best: dict[tuple[str, str], tuple[float, Options]] = {}
+        for planned in trials:
+            entry = self.store.entry(planned.address) if planned.address else None
             score = entry.summary.get(tuning.metric) if entry and entry.state == "finished" else None
             key = planned.cell.label, planned.cell.setting
             if score is not None and score > best.get(key, (float("-inf"), ()))[0]:
                 best[key] = score, planned.options
         self.chosen = {key: options for key, (_, options) in best.items()}
-        self._plan = None
+        return True
 
     def plan(self) -> list[Planned]:
-        """The runs that are compared, refused ones among them."""
+        """The runs that are compared, refused ones among them. Before the trials are done they have no address."""
         if self._plan is None:
-            self._plan = [self._planned(cell) for cell in self.spec.cells()]
+            ready = self.choose()
+            made = [self._tuned(cell) if ready else Planned(cell, "") for cell in self.spec.cells()]
+            if not ready:
+                return made
+            self._plan = made
         return self._plan
 
-    def _planned(self, cell: Cell) -> Planned:
-        chosen = self.chosen.get((cell.label, cell.setting), ())
-        if cell.experiment is None:
-            return Planned(cell, "")
-        try:
-            if chosen:
-                entry = next(m for m in self.spec.methods if m.name == cell.label)
-                own = {flag for flag, _ in chosen}
-                options = dict(self.spec.axes())[cell.setting]
-                rest = tuple(pair for pair in options if pair[0] not in own)
-                bare = replace(entry, options=tuple(p for p in entry.options if p[0] not in own))
-                made = made_of(bare, (*rest, *chosen, ("seed", str(cell.seed))))
-                cell = replace(cell, experiment=replace(made, threads=1, auxiliary=cell.experiment.auxiliary))
-            assert cell.experiment is not None
-            return Planned(cell, _address(cell.experiment))
-        except FedskewError as error:
-            return Planned(replace(cell, experiment=None, refused=str(error)), "")
+    def _tuned(self, cell: Cell) -> Planned:
+        """A compared run with the options that its trials chose."""
+        if self.spec.tuning is None or cell.experiment is None:
+            return _located(cell)
+        chosen = self.chosen.get((cell.label, cell.setting))
+        if chosen is None:
+            return Planned(replace(cell, experiment=None, refused="no trial of its tuning came to an end"), "")
+        entry = next(m for m in self.spec.methods if m.name == cell.label)
+        options = dict(self.spec.axes())[cell.setting]
+        made = made_of(entry, (*options, ("seed", str(cell.seed))), chosen)
+        return _located(replace(cell, experiment=alike(made, cell.experiment.auxiliary)))
 
     def missing(self, planned: Sequence[Planned] | None = None) -> list[Planned]:
         """The runs that are neither done nor refused, each once."""
-        found = {}
+        found: dict[Any, Planned] = {}
         for one in self.plan() if planned is None else planned:
             made = one.cell.experiment
-            if made and one.address not in found and not self.store.done(one.address, made.rounds, made.patience):
-                found[one.address] = one
+            done = one.address and made and self.store.done(one.address, made.rounds, made.patience)
+            if made and not done:
+                found.setdefault(one.address or (one.cell.label, one.cell.setting, one.cell.seed), one)
         return list(found.values())
 
     # Doing
@@ -142,16 +142,14 @@ class Study:
     def run(
         self, processes: int = 0, shard: tuple[int, int] = (1, 1), *,
         told: Callable[[Outcome, Planned], None] | None = None, began: Callable[[Planned], None] | None = None,
-        retry: bool = False,
     ) -> None:  # fmt: skip
-        """Do what is missing: the trials first, then what is compared.
+        """Do what is missing: the trials first, then, once all are done, what is compared.
 
         Args:
             processes: worker processes; 0 takes one a core.
             shard: (i, n): only the i-th of n equal parts, for an array of jobs.
             told: called with the end of each run.
             began: called when a run begins.
-            retry: try runs again that failed.
 
         Raises:
             ConfigError: the shard is none.
@@ -159,9 +157,6 @@ class Study:
         """
         for stage in (self.trials, self.plan):
             planned = stage()
-            if retry:
-                for one in planned:
-                    self.store.forgive(one.address)
             mine = self.missing(planned)[shard[0] - 1 :: shard[1]]
             by = {one.address: one for one in mine}
             jobs = [Job(one.address, one.job, str(self.store.folder)) for one in mine]
@@ -169,10 +164,15 @@ class Study:
                 end = lambda outcome, by=by: told(outcome, by[outcome.address]) if told else None
                 start = lambda job, by=by: began(by[job.address]) if began else None
                 schedule(jobs, processes, end, start)
-            if stage == self.trials and self.spec.tuning:
-                if shard != (1, 1) and self.missing(planned):
-                    return  # other shards have the rest of the trials
-                self.choose()
+            if self.missing(planned):
+                return  # other shards have the rest of the trials, or some of them broke
+
+    def retry(self) -> None:
+        """Forget that runs were refused or failed, so that they are missing again."""
+        for one in [*self.trials(), *self.plan()]:
+            if one.address:
+                self.store.forgive(one.address)
+        self._plan = None
 
     def seconds_left(self, processes: int) -> tuple[float | None, int]:
         """(seconds that the missing runs will take, how many of them no finished run tells the time of)."""
@@ -201,7 +201,7 @@ class Study:
             if one.cell.experiment is None:
                 yield one, Entry("", {}, [], {}, {}, "refused", one.cell.refused)
             else:
-                yield one, self.store.entry(one.address)
+                yield one, self.store.entry(one.address) if one.address else None
 
     def table(self) -> list[Row]:
         """One row a run: method, setting, seed, address, state, and every number of its summary."""
@@ -211,7 +211,7 @@ class Study:
             row |= {"address": one.address, "state": entry.state if entry else "missing"}
             row["reason"] = entry.reason if entry else ""
             numbers = entry.summary if entry else {}
-            rows.append({**row, **{k: v for k, v in numbers.items() if isinstance(v, int | float)}})
+            rows.append({**row, **_numbers(numbers)})
         return rows
 
     def scores(self, metric: str = "") -> Scores:
@@ -251,18 +251,19 @@ class Study:
     def differences(self) -> list[tuple[str, str, str]]:
         """(method, option, value) of what differs from the common settings because a method says so.
 
-        Common is what plain FedAvg has under the study's options. What the method is made of, its parts, is not named.
+        Common is what plain FedAvg has under the study's options or, where it refuses them, the first method. What the
+        method is made of, its parts, is not named.
         """
-        found = []
+        found, common = [], dict[str, Any]()
         options = self.spec.axes()[0][1]
-        common = _flat(method_spec(made_of(Named("fedavg"), options).method))
-        for entry in self.spec.methods:
+        for entry in (Named("fedavg"), *self.spec.methods):
             try:
-                own = _flat(method_spec(made_of(entry, options).method))
+                own = flat(method_spec(made_of(entry, options).method))
             except FedskewError:
                 continue
+            common = common or own
             told = [k for k in dict.fromkeys([*own, *common]) if k != "name" and not k.startswith("parts")]
-            found += [(entry.name, k, str(own.get(k))) for k in told if k in own and own[k] != common.get(k)]
+            found += [(entry.name, k, str(own[k])) for k in told if k in own and own[k] != common.get(k)]
         return found
 
     def save(self, folder: str | Path, command: str = "") -> Path:
@@ -273,7 +274,12 @@ class Study:
         """
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
-        facts = {"title": self.spec.title, "metric": self.spec.metric, "baseline": self.spec.reference}
+        facts = {
+            "title": self.spec.title,
+            "notes": self.spec.notes,
+            "metric": self.spec.metric,
+            "baseline": self.spec.reference,
+        }
         content = {
             "layout": 1,
             **facts,
@@ -288,15 +294,22 @@ class Study:
         return place / "study.json"
 
 
-def _address(experiment: Experiment) -> str:
-    return address(experiment, dataset_of(experiment.data, experiment.path))
+def _located(cell: Cell, options: Options = ()) -> Planned:
+    """A run with its address; refused where its data cannot be had or its network cannot be built."""
+    if cell.experiment is None:
+        return Planned(cell, "", options)
+    try:
+        where = address(cell.experiment, dataset_of(cell.experiment.data, cell.experiment.path))
+    except FedskewError as error:
+        return Planned(replace(cell, experiment=None, refused=str(error)), "", options)
+    return Planned(cell, where, options)
 
 
 def _tried(study: Study) -> list[Row]:
     """Each trial of the tuning with its score, and whether it was the best."""
     found = []
     for one in study.trials():
-        entry, key = study.store.entry(one.address), (one.cell.label, one.cell.setting)
+        entry, key = study.store.entry(one.address) if one.address else None, (one.cell.label, one.cell.setting)
         score = entry.summary.get(study.spec.tuning.metric) if entry and study.spec.tuning else None
         row = {"label": one.cell.label, "setting": one.cell.setting, "options": dict(one.options), "score": score}
         found.append({**row, "chosen": study.chosen.get(key) == one.options})
@@ -324,20 +337,6 @@ def _alike(one: Planned) -> list[str]:
 
 def _numbers(row: Row) -> Row:
     return {k: v for k, v in row.items() if isinstance(v, int | float)}
-
-
-def _flat(value: Any, path: str = "") -> Row:
-    if isinstance(value, dict):
-        inner = [_flat(v, f"{path}.{k}".lstrip(".")) for k, v in value.items()]
-        return {k: v for found in inner for k, v in found.items()}
-    return {path: value}
-
-
-@lru_cache(8)
-def dataset_of(data: Any, path: str | None) -> Dataset:
-    """The data set of an experiment, loaded once."""
-    loaded: Dataset = data.load(path)
-    return loaded
 
 
 def shard_of(text: str) -> tuple[int, int]:
