@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedskew.report.numbers import differences, estimate, least_rank_p, ranks
+from fedskew.report.numbers import differences, estimate, ranks
+from fedskew.studies.differences import smallest_p
 
 
 def test_the_interval_is_students() -> None:
@@ -68,4 +69,4 @@ def test_ranks_of_what_cannot_be_ranked(means: np.ndarray) -> None:
 
 @pytest.mark.parametrize("pairs", [3, 4, 5, 6, 7])
 def test_the_least_p_of_a_rank_test(pairs: int) -> None:
-    assert least_rank_p(pairs) == stats.wilcoxon(np.arange(1, pairs + 1), mode="exact").pvalue
+    assert smallest_p(pairs) == stats.wilcoxon(np.arange(1, pairs + 1), mode="exact").pvalue

@@ -14,6 +14,7 @@ from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError, RecordError
 from fedskew.methods import METHODS
 from fedskew.studies.address import address
+from fedskew.studies.adopt import adopted
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Store, archive_line, thinned
 from fedskew.studies.study import Study, shard_of
@@ -257,6 +258,17 @@ def test_a_damaged_run_is_done_again(made: Study, tmp_path: Path) -> None:
     folder = store.run_folder(study.plan()[0].address)
     (folder / "summary.json").write_text("{}")
     assert len(study.missing()) == 1
+
+
+def test_a_run_of_the_command_is_that_of_a_study(made: Study, tmp_path: Path) -> None:
+    planned = made.plan()[0]
+    assert planned.cell.experiment is not None
+    planned.cell.experiment.run(tmp_path / "run")
+    entry = adopted(tmp_path / "run")
+    assert entry.address == planned.address and entry.summary["rounds"] == 2
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RecordError):
+        adopted(tmp_path / "empty")
 
 
 # Tuning

@@ -11,9 +11,11 @@ import numpy.typing as npt
 from scipy import stats
 
 from fedskew.studies.differences import holm, signed_rank
+from fedskew.studies.intervals import deviation, t_interval
+from fedskew.studies.ranks import critical_difference
 from fedskew.studies.scores import quantum_of, settled
 
-__all__ = ["LEVEL", "Difference", "Estimate", "Ranks", "differences", "estimate", "least_rank_p", "ranks"]
+__all__ = ["LEVEL", "Difference", "Estimate", "Ranks", "differences", "estimate", "ranks"]
 
 Floats = npt.NDArray[np.float64]
 LEVEL = 0.05  # of a test; intervals cover 1 - LEVEL
@@ -72,11 +74,10 @@ def estimate(values: Sequence[float] | Floats) -> Estimate:
     seen = np.asarray(values, dtype=np.float64)
     seen = seen[np.isfinite(seen)]
     n = len(seen)
-    if n < 2:
+    span = t_interval(seen, 1 - LEVEL)
+    if span is None:
         return Estimate(n, float(seen[0]) if n else math.nan, math.nan, math.nan, math.nan)
-    mean, sd = float(seen.mean()), float(seen.std(ddof=1))
-    half = float(stats.t.ppf(1 - LEVEL / 2, n - 1)) * sd / math.sqrt(n)
-    return Estimate(n, mean, sd, mean - half, mean + half)
+    return Estimate(n, float(seen.mean()), deviation(seen), *span)
 
 
 def differences(values: Floats, baseline: int) -> list[Difference | None]:
@@ -138,19 +139,7 @@ def ranks(means: Floats, higher: bool = True) -> Ranks:
     average = tuple(float(r) for r in placed.mean(1))
     if settings < 2 or methods < 2:
         return Ranks(settings, average, math.nan, math.nan)
-    q = float(stats.studentized_range.ppf(1 - LEVEL, methods, np.inf)) / math.sqrt(2)
-    critical = q * math.sqrt(methods * (methods + 1) / (6 * settings))
+    critical = critical_difference(methods, settings, 1 - LEVEL)
     tied = bool((placed == placed[:1]).all())
     p = float(stats.friedmanchisquare(*placed).pvalue) if methods > 2 and not tied else math.nan
     return Ranks(settings, average, critical, p)
-
-
-def least_rank_p(pairs: int) -> float:
-    """The smallest two-sided p that Wilcoxon's signed rank test can reach: 2 / 2^n.
-
-    Example:
-        >>> from fedskew.report.numbers import least_rank_p
-        >>> least_rank_p(5)
-        0.0625
-    """
-    return min(1.0, 2.0 ** (1 - pairs))

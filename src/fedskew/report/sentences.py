@@ -10,8 +10,9 @@ from fedskew.records.summary import collapses
 from fedskew.report.compared import Compared
 from fedskew.report.entries import Entry, ended_early
 from fedskew.report.figures import words
-from fedskew.report.numbers import LEVEL, Difference, least_rank_p
+from fedskew.report.numbers import LEVEL, Difference
 from fedskew.report.tables import fixed, spread
+from fedskew.studies.differences import smallest_p
 
 __all__ = ["cautions", "compared_what", "measured", "p_value", "p_words", "verdict"]
 
@@ -150,7 +151,7 @@ def cautions(found: Compared) -> list[str]:
 
 def _few(found: Compared, pairs: int) -> str:
     """What so few seeds cannot show."""
-    p = least_rank_p(pairs)
+    p = smallest_p(pairs)
     widths = sorted(
         (d.high - d.low) / 2
         for m in found.methods
