@@ -1,4 +1,4 @@
-"""What every test may rely on: one intra-op thread, reproducible properties, and a watch over the global generators.
+"""What every test may rely on: one intra-op thread, seeded global generators and a watch over them, the same examples.
 
 Where a test goes. The folders mirror src/fedskew: a test of `data/partitioners/tail.py` is in
 `data/partitioners/test_tail.py`, one of `server.py` in `test_server.py`. A test that trains every method is in
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,14 @@ def one_thread() -> None:
     import torch  # here, so that the process that only hands out tests does not pay for it
 
     torch.set_num_threads(1)
+
+
+def pytest_runtest_setup() -> None:
+    """Seeds the global generators: a network that a test builds with torch alone is the same in each run."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture(scope="session")

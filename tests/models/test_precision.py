@@ -16,10 +16,10 @@ from fedskew.models.prepare import prepare
 from fedskew.settings import Settings
 from support.federations import skewed
 from support.methods import NAMES, tiny
-from support.nets import CONVOLUTIONAL
+from support.nets import CONVOLUTIONAL, keyed
 from support.runs import gap, go, rows_of, same
 
-SMALL = nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10))
+SMALL = keyed(nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10)))
 
 
 def run(name: str, **options: Any) -> fs.Result:

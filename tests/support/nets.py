@@ -9,18 +9,6 @@ from torch import nn
 
 from fedskew import rng
 
-CONVOLUTIONAL = {
-    "convolutions": nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 2), nn.ReLU(), nn.Flatten(), nn.Linear(24, 10)
-    ),
-    "batch_norm": nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(36, 10)
-    ),
-    "group_norm_dropout": nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(144, 10)
-    ),
-}
-
 
 def keyed(module: nn.Module) -> nn.Module:
     """The module with weights that no generator gave."""
@@ -32,6 +20,28 @@ def keyed(module: nn.Module) -> nn.Module:
             elif "bias" in name:
                 p.zero_()
     return module
+
+
+CONVOLUTIONAL = {
+    name: keyed(net)
+    for name, net in {
+        "convolutions": nn.Sequential(
+            nn.Conv2d(1, 4, 3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(4, 6, 2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(24, 10),
+        ),
+        "batch_norm": nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(36, 10)
+        ),
+        "group_norm_dropout": nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(144, 10)
+        ),
+    }.items()
+}
 
 
 def plain_module(build: Any) -> nn.Module:
