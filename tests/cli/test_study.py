@@ -440,3 +440,36 @@ def test_a_mistake_is_one_line(case: str, place: Path, capsys: pytest.CaptureFix
 def test_a_study_whose_store_is_gone_is_one_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree("one/store")
     assert "must name its store; there is none at '../store'" in mistake(capsys, "study", "verify", "one/study")
+
+
+def test_an_archive_is_not_computed_again(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`compare` finds what `study archive` wrote: beside the study that is named, and in results/studies of here."""
+    words = ["compare", "fedavg", "fedla", "--seeds", "0-1", "--clients", 5, "--rounds", 2, "--model", "logistic"]
+    assert fedskew("study", "archive", "one/study", "--out", "results/studies/one.jsonl", "--points", 1) == 0
+    assert "4 runs in results/studies/one.jsonl" in capsys.readouterr().out
+    assert fedskew(*words, "--store", "empty", "--dry-run") == 0
+    assert "4 done, 0 missing" in capsys.readouterr().out and not list(Path("empty").glob("*.jsonl"))
+    assert fedskew(*words, "--store", "empty", "--out", "again") == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert (place / "again/runs.csv").read_text() == (place / "one/study/runs.csv").read_text()
+    shutil.move("results", "elsewhere")
+    assert fedskew(*words, "--store", "empty", "--dry-run") == 0, "the study's own store has them now"
+    assert "0 missing" in capsys.readouterr().out
+    assert fedskew(*words, "--store", "new", "--dry-run") == 0
+    assert "0 done, 4 missing" in capsys.readouterr().out
+    assert fedskew(*words, "--store", "new", "--dry-run", "--archives", "elsewhere/studies/one.jsonl") == 0
+    assert "4 done, 0 missing" in capsys.readouterr().out
+
+
+def test_archives_that_cannot_be_read_or_written(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "there is none at 'none'" in mistake(
+        capsys, "compare", "fedavg", "--rounds", 2, "--dry-run", "--archives", "none"
+    )
+    Path("bad.jsonl").write_text("{}\n")
+    assert "line 1 is none" in mistake(
+        capsys, "compare", "fedavg", "--rounds", 2, "--dry-run", "--archives", "bad.jsonl"
+    )
+    assert "--out must name the file" in mistake(capsys, "study", "archive", "one/study")
+    assert "cannot write" in mistake(capsys, "study", "archive", "one/study", "--out", "bad.jsonl/sub/a.jsonl")
+    Store("nothing")
+    assert "hold one that has ended" in mistake(capsys, "study", "archive", "nothing", "--out", "a.jsonl")

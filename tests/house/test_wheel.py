@@ -10,13 +10,14 @@ import zipfile
 from functools import partial
 from pathlib import Path
 
+from fedskew.studies.shipped import names as shipped
 from support.paths import ROOT
 
 BESIDE_CODE = {
     "fedskew/py.typed",
     "fedskew/advice/evidence.json",
-    "fedskew/studies/shipped/fashion.toml",
 }  # what else the package brings
+BESIDE_CODE |= {f"fedskew/studies/shipped/{name}.toml" for name in shipped()}
 BESIDE_CODE |= {f"fedskew/report/templates/{name}" for name in ("report.html", "sort.js", "style.css")}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fedskew.errors import ConfigError
+from fedskew.studies.shipped import names, shipped
 from fedskew.studies.spec import CONTROLS, Spec, read_spec, spec_from
 from fedskew.studies.tuning import Range, Tuning, tuning_of
 from fedskew.studies.words import combinations, entry_of, seeds_of
@@ -150,6 +151,23 @@ def test_explicit_settings_are_not_combined(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_methods_of_a_group_share_options(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(
+        'methods = ["fedavg"]\n[group.a]\nmethods = ["fedavg", "fedprox(lr=0.3, mu=1)"]\n'
+        'options = {lr = 0.1, epochs = 2}\nsuffix = " a"\n'
+    )
+    plain, first, second = read_spec(tmp_path / "s.toml").methods
+    assert plain.options == () and first.name == "fedavg a" and second.name == "fedprox(lr=0.3, mu=1) a"
+    assert first.options == (("lr", "0.1"), ("epochs", "2"))
+    assert second.options == (("epochs", "2"), ("lr", "0.3"), ("mu", "1"))
+
+
+def test_shipped_studies_can_be_read_and_name_only_what_there_is() -> None:
+    for name in names():
+        spec = read_spec(shipped(name) or "")
+        assert spec.title and spec.notes and not [c.refused for c in spec.cells() if c.experiment is None], name
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -164,6 +182,12 @@ def test_explicit_settings_are_not_combined(tmp_path: Path) -> None:
         ('methods = ["fedavg"]\n[tune]\nlr = "0.3..0.1"', "tune must be"),
         ('methods = ["fedavg"]\ntitle = 3', "title must be a word"),
         ('methods = ["fedavg"]\nmethod = 3', "method must hold tables"),
+        ("group = 3", "group must hold tables"),
+        ("[group]\na = 3", "group.a must be a table"),
+        ('[group.a]\nmethod = "fedavg"', "did you mean 'methods'"),
+        ('[group.a]\nmethods = "fedavg"', "group.a.methods must be a list"),
+        ('[group.a]\nmethods = ["fedavg"]\nsuffix = 2', "group.a.suffix must be a word"),
+        ('methods = ["fedavg"]\n[group.a]\nmethods = ["fedavg"]', "be different"),
     ],
 )
 def test_a_study_file_with_a_mistake_is_one_line(content: str, told: str, tmp_path: Path) -> None:

@@ -78,6 +78,11 @@ class CompareCommand(Command):
     help="where runs are kept and found; several studies may share it  [default: FEDSKEW_STORE, else runs/store]",
 )  # fmt: skip
 @click.option(
+    "--archives", metavar="FOLDER", type=Place(),
+    help="files of finished runs, as `fedskew study archive` writes them: what they hold is not computed again  "
+    "[default: results/studies, where it exists]",
+)  # fmt: skip
+@click.option(
     "--processes", metavar="INT", type=Positive(), help="worker processes, one thread each  [default: a core]"
 )
 @click.option("--shard", metavar="PART/PARTS", help="only this part of the runs, for an array of jobs, such as 2/8")
@@ -96,12 +101,14 @@ def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, st
     Every method gets the same partition, initial weights, sequence of clients and order of rows. A run that the store
     has is not computed again. Stop it when you like: the same command goes on.
     """
+    from fedskew.studies.archives import lend
     from fedskew.studies.study import Study, shard_of
 
     spec = _spec(methods, ctx.meta[REST], given)
     study = Study(spec, store or os.environ.get("FEDSKEW_STORE") or "runs/store")
     part = shard_of(given["shard"]) if given["shard"] else (1, 1)
     processes = given["processes"] or 0
+    lend(study, given["archives"], keep=not given["dry_run"])
     if given["dry_run"]:
         return _told_plan(study, processes)
     return _done(study, processes, part, given["retry"], out, _command(methods, ctx.meta[REST], given))

@@ -54,6 +54,31 @@ def pack(place: str, out: str, whole: bool) -> None:
     say(f"{plural(count, 'run')} in {out}, {_size(Path(out).stat().st_size)}")
 
 
+@study.command(
+    "archive", cls=Command, missing=STORED, lines=("fedskew study archive study --out results/studies/mine.jsonl",)
+)
+@click.argument("place", required=False, metavar="STUDY|STORE", type=Place("dir"))
+@click.option("--out", metavar="FILE", type=Place(), help="the archive; what it held is replaced")
+@click.option(
+    "--points", metavar="INT", type=Positive(), default=25, show_default=True,
+    help="a whole number: rounds that are kept of each run, at most",
+)  # fmt: skip
+def archive(place: str, out: str | None, points: int) -> None:
+    """Write the finished runs of a study as one file to keep beside the code: one line a run, without weights.
+
+    `fedskew compare` finds runs in results/studies/*.jsonl of the current folder, or where --archives says, and does
+    not compute them again.
+    """
+    from pathlib import Path
+
+    from fedskew.studies.archives import write
+
+    if out is None:
+        raise ConfigError("--out must name the file, such as results/studies/mine.jsonl")
+    count = write(place, out, points)
+    say(f"{plural(count, 'run')} in {out}, {_size(Path(out).stat().st_size)}")
+
+
 @study.command("unpack", cls=Command, missing="a zip file", lines=("fedskew study unpack study.zip --into theirs",))
 @click.argument("file", required=False, metavar="ZIP", type=Place())
 @click.option(

@@ -18,7 +18,7 @@ from fedskew.studies.runs import is_running, own_files
 from fedskew.studies.same import compared
 from fedskew.studies.store import Entry, Store, archive_line
 
-__all__ = ["Merged", "existing", "merge"]
+__all__ = ["Merged", "existing", "merge", "take"]
 
 BESIDE = ".merge."  # of a store: what is copied stands there until it is whole
 LEFT_S = 86_400  # after which what a killed merge left is removed
@@ -146,13 +146,20 @@ def _archived(source: Store, into: Store, done: Merged) -> None:
             (done.added if there is None else done.there).append(address)
         except RecordError as error:
             done.refused[address] = str(error)
-    if not taken:
-        return
+    if taken:
+        take(taken, into)
+
+
+def take(entries: Sequence[Entry], into: Store) -> None:
+    """Add runs to the store's archive of runs that came from others. Raises RecordError."""
     file = into.folder / ARCHIVE
-    before = file.read_bytes() if file.exists() else b""
-    write_atomic(file, before + "".join(f"{archive_line(entry)}\n" for entry in taken).encode())
+    try:
+        before = file.read_bytes() if file.exists() else b""
+        write_atomic(file, before + "".join(f"{archive_line(entry)}\n" for entry in entries).encode())
+    except OSError as error:
+        raise RecordError(f"cannot write {file}: {error.strerror}") from None
     into.__dict__.pop("archived", None)  # it was read before
-    for entry in taken:
+    for entry in entries:
         into.forgive(entry.address)
 
 

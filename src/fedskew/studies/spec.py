@@ -19,7 +19,7 @@ __all__ = ["CONTROLS", "Cell", "Spec", "read_spec", "spec_from"]
 
 KEYS = (
     "title", "methods", "seeds", "options", "settings", "method", "metric", "baseline", "controls", "tune",
-    "tune_trials", "notes",
+    "tune_trials", "notes", "group",
 )  # fmt: skip
 # Plain cross-entropy under both weights: much of what a method gains may be its weights'.
 CONTROLS = (
@@ -174,6 +174,10 @@ def read_spec(path: str | Path) -> Spec:
         [method.plain]
         method = "fedavg"
         weighting = "uniform"
+        [group.local]
+        methods = ["fedprox", "scaffold(server.lr=0.5)"]
+        options = {epochs = 2, lr = 0.05}
+        suffix = " (2 epochs)"
     """
     file = Path(path)
     try:
@@ -197,7 +201,7 @@ def _spec_of(content: Mapping[str, Any]) -> Spec:
         isinstance(listed, list) and all(isinstance(m, str) for m in listed), "methods", "be a list of names", listed
     )
     require(isinstance(tables, Mapping), "method", "hold tables of options, by label", tables)
-    entries = [entry_of(text) for text in listed]
+    entries = [*map(entry_of, listed), *_grouped(content.get("group", {}))]
     own: dict[str, Mapping[str, str]] = {}
     for label, options in tables.items():
         require(isinstance(options, Mapping), f"method.{label}", "be a table of options", options)
@@ -222,3 +226,22 @@ def _spec_of(content: Mapping[str, Any]) -> Spec:
     each = [options_of_table(s, "settings") for s in settings]
     methods = _controlled(entries, bool(content.get("controls", False)))
     return Spec(methods, shared, tuple(each), seeds_of(content.get("seeds", 0)), tuning=tuned, **texts)
+
+
+def _grouped(groups: Any) -> Iterator[Entry]:
+    """Methods that share options: those of a method's own brackets win."""
+    require(isinstance(groups, Mapping), "group", "hold tables of methods and options", groups)
+    for name, group in groups.items():
+        where = f"group.{name}"
+        require(isinstance(group, Mapping), where, "be a table", group)
+        for key in group:
+            if key not in ("methods", "options", "suffix"):
+                raise unknown(f"entry of {where}", key, ("methods", "options", "suffix"))
+        listed, suffix = group.get("methods", []), group.get("suffix", "")
+        texts = isinstance(listed, list) and all(isinstance(m, str) for m in listed)
+        require(texts, f"{where}.methods", "be a list of names", listed)
+        require(isinstance(suffix, str), f"{where}.suffix", "be a word", suffix)
+        shared = options_of_table(group.get("options", {}), f"{where}.options")
+        for entry in map(entry_of, listed):
+            options = (*without(shared, entry.options), *entry.options)
+            yield Entry(entry.method, options, f"{entry.name}{suffix}")

@@ -22,7 +22,7 @@ from fedskew.errors import RecordError, json_file
 from fedskew.records.files import write_atomic
 from fedskew.studies.address import ADDRESS
 
-__all__ = ["Entry", "Store", "archive_line", "env_of", "thinned"]
+__all__ = ["POINTS", "Entry", "Store", "archive_line", "env_of", "read_archive", "thinned"]
 
 Row = dict[str, Any]
 LAYOUT = 1
@@ -152,10 +152,10 @@ def read_archive(file: Path) -> Iterator[Entry]:
             raise RecordError(f"{file} must hold one run a line; line {number} is none") from None
 
 
-def archive_line(entry: Entry) -> str:
-    """A run as a line of an archive."""
+def archive_line(entry: Entry, points: int = POINTS) -> str:
+    """A run as a line of an archive, with so many rounds at most."""
     kept = {name: value for name, value in asdict(entry).items() if name in ("address", "config", "summary", "env")}
-    kept["rows"] = [{n: row[n] for n in KEPT if n in row} for row in thinned(entry.rows)]
+    kept["rows"] = [{n: row[n] for n in KEPT if n in row} for row in thinned(entry.rows, points)]
     return json.dumps(kept, separators=(",", ":"))
 
 

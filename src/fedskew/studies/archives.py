@@ -1,0 +1,82 @@
+"""Finished runs in files of one line a run: what a repository keeps of its studies, without weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedskew.errors import RecordError, require
+from fedskew.records.files import write_atomic
+from fedskew.studies.merging import take
+from fedskew.studies.packing import runs_of
+from fedskew.studies.store import POINTS, Entry, archive_line, read_archive
+
+if TYPE_CHECKING:
+    from fedskew.studies.study import Study
+
+__all__ = ["HERE", "lend", "write"]
+
+HERE = Path("results/studies")  # in the current folder: where archives are found without being named
+
+
+def write(place: str | Path, out: str | Path, points: int = POINTS) -> int:
+    """Write the finished runs of a study or of a store as an archive, in the order of their addresses.
+
+    Args:
+        place: A study or a store.
+        out: The file. What it held is replaced.
+        points: Rounds that are kept of a run, at most; costs of the others are added to the next one that stays.
+
+    Returns:
+        The number of runs.
+
+    Raises:
+        ConfigError: No run has ended, or a number of rounds below one.
+        RecordError: The study cannot be read, or the file not written.
+    """
+    require(points >= 1, "points", "be at least 1", points)
+    entries = sorted((e for e in runs_of(place) if e.state == "finished"), key=lambda entry: entry.address)
+    require(bool(entries), "runs", "hold one that has ended", str(place))
+    try:
+        Path(out).parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(Path(out), "".join(f"{archive_line(entry, points)}\n" for entry in entries).encode())
+    except OSError as error:
+        raise RecordError(f"cannot write the archive {str(out)!r}: {error.strerror}") from None
+    return len(entries)
+
+
+def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:
+    """Let a study find the runs of archives: what they hold is not missing.
+
+    Args:
+        study: The study.
+        folder: A folder of archives, or one archive; None: ``results/studies`` of the current folder, if it is there.
+        keep: Write these runs into an archive of the study's store, so that the store alone holds the study.
+
+    Returns:
+        The number of runs of the study that are found there and not in its store.
+
+    Raises:
+        RecordError: There is no such folder, a line of an archive is no run, or the store cannot be written.
+    """
+    place = HERE if folder is None else Path(folder)
+    if folder is None and not place.is_dir():
+        return 0
+    if not place.exists():
+        raise RecordError(f"archives must be a folder or a file; there is none at {str(folder)!r}")
+    known = {entry.address: entry for entry in _entries(place)}
+    count = 0
+    for stage in (study.trials, study.plan):  # which trial was best decides what the compared runs are
+        wanted = {one.address for one in study.missing(stage())} & known.keys()
+        found = [known[address] for address in sorted(wanted)]
+        if keep and found:
+            take(found, study.store)
+        study.store.archived.update({entry.address: entry for entry in found})
+        count += len(found)
+    return count
+
+
+def _entries(place: Path) -> Iterator[Entry]:
+    for file in sorted(place.glob("*.jsonl")) if place.is_dir() else [place]:
+        yield from read_archive(file)
