@@ -17,10 +17,12 @@ from fedskew.cli.compare import compare
 from fedskew.cli.completion import answer, completion
 from fedskew.cli.describe import describe
 from fedskew.cli.evaluate import evaluate
+from fedskew.cli.ledger import ledger
 from fedskew.cli.output import say, speaking
 from fedskew.cli.partition import partition
 from fedskew.cli.plot import plot
 from fedskew.cli.report import report
+from fedskew.cli.reproduce import reproduce
 from fedskew.cli.run import run
 from fedskew.cli.runs import runs
 from fedskew.cli.show import show_run
@@ -36,6 +38,7 @@ ALLOCATION = (  # what torch, threading, the system's loader and its calls say o
 )  # fmt: skip
 TITLES = {
     "Train and compare": ("run", "compare", "evaluate", "plot", "report", "advise"),
+    "Check the papers": ("reproduce", "ledger"),
     "Keep and share runs": ("runs", "show", "study", "verify"),
     "Divide data over clients": ("describe", "partition"),
     "What there is": ("methods", "datasets", "partitions", "models", "cite"),
@@ -64,8 +67,8 @@ def root() -> None:
 
 
 for _command in (
-    run, compare, evaluate, plot, report, advise, runs, show_run, study, verify, describe, partition, methods,
-    datasets, partitions, models, cite, completion,
+    run, compare, evaluate, plot, report, advise, reproduce, ledger, runs, show_run, study, verify, describe, partition,
+    methods, datasets, partitions, models, cite, completion,
 ):  # fmt: skip
     root.add_command(_command)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedskew.studies.spec import Spec
     from fedskew.studies.study import Study
 
-__all__ = ["compare"]
+__all__ = ["compare", "done", "told_plan"]
 
 EXAMPLES = (
     "fedskew compare fedavg fedla --seeds 0-1 --rounds 3 --out study",
@@ -110,8 +110,8 @@ def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, st
     processes = given["processes"] or 0
     lend(study, given["archives"], keep=not given["dry_run"])
     if given["dry_run"]:
-        return _told_plan(study, processes)
-    return _done(study, processes, part, given["retry"], out, _command(methods, ctx.meta[REST], given))
+        return told_plan(study, processes)
+    return done(study, processes, part, given["retry"], out, _command(methods, ctx.meta[REST], given))
 
 
 def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -> Spec:
@@ -152,7 +152,7 @@ def _command(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]
     return shlex.join(words)
 
 
-def _told_plan(study: Study, processes: int) -> int:
+def told_plan(study: Study, processes: int) -> int:
     """Say how much is missing."""
     from fedskew.cli.compared import duration
     from fedskew.engines.workers import Workers
@@ -176,7 +176,7 @@ def _told_plan(study: Study, processes: int) -> int:
     return 0
 
 
-def _done(study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str) -> int:
+def done(study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str) -> int:
     """Do the study and print its table; the exit code is 1 where a run broke."""
     from fedskew.cli.compared import StudyProgress, summary_table
 

@@ -23,7 +23,7 @@ from fedskew.models.precision import NARROW
 from fedskew.models.prepare import prepare
 from fedskew.settings import COHORT, Settings
 
-__all__ = ["ADDRESS", "address", "dataset_of", "deciding", "engine_of"]
+__all__ = ["ADDRESS", "address", "asked", "dataset_of", "deciding", "engine_of"]
 
 ADDRESS = 1  # of what is hashed, and how
 DIGITS = 16
@@ -60,6 +60,17 @@ def dataset_of(data: Any, path: str | None) -> Dataset:
 
 def deciding(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
     """Everything that decides a run's numbers, as plain values."""
+    return {
+        "address": ADDRESS,
+        "data": dataset.fingerprint,
+        "rows": [list(dataset.augment), list(dataset.mean), list(dataset.std)],
+        "engine": engine_of(experiment, dataset),
+        **asked(experiment),
+    }
+
+
+def asked(experiment: Experiment) -> dict[str, Any]:
+    """What decides a run's numbers beside the content of its data and the engine, as plain values."""
     method, plain = experiment.method, dataclasses.fields(Settings)
     clients = experiment.clients
     if clients is None and not experiment.partition.decides:
@@ -69,9 +80,6 @@ def deciding(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
     settings = {f.name: _plain(getattr(experiment, f.name)) for f in plain if f.name not in NOT}
     default = Settings()
     return {
-        "address": ADDRESS,
-        "data": dataset.fingerprint,
-        "rows": [list(dataset.augment), list(dataset.mean), list(dataset.std)],
         "partition": _partition(experiment.partition),
         "clients": clients,
         **{n: v for n in ("longtail", "validation", "local_test") if (v := getattr(experiment, n))},
@@ -81,9 +89,8 @@ def deciding(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
         **{slot: _of(ingredient, slot) for slot, ingredient in method.slots.items()},
         **{n: v for n, v in settings.items() if n == "rounds" or v != _plain(getattr(default, n))},
         "cohort": cohort,
-        "engine": engine_of(experiment, dataset),
         "seeds": [experiment.seed, partition, experiment.seed_of("model"), experiment.seed_of("clients")],
-    }  # fmt: skip
+    }
 
 
 def engine_of(experiment: Experiment, dataset: Dataset) -> str:

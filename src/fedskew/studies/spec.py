@@ -106,27 +106,32 @@ class Spec:
             ConfigError: an option that the first method refuses under the first setting: a mistake of the study.
         """
         for at, (setting, options) in enumerate(self.axes()):
-            wanted = self.auxiliary(options)
-            for number, entry in enumerate(self.methods):
+            made, refused = self._made(options, strict=at == 0)
+            wanted = max((one.rows_at_server for one in made.values()), default=None)
+            for entry in self.methods:
+                own = made.get(entry.name)
                 for seed in self.seeds:
-                    try:
-                        made = alike(made_of(entry, (*options, ("seed", str(seed)))), wanted)
-                    except FedskewError as error:
-                        if at == number == 0:
-                            raise
-                        yield Cell(entry.name, setting, seed, None, str(error))
+                    if own is None:
+                        yield Cell(entry.name, setting, seed, None, refused[entry.name])
                         continue
-                    yield Cell(entry.name, setting, seed, made)
+                    fixed = any(full(option) == "seed" for option, _ in entry.options)
+                    yield Cell(entry.name, setting, seed, alike(own if fixed else replace(own, seed=seed), wanted))
+
+    def _made(self, options: Sequence[Pair], strict: bool) -> tuple[dict[str, Experiment], dict[str, str]]:
+        """The experiment of each method with the first seed, and why there is none of others."""
+        made, refused = dict[str, Experiment](), dict[str, str]()
+        for number, entry in enumerate(self.methods):
+            try:
+                made[entry.name] = made_of(entry, (*options, ("seed", str(self.seeds[0]))))
+            except FedskewError as error:
+                if strict and number == 0:
+                    raise
+                refused[entry.name] = str(error)
+        return made, refused
 
     def auxiliary(self, options: Sequence[Pair]) -> int | None:
         """Rows of a class at the server: as many for all methods as any of them wants, so that all divide one set."""
-        wanted = []
-        for entry in self.methods:
-            try:
-                wanted.append(made_of(entry, options).rows_at_server)
-            except FedskewError:
-                continue
-        return max(wanted, default=None)
+        return max((one.rows_at_server for one in self._made(options, strict=False)[0].values()), default=None)
 
 
 def _told(pairs: Sequence[Pair], found: Sequence[tuple[Pair, ...]]) -> str:
@@ -238,10 +243,10 @@ def spec_of(content: Mapping[str, Any]) -> Spec:
     tuned = tuning_of(content["tune"], content.get("tune_trials", 8), own) if "tune" in content else None
     shared = options_of_table(content.get("options", {}), "options")
     each = [options_of_table({k: v for k, v in s.items() if k != "name"}, "settings") for s in settings]
-    names = tuple(s.get("name", "") for s in settings)
-    require(all(isinstance(n, str) for n in names), "settings.name", "be a word", names)
+    called = tuple(s.get("name", "") for s in settings)
+    require(all(isinstance(n, str) for n in called), "settings.name", "be a word", called)
     methods = _controlled(entries, bool(content.get("controls", False)))
-    return Spec(methods, shared, tuple(each), names, seeds_of(content.get("seeds", 0)), tuning=tuned, **texts)
+    return Spec(methods, shared, tuple(each), called, seeds_of(content.get("seeds", 0)), tuning=tuned, **texts)
 
 
 def _grouped(groups: Any) -> Iterator[Entry]:

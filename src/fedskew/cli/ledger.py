@@ -1,0 +1,64 @@
+"""``fedskew ledger``: every number that the five papers printed, with ours beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from fedskew.cli.base import Command
+from fedskew.cli.output import say, show
+from fedskew.cli.reproduce import beside
+from fedskew.cli.values import Place
+from fedskew.errors import RecordError, unknown
+
+__all__ = ["ledger"]
+
+EXAMPLES = ("fedskew ledger", "fedskew ledger --paper FedGA", "fedskew ledger --out ledger.csv --page papers.md")
+
+
+@click.command(cls=Command, lines=EXAMPLES)
+@click.option("--paper", metavar="NAME", help="the numbers of one paper: FedBal, FedGA, Seol-Kim, FedGR or FedLA")
+@click.option("--out", metavar="FILE", type=Place(), help="write every number as CSV")
+@click.option("--page", metavar="FILE", type=Place(), help="write the page: coverage, verdicts and every table")
+@click.option(
+    "--archives", metavar="FOLDER", type=Place("dir"),
+    help="files of finished runs, as `fedskew study archive` writes them  [default: results/papers]",
+)  # fmt: skip
+def ledger(paper: str | None, out: str | None, page: str | None, archives: str | None) -> None:
+    """Count what holds of the papers: 1039 printed numbers, and ours where one was run.
+
+    A number agrees if our 95 % interval and the printed mean with its spread overlap; where no spread is printed or
+    one seed was run, if both are within one point.
+    """
+    from fedskew.records.files import write_atomic
+    from fedskew.studies.papers.found import HERE, Runs
+    from fedskew.studies.papers.ledger import STATES, coverage, text_of
+    from fedskew.studies.papers.ledger import ledger as every
+    from fedskew.studies.papers.page import page_of
+    from fedskew.studies.papers.printed import PAPERS
+
+    if paper is not None and paper not in PAPERS:
+        raise unknown("paper", paper, PAPERS)
+    folder = Path(archives or HERE)
+    if not folder.is_dir():
+        raise RecordError(f"archives must be a folder; there is none at {str(folder)!r}; --archives names another")
+    rows = every(Runs.of(folder))
+    table = Table("paper", *STATES, "all")
+    for name, states in coverage(rows).items():
+        table.add_row(name, *(str(states[s] or "") for s in STATES), str(sum(states.values())))
+    counts = [sum(row.state == s for row in rows) for s in STATES]
+    table.add_row("all", *map(str, counts), str(len(rows)))
+    show(table)
+    ours = [row for row in rows if row.ours is not None]
+    say(f"{len(ours)} with ours beside, {sum(row.scale == 'paper' for row in ours)} of them at the scale of the paper")
+    if paper is not None:
+        show(beside([row for row in ours if row.number.paper == paper]))
+    for place, text in ((out, text_of), (page, page_of)):
+        if place is not None:
+            try:
+                write_atomic(Path(place), text(rows).encode())
+            except OSError as error:
+                raise RecordError(f"cannot write {place!r}: {error.strerror}") from None
+            say(f"written: {place}")

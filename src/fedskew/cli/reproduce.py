@@ -1,0 +1,130 @@
+"""``fedskew reproduce``: a table of a paper, run again, and the printed numbers beside ours."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table
+
+from fedskew.cli.base import Command
+from fedskew.cli.compare import done, told_plan
+from fedskew.cli.output import say, show
+from fedskew.cli.values import Names, Place, Positive
+from fedskew.errors import visible
+
+if TYPE_CHECKING:
+    from fedskew.studies.papers.ledger import Row
+    from fedskew.studies.papers.protocol import Protocol
+
+__all__ = ["beside", "reproduce"]
+
+EXAMPLES = (
+    "fedskew reproduce",
+    "fedskew reproduce fedga-table1-mnist --scale small --dry-run",
+    "fedskew reproduce fedga-table1-mnist --scale smoke",
+)
+
+
+@click.command(cls=Command, lines=EXAMPLES)
+@click.argument("name", required=False, metavar="[NAME]", type=Names("protocol"))
+@click.option(
+    "--scale", metavar="NAME", default="small", show_default=True,
+    help="smoke: seconds, on the digits; small: what a study file reduces is named; paper: to the letter",
+)  # fmt: skip
+@click.option("--seeds", metavar="NUMBERS", help="seeds, such as 0-4  [default: those of the scale]")
+@click.option("--out", metavar="FOLDER", type=Place("dir"), help="a folder for study.json, the tables and the report")
+@click.option(
+    "--store", metavar="FOLDER", type=Place("dir"),
+    help="where runs are kept and found  [default: FEDSKEW_STORE, else runs/store]",
+)  # fmt: skip
+@click.option(
+    "--archives", metavar="FOLDER", type=Place(),
+    help="files of finished runs that are not computed again  [default: results/papers, where it exists]",
+)  # fmt: skip
+@click.option(
+    "--processes", metavar="INT", type=Positive(), help="worker processes, one thread each  [default: a core]"
+)
+@click.option("--dry-run", is_flag=True, help="say what is missing and what it costs, and do nothing")
+def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
+    """Run a table or figure of one of the five papers again, and set our numbers beside the printed ones.
+
+    Without a NAME the studies are listed. Stop one when you like: the same command goes on. `fedskew ledger` shows all
+    printed numbers at once.
+    """
+    from dataclasses import replace
+
+    from fedskew.studies.archives import lend
+    from fedskew.studies.papers.protocol import protocol
+    from fedskew.studies.study import Study
+    from fedskew.studies.words import seeds_of
+
+    if name is None:
+        show(_listing())
+        return 0
+    one = protocol(name)
+    spec = one.at(scale)
+    if seeds:
+        spec = replace(spec, seeds=seeds_of(seeds))
+    for line in _told(one, scale):
+        say(line)
+    study = Study(spec, store or os.environ.get("FEDSKEW_STORE") or "runs/store")
+    lend(study, given["archives"] or _archives(), keep=not given["dry_run"])
+    if given["dry_run"]:
+        return told_plan(study, given["processes"] or 0)
+    command = f"fedskew reproduce {name} --scale {scale}{f' --seeds {seeds}' if seeds else ''}"
+    code = done(study, given["processes"] or 0, (1, 1), False, out, command)
+    if scale != "smoke":
+        _beside(one, scale, study)
+    return code
+
+
+def _archives() -> str | None:
+    """Where the repository keeps finished runs of the papers' studies."""
+    from fedskew.studies.papers.found import HERE
+
+    return str(HERE) if HERE.is_dir() else None
+
+
+def _told(one: Protocol, scale: str) -> list[str]:
+    """What the study is, and what its scale reduces."""
+    reduced = one.scales[scale].reduced if scale in one.scales else ""
+    lines = [f"{one.title}: {one.reading}"]
+    return [*lines, *([f"reduced: {reduced}"] if reduced else [])]
+
+
+def _listing() -> Any:
+    """The studies, by paper."""
+    from fedskew.studies.papers.protocol import names, protocol
+
+    table = Table("name", "what", "printed numbers")
+    for name in names():
+        one = protocol(name)
+        table.add_row(name, one.title, str(len(one.numbers()) or ""))
+    return table
+
+
+def _beside(one: Protocol, scale: str, study: Any) -> None:
+    """Print the numbers of the paper and ours."""
+    from fedskew.studies.papers.found import Runs
+    from fedskew.studies.papers.ledger import rows_of
+
+    entries = [entry for _, entry in study.entries() if entry is not None]
+    rows = [row for row in rows_of(one, scale, Runs(entries)) if row.ours is not None]
+    if rows:
+        show(beside(rows))
+
+
+def beside(rows: list[Row]) -> Any:
+    """A table of printed numbers and ours."""
+    table = Table("setting", "method", "metric", "printed", "ours (95 %)", "seeds", "")
+    for row in rows:
+        n = row.number
+        span = "" if row.low is None else f" ({row.low:.4g} to {row.high:.4g})"
+        spread = "" if n.spread is None else f" ± {n.spread:g}"
+        table.add_row(
+            visible(n.setting), visible(n.method), n.metric, f"{n.mean:g}{spread}", f"{row.ours:.4g}{span}",
+            str(row.seeds or ""), row.state,
+        )  # fmt: skip
+    return table

@@ -1,0 +1,86 @@
+"""Runs that answer a protocol, wherever and however they were run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedskew.config.experiment import Experiment
+from fedskew.errors import FedskewError
+from fedskew.studies.address import asked
+from fedskew.studies.papers.protocol import Protocol
+from fedskew.studies.spec import Cell
+from fedskew.studies.store import Entry, read_archive
+
+__all__ = ["HERE", "Cells", "Runs", "cells", "likeness"]
+
+HERE = Path("results/papers")  # in the current folder: the finished runs that the repository keeps
+# What changes the bits of a run and not what is run: the order of sums, the machine, the precision of products
+MACHINE = ("precision", "dtype")
+
+
+def likeness(experiment: Experiment) -> str:
+    """A hash of what is run, which leaves out the engine, the machine and the precision of its products.
+
+    A run on a card with TF32 answers a protocol as one on a processor does; how it was run is named beside it.
+    """
+    kept = {name: value for name, value in asked(experiment).items() if name not in MACHINE}
+    kept["data"] = repr(experiment.data)  # by name and options: what it holds need not be at hand
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class Runs:
+    """Finished runs of archives, by what they ran.
+
+    Args:
+        entries: The runs. Of several that ran the same, the last counts.
+    """
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._by: dict[str, Entry] = {}
+        for entry in entries:
+            if entry.state != "finished":
+                continue
+            try:
+                self._by[likeness(Experiment.from_json(entry.config))] = entry
+            except (FedskewError, KeyError):
+                continue  # of data that are not at hand, or of a version that this one cannot name
+
+    def get(self, experiment: Experiment | None) -> Entry | None:
+        """The run of an experiment, or None."""
+        if experiment is None:
+            return None
+        try:
+            return self._by.get(likeness(experiment))
+        except FedskewError:
+            return None
+
+    @staticmethod
+    def of(*folders: str | Path) -> Runs:
+        """The runs of every archive in folders. Raises RecordError for a line that is none."""
+        files = (file for folder in folders for file in sorted(Path(folder).glob("*.jsonl")))
+        return Runs(entry for file in files for entry in read_archive(file))
+
+
+@dataclass
+class Cells:
+    """The runs of one protocol at one scale: summaries by (method, setting), each by seed."""
+
+    protocol: Protocol
+    scale: str
+    entries: dict[tuple[str, str], dict[int, Entry]] = field(default_factory=dict)
+    planned: dict[tuple[str, str], list[Cell]] = field(default_factory=dict)
+
+
+def cells(protocol: Protocol, scale: str, runs: Runs) -> Cells:
+    """What is there of a protocol."""
+    found = Cells(protocol, scale)
+    for cell in protocol.at(scale).cells():
+        key = cell.label, cell.setting
+        found.planned.setdefault(key, []).append(cell)
+        if (entry := runs.get(cell.experiment)) is not None:
+            found.entries.setdefault(key, {})[cell.seed] = entry
+    return found

@@ -1,0 +1,243 @@
+"""The ledger: every printed number, ours beside it, and whether they agree."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedskew.errors import require
+from fedskew.studies.intervals import t_interval
+from fedskew.studies.papers.found import Cells, Runs, cells
+from fedskew.studies.papers.printed import Printed, printed
+from fedskew.studies.papers.protocol import Protocol, names, protocol
+from fedskew.studies.papers.worked import worked
+from fedskew.studies.store import Entry
+from fedskew.studies.targets import reach
+
+__all__ = ["STATES", "Row", "coverage", "ledger", "measured", "rows_of", "state_of", "text_of"]
+
+STATES = ("agrees", "differs", "not run", "input", "no data")
+POINT = 0.01  # one point, where no spread is printed or there is one seed of ours
+SHARE = 0.1  # of the printed number, where it counts rounds, samples or a ratio
+VALUE = re.compile(r"(\w+)(?:\s*\*\s*([-+.\deE]+))?")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A printed number and ours.
+
+    Attributes:
+        number: What is printed.
+        ours: Mean over our seeds, None where nothing was run.
+        low: Lower end of its 95 % t interval, None below two seeds.
+        high: Upper end.
+        seeds: How many seeds of ours there are.
+        scale: "paper" or "small".
+        state: One of `STATES`.
+        study: The protocol that gives it.
+        how: Engine, device and precision of our runs.
+        hours: Core-hours of the runs: measured, or of runs like them where none was made.
+    """
+
+    number: Printed
+    state: str
+    ours: float | None = None
+    low: float | None = None
+    high: float | None = None
+    seeds: int = 0
+    scale: str = ""
+    study: str = ""
+    how: str = ""
+    hours: float | None = None
+
+    @property
+    def command(self) -> str:
+        """What repeats ours."""
+        return f"fedskew reproduce {self.study} --scale {self.scale or 'paper'}" if self.study else ""
+
+
+def ledger(runs: Runs, scales: Sequence[str] = ("small", "paper")) -> list[Row]:
+    """Every printed number with ours beside it; the larger scale counts where there are two.
+
+    Args:
+        runs: Our finished runs.
+        scales: The scales that count, the smaller first.
+
+    Returns:
+        One row a printed number, in the order of `printed`.
+    """
+    found: dict[str, Row] = {p.id: Row(p, p.kind if p.kind != "result" else "not run") for p in printed()}
+    ours = worked()
+    for computed in [row for row in found.values() if row.number.id in ours]:
+        done = replace(computed, ours=ours[computed.number.id], scale="paper", how="computed", hours=0.0)
+        found[computed.number.id] = replace(done, state=state_of(done))
+    for name in names():
+        for scale in scales:
+            for row in rows_of(protocol(name), scale, runs):
+                if row.ours is not None or not found[row.number.id].study:
+                    found[row.number.id] = row
+    return list(found.values())
+
+
+def rows_of(one: Protocol, scale: str, runs: Runs) -> list[Row]:
+    """The printed numbers that a protocol answers, with ours at one scale."""
+    held = cells(one, scale, runs)
+    found = (_row(number, held) for number in one.numbers())
+    return [row for row in found if row is not None]
+
+
+def _row(number: Printed, held: Cells) -> Row | None:
+    """A printed number as a protocol answers it; None where it does not."""
+    method, _, other = number.method.partition(" minus ")
+    wanted = [(name, number.setting) for name in (method, other) if name]
+    if any(key not in held.planned for key in wanted):
+        return None
+    blank = Row(number, number.kind if number.kind == "no data" else "not run", study=held.protocol.name)
+    if number.kind == "no data":
+        return blank
+    values = [_values(held, name, number) for name, _ in wanted]
+    shared = sorted(set(values[0]).intersection(*values[1:]))
+    if not shared:
+        return blank
+    each = np.array([values[0][s] - (values[1][s] if other else 0.0) for s in shared], dtype=np.float64)
+    ends = t_interval(each) if len(each) > 1 else None
+    entries = [held.entries[key][seed] for key in wanted for seed in shared]
+    row = replace(
+        blank, ours=float(each.mean()), low=ends[0] if ends else None, high=ends[1] if ends else None, seeds=len(each),
+        scale=held.scale, how=how(entries), hours=sum(e.summary.get("total_wall_s", 0.0) for e in entries) / 3600,
+    )  # fmt: skip
+    return replace(row, state=state_of(row))
+
+
+def state_of(row: Row) -> str:
+    """Whether ours and the printed number agree.
+
+    With a printed spread s and two seeds or more of ours, they do if [low, high] and [mean - s, mean + s] overlap;
+    else if they are within one point, or within a tenth of the printed number where it is no share.
+
+    Example:
+        >>> from fedskew.studies.papers.ledger import Row, state_of
+        >>> from fedskew.studies.papers.printed import printed
+        >>> number = printed()[2]  # FedBal's Table 2: 54.81, in percent
+        >>> state_of(Row(number, "", ours=55.5)), state_of(Row(number, "", ours=57.0))
+        ('agrees', 'differs')
+    """
+    number, ours = row.number, row.ours
+    if ours is None or number.mean is None or math.isnan(ours):
+        return "differs" if ours is not None else "not run"
+    if number.spread is not None and row.low is not None and row.high is not None:
+        near = row.low <= number.mean + number.spread and number.mean - number.spread <= row.high
+        return "agrees" if near else "differs"
+    return "agrees" if abs(ours - number.mean) <= within(number) * (1 + 1e-9) else "differs"
+
+
+def within(number: Printed) -> float:
+    """How far ours may be where no interval decides, in the unit of the printed number."""
+    if number.metric.endswith(("_pct", "_points")):
+        return 100 * POINT
+    if number.metric in ("accuracy", "macro_F1") or "weight" in number.metric:
+        return POINT
+    return SHARE * abs(number.mean or 0.0)
+
+
+def _values(held: Cells, method: str, number: Printed) -> dict[int, float]:
+    """A metric of every seed."""
+    runs = held.entries.get((method, number.setting), {})
+    word, _, reference = held.protocol.metrics[number.metric].partition(" ")
+    found = {}
+    for seed, entry in runs.items():
+        base = held.entries.get((reference, number.setting), {}).get(seed)
+        if word == "change":
+            base = held.entries.get((held.protocol.spec.reference, number.setting), {}).get(seed)
+        value = measured(held.protocol.metrics[number.metric], entry, base)
+        if value is not None:
+            found[seed] = value
+    return found
+
+
+def measured(rule: str, entry: Entry, base: Entry | None = None) -> float | None:
+    """What a rule of a protocol gives for a run.
+
+    Args:
+        rule: "NAME" or "NAME * FACTOR" of an entry of the summary; "rounds_to LABEL", the first round whose accuracy
+            reaches the final one of the base; "speedup LABEL", rounds of the base over these; "change NAME", the change
+            against the base in percent.
+        entry: The run.
+        base: The run that it is compared with.
+
+    Returns:
+        The value; None where the run has none, infinity where it never reaches the base.
+
+    Raises:
+        ConfigError: The rule is none.
+    """
+    word, _, rest = rule.partition(" ")
+    if word in ("rounds_to", "speedup"):
+        if base is None:
+            return None
+        first = reach(entry.rows, float(base.summary["final_accuracy"]))
+        if word == "rounds_to":
+            return float(first.rounds) if first.reached else math.inf
+        return base.summary["rounds"] / first.rounds if first.reached else 0.0
+    if word == "change":
+        ours, theirs = entry.summary.get(rest), base.summary.get(rest) if base else None
+        return 100 * (ours / theirs - 1) if ours is not None and theirs else None
+    found = VALUE.fullmatch(rule)
+    require(found is not None, "metrics", "be NAME, NAME * FACTOR, rounds_to LABEL, speedup LABEL or change NAME", rule)
+    assert found is not None
+    value = entry.summary.get(found[1])
+    return None if value is None else float(value) * float(found[2] or 1)
+
+
+def how(entries: Iterable[Entry]) -> str:
+    """How runs were run: "batched on cuda, tf32"."""
+    told = set()
+    for entry in entries:
+        config = entry.config
+        precision = config.get("precision", "float32")
+        where = "" if config.get("device", "cpu") == "cpu" else " on cuda"
+        told.add(f"{config.get('engine_used', '')}{where}{'' if precision == 'float32' else f', {precision}'}")
+    return "; ".join(sorted(told))
+
+
+# The file
+
+COLUMNS = (
+    "id", "paper", "table", "dataset", "setting", "model", "method", "metric", "printed", "spread", "ours", "low",
+    "high", "seeds", "scale", "state", "study", "how", "core_hours", "command", "note",
+)  # fmt: skip
+
+
+def text_of(rows: Iterable[Row]) -> str:
+    """The ledger as CSV."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        n = row.number
+        writer.writerow({
+            **{name: getattr(n, name) for name in COLUMNS[:8]}, "printed": _shown(n.mean), "spread": _shown(n.spread),
+            "ours": _shown(row.ours), "low": _shown(row.low), "high": _shown(row.high), "seeds": row.seeds or "",
+            "scale": row.scale, "state": row.state, "study": row.study, "how": row.how,
+            "core_hours": "" if row.hours is None else f"{row.hours:.3g}", "command": row.command, "note": n.note,
+        })  # fmt: skip
+    return out.getvalue()
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def coverage(rows: Iterable[Row]) -> dict[str, dict[str, int]]:
+    """How many numbers of each paper have which state."""
+    found: dict[str, dict[str, int]] = {}
+    for row in rows:
+        states = found.setdefault(row.number.paper, dict.fromkeys(STATES, 0))
+        states[row.state] += 1
+    return found

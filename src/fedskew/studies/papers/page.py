@@ -1,0 +1,118 @@
+"""The page of the papers: what was run, what holds, and every number beside ours. Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from fedskew.studies.papers.ledger import STATES, Row, coverage
+from fedskew.studies.papers.protocol import names, protocol
+from fedskew.studies.papers.verdicts import VERDICTS, verdicts
+
+__all__ = ["page_of"]
+
+HEAD = """# The five papers, and ours beside every number
+
+`fedskew ledger --page` writes this page from [ledger.csv](../../results/ledger.csv) and the verdicts of
+`fedskew.studies.papers`. The runs are in `results/papers`, one line a run. `fedskew reproduce NAME` repeats a table.
+[protocols.md](protocols.md) says what the papers leave open and what we run.
+
+**How a number is judged.** Where a spread is printed and we have two seeds or more, ours agrees if its 95 % t interval and
+the printed mean plus and minus its spread overlap. Else it agrees if both are within one point, or, for rounds, rows and
+ratios, within a tenth of the printed number. An interval of two seeds is wide: agreement with it says little. "small" is a
+reduced run: what is reduced stands beside it. A level at small scale says little, an order of methods more. "input" is
+a setting that the paper prints, "no data" a data set that is not at hand.
+"""
+
+
+def page_of(rows: Sequence[Row]) -> str:
+    """The page.
+
+    Args:
+        rows: The ledger.
+
+    Returns:
+        Markdown that ends in a newline.
+    """
+    return "\n".join([HEAD, *_counts(rows), *_claims(), *_tables(rows), *_missing(rows)]) + "\n"
+
+
+def _counts(rows: Sequence[Row]) -> Iterator[str]:
+    yield "## What was run\n"
+    yield from _header("paper", *STATES, "ours at paper scale", "ours at small scale")
+    for paper, states in coverage(rows).items():
+        mine = [row for row in rows if row.number.paper == paper and row.ours is not None]
+        scales = [sum(row.scale == scale for row in mine) for scale in ("paper", "small")]
+        yield _line(paper, *(states[s] or "" for s in STATES), *(n or "" for n in scales))
+    ours = [row for row in rows if row.ours is not None]
+    yield _line(
+        "all",
+        *(sum(r.state == s for r in rows) for s in STATES),
+        *(sum(r.scale == s for r in ours) for s in ("paper", "small")),
+    )
+    yield ""
+
+
+def _claims() -> Iterator[str]:
+    found = verdicts()
+    yield "## What holds\n"
+    told = {v: sum(one.verdict == v for one in found) for v in VERDICTS}
+    yield ", ".join(f"{n} {v}" for v, n in told.items() if n) + ".\n"
+    yield from _header("paper", "claim", "verdict", "evidence", "why we differ, or what was tried")
+    for one in found:
+        evidence = f"{one.evidence} `{one.command}`" if one.command else one.evidence
+        yield _line(one.paper, one.claim, f"**{one.verdict}**", evidence, one.cause)
+    yield ""
+
+
+def _tables(rows: Sequence[Row]) -> Iterator[str]:
+    """Printed numbers and ours, a section for each study that was run."""
+    ours = sorted(
+        (row for row in rows if row.ours is not None), key=lambda row: (row.number.paper, row.study, row.scale)
+    )
+    yield "## Number by number\n"
+    for (study, scale), some in groupby(ours, key=lambda row: (row.study, row.scale)):
+        listed = list(some)
+        yield f"### {study or 'FedLA, Table I'}\n"
+        if study:
+            one = protocol(study)
+            reduced = f" Reduced: {one.scales[scale].reduced}." if scale in one.scales and scale != "paper" else ""
+            hows = sorted({row.how for row in listed if row.how})
+            how = f" Engine: {', '.join(hows)}." if hows else ""
+            yield f"{one.title}. {one.reading} Scale: {scale}.{reduced}{how} `{listed[0].command}`\n"
+        yield from _header("setting", "method", "metric", "printed", "ours", "95 %", "seeds", "")
+        for row in listed:
+            n = row.number
+            spread = f" ± {n.spread:g}" if n.spread is not None else ""
+            span = f"{row.low:.4g} to {row.high:.4g}" if row.low is not None else ""
+            yield _line(
+                n.setting,
+                n.method,
+                n.metric,
+                f"{n.mean:g}{spread}",
+                f"{row.ours:.4g}",
+                span,
+                row.seeds or "",
+                row.state,
+            )
+        yield ""
+
+
+def _missing(rows: Sequence[Row]) -> Iterator[str]:
+    """What was not run, by study."""
+    yield "## Not run\n"
+    yield from _header("paper", "table", "data set", "numbers", "study")
+    left = [row for row in rows if row.state == "not run"]
+    key = lambda row: (row.number.paper, row.number.table, row.number.dataset, row.study)
+    for (paper, table, dataset, study), some in groupby(left, key=key):
+        known = f"`fedskew reproduce {study} --scale paper --dry-run` says what it costs" if study in names() else ""
+        yield _line(paper, table, dataset, len(list(some)), known)
+
+
+def _header(*cells: str) -> Iterator[str]:
+    yield _line(*cells)
+    yield _line(*("---" for _ in cells))
+
+
+def _line(*cells: object) -> str:
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
