@@ -48,6 +48,11 @@ def test_rounds_that_were_not_evaluated_make_it_late() -> None:
     assert reach(rows(None, 0.7), 0.6).unseen == 1
 
 
+def test_an_archive_that_holds_some_rounds_tells_their_numbers() -> None:
+    thinned = [row for row in rows(0.1, 0.2, 0.5, 0.7, 0.8) if row["round"] in (2, 4)]
+    assert (reach(thinned, 0.6).rounds, reach(thinned, 0.6).unseen, reach(thinned, 0.9).rounds) == (4, 1, 4)
+
+
 def test_a_curve_that_falls_again_is_told() -> None:
     found = reach(rows(0.1, 0.7, 0.3, 0.7), 0.6)
     assert not found.kept and found.words == "Reached 0.6 in round 2; later evaluations are below it again."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -36,3 +37,17 @@ def test_a_worker_that_is_asked_to_end_saves_its_run_and_ends(tmp_path: Path) ->
     process.join(60)
     assert process.exitcode == 128 + signal.SIGTERM
     assert (rounds.parent / "checkpoint" / "state.safetensors").exists()
+
+
+def test_a_run_that_another_process_ended_is_not_touched(tmp_path: Path) -> None:
+    """A worker that outlived its scheduler may end a run after the next scheduler has planned it."""
+    given = [("clients", "5"), ("cohort", "2"), ("rounds", "2"), ("model", "logistic")]
+    (planned,) = Study(spec_from(["fedavg"], given), tmp_path).missing()
+    job = Job(planned.address, planned.job, str(tmp_path))
+    first, folder = work(job), tmp_path / "runs" / planned.address
+    before = {file: file.stat().st_mtime_ns for file in folder.glob("*.*")}
+    again = work(job)
+    assert (again.state, again.score) == ("finished", first.score)
+    assert {file: file.stat().st_mtime_ns for file in folder.glob("*.*")} == before
+    (folder / "summary.json").write_text("{}")  # not whole: its end is written again
+    assert work(job).score == first.score and json.loads((folder / "summary.json").read_text())["rounds"] == 2

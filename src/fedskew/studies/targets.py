@@ -91,10 +91,16 @@ def reach(rows: Sequence[Row], target: float, metric: str = "accuracy") -> Reach
     last = len(rows) - 1 if hit is None else hit
     up, down, samples, seconds = spent[: last + 1].sum(axis=0).tolist()
     if hit is None:
-        return Reached(target, False, len(rows), up + down, samples, seconds)
+        return Reached(target, False, _round(rows, last), up + down, samples, seconds)
     before = max((i for i, _ in seen if i < hit), default=-1)
     kept = all(value >= target for i, value in seen if i > hit)
-    return Reached(target, True, hit + 1, up + down, samples, seconds, kept, hit - before - 1)
+    unseen = _round(rows, hit) - (_round(rows, before) if before >= 0 else 0) - 1
+    return Reached(target, True, _round(rows, hit), up + down, samples, seconds, kept, unseen)
+
+
+def _round(rows: Sequence[Row], at: int) -> int:
+    """The number of a round: an archive holds some of them only."""
+    return int(rows[at].get("round", at + 1)) if rows else 0
 
 
 def final_value(rows: Sequence[Row], metric: str = "accuracy", last: int = 10) -> float | None:

@@ -8,12 +8,14 @@ import signal
 import threading
 import time
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedskew.config.experiment import Experiment
+from fedskew.config.recorded import finished, read_run
 from fedskew.data import Federation
 from fedskew.errors import ConfigError, DataError, RecordError, TrainingError
-from fedskew.records.lock import InUseError
+from fedskew.records.lock import Hold, InUseError
 from fedskew.studies.store import Store
 
 __all__ = ["Job", "Outcome", "begin", "work"]
@@ -106,6 +108,8 @@ def _work(job: Job) -> Outcome:
 
     try:
         experiment = Experiment.from_json(job.experiment)
+        if resume and _over(folder, experiment):
+            return Outcome(job.address, "finished", "", time.monotonic() - began, _score(folder), resume)
         result = experiment.run(folder, resume=resume, federation=_federation(_Divided(experiment)))
     except InUseError as error:
         return ended("busy", error)
@@ -122,6 +126,25 @@ def _work(job: Job) -> Outcome:
     state = "finished" if not result.stopped else "interrupted"
     score = result.summary.get("final_accuracy")
     return Outcome(job.address, state, result.stopped, time.monotonic() - began, score, resume)
+
+
+def _over(folder: Path, experiment: Experiment) -> bool:
+    """Whether another process ended the run since the study was planned, such as a worker that outlived its scheduler.
+
+    It is asked while nobody else has the folder: what is finished is not touched. Raises InUseError.
+    """
+    hold = Hold(folder)
+    try:
+        return finished(folder, experiment.rounds, experiment.patience)
+    except RecordError:
+        return False  # the resume mends it, or says what is wrong
+    finally:
+        hold.release()
+
+
+def _score(folder: Path) -> float | None:
+    score = read_run(folder)[2].get("final_accuracy")
+    return None if score is None else float(score)
 
 
 class _Divided:

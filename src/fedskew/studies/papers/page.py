@@ -17,11 +17,11 @@ HEAD = """# The five papers, and ours beside every number
 `fedskew.studies.papers`. The runs are in `results/papers`, one line a run. `fedskew reproduce NAME` repeats a table.
 [protocols.md](protocols.md) says what the papers leave open and what we run.
 
-**How a number is judged.** Where a spread is printed and we have two seeds or more, ours agrees if its 95 % t interval and
-the printed mean plus and minus its spread overlap. Else it agrees if both are within one point, or, for rounds, rows and
-ratios, within a tenth of the printed number. An interval of two seeds is wide: agreement with it says little. "small" is a
-reduced run: what is reduced stands beside it. A level at small scale says little, an order of methods more. "input" is
-a setting that the paper prints, "no data" a data set that is not at hand.
+**How a number is judged.** Where a spread is printed and we have two seeds or more, ours agrees if its 95 % t interval
+and the printed mean plus and minus its spread overlap. Else it agrees if both are within one point, or, for rounds,
+rows and ratios, within a tenth of the printed number. An interval of two seeds is wide: agreement with it says little.
+"small" is a reduced run: what is reduced stands beside it. A level at small scale says little, an order of methods
+more. "input" is a setting that the paper prints, "no data" a data set that is not at hand.
 """
 
 

@@ -1,0 +1,75 @@
+"""`fedskew reproduce` and `fedskew ledger`."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from support.command import fedskew, mistake
+from support.paths import ROOT
+
+SMOKE = ["reproduce", "fedga-table1-mnist", "--scale", "smoke"]
+
+
+def test_the_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("reproduce") == 0
+    said = capsys.readouterr().out
+    assert "fedga-table1-mnist" in said and "FedGA Table 1, MNIST" in said
+
+
+def test_a_table_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert fedskew(*SMOKE, "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "6 runs: 0 done, 6 missing" in said and "public code" in said
+    assert fedskew(*SMOKE, "--processes", 1, "--out", "out") == 0
+    capsys.readouterr()
+    assert len(list(csv.DictReader((tmp_path / "out/runs.csv").read_text().splitlines()))) == 6
+    assert fedskew(*SMOKE, "--dry-run") == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_the_printed_numbers_stand_beside_ours(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [
+        "reproduce",
+        "fedga-table1-mnist",
+        "--scale",
+        "paper",
+        "--seeds",
+        "0",
+        "--archives",
+        ROOT / "results/papers",
+    ]
+    assert fedskew(*words, "--dry-run") == 0
+    assert "30 runs" in capsys.readouterr().out
+
+
+def test_mistakes_are_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "did you mean 'fedga-table1-mnist'" in mistake(capsys, "reproduce", "fedga-table1-mnis")
+    assert "unknown scale 'big'" in mistake(capsys, "reproduce", "fedga-table1-mnist", "--scale", "big")
+    assert "seeds must" in mistake(capsys, "reproduce", "fedga-table1-mnist", "--seeds", "x", "--scale", "smoke")
+    assert "there is none at 'results/papers'" in mistake(capsys, "ledger")
+    assert "did you mean 'FedGA'" in mistake(
+        capsys, "ledger", "--paper", "FedGAs", "--archives", ROOT / "results/papers"
+    )
+
+
+def test_the_ledger_is_counted_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert fedskew("ledger", "--paper", "FedLA", "--out", tmp_path / "l.csv", "--page", tmp_path / "p.md") == 0
+    said = capsys.readouterr().out
+    assert "1039" in said and "with ours beside" in said and "FedLA" in said
+    assert (tmp_path / "l.csv").read_text() == (ROOT / "results/ledger.csv").read_text()
+    assert "cannot write" in mistake(capsys, "ledger", "--out", tmp_path / "l.csv/x")

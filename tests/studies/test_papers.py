@@ -1,0 +1,209 @@
+"""The papers' numbers, the protocols that repeat them, and the ledger that sets ours beside them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedskew.config.flags import experiment_from
+from fedskew.errors import ConfigError
+from fedskew.studies.papers import found as finding
+from fedskew.studies.papers import ledger as ledgers
+from fedskew.studies.papers import protocol as protocols
+from fedskew.studies.papers.found import Runs, likeness
+from fedskew.studies.papers.ledger import Row, coverage, ledger, measured, rows_of, state_of, text_of
+from fedskew.studies.papers.page import page_of
+from fedskew.studies.papers.printed import PAPERS, Printed, printed
+from fedskew.studies.papers.protocol import Scale, protocol, scaled
+from fedskew.studies.papers.verdicts import Verdict, verdicts
+from fedskew.studies.papers.worked import worked
+from fedskew.studies.store import Entry
+from support.paths import ROOT
+
+MNIST = "fedga-table1-mnist"
+
+
+def number(metric: str = "accuracy", mean: float = 0.8, spread: float | None = None, **more: Any) -> Printed:
+    facts: dict[str, Any] = {"paper": "FedGA", "table": "1", "dataset": "MNIST", "setting": "alpha=0.05"}
+    facts |= {"id": "x", "model": "", "method": "FedAvg", "kind": "result", "note": ""}
+    return Printed(metric=metric, mean=mean, spread=spread, **(facts | more))
+
+
+def entry(experiment: Any, rows: list[dict[str, Any]] | None = None, **summary: Any) -> Entry:
+    content = {"rounds": 100, "stopped": "", "total_wall_s": 36.0, **summary}
+    return Entry("a" * 16, experiment.to_json() | {"engine_used": "batched"}, rows or [], content, {})
+
+
+def test_every_printed_number_is_there() -> None:
+    kinds = Counter(p.kind for p in printed())
+    assert kinds == {"result": 698, "input": 53, "no data": 288}
+    assert len({p.id for p in printed()}) == len(printed()) == 1039
+    assert {p.paper for p in printed()} == set(PAPERS)
+    assert [p.mean for p in printed() if p.id == "fedga-001"] == [0.799]
+    assert all(p.mean is not None for p in printed() if p.kind != "input")
+
+
+def test_ours_and_the_printed_number() -> None:
+    """Intervals where there are two, else one point, else a tenth."""
+    told = lambda n, **ours: state_of(Row(n, "", **ours))
+    assert told(number(spread=0.02), ours=0.83, low=0.82, high=0.84) == "agrees"
+    assert told(number(spread=0.02), ours=0.83, low=0.821, high=0.84) == "differs"
+    assert told(number(spread=0.02), ours=0.77, low=0.76, high=0.779) == "differs"
+    assert told(number(spread=0.02), ours=0.81) == "agrees" and told(number(spread=0.02), ours=0.8101) == "differs"
+    assert told(number(), ours=0.83, low=0.7, high=0.9) == "differs", "no spread is printed"
+    assert told(number("top1_acc_pct", 50.0), ours=51.0) == "agrees"
+    assert told(number("top1_acc_pct", 50.0), ours=48.9) == "differs"
+    assert told(number("rounds_to_x", 300.0), ours=329.0) == "agrees"
+    assert told(number("rounds_to_x", 300.0), ours=math.inf) == "differs"
+    assert told(number()) == "not run" and told(number(), ours=math.nan) == "differs"
+
+
+def test_rules_of_metrics() -> None:
+    plain = experiment_from(["fedavg"])
+    costs = {"upload_bytes": 1, "download_bytes": 1, "samples": 5, "wall_s": 1.0}
+    rows = [{"round": i, "accuracy": i / 10, **costs} for i in range(1, 9)]
+    run = entry(plain, rows, final_accuracy=0.8, total_samples=40)
+    base = entry(plain, final_accuracy=0.45, total_samples=50, rounds=8)
+    assert measured("final_accuracy", run) == 0.8 and measured("final_accuracy * 100", run) == pytest.approx(80)
+    assert measured("total_samples * 5", run) == 200 and measured("absent", run) is None
+    assert measured("rounds_to FedAvg", run, base) == 5 and measured("speedup FedAvg", run, base) == 8 / 5
+    assert measured("change total_samples", run, base) == pytest.approx(-20)
+    assert measured("rounds_to FedAvg", run) is None
+    assert measured("rounds_to FedAvg", run, entry(plain, final_accuracy=0.9)) == math.inf
+    assert measured("speedup FedAvg", run, entry(plain, final_accuracy=0.9)) == 0
+    with pytest.raises(ConfigError, match="metrics must be NAME"):
+        measured("final_accuracy / 3", run)
+
+
+def test_the_worked_example_is_computed() -> None:
+    ours = worked()
+    assert len(ours) == 18
+    for p in printed():
+        if p.id in ours:
+            assert state_of(Row(p, "", ours=ours[p.id])) == "agrees", p
+    weights = [ours[p.id] for p in printed() if (p.metric, p.method, p.table) == ("aggregation_weight", "FedLA", "I")]
+    assert weights == pytest.approx([0.7 / 3, 1.7 / 3, 0.2])
+
+
+def test_a_run_answers_a_protocol_however_it_was_run() -> None:
+    words = ["fedavg", "--epochs", "3"]
+    plain = experiment_from(words)
+    same = [["--engine", "batched"], ["--device", "cuda", "--precision", "tf32"], ["--checkpoint.every", "1"]]
+    assert {likeness(experiment_from([*words, *more])) for more in same} == {likeness(plain)}
+    other = [["--lr", "0.2"], ["--seed", "1"], ["--data", "mnist"], ["--rounds", "4"], ["--clip", "5"]]
+    assert len({likeness(experiment_from([*words, *more])) for more in other} | {likeness(plain)}) == 6
+
+
+def made(protocol_name: str, scale: str = "paper", **values: float) -> Runs:
+    """Runs of every cell of a protocol: the seed's hundredth is added to the values."""
+    entries = []
+    for cell in protocol(protocol_name).at(scale).cells():
+        entries.append(entry(cell.experiment, **{k: v + cell.seed / 100 for k, v in values.items()}))
+    return Runs(entries)
+
+
+def test_the_ledger_has_mean_interval_and_scale() -> None:
+    runs = made(MNIST, final_accuracy=0.8, final_macro_f1=0.7)
+    rows = {row.number.id: row for row in ledger(runs) if row.study == MNIST}
+    assert len(rows) == 60
+    first = next(row for row in rows.values() if row.number.metric == "accuracy")
+    assert first.ours == pytest.approx(0.82) and (first.seeds, first.scale) == (5, "paper")
+    assert first.low is not None and first.high is not None and first.low < 0.82 < first.high < 0.85
+    assert first.how == "batched" and first.hours == pytest.approx(5 * 36 / 3600)
+    assert first.command == f"fedskew reproduce {MNIST} --scale paper"
+    counted = coverage(ledger(runs))["FedGA"]
+    assert sum(counted.values()) == 300 and counted["no data"] == 120
+    small = made(MNIST, "small", final_accuracy=0.5, final_macro_f1=0.5)
+    assert {row.scale for row in ledger(small) if row.study == MNIST} == {"small"}
+    both = Runs([*runs._by.values(), *small._by.values()])
+    assert {row.scale for row in ledger(both) if row.study == MNIST} == {"paper"}
+
+
+def test_a_difference_is_paired_by_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed_ = number("accuracy", 0.1, method="FedGA minus FedAvg")
+    one = replace(protocol(MNIST))
+    monkeypatch.setattr(type(one), "numbers", lambda self: [printed_])
+    entries = []
+    for cell in one.spec.cells():
+        if (
+            cell.setting == "alpha=0.05"
+            and cell.label in ("FedAvg", "FedGA")
+            and (cell.seed < 2 or cell.label != "FedGA")
+        ):
+            entries.append(entry(cell.experiment, final_accuracy=cell.seed + 0.1 * (cell.label == "FedGA")))
+    (row,) = rows_of(one, "paper", Runs(entries))
+    assert row.seeds == 2 and row.ours == pytest.approx(0.1) and row.state == "agrees"
+
+
+def test_what_is_not_run_stays_so_and_other_runs_do_not_count() -> None:
+    other = experiment_from(["fedavg", "--rounds", "3"])
+    assert all(row.ours is None or row.how == "computed" for row in ledger(Runs([entry(other, final_accuracy=1.0)])))
+    failed = replace(entry(other), state="failed")
+    assert Runs([failed]).get(other) is None and Runs([]).get(None) is None
+
+
+def test_a_scale_wins_over_methods_and_settings() -> None:
+    spec = protocol(MNIST).spec
+    small = scaled(spec, Scale((("rounds", "7"), ("lr", "0.5")), (3,), ("alpha=1",), ("FedGA", "FedNTD"), ""))
+    cells = list(small.cells())
+    assert {(c.label, c.setting, c.seed) for c in cells} == {("FedGA", "alpha=1", 3), ("FedNTD", "alpha=1", 3)}
+    assert all(c.experiment and c.experiment.rounds == 7 and c.experiment.method.pace.lr == 0.5 for c in cells)  # type: ignore[attr-defined]
+    assert [n for n, _ in protocol(MNIST).at("paper").axes()] == [
+        f"alpha={a}" for a in ("0.05", "0.1", "0.5", "1", "10")
+    ]
+    for wrong in (Scale(settings=("alpha=3",)), Scale(methods=("FedGO",))):
+        with pytest.raises(ConfigError, match="unknown"):
+            scaled(spec, wrong)
+    with pytest.raises(ConfigError, match="unknown scale 'tiny'"):
+        protocol(MNIST).at("tiny")
+    with pytest.raises(ConfigError, match="unknown protocol 'fedga-table1'; did you mean 'fedga-table1-"):
+        protocol("fedga-table1")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (('paper = "FedGA"', 'papers = "FedGA"\npaper = "FedGA"'), "entry of a protocol 'papers'"),
+        (("[scale.small]", "[scale.tiny]"), "unknown scale 'tiny'"),
+        (('reduced = "', 'reduce = "'), "entry of scale.small 'reduce'"),
+        (('name = "alpha=10"\n', ""), "settings must each have a name"),
+        (('name = "alpha=10"', 'name = "alpha=1"'), "different names"),
+        (("cohort = 10", "cohorts = 10"), "--cohorts"),
+    ],
+)
+def test_a_mistake_in_a_protocol_is_one_line(
+    change: tuple[str, str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (protocols.FOLDER / f"{MNIST}.toml").read_text()
+    assert change[0] in text
+    (tmp_path / "mine.toml").write_text(text.replace(*change, 1))
+    monkeypatch.setattr(protocols, "FOLDER", tmp_path)
+    monkeypatch.setattr(protocols, "names", lambda: ("mine",))
+    with pytest.raises(ConfigError, match=told) as raised:
+        list(protocols.protocol.__wrapped__("mine").at("paper").cells())
+    assert "\n" not in str(raised.value)
+
+
+def test_the_page_has_verdicts_and_every_number_of_ours() -> None:
+    rows = ledger(made(MNIST, final_accuracy=0.8, final_macro_f1=0.7))
+    page = page_of(rows)
+    assert page.count("| agrees |") + page.count("| differs |") >= 60
+    assert all(one.claim in page and f"**{one.verdict}**" in page for one in verdicts())
+    assert f"fedskew reproduce {MNIST} --scale paper" in page
+    with pytest.raises(ConfigError, match="verdict must be one of"):
+        Verdict("FedGA", "it is good", "true", "")
+
+
+def test_the_committed_ledger_and_page_are_those_of_the_committed_runs() -> None:
+    rows = ledger(Runs.of(ROOT / finding.HERE))
+    assert (ROOT / "results/ledger.csv").read_text() == text_of(rows), "run scripts/papers.py"
+    assert (ROOT / "docs/project/papers.md").read_text() == page_of(rows), "run scripts/papers.py"
+    listed = list(csv.DictReader(io.StringIO(text_of(rows))))
+    assert len(listed) == 1039 and {row["state"] for row in listed} <= set(ledgers.STATES)
