@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedskew.errors import ConfigError, RecordError
 from fedskew.records.summary import summarise
+from fedskew.studies.store import thinned
 from fedskew.studies.targets import Reached, final_value, over_seeds, reach, reach_own
 
 
@@ -48,9 +49,16 @@ def test_rounds_that_were_not_evaluated_make_it_late() -> None:
     assert reach(rows(None, 0.7), 0.6).unseen == 1
 
 
-def test_an_archive_that_holds_some_rounds_tells_their_numbers() -> None:
-    thinned = [row for row in rows(0.1, 0.2, 0.5, 0.7, 0.8) if row["round"] in (2, 4)]
-    assert (reach(thinned, 0.6).rounds, reach(thinned, 0.6).unseen, reach(thinned, 0.9).rounds) == (4, 1, 4)
+def test_an_archive_that_holds_some_rounds_has_their_numbers_and_all_costs() -> None:
+    whole = rows(0.1, 0.2, 0.5, 0.7, 0.8)
+    kept = thinned(whole, 3)
+    assert [row["round"] for row in kept] == [2, 4, 5] and [row.get("rounds") for row in kept] == [2, 2, None]
+    for target in (0.6, 0.75, 0.9):
+        one, other = reach(whole, target), reach(kept, target)
+        assert (one.rounds, one.bytes, one.samples) == (other.rounds, other.bytes, other.samples)
+    assert reach(kept, 0.6).unseen == 1
+    with pytest.raises(RecordError, match="round must count"):
+        reach(kept[1:], 0.6)
 
 
 def test_a_curve_that_falls_again_is_told() -> None:

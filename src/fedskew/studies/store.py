@@ -28,7 +28,7 @@ Row = dict[str, Any]
 LAYOUT = 1
 KEPT = (  # entries of a round that an archive holds
     "round", "accuracy", "macro_f1", "balanced_accuracy", "loss", "train_loss", "worst_class_recall", "upload_bytes",
-    "download_bytes", "samples", "steps", "wall_s", "val_accuracy",
+    "download_bytes", "samples", "steps", "wall_s", "val_accuracy", "rounds",
 )  # fmt: skip
 POINTS = 100  # rounds of a run that an archive holds, at most
 SUMS = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
@@ -162,6 +162,8 @@ def archive_line(entry: Entry, points: int = POINTS) -> str:
 def thinned(rows: Iterable[Row], points: int = POINTS) -> list[Row]:
     """At most so many rounds; costs of those that are left out are added to the next one that stays.
 
+    Its entry ``rounds`` says for how many rounds it stands, where it is not one.
+
     Example:
         >>> [(r["round"], r["samples"]) for r in thinned([{"round": i, "samples": 5} for i in range(1, 8)], 3)]
         [(3, 15), (6, 15), (7, 5)]
@@ -171,10 +173,12 @@ def thinned(rows: Iterable[Row], points: int = POINTS) -> list[Row]:
     step = max(1, -(-len(seen) // points))
     stay = {*seen[step - 1 :: step], *seen[-1:]}
     out: list[Row] = []
-    waiting = dict.fromkeys(SUMS, 0)
+    waiting, last = dict.fromkeys(SUMS, 0), 0
     for i, row in enumerate(listed):
         waiting = {name: waiting[name] + row.get(name, 0) for name in SUMS}
         if i in stay:
-            out.append({**row, **{name: value for name, value in waiting.items() if name in row}})
-            waiting = dict.fromkeys(SUMS, 0)
+            stands = row.get("round", i + 1) - (out[-1].get("round", last + 1) if out else 0)
+            told = {"rounds": stands} if stands > 1 else {}
+            out.append({**row, **{name: value for name, value in waiting.items() if name in row}, **told})
+            waiting, last = dict.fromkeys(SUMS, 0), i
     return out

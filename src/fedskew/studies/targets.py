@@ -154,11 +154,17 @@ def reach_own(rows: Sequence[Row], share: float = 0.9, metric: str = "accuracy",
 
 
 def _ordered(rows: Sequence[Row]) -> None:
-    """Raise RecordError unless the rounds are 1 to R: a sum over some of them is too small."""
+    """Raise RecordError unless the rows stand for rounds 1 to R: a sum over some of them is too small.
+
+    A row of an archive stands for the rounds before it that were left out, too, and its ``rounds`` says for how many.
+    """
+    before = 0
     for i, row in enumerate(rows, 1):
         got = row.get("round") if isinstance(row, Mapping) else row
-        if got != i:
+        expected = before + (row.get("rounds", 1) if isinstance(row, Mapping) else 1)
+        if got != expected:
             raise RecordError(f"round must count 1, 2, 3 in the rows of a run; got {got!r} in row {i}")
+        before = expected
 
 
 def _spent(rows: Sequence[Row]) -> np.ndarray[Any, np.dtype[np.float64]]:
