@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import Counter
 from dataclasses import replace
@@ -14,18 +12,15 @@ import pytest
 
 from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError
-from fedskew.studies.papers import found as finding
-from fedskew.studies.papers import ledger as ledgers
 from fedskew.studies.papers import protocol as protocols
 from fedskew.studies.papers.found import Runs, likeness
-from fedskew.studies.papers.ledger import Row, coverage, ledger, measured, rows_of, state_of, text_of
+from fedskew.studies.papers.ledger import Row, coverage, ledger, measured, rows_of, state_of
 from fedskew.studies.papers.page import page_of
 from fedskew.studies.papers.printed import PAPERS, Printed, printed
 from fedskew.studies.papers.protocol import Scale, protocol, scaled
 from fedskew.studies.papers.verdicts import Verdict, verdicts
 from fedskew.studies.papers.worked import worked
 from fedskew.studies.store import Entry
-from support.paths import ROOT
 
 MNIST = "fedga-table1-mnist"
 
@@ -199,11 +194,3 @@ def test_the_page_has_verdicts_and_every_number_of_ours() -> None:
     assert f"fedskew reproduce {MNIST} --scale paper" in page
     with pytest.raises(ConfigError, match="verdict must be one of"):
         Verdict("FedGA", "it is good", "true", "")
-
-
-def test_the_committed_ledger_and_page_are_those_of_the_committed_runs() -> None:
-    rows = ledger(Runs.of(ROOT / finding.HERE))
-    assert (ROOT / "results/ledger.csv").read_text() == text_of(rows), "run scripts/papers.py"
-    assert (ROOT / "docs/project/papers.md").read_text() == page_of(rows), "run scripts/papers.py"
-    listed = list(csv.DictReader(io.StringIO(text_of(rows))))
-    assert len(listed) == 1039 and {row["state"] for row in listed} <= set(ledgers.STATES)

@@ -1,0 +1,108 @@
+"""Write the pages and tables that are made from committed runs, or check that they still say what the runs say.
+
+python scripts/results.py           writes results/ledger.csv, docs/project/papers.md and the tables of fashion.md
+python scripts/results.py --check   writes nothing; names each file that differs, and exits with 1 where one does
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from fedskew.studies.archives import lend
+from fedskew.studies.papers.found import HERE, Runs
+from fedskew.studies.papers.ledger import ledger, text_of
+from fedskew.studies.papers.page import page_of
+from fedskew.studies.shipped import shipped
+from fedskew.studies.spec import read_spec
+from fedskew.studies.study import Study
+
+ROOT = Path(__file__).parents[1]
+TABLE = re.compile(r"(<!-- study (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
+COLUMNS = {  # of a table -> (entry of the summary, factor, digits)
+    "accuracy, mean of 10": ("mean10_accuracy", 1.0, 3),
+    "macro-F1, mean of 10": ("mean10_macro_f1", 1.0, 3),
+    "worst class": ("final_worst_class_recall", 1.0, 3),
+    "clients' own": ("final_personal_accuracy", 1.0, 3),
+    "MB up": ("total_upload_bytes", 1e-6, 0),
+    "s": ("total_wall_s", 1.0, 0),
+}
+
+
+def rows_of(name: str, archives: Path) -> list[dict[str, Any]]:
+    """The runs of a study that ships with the package, from archives."""
+    with tempfile.TemporaryDirectory() as folder:
+        study = Study(read_spec(shipped(name) or name), Path(folder) / "store")
+        lend(study, archives, keep=False)
+        return study.table()
+
+
+def table_of(rows: list[dict[str, Any]], setting: str) -> str:
+    """A table of one setting, the best method first: mean, and standard deviation where there are several seeds."""
+    mine = [row for row in rows if row["setting"] == setting]
+    assert mine, f"no setting {setting!r}; there are {sorted({row['setting'] for row in rows})}"
+    lines = []
+    for label in dict.fromkeys(row["label"] for row in mine):
+        runs = [row for row in mine if row["label"] == label and row["state"] == "finished"]
+        cells = [
+            _cell([row[entry] * factor for row in runs if entry in row], digits)
+            for entry, factor, digits in COLUMNS.values()
+        ]
+        score = statistics.fmean(row["mean10_accuracy"] for row in runs) if runs else -1.0
+        lines.append((-score, f"| {label} | {len(runs)} | " + " | ".join(cells) + " |"))
+    head = f"| method | seeds | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 2)}\n"
+    return head + "\n".join(line for _, line in sorted(lines)) + "\n"
+
+
+def _cell(values: list[float], digits: int) -> str:
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 and digits else ""
+    return f"{statistics.fmean(values):.{digits}f}{spread}"
+
+
+def fashion(text: str) -> str:
+    """The page with every table between its marks made again."""
+    known: dict[str, list[dict[str, Any]]] = {}
+
+    def made(found: re.Match[str]) -> str:
+        name, setting = found[2], found[3] or "all"
+        rows = known.setdefault(name, rows_of(name, ROOT / "results/studies"))
+        return found[1] + table_of(rows, setting) + found[4]
+
+    return TABLE.sub(made, text)
+
+
+def papers() -> dict[Path, str]:
+    """The ledger and its page."""
+    rows = ledger(Runs.of(ROOT / HERE))
+    return {ROOT / "results/ledger.csv": text_of(rows), ROOT / "docs/project/papers.md": page_of(rows)}
+
+
+def fashion_page() -> dict[Path, str]:
+    """The page of Fashion-MNIST; its studies are planned, for which the data must be at hand."""
+    page = ROOT / "docs/project/fashion.md"
+    return {page: fashion(page.read_text(encoding="utf-8"))}
+
+
+def main() -> int:
+    """Write or check them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    pages = papers() | fashion_page()
+    differing = [p for p, text in pages.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
+    for path in differing:
+        print(f"{path.relative_to(ROOT)}{' differs; run scripts/results.py' if check else ''}")
+        if not check:
+            path.write_text(pages[path], encoding="utf-8")
+    return int(check and bool(differing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
