@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import doctest
-import json
 import re
 import subprocess
 import sys

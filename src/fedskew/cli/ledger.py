@@ -44,6 +44,9 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     folder = Path(archives or HERE)
     if not folder.is_dir():
         raise RecordError(f"archives must be a folder; there is none at {str(folder)!r}; --archives names another")
+    for option, place in (("out", out), ("page", page)):
+        if place is not None and not Path(place).absolute().parent.is_dir():
+            raise RecordError(f"cannot write --{option} {place!r}: there is no such folder")
     rows = every(Runs.of(folder))
     table = Table("paper", *STATES, "all")
     for name, states in coverage(rows).items():
