@@ -61,7 +61,11 @@ def test_the_interquartile_mean_is_scipys(n: int) -> None:
 def test_aggregates_are_rliables() -> None:
     metrics = pytest.importorskip("rliable.metrics")
     values = drawn(3, 4, 6)
-    for name, theirs in (("mean", metrics.aggregate_mean), ("iqm", metrics.aggregate_iqm), ("median", metrics.aggregate_median)):
+    for name, theirs in (
+        ("mean", metrics.aggregate_mean),
+        ("iqm", metrics.aggregate_iqm),
+        ("median", metrics.aggregate_median),
+    ):
         ours = [found.value for found in aggregate(study(values), name, resamples=100)]
         assert ours == pytest.approx([theirs(one.T) for one in values], rel=1e-12)
 

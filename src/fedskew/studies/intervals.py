@@ -205,9 +205,9 @@ def aggregate(
     """A statistic of each method over all settings, with a stratified bootstrap interval.
 
     "mean" is the mean of the settings' means: each setting counts equally. "iqm" is the mean of the middle half of all
-    runs, whatever their setting. "median" is the median of the settings' means: half of the settings are better; of one
-    setting it is the mean, of two theirs. The interval is that of rliable: B times, the runs of each setting are drawn with
-    replacement, and the interval holds the middle of the B statistics. Settings are not drawn, so it speaks of new
+    runs, whatever their setting. "median" is the median of the settings' means: one bad setting does not move it. Of
+    one or two settings it is the mean. The interval is that of rliable: B times, the runs of each setting are drawn
+    with replacement, and the interval holds the middle of the B statistics. Settings are not drawn, so it speaks of new
     seeds under these settings.
 
     Args:
