@@ -24,6 +24,11 @@ __all__ = [
 ]  # fmt: skip
 
 Floats = npt.NDArray[np.float64]
+SCORED = {
+    "auroc_macro": "macro AUROC", "auprc_macro": "macro AUPRC", "ece": "expected calibration error",
+    "recall_at_precision_macro": "macro recall at a precision", "mix_accuracy_mean": "accuracy over the clients' mixes",
+    "mix_accuracy_worst_decile": "accuracy over the worst decile of the clients' mixes",
+}  # fmt: skip
 COLUMNS = 60  # clients of a heat map; of more, neighbours share a column
 CLASSES = 40  # most classes whose confusion matrix is drawn
 TOLD = 12  # most methods that a description lists
@@ -44,6 +49,8 @@ class Detail(NamedTuple):
 
 def words(metric: str) -> str:
     """A metric's name in words: "macro F1"."""
+    if metric in SCORED:
+        return SCORED[metric]
     told = metric.replace("_", " ").replace("macro f1", "macro F1").replace("g mean", "G-mean")
     return told.replace("val ", "validation ", 1) if told.startswith("val ") else told
 

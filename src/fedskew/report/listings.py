@@ -19,7 +19,7 @@ from fedskew.report.figures import words
 from fedskew.report.pictures import Heat
 from fedskew.report.sentences import measured, p_value
 from fedskew.report.svg import levels
-from fedskew.report.tables import Cell, Table, amount, fixed, row, spread
+from fedskew.report.tables import Cell, Table, amount, fixed, row, spread, titled
 from fedskew.studies.differences import Difference
 from fedskew.studies.intervals import Summary
 
@@ -75,8 +75,7 @@ def results(found: Compared, setting: str) -> Table:
             record |= {f"{key}_mean": seen.mean, f"{key}_sd": seen.sd}
         rows.append(row(*cells))
         records.append(record)
-    where = f"{setting}: " if setting else ""
-    return Table("results", f"{where}{measured(found)}", tuple(head), tuple(rows), 1, tuple(records))
+    return Table("results", titled(setting, measured(found)), tuple(head), tuple(rows), 1, tuple(records))
 
 
 def _further(found: Compared, name: str) -> str:
@@ -130,8 +129,7 @@ def recalls(heat: Heat, setting: str) -> Table:
         for m, method in enumerate(heat.rows)
         for c, name in enumerate(heat.columns)
     )
-    where = f"{setting}: " if setting else ""
-    return Table("recall", f"{where}final recall", ("class", *heat.rows), tuple(rows), 1, records, heat=True)
+    return Table("recall", titled(setting, "final recall"), ("class", *heat.rows), tuple(rows), 1, records, heat=True)
 
 
 def mistakes(told: Sequence[tuple[str, str]]) -> Table:

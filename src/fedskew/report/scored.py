@@ -10,7 +10,7 @@ import numpy as np
 from fedskew.records.probabilities import PRECISION, SCORES
 from fedskew.report.compared import Compared
 from fedskew.report.parts import Section
-from fedskew.report.tables import Cell, Table, fixed, row
+from fedskew.report.tables import Cell, Table, fixed, row, titled
 
 __all__ = ["scored"]
 
@@ -90,6 +90,5 @@ def _table(
             record |= {f"{name}_low": one.low, f"{name}_high": one.high}
         rows.append(row(*cells))
         records.append(record)
-    where = f"{setting}: " if setting else ""
     head = ("method", "seeds", *(called[n] for n in held))
-    return Table(key, f"{where}{what}", head, tuple(rows), 1, tuple(records))
+    return Table(key, titled(setting, what), head, tuple(rows), 1, tuple(records))

@@ -98,9 +98,9 @@ def _of(found: Compared, setting: str) -> str:
     interval = (
         f" (95 % interval {spread(best.low, best.high)}, {plural(best.runs, 'seed')})" if best.runs > 1 else " (1 seed)"
     )
-    told = f"{head}{order[0]} has the {word} mean, {fixed(best.mean, 3)}{interval}"
     if len(order) == 1:
-        return f"{told}."
+        return f"{head}{order[0]} has the mean {fixed(best.mean, 3)}{interval}."
+    told = f"{head}{order[0]} has the {word} mean, {fixed(best.mean, 3)}{interval}"
     if order[0] == found.baseline:
         following = found.difference(order[1], setting)
         return f"{told}; {order[1]} follows{_against(found, following)}."
@@ -135,6 +135,8 @@ def cautions(found: Compared) -> list[str]:
     few = min(pairs, default=least)
     if len(found.methods) > 1 and few < 2:
         told.append("Some comparisons rest on one seed. No interval and no test can be had from one seed.")
+    if len(found.methods) == 1 and least < 2:
+        told.append("Where there is one seed, nothing is known of the spread over seeds.")
     if len(found.methods) > 1 and 2 <= max(pairs, default=0) <= FEW:
         told.append(_few(found, max(pairs)))
     if found.key.startswith("best_"):

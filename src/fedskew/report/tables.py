@@ -11,14 +11,14 @@ from typing import Any
 
 from fedskew.errors import visible
 
-__all__ = ["Cell", "Table", "amount", "fixed", "row", "spread", "to_csv", "to_latex"]
+__all__ = ["Cell", "Table", "amount", "fixed", "row", "spread", "titled", "to_csv", "to_latex"]
 
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a text that begins so
 SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "±": r"$\pm$", "–": "--", "−": "$-$", "×": r"$\times$",
-    "…": r"\dots{}", "≤": r"$\leq$", "[": "{[}", "]": "{]}",
+    "…": r"\dots{}", "≤": r"$\leq$", "≥": r"$\geq$", "`": r"\textasciigrave{}", "[": "{[}", "]": "{]}",
 }  # fmt: skip  # brackets: after \\ one would begin an optional argument
 
 
@@ -71,6 +71,11 @@ def amount(value: float, measured: bool = True) -> str:
         return fixed(value, 0)
     plain = not measured or abs(value) >= 10 or value == 0
     return fixed(value, 1 if plain else min(6, 2 - math.floor(math.log10(abs(value)))))
+
+
+def titled(setting: str, what: str) -> str:
+    """A caption: what is shown, after the setting where there is one."""
+    return f"{setting}: {what}" if setting else f"{what[:1].upper()}{what[1:]}"
 
 
 def row(*cells: Cell | str) -> tuple[Cell, ...]:
@@ -155,4 +160,6 @@ def _line(cells: Sequence[str]) -> str:
 
 def _escaped(text: str) -> str:
     """Text as LaTeX prints it: nothing in it is a command."""
-    return "".join(SPECIAL.get(char, char) for char in visible(text).replace("\n", " ").replace("\t", " "))
+    plain = visible(text).replace("\n", " ").replace("\t", " ")
+    apart = {i for i in range(1, len(plain)) if plain[i - 1 : i + 1] == "--"}  # two hyphens would print as a dash
+    return "".join("{}-" if i in apart else SPECIAL.get(char, char) for i, char in enumerate(plain))
