@@ -20,7 +20,7 @@ from fedskew.studies.intervals import Summary, summaries
 from fedskew.studies.ranks import Ranks, average_ranks
 from fedskew.studies.scores import Scores, more_is_better
 
-__all__ = ["ALL", "Compared", "Curve", "compare", "curve_of"]
+__all__ = ["ALL", "Compared", "Curve", "compare", "curve_of", "once"]
 
 Floats = npt.NDArray[np.float64]
 SPAN = "mean10"  # a single round swings under label skew
@@ -97,8 +97,8 @@ class Compared:
     def summary(self, method: str, setting: str, key: str = "") -> Summary:
         """Mean, deviation and interval of a number of the summaries; of the metric where none is named."""
         name, places = key or self.key, itertools.product(self.methods, self.settings)
-        told: dict[tuple[str, str], Summary] = self.once(
-            ("summaries", name), lambda: dict(zip(places, summaries(self.scores_of(name)), strict=True))
+        told: dict[tuple[str, str], Summary] = once(
+            self, ("summaries", name), lambda: dict(zip(places, summaries(self.scores_of(name)), strict=True))
         )
         return told[method, setting]
 
@@ -132,12 +132,6 @@ class Compared:
         """What was computed once: a page of many runs is made several times, each with less detail."""
         return {}
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What ``make`` gives, kept under a key."""
-        if key not in self.kept:
-            self.kept[key] = make()
-        return self.kept[key]
-
     @cached_property
     def order(self) -> tuple[str, ...]:
         """The methods, the best average rank first; those without a value last."""
@@ -148,6 +142,13 @@ class Compared:
     def place(self, method: str) -> int:
         """Of a method among the sorted names: its look in every picture."""
         return sorted(self.methods).index(method)
+
+
+def once(found: Compared, key: Any, make: Callable[[], Any]) -> Any:
+    """What ``make`` gives, kept under a key."""
+    if key not in found.kept:
+        found.kept[key] = make()
+    return found.kept[key]
 
 
 def compare(entries: Iterable[Entry], metric: str = "accuracy", baseline: str | None = None) -> Compared:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedskew.report.compared import Compared
+from fedskew.report.compared import Compared, once
 from fedskew.report.figures import TOLD, words
 from fedskew.report.listings import gap_cells, gap_record
 from fedskew.report.parts import Figure, Section
@@ -70,8 +70,8 @@ def overall(found: Compared, methods: list[str], left_out: tuple[str, ...] = ())
 
 
 def _aggregates(found: Compared) -> Table:
-    by: dict[str, tuple[Estimate, ...]] = found.once(
-        "aggregates", lambda: {name: aggregate(found.scores, name) for name in NAMES}
+    by: dict[str, tuple[Estimate, ...]] = once(
+        found, "aggregates", lambda: {name: aggregate(found.scores, name) for name in NAMES}
     )
     names = {n: told for n, told in NAMES.items() if n != "median" or len(found.settings) >= MEDIAN}
     head = ["method", "runs"]
@@ -114,7 +114,7 @@ def _notes(told: tuple[Estimate, ...]) -> tuple[str, ...]:
 
 
 def _improvements(found: Compared) -> Table:
-    told: tuple[Improvement, ...] = found.once("improvements", lambda: improvement(found.scores, found.baseline))
+    told: tuple[Improvement, ...] = once(found, "improvements", lambda: improvement(found.scores, found.baseline))
     by = {one.method: one for one in told}
     several = len(found.settings) > 1
     gaps = (f"from {found.baseline}", "its 95 % interval", "p (Holm)", "significant") if several else ()
@@ -146,7 +146,7 @@ def _profiles(found: Compared, methods: list[str]) -> Chart | None:
     if len(seen) == 0 or seen[0] == seen[-1]:
         return None
     taus = np.linspace(seen[0], seen[-1], TAUS)
-    by: dict[str, Profile] = found.once("profiles", lambda: {p.method: p for p in profiles(found.scores, taus)})
+    by: dict[str, Profile] = once(found, "profiles", lambda: {p.method: p for p in profiles(found.scores, taus)})
     lines, told = [], []
     for method in methods:
         one = by[method]

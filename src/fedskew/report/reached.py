@@ -8,7 +8,7 @@ from typing import Any
 
 from fedskew.errors import ConfigError, RecordError, plural
 from fedskew.plots.groups import Run
-from fedskew.report.compared import Compared
+from fedskew.report.compared import Compared, once
 from fedskew.report.figures import words
 from fedskew.report.parts import Section
 from fedskew.report.tables import Cell, Table, amount, row
@@ -158,7 +158,7 @@ def _run(found: Compared, place: int, targets: tuple[float, ...]) -> tuple[Reach
         except RecordError as error:
             return str(error)
 
-    told: tuple[Reached, ...] | str = found.once(("targets", place, targets), read)
+    told: tuple[Reached, ...] | str = once(found, ("targets", place, targets), read)
     return told
 
 
