@@ -185,6 +185,27 @@ def test_of_a_calibration_error_less_is_better() -> None:
     assert "of expected calibration error less is better" in told["targets"]
 
 
+def test_auprc_of_each_class_is_a_table_and_what_is_not_ranked_a_dash(tmp_path: Path) -> None:
+    entries = study(2, 1, 2)
+    for entry in entries:
+        entry.run.summary["final_per_class_auprc"][1] = None
+    mine = [e.run.summary for e in entries if e.method == "method1"]
+    rows = written(entries, tmp_path)["classes-1"]
+    row = next(r for r in rows if r["method"] == "method1" and r["class"] == "2")
+    for name in ("per_class_auprc", "per_class_auroc", "per_class_recall_at_precision"):
+        assert float(row[name]) == pytest.approx(np.mean([s[f"final_{name}"][2] for s in mine]))
+    assert {r["per_class_auprc"] for r in rows if r["class"] == "1"} == {""}
+    told = sections(report.build(entries))["scores"]
+    assert "AUPRC of each class" in told and re.search(r"\bb – –", told)
+
+
+@pytest.mark.parametrize("value", [None, "x", [0.5], [[0.1]], ["a", "b", "c"], [0.1, {}, 0.2]])
+def test_damaged_scores_of_classes_are_left_out(value: Any) -> None:
+    entries = study(2, 1, 2)
+    entries[0].run.summary["final_per_class_auprc"] = value
+    assert "AUROC" in sections(report.build(entries))["scores"]
+
+
 # The cost of a target
 
 

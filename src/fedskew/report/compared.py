@@ -20,7 +20,7 @@ from fedskew.studies.intervals import Summary, summaries
 from fedskew.studies.ranks import Ranks, average_ranks
 from fedskew.studies.scores import Scores, more_is_better
 
-__all__ = ["ALL", "Compared", "Curve", "compare", "curve_of", "once"]
+__all__ = ["ALL", "Compared", "Curve", "Floats", "compare", "curve_of", "once"]
 
 Floats = npt.NDArray[np.float64]
 SPAN = "mean10"  # a single round swings under label skew
