@@ -63,6 +63,12 @@ def test_the_command_writes_the_page(runs: Path, tmp_path: Path, capsys: pytest.
     assert "My <study>" in told and "6 clients hold 1,438 training rows" in told  # the split, made again
 
 
+def test_targets_are_taken_from_the_command(runs: Path, tmp_path: Path) -> None:
+    assert fedskew("report", runs, "--out", tmp_path / "r.html", "--targets", "0.9, 0.05") == 0
+    told = words_of(parsed((tmp_path / "r.html").read_text()))
+    assert "fedavg 0.05 2 of 2" in told and "fedavg 0.9 0 of 2" in told and "50, 75 and 90 %" not in told
+
+
 def test_a_split_that_cannot_be_made_again_is_said(runs: Path, tmp_path: Path) -> None:
     experiment_from(["fedavg", *SMALL]).run(tmp_path / "run")
     config = json.loads((as_format_1(tmp_path / "run") / "config.json").read_text())
@@ -79,6 +85,8 @@ def test_mistakes_are_one_line(runs: Path, tmp_path: Path, capsys: pytest.Captur
         (tmp_path,): "no run folder found",
         (runs, "--metric", "acc"): "unknown metric 'acc'",
         (runs, "--baseline", "fedbl"): "unknown baseline 'fedbl'; did you mean 'fedbal'?",
+        (runs, "--targets", "0.5,x"): "--targets must be numbers between commas, such as 0.5,0.8; got '0.5,x'",
+        (runs, "--targets", "inf"): "--targets must be finite numbers; got inf",
         (runs, "--out", tmp_path / "a.pdf"): "--out must end in .html",
         (runs, "--outt", "x"): "did you mean '--out'?",
     }

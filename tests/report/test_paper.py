@@ -14,7 +14,7 @@ import pytest
 
 from fedskew import report
 from fedskew.errors import ConfigError, RecordError
-from fedskew.report import Entry, paper
+from fedskew.report import Entry, Trial, paper
 from fedskew.report.tables import Cell, Table, fixed, to_csv, to_latex
 from support.reports import made_run, parsed, study
 
@@ -36,6 +36,50 @@ def test_latex_prints_names_and_runs_none_of_them() -> None:
         assert plain.count("&") == 1 and not re.search(r"[\\%$#_^~<>|]", plain), line
     assert made.count("{") - made.count(r"\{") == made.count("}") - made.count(r"\}")
     assert r"\caption{caption \$x\textasciicircum{}2\$ \& 5 \%}" in made
+
+
+SAFE = r"\\text\w+\{\}|\\dots\{\}|\$\\\w+\$|\$-\$|\\[&%$#_{}]|\{\[\}|\{\]\}|\{\}(?=-)"
+
+
+def test_every_table_of_a_page_is_latex_that_balances_and_escapes(tmp_path: Path) -> None:
+    """No TeX here: what a compiler would stumble over is looked for instead."""
+    entries = []
+    for i, e in enumerate(study(3, 2, 3, names=("5 % & #1", "a_b^c~{", "--x\\end{table}"))):
+        e.run.summary["stopped"] = "100 % & _full_" if i == 1 else ""
+        entries.append(Entry(f"{e.method}_$x$ & 5 %#", f"{e.setting} {{~^", *e[2:]))
+    trials = [Trial(entries[0].method, "", {"lr_{": 0.1 * i}, 0.5, i == 1) for i in (1, 2)]
+    list(paper.write(entries, tmp_path / "r.html", tmp_path / "t", trials=trials, targets=(0.1, 0.9)))
+    found = sorted((tmp_path / "t").glob("*.tex"))
+    kinds = {re.sub(r"-\d+\.tex$", "", path.name) for path in found}
+    assert {
+        "results",
+        "overall",
+        "improvement",
+        "scores",
+        "mixes",
+        "ranks",
+        "cost",
+        "targets",
+        "tuning",
+        "runs",
+    } <= kinds
+    labels = [re.search(r"\\label\{(.*)\}", path.read_text()).group(1) for path in found]  # type: ignore[union-attr]
+    assert len(set(labels)) == len(labels), "a label twice leads every reference to the wrong table"
+    for path in found:
+        content = path.read_text()
+        assert content.isascii(), path.name
+        columns = len(re.search(r"\\begin\{tabular\}\{([lr]+)\}", content).group(1))  # type: ignore[union-attr]
+        body = content.split("\\toprule\n")[1].split("\\bottomrule")[0].replace("\\midrule\n", "")
+        for line in body.splitlines():
+            assert line.endswith(r" \\"), (path.name, line)
+            plain = re.sub(SAFE, ".", line.removesuffix(r" \\"))
+            assert plain.count("&") == columns - 1, line
+            assert not re.search(r"[\\%$#_^~<>|{}\[\]`]|--(?! *(&|$))", plain), line
+        caption = re.sub(SAFE, ".", re.search(r"\\caption\{(.*)\}\n", content).group(1))  # type: ignore[union-attr]
+        assert not re.search(r"[\\&%$#_^~<>|{}]", caption), caption
+        bare = re.sub(r"\\[{}]", "", content)
+        depth = [bare[: m.end()].count("{") - bare[: m.end()].count("}") for m in re.finditer("}", bare)]
+        assert min(depth) == 0 == depth[-1], path.name
 
 
 def test_csv_reads_back_and_holds_no_formula() -> None:

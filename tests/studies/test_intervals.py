@@ -61,17 +61,21 @@ def test_the_interquartile_mean_is_scipys(n: int) -> None:
 def test_aggregates_are_rliables() -> None:
     metrics = pytest.importorskip("rliable.metrics")
     values = drawn(3, 4, 6)
-    for name, theirs in (("mean", metrics.aggregate_mean), ("iqm", metrics.aggregate_iqm)):
+    for name, theirs in (
+        ("mean", metrics.aggregate_mean),
+        ("iqm", metrics.aggregate_iqm),
+        ("median", metrics.aggregate_median),
+    ):
         ours = [found.value for found in aggregate(study(values), name, resamples=100)]
         assert ours == pytest.approx([theirs(one.T) for one in values], rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["mean", "iqm"])
+@pytest.mark.parametrize("name", ["mean", "iqm", "median"])
 def test_bootstrap_intervals_are_rliables(name: str) -> None:
     """Both draw 10,000 resamples; the ends differ by the error of such draws, a fiftieth of the width."""
     metrics = pytest.importorskip("rliable.metrics")
     values = drawn(1, 4, 6)
-    func = {"mean": metrics.aggregate_mean, "iqm": metrics.aggregate_iqm}[name]
+    func = getattr(metrics, f"aggregate_{name}")
     low, high = rliable.intervals(lambda x: np.array([func(x)]), values[0].T, 10_000)[:, 0]
     found = aggregate(study(values), name)[0]
     assert found.low is not None and found.high is not None
@@ -168,5 +172,5 @@ def test_a_bad_number_of_resamples_is_one_line(resamples: object) -> None:
 
 
 def test_an_unknown_statistic_is_one_line() -> None:
-    with pytest.raises(ConfigError, match="statistic must be one of mean, iqm; got 'iqr'; did you mean 'iqm'"):
+    with pytest.raises(ConfigError, match="statistic must be one of mean, iqm, median; got 'iqr'; did you mean 'iqm'"):
         aggregate(study(drawn(1, 1, 3)), "iqr")

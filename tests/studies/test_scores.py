@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedskew.errors import ConfigError, FieldError
-from fedskew.studies.scores import Scores, quantum_of
+from fedskew.studies.scores import Scores, more_is_better, quantum_of
 
 RUNS = [("fedavg", "alpha 1", 1, 0.6), ("fedla", "alpha 1", 0, 0.7), ("fedavg", "alpha 0.1", 0, 0.5)]
 
@@ -105,3 +105,12 @@ def test_rounding_is_a_trillionth_of_the_largest_score() -> None:
     assert quantum_of(np.array([0.7, math.nan])) == 2.0**-40
     assert quantum_of(np.array([])) == quantum_of(np.zeros(2)) == 2.0**-40
     assert quantum_of(np.array([-1000.0])) == 2.0**-30
+
+
+@pytest.mark.parametrize(
+    ("metric", "more"),
+    [("final_accuracy", True), ("mean10_loss", False), ("val_loss", False), ("ece", False), ("final_ece", False),
+     ("total_wall_s", False), ("final_recall_at_precision_macro", True)],
+)  # fmt: skip
+def test_of_losses_calibration_errors_and_costs_less_is_better(metric: str, more: bool) -> None:
+    assert more_is_better(metric) is more

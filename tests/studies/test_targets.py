@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from fedskew.errors import ConfigError, RecordError
 from fedskew.records.summary import summarise
 from fedskew.studies.store import thinned
-from fedskew.studies.targets import Reached, final_value, over_seeds, reach, reach_own
+from fedskew.studies.targets import Reached, final_value, over_seeds, reach, reach_all, reach_own
 
 
 def rows(*accuracies: float | None) -> list[dict[str, Any]]:
@@ -170,3 +171,14 @@ def test_a_mistake_is_one_line() -> None:
 def test_a_wrong_argument_is_one_line(call: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         call()
+
+
+def test_several_targets_are_each_the_reach_of_one() -> None:
+    gen = np.random.Generator(np.random.PCG64(5))
+    made = [
+        {"round": r, "accuracy": float(a), "upload_bytes": 3 * r, "download_bytes": 8, "samples": 4, "wall_s": 0.1 * r}
+        for r, a in enumerate(gen.uniform(size=40), 1)
+    ]
+    targets = [0.9, 0.1, 0.5, 2.0]
+    assert reach_all(made, targets) == tuple(reach(made, target) for target in targets)
+    assert reach_all([], [0.5]) == (reach([], 0.5),) and reach([], 0.5).rounds == 0

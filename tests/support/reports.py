@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedskew.plots.groups import Run
+from fedskew.records.probabilities import EACH, from_mixes
 from fedskew.records.summary import summarise
 from fedskew.report import Entry
 
@@ -59,6 +61,11 @@ def made_run(
     confusion = np.diag(right)
     confusion[np.arange(classes), (np.arange(classes) + 1) % classes] += 50 - right
     summary["final_confusion"] = confusion.tolist()
+    each = {name: gen.uniform(size=classes).tolist() for name in EACH}
+    mixes = from_mixes(torch.from_numpy(confusion), torch.tensor(counts))
+    scores = dict(zip(("auroc_macro", "auprc_macro", "recall_at_precision_macro", "ece"), gen.uniform(size=4).tolist(),
+                      strict=True))  # fmt: skip
+    summary |= {f"final_{name}": value for name, value in (scores | mixes | each).items()}
     return Run(Path(folder), {**known, **config}, rows, summary)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from typing import NamedTuple
+
+import numpy as np
 
 from fedskew.advice.evidence import MEASURES, Setting
 
@@ -48,10 +49,9 @@ def margin(setting: Setting, method: str, measure: str, place: int = 0) -> Margi
         return None
     mean, low, high = statistics.fmean(paired), None, None
     if len(paired) >= 3:
-        from scipy.special import stdtrit
+        from fedskew.studies.intervals import t_interval
 
-        half = float(stdtrit(len(paired) - 1, 0.975)) * statistics.stdev(paired) / math.sqrt(len(paired))
-        low, high = mean - half, mean + half
+        low, high = t_interval(np.array(paired)) or (None, None)
     others = {m: statistics.fmean(_paired(setting, method, m)) for m in MEASURES if m != measure}
     worst = _worst(setting, method), _worst(setting, baseline_of(setting, measure))
     return Margin(setting.name, place, mean, low, high, len(paired), others, *worst)

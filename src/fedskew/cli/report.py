@@ -36,6 +36,10 @@ MISSING = "at least one run folder, or a folder that holds some"
     "--baseline", metavar="METHOD", help="the method that others are compared with  [default: fedavg, else the first]",
 )  # fmt: skip
 @click.option(
+    "--targets", metavar="NUMBERS",
+    help="values of the metric whose cost is shown, such as 0.5,0.8  [default: 50, 75 and 90 % of the best]",
+)  # fmt: skip
+@click.option(
     "--tables", metavar="FOLDER", type=Place("dir"),
     help="a folder for every table as CSV and LaTeX  [default: none]",
 )  # fmt: skip
@@ -49,6 +53,7 @@ def report(
     title: str | None,
     metric: str | None,
     baseline: str | None,
+    targets: str | None,
     tables: str | None,
     figures: str | None,
 ) -> None:
@@ -59,10 +64,13 @@ def report(
     """
     from fedskew.report import paper
     from fedskew.report.entries import from_folders
+    from fedskew.report.reached import targets_of
     from fedskew.report.studied import of_study
 
     given: dict[str, Any] = {"title": title, "metric": metric, "baseline": baseline}
     asked = {name: value for name, value in given.items() if value}
+    if targets:
+        asked["targets"] = targets_of(targets)
     if len(runs) == 1 and (Path(runs[0]) / "study.json").is_file():
         entries, facts = of_study(runs[0])
         asked = {**facts, **asked}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +15,18 @@ import numpy.typing as npt
 from fedskew.errors import ConfigError, RecordError, some, unknown
 from fedskew.plots.groups import Run
 from fedskew.report.entries import Entry, value_of
-from fedskew.report.numbers import Difference, Estimate, Ranks, differences, estimate, ranks
+from fedskew.studies.differences import Difference, differences
+from fedskew.studies.intervals import Summary, summaries
+from fedskew.studies.ranks import Ranks, average_ranks
+from fedskew.studies.scores import Scores, more_is_better
 
-__all__ = ["Compared", "Curve", "compare"]
+__all__ = ["ALL", "Compared", "Curve", "Floats", "compare", "curve_of", "once"]
 
 Floats = npt.NDArray[np.float64]
 SPAN = "mean10"  # a single round swings under label skew
 MOST = 1e18  # bytes or seconds of a round
+UNNAMED = "unnamed"
+ALL = "all"  # of a comparison without settings, as a study calls it
 PREFIXES = ("final_", "best_", "mean10_", "mean50_")
 
 
@@ -59,7 +66,7 @@ class Compared:
     @property
     def higher(self) -> bool:
         """Whether more of the metric is better."""
-        return not self.metric.endswith("loss")
+        return more_is_better(self.key)
 
     def runs(self, method: str, setting: str) -> list[Run]:
         """The runs of a method under a setting, in the order of the seeds."""
@@ -74,60 +81,74 @@ class Compared:
             out[m] = [value_of(found[s], key or self.key) if s in found else math.nan for s in self.seeds]
         return out
 
-    @cached_property
-    def _estimates(self) -> dict[tuple[str, str], Estimate]:
-        return {
-            (method, setting): estimate(row)
-            for setting in self.settings
-            for method, row in zip(self.methods, self.values(setting), strict=True)
-        }
+    # Statistics, all of them those of `fedskew.studies`
 
-    def estimate(self, method: str, setting: str) -> Estimate:
-        """The metric's estimate of a method under a setting."""
-        return self._estimates[method, setting]
+    def scores_of(self, key: str) -> Scores:
+        """A number of the summaries for `fedskew.studies.statistics`. The seeds are their places."""
+        values = np.array([self.values(setting, key) for setting in self.settings]).swapaxes(0, 1)
+        seeds = tuple(range(len(self.seeds)))
+        return Scores(key, self.methods, _labels(self.settings), seeds, values, more_is_better(key))
 
     @cached_property
-    def _differences(self) -> dict[tuple[str, str], Difference | None]:
-        at = self.methods.index(self.baseline)
-        return {
-            (method, setting): found
-            for setting in self.settings
-            for method, found in zip(self.methods, differences(self.values(setting), at), strict=True)
-        }
+    def scores(self) -> Scores:
+        """What is compared."""
+        return self.scores_of(self.key)
 
-    def difference(self, method: str, setting: str) -> Difference | None:
-        """The method less the baseline; None for the baseline itself."""
-        return self._differences[method, setting]
+    def summary(self, method: str, setting: str, key: str = "") -> Summary:
+        """Mean, deviation and interval of a number of the summaries; of the metric where none is named."""
+        name, places = key or self.key, itertools.product(self.methods, self.settings)
+        told: dict[tuple[str, str], Summary] = once(
+            self, ("summaries", name), lambda: dict(zip(places, summaries(self.scores_of(name)), strict=True))
+        )
+        return told[method, setting]
+
+    @cached_property
+    def _differences(self) -> dict[tuple[str, str | None], Difference]:
+        named: dict[str | None, str | None] = dict(zip(_labels(self.settings), self.settings, strict=True))
+        return {(d.method, named.get(d.setting)): d for d in differences(self.scores, self.baseline)}
+
+    def difference(self, method: str, setting: str | None) -> Difference | None:
+        """The method less the baseline; None for the baseline itself. Without a setting: over all, of several."""
+        return self._differences.get((method, setting))
+
+    def mean(self, method: str, setting: str) -> float:
+        """The metric's mean; NaN without a value."""
+        found = self.summary(method, setting).mean
+        return math.nan if found is None else found
 
     def present(self, setting: str) -> list[str]:
         """The methods with a value under a setting, the best mean first."""
-        seen = [m for m in self.methods if self.estimate(m, setting).n]
+        seen = {m: self.mean(m, setting) for m in self.methods if self.summary(m, setting).runs}
         sign = -1 if self.higher else 1
-        return sorted(seen, key=lambda m: (sign * self.estimate(m, setting).mean, self.methods.index(m)))
-
-    def better(self, difference: float) -> bool:
-        """Whether a difference from the baseline is a gain."""
-        return difference > 0 if self.higher else difference < 0
+        return sorted(seen, key=lambda m: sign * seen[m])
 
     @cached_property
-    def ranks(self) -> Ranks:
-        """Average ranks of the methods."""
-        return ranks(np.array([[self.estimate(m, s).mean for s in self.settings] for m in self.methods]), self.higher)
+    def ranks(self) -> Ranks | None:
+        """Average ranks of the methods; None for a single one."""
+        return average_ranks(self.scores) if len(self.methods) > 1 else None
+
+    @cached_property
+    def kept(self) -> dict[Any, Any]:
+        """What was computed once: a page of many runs is made several times, each with less detail."""
+        return {}
 
     @cached_property
     def order(self) -> tuple[str, ...]:
         """The methods, the best average rank first; those without a value last."""
-        mean = [np.mean([self.present(s).index(m) if m in self.present(s) else math.inf for s in self.settings])
-                for m in self.methods]  # fmt: skip
-        return tuple(self.methods[i] for i in sorted(range(len(self.methods)), key=lambda i: (float(mean[i]), i)))
+        places = [{method: place for place, method in enumerate(self.present(s))} for s in self.settings]
+        total = {m: sum(place.get(m, math.inf) for place in places) for m in self.methods}
+        return tuple(sorted(self.methods, key=lambda m: total[m]))
 
     def place(self, method: str) -> int:
         """Of a method among the sorted names: its look in every picture."""
         return sorted(self.methods).index(method)
 
-    def curve(self, method: str, setting: str, points: int) -> Curve | None:
-        """The metric over rounds, thinned to so many points; None where no run was evaluated."""
-        return _curve(self.runs(method, setting), self.metric, points)
+
+def once(found: Compared, key: Any, make: Callable[[], Any]) -> Any:
+    """What ``make`` gives, kept under a key."""
+    if key not in found.kept:
+        found.kept[key] = make()
+    return found.kept[key]
 
 
 def compare(entries: Iterable[Entry], metric: str = "accuracy", baseline: str | None = None) -> Compared:
@@ -136,7 +157,7 @@ def compare(entries: Iterable[Entry], metric: str = "accuracy", baseline: str | 
     Args:
         entries: Runs with their labels.
         metric: A metric of the rounds; its mean over the last 10 rounds is compared. A number of a summary, such as
-            "final_accuracy", is compared itself.
+            "final_accuracy", is compared itself, and so is the final value of what the last model alone is scored by.
         baseline: The method that others are compared with; None: "fedavg" where it is there, else the first.
 
     Returns:
@@ -146,7 +167,7 @@ def compare(entries: Iterable[Entry], metric: str = "accuracy", baseline: str | 
         RecordError: There is no run, or no run was evaluated.
         ConfigError: Two runs have one method, setting and seed; no run has the metric; the baseline is none of them.
     """
-    listed = tuple(Entry(*entry) for entry in entries)
+    listed = tuple(Entry(entry[0] or UNNAMED, *entry[1:]) for entry in entries)
     seen: set[tuple[str, str, int | str]] = set()
     for entry in listed:
         if entry[:3] in seen:
@@ -166,18 +187,26 @@ def compare(entries: Iterable[Entry], metric: str = "accuracy", baseline: str | 
     return Compared(listed, methods, settings, tuple(seeds), bare, key, baseline or plain)
 
 
+def _labels(settings: Sequence[str]) -> tuple[str, ...]:
+    """The settings with a name for the one that has none."""
+    unnamed = next(name for n in range(len(settings) + 1) if (name := ALL + "'" * n) not in settings)
+    return tuple(setting or unnamed for setting in settings)
+
+
 def _keys(entries: Sequence[Entry], metric: str) -> tuple[str, str]:
     """(metric of a round, number of a summary). Raises ConfigError where no run has them."""
-    known = {k.removeprefix(p) for e in entries for k in e.run.summary for p in PREFIXES if k.startswith(p)}
-    whole = {k for e in entries for k in e.run.summary if k.startswith(PREFIXES)}
-    if metric in known:
-        return metric, f"{SPAN}_{metric}"
+    whole = {k for e in entries for k, v in e.run.summary.items()
+             if k.startswith(PREFIXES) and (v is None or isinstance(v, int | float))}  # fmt: skip
+    known = {k.removeprefix(p) for k in whole for p in PREFIXES if k.startswith(p)}
+    if metric in known:  # what is measured of the last model alone has no mean over rounds
+        return metric, next(k for p in (f"{SPAN}_", *PREFIXES) if (k := f"{p}{metric}") in whole)
     if metric in whole:
         return next(metric.removeprefix(p) for p in PREFIXES if metric.startswith(p)), metric
     raise unknown("metric", metric, known)
 
 
-def _curve(runs: Sequence[Run], metric: str, points: int) -> Curve | None:
+def curve_of(runs: Sequence[Run], metric: str, points: int) -> Curve | None:
+    """A metric over rounds, thinned to so many points; None where no run was evaluated."""
     seeds = [found for run in runs if len((found := _series(run, metric))[0])]
     if not seeds:
         return None

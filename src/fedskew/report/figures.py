@@ -13,7 +13,7 @@ from fedskew.config import experiment as config
 from fedskew.data import describe
 from fedskew.errors import DataError, FedskewError, plural
 from fedskew.plots.groups import Run
-from fedskew.report.compared import Compared, Curve
+from fedskew.report.compared import Compared, Curve, curve_of
 from fedskew.report.entries import Trial
 from fedskew.report.pictures import Chart, Heat, Line, Ranking
 from fedskew.report.tables import fixed
@@ -24,6 +24,11 @@ __all__ = [
 ]  # fmt: skip
 
 Floats = npt.NDArray[np.float64]
+SCORED = {
+    "auroc_macro": "macro AUROC", "auprc_macro": "macro AUPRC", "ece": "expected calibration error",
+    "recall_at_precision_macro": "macro recall at a precision", "mix_accuracy_mean": "accuracy over the clients' mixes",
+    "mix_accuracy_worst_decile": "accuracy over the worst decile of the clients' mixes",
+}  # fmt: skip
 COLUMNS = 60  # clients of a heat map; of more, neighbours share a column
 CLASSES = 40  # most classes whose confusion matrix is drawn
 TOLD = 12  # most methods that a description lists
@@ -44,6 +49,8 @@ class Detail(NamedTuple):
 
 def words(metric: str) -> str:
     """A metric's name in words: "macro F1"."""
+    if metric in SCORED:
+        return SCORED[metric]
     told = metric.replace("_", " ").replace("macro f1", "macro F1").replace("g mean", "G-mean")
     return told.replace("val ", "validation ", 1) if told.startswith("val ") else told
 
@@ -59,7 +66,7 @@ def names_of(runs: Iterable[Run], classes: int) -> tuple[str, ...]:
 
 def curves(found: Compared, setting: str, methods: Sequence[str], points: int) -> list[Chart]:
     """The metric over rounds, megabytes and seconds."""
-    shown = [(m, curve) for m in methods if (curve := found.curve(m, setting, points))]
+    shown = [(m, curve) for m in methods if (curve := curve_of(found.runs(m, setting), found.metric, points))]
     if not shown:
         return []
     where = f", {setting}" if setting else ""
@@ -117,11 +124,11 @@ def cost(found: Compared, setting: str, methods: Sequence[str]) -> list[Chart]:
         spent = dict(zip(found.methods, found.values(setting, key), strict=True))
         lines = []
         for method in methods:
-            value, seen = found.estimate(method, setting), spent[method][np.isfinite(spent[method])]
-            if value.n and len(seen):
-                ends = [np.array([e]) if math.isfinite(e) else None for e in (value.low, value.high)]
+            value, seen = found.summary(method, setting), spent[method][np.isfinite(spent[method])]
+            if value.runs and len(seen):
+                ends = [None if e is None else np.array([e]) for e in (value.low, value.high)]
                 x = np.array([seen.mean() / (1e6 if key.endswith("bytes") else 1)])
-                lines.append(Line(method, found.place(method), x, np.array([value.mean]), *ends))
+                lines.append(Line(method, found.place(method), x, np.array([found.mean(method, setting)]), *ends))
         if not lines or _ratio([float(li.x[0]) for li in lines]) < ALIKE:
             continue  # all points would stand above each other
         told = "; ".join(f"{li.label}: {li.y[0]:.3f} for {li.x[0]:,.1f}" for li in lines[:TOLD])
@@ -194,16 +201,13 @@ def mixed_up(shares: Floats, names: Sequence[str], most: int = 5) -> str:
 def ranking(found: Compared) -> Ranking | None:
     """Average ranks over the settings; None below two settings or methods."""
     ranks = found.ranks
-    if ranks.settings < 2 or len(found.methods) < 2:
+    if ranks is None or len(ranks.settings) < 2:
         return None
-    order = sorted(zip(ranks.average, found.methods, strict=True))
-    told = "; ".join(f"{method} {rank:.2f}" for rank, method in order)
-    places = tuple(map(found.place, found.methods))
-    title = f"Average rank over {plural(ranks.settings, 'setting')}"
-    return Ranking(
-        "ranks", title, found.methods, places, ranks.average, ranks.critical,
-        f"{told}. Ranks differ at the 5 % level where they are more than {ranks.critical:.2f} apart.",
-    )  # fmt: skip
+    rank = dict(zip(ranks.methods, ranks.ranks, strict=True))
+    bars = () if ranks.p is None else tuple((rank[group[0]], rank[group[-1]]) for group in ranks.groups)
+    title = f"Average rank over {plural(len(ranks.settings), 'setting')}"
+    told = f"{'; '.join(f'{method} {at:.2f}' for method, at in rank.items())}. {ranks.words}"
+    return Ranking("ranks", title, ranks.methods, tuple(map(found.place, rank)), ranks.ranks, bars, told)
 
 
 def federation(found: Compared, setting: str) -> tuple[Heat | None, str]:

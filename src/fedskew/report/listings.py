@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,19 +16,33 @@ from fedskew.plots.groups import Run
 from fedskew.report.compared import Compared
 from fedskew.report.entries import Trial, ended_early, value_of
 from fedskew.report.figures import words
-from fedskew.report.numbers import Difference, Estimate, estimate
 from fedskew.report.pictures import Heat
-from fedskew.report.sentences import measured, p_value, p_words
+from fedskew.report.sentences import measured, p_value
 from fedskew.report.svg import levels
-from fedskew.report.tables import Cell, Table, fixed, spread
+from fedskew.report.tables import Cell, Table, amount, fixed, row, spread, titled
+from fedskew.studies.differences import Difference
+from fedskew.studies.intervals import Summary
 
-__all__ = ["costs", "environments", "mistakes", "options", "ranks", "recalls", "results", "runs", "tuned"]
+__all__ = [
+    "costs",
+    "environments",
+    "gap_cells",
+    "gap_record",
+    "mistakes",
+    "options",
+    "ranks",
+    "recalls",
+    "results",
+    "runs",
+    "tuned",
+]
 
 LONGEST = 120  # characters of an option's value
 BESIDE = 6  # columns of options
 LEAVES = 12  # values of a list that are written out
 TRAINED = "Training and aggregation that differ between methods"
 UNSAID = ("folder", "method.name")  # they stand in other columns
+SPANS = ("final", "mean10", "mean50")
 FURTHER = ("final", "macro_f1", "g_mean", "worst_class_recall")
 SPENT = (
     ("rounds", "rounds", 1.0), ("total_upload_bytes", "MB up", 1e6), ("total_download_bytes", "MB down", 1e6),
@@ -37,41 +52,36 @@ HARDWARE = ("python", "platform", "processor", "cores", "threads", "cuda")
 Row = dict[str, Any]
 
 
-def _row(*cells: Cell | str) -> tuple[Cell, ...]:
-    return tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in cells)
-
-
 def results(found: Compared, setting: str) -> Table:
     """The metric of each method: mean, deviation, interval and the paired difference from the baseline."""
     several = len(found.methods) > 1
     further = [(name, key) for name in FURTHER if (key := _further(found, name)) and _any(found, setting, key)]
     head = ["method", "seeds", "mean", "sd", "95 % interval"]
     head += [f"from {found.baseline}", "its 95 % interval", "p (Holm)", "significant"] if several else []
-    head += [_called(key) for _, key in further]
+    head += ["final" if name == "final" else _called(key) for name, key in further]
     rows, records = [], []
-    other = {key: found.values(setting, key) for _, key in further}
     for method in found.present(setting):
-        value, gap = found.estimate(method, setting), found.difference(method, setting)
-        cells: list[Cell | str] = [method, str(value.n), fixed(value.mean), fixed(value.sd, 3),
+        value, gap = found.summary(method, setting), found.difference(method, setting)
+        cells: list[Cell | str] = [method, str(value.runs), fixed(value.mean), fixed(value.sd, 3),
                                    spread(value.low, value.high)]  # fmt: skip
         if several:
-            cells += _gap_cells(found, gap)
+            cells += gap_cells(gap)
         record: Row = {"setting": setting, "method": method, "metric": found.key, **_record(value)}
         if several:
-            record |= {"baseline": found.baseline, **_gap_record(gap)}
+            record |= {"baseline": found.baseline, **gap_record(gap)}
         for _, key in further:
-            seen = estimate(other[key][found.methods.index(method)])
+            seen = found.summary(method, setting, key)
             cells.append(fixed(seen.mean, 3))
             record |= {f"{key}_mean": seen.mean, f"{key}_sd": seen.sd}
-        rows.append(_row(*cells))
+        rows.append(row(*cells))
         records.append(record)
-    where = f"{setting}: " if setting else ""
-    return Table("results", f"{where}{measured(found)}", tuple(head), tuple(rows), 1, tuple(records))
+    return Table("results", titled(setting, measured(found)), tuple(head), tuple(rows), 1, tuple(records))
 
 
 def _further(found: Compared, name: str) -> str:
     """The number of a summary that stands beside the metric; "" where it is the metric itself."""
-    key = f"final_{found.metric}" if name == "final" else f"mean10_{name}"
+    span = found.key.partition("_")[0]
+    key = f"final_{found.metric}" if name == "final" else f"{span if span in SPANS else 'mean10'}_{name}"
     return "" if key == found.key or name == found.metric else key
 
 
@@ -80,29 +90,31 @@ def _any(found: Compared, setting: str, key: str) -> bool:
 
 
 def _called(key: str) -> str:
-    how, _, metric = key.partition("_")
-    return "final" if how == "final" else words(metric).replace("worst class recall", "worst recall")
+    """A number of a summary as the head of a column: "macro F1"."""
+    return words(key.partition("_")[2]).replace("worst class recall", "worst recall")
 
 
-def _gap_cells(found: Compared, gap: Difference | None) -> list[Cell | str]:
+def gap_cells(gap: Difference | None) -> list[Cell | str]:
+    """A paired difference: its mean, interval, corrected p, and whether it is significant. None is the baseline."""
+    if gap is None or gap.mean is None:
+        return ["baseline" if gap is None else "–", "–", "–", "–"]
+    side = {"better": "above", "worse": "below"}.get(gap.verdict, "")
+    mean, several = Cell(f"{'+' if gap.mean > 0 else ''}{fixed(gap.mean)}", mark=side), gap.pairs > 1
+    told = f"yes, {gap.verdict}" if side else "no" if several else "–"
+    return [mean, spread(gap.low, gap.high), p_value(gap.p_holm if several else None), told]
+
+
+def _record(value: Summary) -> Row:
+    return {"seeds": value.runs, "mean": value.mean, "sd": value.sd, "low": value.low, "high": value.high}
+
+
+def gap_record(gap: Difference | None) -> Row:
+    """A paired difference in full precision; empty for the baseline."""
     if gap is None:
-        return ["baseline", "–", "–", "–"]
-    if not gap.n:
-        return ["–", "–", "–", "–"]
-    sign = "+" if gap.mean > 0 else ""
-    side = ("above" if found.better(gap.mean) else "below") if gap.significant else ""
-    told = {"above": "yes, better", "below": "yes, worse"}.get(side, "no" if gap.n > 1 else "–")
-    return [Cell(f"{sign}{fixed(gap.mean)}", mark=side), spread(gap.low, gap.high), p_value(gap.holm), Cell(told)]
-
-
-def _record(value: Estimate) -> Row:
-    return {"seeds": value.n, "mean": value.mean, "sd": value.sd, "low": value.low, "high": value.high}
-
-
-def _gap_record(gap: Difference | None) -> Row:
-    seen = gap or Difference(0, math.nan, math.nan, math.nan, math.nan, math.nan)
-    return {"pairs": seen.n, "difference": seen.mean, "difference_low": seen.low, "difference_high": seen.high,
-            "p": seen.p, "p_holm": seen.holm}  # fmt: skip
+        return {"pairs": 0} | dict.fromkeys(("difference", "difference_low", "difference_high", "p", "p_holm"))
+    p, p_holm = (gap.p, gap.p_holm) if gap.pairs > 1 else (None, None)
+    return {"pairs": gap.pairs, "difference": gap.mean, "difference_low": gap.low, "difference_high": gap.high,
+            "p": p, "p_holm": p_holm}  # fmt: skip
 
 
 def recalls(heat: Heat, setting: str) -> Table:
@@ -111,36 +123,36 @@ def recalls(heat: Heat, setting: str) -> Table:
     rows = []
     for c, name in enumerate(heat.columns):
         cells = [Cell(fixed(v, 2), int(shade)) for v, shade in zip(heat.cells[:, c], shades[:, c], strict=True)]
-        rows.append(_row(name, *cells))
+        rows.append(row(name, *cells))
     records = tuple(
         {"setting": setting, "class": c, "name": name, "method": method, "recall": float(heat.cells[m, c])}
         for m, method in enumerate(heat.rows)
         for c, name in enumerate(heat.columns)
     )
-    where = f"{setting}: " if setting else ""
-    return Table("recall", f"{where}final recall", ("class", *heat.rows), tuple(rows), 1, records, heat=True)
+    return Table("recall", titled(setting, "final recall"), ("class", *heat.rows), tuple(rows), 1, records, heat=True)
 
 
 def mistakes(told: Sequence[tuple[str, str]]) -> Table:
     """The most frequent mistakes of each confusion matrix in words, from its title and its description."""
-    rows = tuple(_row(title, words_) for title, words_ in told)
+    rows = tuple(row(title, words_) for title, words_ in told)
     return Table("mistakes", "Most frequent mistakes", ("method", "mistakes"), rows, 2)
 
 
 def ranks(found: Compared) -> Table:
     """Average ranks, and the settings in which a method is best."""
-    order = sorted(zip(found.ranks.average, found.methods, strict=True))
+    seen = found.ranks
+    assert seen is not None
     whole = [s for s in found.settings if len(found.present(s)) == len(found.methods)]
-    best = {m: sum(found.present(s)[0] == m for s in whole) for m in found.methods}
-    rows = tuple(_row(m, fixed(rank, 2), str(best[m])) for rank, m in order)
+    best = Counter(found.present(s)[0] for s in whole)
+    order = list(zip(seen.methods, seen.ranks, strict=True))
+    rows = tuple(row(m, fixed(rank, 2), str(best[m])) for m, rank in order)
+    tests = {"critical_difference": seen.critical_difference, "friedman_chi2": seen.chi2, "friedman_p": seen.p}
     records = tuple(
-        {"method": m, "average_rank": rank, "best_in": best[m], "settings": len(whole)} for rank, m in order
+        {"method": m, "average_rank": rank, "best_in": best[m], "settings": len(seen.settings), **tests}
+        for m, rank in order
     )
-    notes = [f"Critical difference at the 5 % level (Nemenyi): {found.ranks.critical:.2f}."]
-    if math.isfinite(found.ranks.p):
-        notes.append(f"Friedman's test that all methods rank alike: {p_words(found.ranks.p)}.")
     head = ("method", "average rank", "best in")
-    return Table("ranks", "Average ranks; 1 is the best", head, rows, 1, records, tuple(notes))
+    return Table("ranks", "Average ranks; 1 is the best", head, rows, 1, records, (seen.words,))
 
 
 def costs(found: Compared, setting: str) -> Table:
@@ -149,19 +161,14 @@ def costs(found: Compared, setting: str) -> Table:
     for method in found.present(setting):
         runs_ = found.runs(method, setting)
         means = [float(np.mean([value_of(run, key) for run in runs_])) / unit for key, _, unit in SPENT]
-        value = found.estimate(method, setting).mean
-        told = [_amount(v, unit != 1 or name == "seconds") for v, (_, name, unit) in zip(means, SPENT, strict=True)]
-        rows.append(_row(method, fixed(value), *told))
+        value = found.mean(method, setting)
+        told = [amount(v, unit != 1 or name == "seconds") for v, (_, name, unit) in zip(means, SPENT, strict=True)]
+        rows.append(row(method, fixed(value), *told))
         spent = {name: mean for (_, name, _), mean in zip(SPENT, means, strict=True)}
         records.append({"setting": setting, "method": method, found.key: value, **spent})
     head = ("method", words(found.metric), *(name for _, name, _ in SPENT))
     where = f", {setting}" if setting else ""
     return Table("cost", f"Cost of a run, mean over the seeds{where}", head, tuple(rows), 1, tuple(records))
-
-
-def _amount(value: float, measured_: bool) -> str:
-    """A cost: one digit behind the point where it is measured and small, or a mean that is not whole."""
-    return fixed(value, int(abs(value) < 100 and (measured_ or value != int(value))) if math.isfinite(value) else 0)
 
 
 # Options and runs
@@ -184,7 +191,7 @@ def options(found: Compared) -> list[Table]:
                 place = by[level].setdefault(keys[level](i), [])
                 if (path, value) not in place:
                     place.append((path, value))
-    shared = tuple(_row(path, value) for path, value in by[""].get("", ()))
+    shared = tuple(row(path, value) for path, value in by[""].get("", ()))
     tables = [Table("shared", "Options that all runs share", ("option", "value"), shared, 2)]
     told = {"method": "Further options that differ between methods", "setting": "Options that differ between settings",
             "run": "Options that differ between single runs"}  # fmt: skip
@@ -207,11 +214,11 @@ def _is_training(path: str) -> bool:
 def _differing(level: str, caption: str, by: dict[str, list[tuple[str, str]]]) -> Table:
     """Options of each owner: a column for each, or a line for each option where there are many owners."""
     if len(by) > BESIDE:
-        rows = tuple(_row(owner or "–", path, value) for owner, listed in by.items() for path, value in listed)
+        rows = tuple(row(owner or "–", path, value) for owner, listed in by.items() for path, value in listed)
         return Table(f"options-{level}", caption, (level, "option", "value"), rows, 3)
     paths = dict.fromkeys(path for listed in by.values() for path, _ in listed)
     values = {owner: dict(listed) for owner, listed in by.items()}
-    rows = tuple(_row(path, *(values[owner].get(path, "–") for owner in by)) for path in paths)
+    rows = tuple(row(path, *(values[owner].get(path, "–") for owner in by)) for path in paths)
     head = ("option", *(owner or "–" for owner in by))
     return Table(f"options-{level}", caption, head, rows, len(head))
 
@@ -267,7 +274,7 @@ def environments(found: Compared) -> tuple[Table, list[int]]:
         when = sorted(filter(None, started[key]))
         span = "–" if not when else when[0] if len(when) == 1 else f"{when[0]} to {when[-1]}"
         told = [_value([env[name]])[:LONGEST] if name in env else "–" for name in HARDWARE]
-        rows.append(_row(str(number), str(len(started[key])), versions[: 2 * LONGEST] or "not on record", *told, span))
+        rows.append(row(str(number), str(len(started[key])), versions[: 2 * LONGEST] or "not on record", *told, span))
     head = ("environment", "runs", "versions", *HARDWARE, "started")
     return Table("environments", "Environments of the runs", head, tuple(rows), len(head)), numbers
 
@@ -290,7 +297,7 @@ def runs(found: Compared, places: Sequence[int]) -> Table:
         engine = str(run.config.get("engine_used") or run.config.get("engine") or "–")
         device = str(run.config.get("device") or "–")
         told = (str(i), method, setting or "–", str(seed), fixed(value), str(rounds), ended_early(run) or "finished")
-        rows.append(_row(*told, engine, device, str(place), str(run.folder)))
+        rows.append(row(*told, engine, device, str(place), str(run.folder)))
         records.append({"run": i, "method": method, "setting": setting, "seed": seed, found.key: value,
                         "rounds": rounds, "ended": ended_early(run), "engine": engine, "device": device,
                         "environment": place, "folder": str(run.folder)})  # fmt: skip
@@ -308,7 +315,7 @@ def tuned(trials: Sequence[Trial]) -> Table:
         chosen = next((t for t in own if t.chosen), None)
         options_ = ", ".join(f"{k} {_plain(v)}" for k, v in chosen.options.items()) if chosen else "–"
         ends = (min(scores), float(np.median(scores)), max(scores)) if scores else (math.nan,) * 3
-        rows.append(_row(method, setting or "–", options_, str(len(own)), fixed(chosen.score if chosen else math.nan),
+        rows.append(row(method, setting or "–", options_, str(len(own)), fixed(chosen.score if chosen else math.nan),
                          *(fixed(e) for e in ends)))  # fmt: skip
     records = tuple(
         {"method": t.method, "setting": t.setting, **{f"option.{k}": v for k, v in t.options.items()},

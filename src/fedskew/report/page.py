@@ -7,7 +7,6 @@ import hashlib
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
@@ -17,11 +16,15 @@ from fedskew.report import figures, listings, sentences
 from fedskew.report.compared import Compared, compare
 from fedskew.report.entries import Entry, Trial
 from fedskew.report.figures import Detail
-from fedskew.report.pictures import Heat, Picture
+from fedskew.report.overall import overall
+from fedskew.report.parts import Figure, Section
+from fedskew.report.pictures import Heat
+from fedskew.report.reached import checked, reached
+from fedskew.report.scored import scored
 from fedskew.report.svg import clean, draw, sample
 from fedskew.report.tables import Table
 
-__all__ = ["Figure", "Section", "build", "sections"]
+__all__ = ["build", "sections"]
 
 LIMIT = 1_000_000  # bytes of a page of 500 runs
 FULL = 500  # runs
@@ -32,37 +35,19 @@ STEPS = (
 )  # fmt: skip
 TRIALS = "The methods have different numbers of trials: compare what was tuned with care."
 WHOLE = "the tables of results, cost and runs hold all"
+WRITTEN = "the files of --tables hold all"
+RANKED = "Average ranks need two methods or more under two settings or more."
 INTRODUCED = {
     "curves": "A line is the mean of the seeds, its band reaches from the least seed to the greatest.",
-    "ranks": "Each setting ranks the methods by their mean. Bars join methods that the critical difference does not "
-    "tell apart.",
+    "ranks": "Each setting ranks the methods by their mean over the seeds that all of them have. Bars join methods "
+    "that the tests do not tell apart: all of them where Friedman's test finds nothing, else those within Nemenyi's "
+    "critical difference. Two methods are not tested.",
     "cost": "A point is the mean over the seeds, its whisker the 95 % interval. What stands further to the left costs "
     "less. A cost that is the same for all methods is not drawn.",
     "recalls": "Mean over the seeds at the last evaluation. A dash: the class has no test rows.",
     "confusion": "Rows are true classes, columns predictions: the share of each class's test rows, all seeds together.",
     "federation": "Who holds which labels. The stronger the colour, the more training rows, by the square root.",
 }
-
-
-@dataclass(frozen=True)
-class Figure:
-    """Pictures side by side, with one legend for all: (name, place) of each method."""
-
-    pictures: tuple[Picture, ...]
-    legend: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class Section:
-    """A section of the page."""
-
-    key: str
-    title: str
-    text: tuple[str, ...] = ()
-    parts: tuple[Table | Figure, ...] = ()
-    listed: tuple[str, ...] = ()
-    code: str = ""
-    folded: tuple[Table, ...] = ()
 
 
 def build(
@@ -74,6 +59,7 @@ def build(
     command: str = "",
     notes: Sequence[str] = (),
     trials: Sequence[Trial] = (),
+    targets: Sequence[float] = (),
 ) -> str:
     """Make the page that compares runs.
 
@@ -86,6 +72,7 @@ def build(
         command: The command that makes these runs again, in one or more lines.
         notes: What else a reader must know, such as runs that were refused, a sentence each.
         trials: What was tuned, if anything.
+        targets: Values of the metric whose cost is shown; none: shares of the best mean of each setting.
 
     Returns:
         The page. Equal arguments give equal pages.
@@ -93,7 +80,7 @@ def build(
     Raises:
         RecordError: There is no run, or no run was evaluated.
         ConfigError: Two runs have one method, setting and seed; no run has the metric; the baseline is none of the
-            methods; Jinja2 is missing.
+            methods; a target is no finite number; Jinja2 is missing.
 
     Example:
         >>> import fedskew as fs
@@ -110,7 +97,7 @@ def build(
     most, page = LIMIT * max(1.0, len(found.entries) / FULL), ""
     heats = {s: figures.federation(found, s) for s in found.settings[: STEPS[0].heats]}
     for detail in STEPS:
-        made = sections(found, detail, command=command, notes=notes, trials=trials, heats=heats)
+        made = sections(found, detail, command=command, notes=notes, trials=trials, targets=targets, heats=heats)
         page = _rendered(template, heading, sentences.compared_what(found), made)
         if len(page.encode()) <= most:
             break
@@ -165,6 +152,7 @@ def sections(
     command: str = "",
     notes: Sequence[str] = (),
     trials: Sequence[Trial] = (),
+    targets: Sequence[float] = (),
     heats: dict[str, tuple[Heat | None, str]],
 ) -> list[Section]:
     """The page as plain values: what `build` renders, and `fedskew.report.paper` writes for a paper.
@@ -175,28 +163,33 @@ def sections(
         command: As for `build`.
         notes: As for `build`.
         trials: As for `build`.
+        targets: As for `build`.
         heats: The federation of each setting, from `fedskew.report.figures.federation`.
 
     Returns:
         The sections, in order.
     """
-    shown = _methods(found, detail.methods)
+    shown, settings = _methods(found, detail.methods), found.settings[: detail.settings]
+    written = _left_out(found, detail, shown, WRITTEN)
     made = [
         Section("verdict", "Verdict", listed=tuple(sentences.verdict(found))),
         Section("cautions", "What these numbers do not show", listed=(*notes, *sentences.cautions(found))),
         _how(found),
         Section("results", "Results", _results_text(found), tuple(listings.results(found, s) for s in found.settings)),
+        overall(found, shown, _left_out(found, detail, shown)[-1:] if len(shown) < len(found.methods) else ()),
         _curves(found, detail, shown),
         _recalls(found, detail, shown),
+        scored(found, settings, shown, written),
         _ranks(found),
         _cost(found, detail, shown),
+        reached(found, settings, shown, checked(targets), written),
         _federation(found, detail, heats),
         _confusion(found, detail, shown),
         _tuning(found, trials),
         _runs(found),
         _again(found, command),
     ]
-    return [s for s in made if s.parts or s.listed or s.code or s.folded or s.key == "how"]
+    return [s for s in made if s.parts or s.listed or s.code or s.folded or s.missing or s.key == "how"]
 
 
 def _methods(found: Compared, most: int) -> list[str]:
@@ -205,13 +198,13 @@ def _methods(found: Compared, most: int) -> list[str]:
     return best if found.baseline in best else [*best[:-1], found.baseline]
 
 
-def _left_out(found: Compared, detail: Detail, shown: Sequence[str]) -> tuple[str, ...]:
-    """What a picture leaves out, in words."""
+def _left_out(found: Compared, detail: Detail, shown: Sequence[str], whole: str = WHOLE) -> tuple[str, ...]:
+    """What a section leaves out, in words."""
     told = []
     if len(found.settings) > detail.settings:
-        told.append(f"The first {detail.settings} of {len(found.settings)} settings are shown here; {WHOLE}.")
+        told.append(f"The first {detail.settings} of {len(found.settings)} settings are shown here; {whole}.")
     if len(found.methods) > len(shown):
-        told.append(f"The {len(shown)} methods of {len(found.methods)} with the best ranks are shown here; {WHOLE}.")
+        told.append(f"The {len(shown)} methods of {len(found.methods)} with the best ranks are shown here; {whole}.")
     return tuple(told)
 
 
@@ -256,7 +249,7 @@ def _recalls(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
 def _ranks(found: Compared) -> Section:
     picture = figures.ranking(found)
     if picture is None:
-        return Section("ranks", "Ranks")
+        return Section("ranks", "Ranks", missing=RANKED)
     return Section("ranks", "Ranks", (INTRODUCED["ranks"],), (Figure((picture,)), listings.ranks(found)))
 
 

@@ -16,7 +16,8 @@ from fedskew.records.files import write_atomic
 from fedskew.report.compared import compare
 from fedskew.report.entries import Entry
 from fedskew.report.figures import Detail, federation, recalls
-from fedskew.report.page import Figure, build, sections
+from fedskew.report.page import build, sections
+from fedskew.report.parts import Figure
 from fedskew.report.pictures import Chart, Heat, Picture, Ranking
 from fedskew.report.svg import turn
 from fedskew.report.tables import Table, to_csv, to_latex
@@ -70,7 +71,7 @@ def write(
     found = compare(listed, asked.get("metric", "accuracy"), asked.get("baseline"))
     heats = {s: federation(found, s) for s in found.settings} if figures is not None else {}
     heats = {s: heats.get(s, (None, "")) for s in found.settings}
-    made = sections(found, WHOLE, trials=asked.get("trials", ()), heats=heats)
+    made = sections(found, WHOLE, trials=asked.get("trials", ()), targets=asked.get("targets", ()), heats=heats)
     if tables is not None:
         written = [_tables(Path(tables), name, table) for name, table in _numbered(
             [t for s in made for t in (*s.parts, *s.folded) if isinstance(t, Table)])]  # fmt: skip
@@ -103,7 +104,7 @@ def _folder(folder: Path) -> None:
 def _tables(folder: Path, name: str, table: Table) -> Path:
     _folder(folder)
     write_atomic(folder / f"{name}.csv", to_csv(table).encode())
-    write_atomic(folder / f"{name}.tex", to_latex(table).encode())
+    write_atomic(folder / f"{name}.tex", to_latex(table, name).encode())
     return folder / name
 
 
@@ -198,8 +199,7 @@ def _heat(picture: Heat) -> Drawn:
 
 def _ranking(picture: Ranking) -> Drawn:
     order = np.argsort(picture.ranks, kind="stable").tolist()
-    bars = picture.cliques() if math.isfinite(picture.critical) else []
-    half = (len(order) + 1) // 2
+    bars, half = picture.bars, (len(order) + 1) // 2
     figure = canvas.figure(1.2 + 0.3 * half + 0.12 * len(bars), 7.5)
     axes = figure.add_subplot(xlim=(1 - 0.02, max(2, len(order)) + 0.02))
     axes.grid(False)

@@ -36,6 +36,7 @@ class Chart:
     told: str  # the same in words, for readers who do not see it
     joined: bool = True
     logarithmic: bool = False  # the horizontal axis
+    from_zero: bool = True  # the horizontal axis of joined points
 
 
 @dataclass(frozen=True)
@@ -57,25 +58,15 @@ class Heat:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Average ranks on a line, and bars over methods that are not told apart."""
+    """Average ranks on a line, best first, and bars over methods that a test does not tell apart."""
 
     key: str
     title: str
     names: tuple[str, ...]
     places: tuple[int, ...]
     ranks: tuple[float, ...]
-    critical: float
+    bars: tuple[tuple[float, float], ...]  # (first, last rank) of each
     told: str
-
-    def cliques(self) -> list[tuple[float, float]]:
-        """(first, last rank) of every longest stretch of methods within the critical difference."""
-        order = sorted(self.ranks)
-        spans = [(low, max(r for r in order if r - low <= self.critical)) for low in order]
-        longest: list[tuple[float, float]] = []
-        for low, high in spans:
-            if high > low and (not longest or high > longest[-1][1]):
-                longest.append((low, high))
-        return longest
 
 
 Picture = Chart | Heat | Ranking

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
-from fedskew.errors import plural, some
+from fedskew.errors import plural
 from fedskew.plots.groups import title_of
 from fedskew.records.summary import collapses
 from fedskew.report.compared import Compared
 from fedskew.report.entries import Entry, ended_early
 from fedskew.report.figures import words
-from fedskew.report.numbers import LEVEL, Difference
 from fedskew.report.tables import fixed, spread
-from fedskew.studies.differences import smallest_p
+from fedskew.studies.bootstrap import FEW
+from fedskew.studies.differences import Difference, smallest_p
 
 __all__ = ["cautions", "compared_what", "measured", "p_value", "p_words", "verdict"]
 
 SPELT = 8  # most settings that have a sentence of their own
-FEW = 5  # seeds up to which the page says what cannot be concluded
 LISTED = 8  # most runs that a caution names
 
 
@@ -38,8 +35,10 @@ def compared_what(found: Compared) -> str:
 def verdict(found: Compared) -> list[str]:
     """What the numbers say, the whole first, then each setting."""
     told = [_overall(found)] if len(found.methods) > 1 else []
-    if found.ranks.settings > 1 and len(found.methods) > 1:
-        told.append(_ranked(found))
+    if len(found.methods) > 1 and len(found.settings) > 1:
+        told.append(_together(found))
+    if found.ranks is not None and len(found.settings) > 1:
+        told.append(found.ranks.words)
     told += [_of(found, setting) for setting in found.settings[:SPELT] if found.present(setting)]
     more = len(found.settings) - SPELT
     return told + ([f"The table of results holds {plural(more, 'more setting')}."] if more > 0 else [])
@@ -53,9 +52,9 @@ def _overall(found: Compared) -> str:
     for setting in found.settings:
         for method in found.methods:
             difference = found.difference(method, setting)
-            tested += difference is not None and difference.n > 1
+            tested += difference is not None and difference.pairs > 1
             if difference is not None and difference.significant:
-                side = above if found.better(difference.mean) else below
+                side = above if difference.verdict == "better" else below
                 side[method] = side.get(method, 0) + 1
     if not tested:
         return f"Nothing can be said of differences from {found.baseline}: that takes two seeds that both methods have."
@@ -72,29 +71,36 @@ def _overall(found: Compared) -> str:
     return f"{'; '.join(sides[:12])}{'; the table has more' if len(sides) > 12 else ''}."
 
 
-def _ranked(found: Compared) -> str:
-    ranks = found.ranks
-    order = sorted(zip(ranks.average, found.methods, strict=True))
-    told = f"Over {plural(ranks.settings, 'setting')} {order[0][1]} has the best average rank, {order[0][0]:.2f}"
-    apart = [name for rank, name in order[1:] if rank - order[0][0] > ranks.critical]
-    if apart:
-        return f"{told}; it is apart from {some(apart)} by more than the critical difference, {ranks.critical:.2f}."
-    near = f"no method is apart from it by more than the critical difference, {ranks.critical:.2f}"
-    return f"{told}; {near}."
+def _together(found: Compared) -> str:
+    """Which methods differ from the baseline over all settings."""
+    gaps = [gap for method in found.order if (gap := found.difference(method, None)) is not None and gap.significant]
+    told = [
+        f"{gap.method} is significantly {gap.verdict} than {found.baseline} ({_signed(gap.mean)} on average; "
+        f"{p_words(gap.p_holm)})"
+        for gap in gaps
+    ]
+    more = f"; and {len(told) - LISTED} more" if len(told) > LISTED else ""
+    if not told:
+        return f"Over all settings together no method differs significantly from {found.baseline}."
+    return f"Over all settings together {'; '.join(told[:LISTED])}{more}."
+
+
+def _signed(mean: float | None) -> str:
+    return f"{'+' if mean is not None and mean >= 0 else ''}{fixed(mean, 3)}"
 
 
 def _of(found: Compared, setting: str) -> str:
     """The best method of a setting, and how sure that is."""
     order = found.present(setting)
-    best = found.estimate(order[0], setting)
+    best = found.summary(order[0], setting)
     head = f"{setting}: " if setting else ""
     word = "highest" if found.higher else "lowest"
     interval = (
-        f" (95 % interval {spread(best.low, best.high)}, {plural(best.n, 'seed')})" if best.n > 1 else " (1 seed)"
+        f" (95 % interval {spread(best.low, best.high)}, {plural(best.runs, 'seed')})" if best.runs > 1 else " (1 seed)"
     )
-    told = f"{head}{order[0]} has the {word} mean, {fixed(best.mean, 3)}{interval}"
     if len(order) == 1:
-        return f"{told}."
+        return f"{head}{order[0]} has the mean {fixed(best.mean, 3)}{interval}."
+    told = f"{head}{order[0]} has the {word} mean, {fixed(best.mean, 3)}{interval}"
     if order[0] == found.baseline:
         following = found.difference(order[1], setting)
         return f"{told}; {order[1]} follows{_against(found, following)}."
@@ -102,39 +108,41 @@ def _of(found: Compared, setting: str) -> str:
 
 
 def _against(found: Compared, difference: Difference | None) -> str:
-    if difference is None or not difference.n:
+    if difference is None or difference.mean is None:
         return ""
-    gap = f", {'+' if difference.mean >= 0 else ''}{fixed(difference.mean, 3)} from {found.baseline}"
-    if difference.n < 2:
+    gap = f", {_signed(difference.mean)} from {found.baseline}"
+    if difference.pairs < 2:
         return f"{gap} in the one seed that both have"
     sure = "significant" if difference.significant else "not significant"
-    return f"{gap} (95 % interval {spread(difference.low, difference.high)}; {sure}, {p_words(difference.holm)})"
+    return f"{gap} (95 % interval {spread(difference.low, difference.high)}; {sure}, {p_words(difference.p_holm)})"
 
 
-def p_value(p: float) -> str:
-    """A p value: "0.032", "< 0.001", a dash for NaN."""
-    return "–" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
+def p_value(p: float | None) -> str:
+    """A p value: "0.032", "< 0.001", a dash where there is none."""
+    return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def p_words(p: float) -> str:
+def p_words(p: float | None) -> str:
     """As in a sentence: "p = 0.032", "p < 0.001"."""
-    return f"p {p_value(p)}" if p < 0.001 else f"p = {p_value(p)}"
+    return f"p {p_value(p)}" if p is not None and p < 0.001 else f"p = {p_value(p)}"
 
 
 def cautions(found: Compared) -> list[str]:
     """What the numbers do not allow, and runs to look at before anything is concluded."""
     told = []
-    least = min((found.estimate(m, s).n for m in found.methods for s in found.settings), default=0)
-    pairs = [d.n for m in found.methods for s in found.settings if (d := found.difference(m, s)) is not None and d.n]
+    least = min((found.summary(m, s).runs for m in found.methods for s in found.settings), default=0)
+    pairs = [d.pairs for m in found.methods for s in found.settings if (d := found.difference(m, s)) and d.pairs]
     few = min(pairs, default=least)
     if len(found.methods) > 1 and few < 2:
         told.append("Some comparisons rest on one seed. No interval and no test can be had from one seed.")
+    if len(found.methods) == 1 and least < 2:
+        told.append("Where there is one seed, nothing is known of the spread over seeds.")
     if len(found.methods) > 1 and 2 <= max(pairs, default=0) <= FEW:
         told.append(_few(found, max(pairs)))
     if found.key.startswith("best_"):
         told.append("The best round is chosen on the test rows: its value is no fair estimate.")
     missing = len(found.methods) * len(found.settings) * len(found.seeds) - sum(
-        found.estimate(m, s).n for m in found.methods for s in found.settings
+        found.summary(m, s).runs for m in found.methods for s in found.settings
     )
     if missing:
         many = plural(missing, "combination")
@@ -156,11 +164,9 @@ def _few(found: Compared, pairs: int) -> str:
         (d.high - d.low) / 2
         for m in found.methods
         for s in found.settings
-        if (d := found.difference(m, s)) is not None and math.isfinite(d.low)
+        if (d := found.difference(m, s)) and d.low is not None and d.high is not None
     )
-    told = (
-        f"With {plural(pairs, 'seed')} a rank test cannot reach the {100 * LEVEL:.0f} % level: its least p is {p:.4g}."
-    )
+    told = f"With {plural(pairs, 'seed')} a rank test cannot reach the 5 % level: its least p is {p:.4g}."
     if widths:
         told += (
             " So no difference is called significant here: look at the intervals. They take differences between seeds "

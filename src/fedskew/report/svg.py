@@ -176,7 +176,13 @@ def _chart(picture: Chart) -> str:
     inside = low >= 0 and high <= 1  # a share: its axis leaves [0, 1] no more than it does
     low, high = (max(0.0, low - margin), min(1.0, high + margin)) if inside else (low - margin, high + margin)
     if picture.joined:
-        across = _Scale(left if picture.logarithmic else min(left, 0.0), x_high, LEFT, right, picture.logarithmic)
+        across = _Scale(
+            left if picture.logarithmic else min(left, 0.0) if picture.from_zero else left,
+            x_high,
+            LEFT,
+            right,
+            picture.logarithmic,
+        )
     else:  # points keep a distance from the frame
         wide = 0.06 * (x_high - left)
         ends = (left / 1.25, x_high * 1.25) if picture.logarithmic else (max(0.0, left - wide), x_high + wide)
@@ -308,8 +314,7 @@ def _ranking(picture: Ranking) -> tuple[int, int, str]:
     order = np.argsort(picture.ranks, kind="stable")
     scale = _Scale(1, max(2, methods), 230, WIDTH - 230)
     first = 60
-    bars = picture.cliques() if math.isfinite(picture.critical) else []
-    names = first + 36 + 18 * len(bars)
+    names = first + 36 + 18 * len(picture.bars)
     half = (methods + 1) // 2
     parts = [f'<path class="a" d="M230 {first}H{WIDTH - 230}']
     parts += [f"M{scale.one(t)} {first}v-8" for t in range(1, methods + 1)]
@@ -323,7 +328,7 @@ def _ranking(picture: Ranking) -> tuple[int, int, str]:
         label = f"{clean(picture.names[m], 18)} {picture.ranks[m]:.2f}"
         side = "e" if left else ""
         parts.append(f'<text x="{end - 8 if left else end + 8}" y="{y + 8}" class="{side}">{label}</text>')
-    for i, (low, high) in enumerate(bars):
+    for i, (low, high) in enumerate(picture.bars):
         y = first + 20 + 18 * i
         parts.append(f'<path class="clique" d="M{scale.one(low) - 6} {y}H{scale.one(high) + 6}"/>')
     return WIDTH, names + 34 * half + 10, "".join(parts)

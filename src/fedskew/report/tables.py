@@ -11,14 +11,14 @@ from typing import Any
 
 from fedskew.errors import visible
 
-__all__ = ["Cell", "Table", "fixed", "spread", "to_csv", "to_latex"]
+__all__ = ["Cell", "Table", "amount", "fixed", "row", "spread", "titled", "to_csv", "to_latex"]
 
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a text that begins so
 SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "±": r"$\pm$", "–": "--", "−": "$-$", "×": r"$\times$",
-    "…": r"\dots{}", "≤": r"$\leq$", "[": "{[}", "]": "{]}",
+    "…": r"\dots{}", "≤": r"$\leq$", "≥": r"$\geq$", "`": r"\textasciigrave{}", "[": "{[}", "]": "{]}",
 }  # fmt: skip  # brackets: after \\ one would begin an optional argument
 
 
@@ -45,23 +45,47 @@ class Table:
     heat: bool = False
 
 
-def fixed(value: float, digits: int = 4) -> str:
-    """A number with so many digits behind the point, a dash for NaN.
+def fixed(value: float | None, digits: int = 4) -> str:
+    """A number with so many digits behind the point, a dash where there is none.
 
     Example:
         >>> from fedskew.report.tables import fixed
         >>> fixed(0.12345), fixed(float("nan")), fixed(-0.00001)
         ('0.1235', '–', '0.0000')
     """
-    if not math.isfinite(value):
+    if value is None or not math.isfinite(value):
         return "–"
     told = f"{value:,.{digits}f}"
     return told.replace("-", "") if float(told.replace(",", "")) == 0 else told.replace("-", "−")
 
 
-def spread(low: float, high: float, digits: int = 3) -> str:
+def amount(value: float, measured: bool = True) -> str:
+    """A cost: three significant digits where it is measured and below 100; one behind the point of a mean of counts.
+
+    Example:
+        >>> from fedskew.report.tables import amount
+        >>> amount(0.1318), amount(1234.5), amount(12, measured=False), amount(12.5, measured=False)
+        ('0.132', '1,234', '12', '12.5')
+    """
+    if not math.isfinite(value) or abs(value) >= 100 or not (measured or value != int(value)):
+        return fixed(value, 0)
+    plain = not measured or abs(value) >= 10 or value == 0
+    return fixed(value, 1 if plain else min(6, 2 - math.floor(math.log10(abs(value)))))
+
+
+def titled(setting: str, what: str) -> str:
+    """A caption: what is shown, after the setting where there is one."""
+    return f"{setting}: {what}" if setting else f"{what[:1].upper()}{what[1:]}"
+
+
+def row(*cells: Cell | str) -> tuple[Cell, ...]:
+    """Cells of a row; a text is a cell."""
+    return tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in cells)
+
+
+def spread(low: float | None, high: float | None, digits: int = 3) -> str:
     """An interval, as in "0.31 to 0.45"."""
-    return f"{fixed(low, digits)} to {fixed(high, digits)}" if math.isfinite(low) else "–"
+    return f"{fixed(low, digits)} to {fixed(high, digits)}" if low is not None and math.isfinite(low) else "–"
 
 
 def to_csv(table: Table) -> str:
@@ -94,8 +118,8 @@ def _plain(value: object) -> object:
     return value
 
 
-def to_latex(table: Table) -> str:
-    r"""The table for a paper that uses the package booktabs.
+def to_latex(table: Table, label: str = "") -> str:
+    r"""The table for a paper that uses the package booktabs. Its label is "tab:" and ``label``, else the table's key.
 
     Example:
         >>> from fedskew.report.tables import Cell, Table, to_latex
@@ -118,7 +142,8 @@ def to_latex(table: Table) -> str:
     columns = "l" * table.words + "r" * (len(table.head) - table.words)
     lines = [
         r"% needs \usepackage{booktabs} and \usepackage[T1]{fontenc}", r"\begin{table}", r"\centering",
-        rf"\caption{{{_escaped(table.caption)}}}", rf"\label{{tab:{table.key}}}", rf"\begin{{tabular}}{{{columns}}}",
+        rf"\caption{{{_escaped(table.caption)}}}", rf"\label{{tab:{label or table.key}}}",
+        rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule", _line(table.head), r"\midrule", *(_line([_marked(c) for c in row]) for row in table.rows),
         r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
     ]  # fmt: skip
@@ -135,4 +160,6 @@ def _line(cells: Sequence[str]) -> str:
 
 def _escaped(text: str) -> str:
     """Text as LaTeX prints it: nothing in it is a command."""
-    return "".join(SPECIAL.get(char, char) for char in visible(text).replace("\n", " ").replace("\t", " "))
+    plain = visible(text).replace("\n", " ").replace("\t", " ")
+    apart = {i for i in range(1, len(plain)) if plain[i - 1 : i + 1] == "--"}  # two hyphens would print as a dash
+    return "".join("{}-" if i in apart else SPECIAL.get(char, char) for i, char in enumerate(plain))

@@ -28,7 +28,7 @@ from fedskew.studies.scores import Floats, Scores
 
 __all__ = ["Estimate", "Summary", "aggregate", "deviation", "interquartile_mean", "summaries", "t_interval"]
 
-STATISTICS = ("mean", "iqm")
+STATISTICS = ("mean", "iqm", "median")
 
 
 # One method under one setting
@@ -144,7 +144,7 @@ class Estimate:
 
     Attributes:
         method: Label of the method.
-        statistic: ``"mean"`` or ``"iqm"``.
+        statistic: ``"mean"``, ``"iqm"`` or ``"median"``.
         value: The statistic; None where the method has no run under one of the settings.
         low: Lower end of the interval; None where a setting has fewer than two runs.
         high: Upper end.
@@ -171,7 +171,7 @@ class Estimate:
         """What can be concluded, in one or two sentences."""
         if self.value is None:
             return f"No run under {', '.join(self.lacking)}: a value over the other settings would not compare."
-        name = {"mean": "Mean", "iqm": "Interquartile mean"}[self.statistic]
+        name = {"mean": "Mean", "iqm": "Interquartile mean", "median": "Median"}[self.statistic]
         text = f"{name} {shown(self.value)} of {plural(self.runs, 'run')} under {plural(self.settings, 'setting')}"
         if self.low is None or self.high is None:
             return f"{text}. A setting has one run only: no interval can be given."
@@ -205,13 +205,14 @@ def aggregate(
     """A statistic of each method over all settings, with a stratified bootstrap interval.
 
     "mean" is the mean of the settings' means: each setting counts equally. "iqm" is the mean of the middle half of all
-    runs, whatever their setting. The interval is that of rliable: B times, the runs of each setting are drawn with
-    replacement, and the interval holds the middle of the B statistics. Settings are not drawn, so it speaks of new
+    runs, whatever their setting. "median" is the median of the settings' means: one bad setting does not move it. Of
+    one or two settings it is the mean. The interval is that of rliable: B times, the runs of each setting are drawn
+    with replacement, and the interval holds the middle of the B statistics. Settings are not drawn, so it speaks of new
     seeds under these settings.
 
     Args:
         scores: Scores of a study.
-        statistic: ``"mean"`` or ``"iqm"``.
+        statistic: ``"mean"``, ``"iqm"`` or ``"median"``.
         level: Level of the interval.
         resamples: B.
         seed: Seed of the draws. All methods share them.
@@ -254,4 +255,5 @@ def _statistic(name: str, strata: Sequence[Floats]) -> Floats:
     """The statistic of each resample, [b], of S arrays [b, n_s]."""
     if name == "iqm":
         return interquartile_mean(np.concatenate(strata, axis=1))
-    return np.asarray(np.mean([values.mean(axis=1) for values in strata], axis=0), dtype=np.float64)
+    over = np.median if name == "median" else np.mean
+    return np.asarray(over([values.mean(axis=1) for values in strata], axis=0), dtype=np.float64)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -35,7 +36,6 @@ class Ranks:
         p_chi2: Its p by the chi-squared distribution on k - 1 degrees of freedom, as scipy has it.
         p: Its p by permuting the scores within each setting, which also holds for few settings. The verdict.
         critical_difference: Nemenyi's; None below three methods or two settings.
-        p_pairs: p of Nemenyi's test of each pair, float64 [k, k], in the order of ``methods``; None as above.
         groups: Methods that are not significantly different: the largest runs of ``methods`` in which the first and the
             last differ by less than the critical difference, two methods or more. All in one where ``p`` finds nothing.
     """
@@ -50,8 +50,15 @@ class Ranks:
     p_chi2: float | None
     p: float | None
     critical_difference: float | None
-    p_pairs: Floats | None
     groups: tuple[tuple[str, ...], ...]
+
+    @cached_property
+    def p_pairs(self) -> Floats | None:
+        """p of Nemenyi's test of each pair, float64 [k, k], in the order of ``methods``; None as above.
+
+        A p takes milliseconds, so those of hundreds of methods are not computed before they are asked for.
+        """
+        return None if self.critical_difference is None else nemenyi(np.array(self.ranks), len(self.settings))
 
     @property
     def alpha(self) -> float:
@@ -124,12 +131,12 @@ def average_ranks(scores: Scores, level: float = 0.95, permutations: int = RESAM
     blocks, kept, dropped = _blocks(scores)
     k, n = len(scores.methods), len(kept)
     if not n:
-        return Ranks(scores.metric, scores.methods, (), (), dropped, level, None, None, None, None, None, ())
+        return Ranks(scores.metric, scores.methods, (), (), dropped, level, None, None, None, None, ())
     ranked = rankdata(-blocks, axis=1)  # [N, k]
     mean = ranked.mean(axis=0)
     order = sorted(range(k), key=lambda i: (mean[i], scores.methods[i]))
     methods, means = tuple(scores.methods[i] for i in order), mean[order]
-    chi2 = p_chi2 = p = cd = pairs = None
+    chi2 = p_chi2 = p = cd = None
     groups: tuple[tuple[str, ...], ...] = (methods,)
     if k > 2 and n > 1:
         if np.ptp(blocks, axis=1).any():
@@ -137,11 +144,11 @@ def average_ranks(scores: Scores, level: float = 0.95, permutations: int = RESAM
         else:  # all are tied everywhere
             chi2, p_chi2 = 0.0, 1.0
         p = _permuted(ranked, permutations, seed)
-        cd, pairs = critical_difference(k, n, level), nemenyi(means, n)
+        cd = critical_difference(k, n, level)
         if p <= round(1 - level, 12):
             groups = _groups(methods, means, cd)
     ranks = tuple(means.tolist())
-    return Ranks(scores.metric, methods, ranks, kept, dropped, level, chi2, p_chi2, p, cd, pairs, groups)
+    return Ranks(scores.metric, methods, ranks, kept, dropped, level, chi2, p_chi2, p, cd, groups)
 
 
 def critical_difference(methods: int, settings: int, level: float = 0.95) -> float:

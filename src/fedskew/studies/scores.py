@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedskew.errors import ConfigError, FieldError, require, unknown
 
-__all__ = ["Floats", "Scores", "present", "quantum_of", "settled"]
+__all__ = ["Floats", "Scores", "more_is_better", "present", "quantum_of", "settled"]
 
 Floats = NDArray[np.float64]
 RELATIVE = 2.0**-40  # of the largest score: what is closer is rounding, and counts as equal
@@ -194,6 +194,17 @@ def _run(run: Any) -> tuple[str, str, int, float]:
     good = good and isinstance(seed, numbers.Integral) and isinstance(number, numbers.Real)
     require(good, "runs", "hold (method, setting, seed, value): two words, a whole number and a number", run)
     return method, setting, int(seed), float(number) if math.isfinite(number) else math.nan
+
+
+def more_is_better(metric: str) -> bool:
+    """Whether more of a metric is better: not of a loss, a calibration error or what a run costs.
+
+    Example:
+        >>> from fedskew.studies.scores import more_is_better
+        >>> [more_is_better(m) for m in ("final_accuracy", "mean10_loss", "final_ece", "total_upload_bytes")]
+        [True, False, False, False]
+    """
+    return not metric.endswith(("loss", "_ece")) and metric != "ece" and not metric.startswith("total_")
 
 
 def present(values: Floats) -> Floats:

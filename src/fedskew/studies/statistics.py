@@ -19,11 +19,11 @@ from fedskew.studies.intervals import Estimate, Summary, aggregate, interquartil
 from fedskew.studies.profiles import Improvement, Profile, improvement, profiles
 from fedskew.studies.ranks import Ranks, average_ranks, critical_difference, nemenyi
 from fedskew.studies.scores import Scores
-from fedskew.studies.targets import Reached, Spent, TargetSummary, final_value, over_seeds, reach, reach_own
+from fedskew.studies.targets import Reached, Spent, TargetSummary, final_value, over_seeds, reach, reach_all, reach_own
 
 __all__ = [
     "Difference", "Estimate", "Improvement", "Profile", "Ranks", "Reached", "Scores", "Spent", "Summary",
     "TargetSummary", "aggregate", "average_ranks", "critical_difference", "differences", "final_value", "holm",
     "improvement", "interquartile_mean", "nemenyi", "over_seeds", "paired_t", "pairs_needed", "profiles", "reach",
-    "reach_own", "signed_rank", "smallest_p", "summaries", "t_interval",
+    "reach_all", "reach_own", "signed_rank", "smallest_p", "summaries", "t_interval",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ from fedskew.method import method_spec
 from fedskew.records.files import write_atomic
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.pool import schedule
-from fedskew.studies.scores import Scores
+from fedskew.studies.scores import Scores, more_is_better
 from fedskew.studies.spec import Cell, Spec, alike, made_of, spec_from, without
 from fedskew.studies.store import Entry, Store
 from fedskew.studies.tuning import HELD_OUT, TRIAL_SEED, tuning_of
@@ -225,8 +225,7 @@ class Study:
         if known and name not in known:
             raise unknown("metric", name, sorted(known - {"label", "setting", "address", "state", "reason"}))
         runs = [(r["label"], r["setting"], r["seed"], r.get(name) if r["state"] == "finished" else None) for r in rows]
-        cheap = name.endswith("loss") or name.startswith("total_")
-        return Scores.of(runs, metric=name, higher_is_better=not cheap)
+        return Scores.of(runs, metric=name, higher_is_better=more_is_better(name))
 
     def rounds(self) -> list[Row]:
         """One row a recorded round: method, setting and seed beside its numbers."""

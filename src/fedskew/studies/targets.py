@@ -13,7 +13,7 @@ import numpy as np
 from fedskew.errors import RecordError, plural, require
 from fedskew.studies.bootstrap import shown
 
-__all__ = ["COSTS", "Reached", "Spent", "TargetSummary", "final_value", "over_seeds", "reach", "reach_own"]
+__all__ = ["COSTS", "Reached", "Spent", "TargetSummary", "final_value", "over_seeds", "reach", "reach_all", "reach_own"]
 
 COSTS = ("rounds", "bytes", "samples", "seconds")
 SUMMED = ("upload_bytes", "download_bytes", "samples", "wall_s")
@@ -82,25 +82,56 @@ def reach(rows: Sequence[Row], target: float, metric: str = "accuracy") -> Reach
         >>> found.rounds, found.bytes, found.seconds, found.kept
         (2, 32.0, 1.0, True)
     """
-    good = isinstance(target, numbers.Real) and not isinstance(target, bool) and math.isfinite(target)
-    require(good, "target", "be a finite number", target)
-    target = float(target)
-    spent = _spent(rows)  # [R, 4]
+    return reach_all(rows, [target], metric)[0]
+
+
+def reach_all(rows: Sequence[Row], targets: Sequence[float], metric: str = "accuracy") -> tuple[Reached, ...]:
+    """`reach` of several targets; the record is read once.
+
+    Args:
+        rows: All rounds of a run, as rounds.jsonl holds them.
+        targets: Values to reach, in any order.
+        metric: A metric of which more is better.
+
+    Returns:
+        What was spent until each target.
+
+    Raises:
+        ConfigError: A target is not finite.
+        RecordError: As `reach`.
+
+    Example:
+        >>> from fedskew.studies.targets import reach_all
+        >>> costs = {"upload_bytes": 8, "download_bytes": 8, "samples": 4, "wall_s": 0.5}
+        >>> rows = [{"round": r, "accuracy": a, **costs} for r, a in ((1, 0.2), (2, 0.6), (3, 0.7))]
+        >>> [(found.reached, found.rounds) for found in reach_all(rows, [0.6, 0.9])]
+        [(True, 2), (False, 3)]
+    """
+    for target in targets:
+        good = isinstance(target, numbers.Real) and not isinstance(target, bool) and math.isfinite(target)
+        require(good, "target", "be a finite number", target)
+    spent = _spent(rows).cumsum(axis=0)  # [R, 4]
     seen = _evaluated(rows, metric)
+    counted = [int(row["round"]) for row in rows]
+    return tuple(_reached(counted, spent, seen, float(target)) for target in targets)
+
+
+def _reached(
+    rounds: Sequence[int],
+    spent: np.ndarray[Any, np.dtype[np.float64]],
+    seen: Sequence[tuple[int, float]],
+    target: float,
+) -> Reached:
+    """What was spent until a target: of the rounds' numbers, the costs until each [R, 4], and those evaluated."""
     hit = next((i for i, value in seen if value >= target), None)
-    last = len(rows) - 1 if hit is None else hit
-    up, down, samples, seconds = spent[: last + 1].sum(axis=0).tolist()
+    last = len(spent) - 1 if hit is None else hit
+    up, down, samples, seconds = spent[last].tolist() if len(spent) else (0.0,) * 4
     if hit is None:
-        return Reached(target, False, _round(rows, last), up + down, samples, seconds)
+        return Reached(target, False, rounds[last] if rounds else 0, up + down, samples, seconds)
     before = max((i for i, _ in seen if i < hit), default=-1)
     kept = all(value >= target for i, value in seen if i > hit)
-    unseen = _round(rows, hit) - (_round(rows, before) if before >= 0 else 0) - 1
-    return Reached(target, True, _round(rows, hit), up + down, samples, seconds, kept, unseen)
-
-
-def _round(rows: Sequence[Row], at: int) -> int:
-    """The number of a round: an archive holds some of them only."""
-    return int(rows[at].get("round", at + 1)) if rows else 0
+    unseen = rounds[hit] - (rounds[before] if before >= 0 else 0) - 1
+    return Reached(target, True, rounds[hit], up + down, samples, seconds, kept, unseen)
 
 
 def final_value(rows: Sequence[Row], metric: str = "accuracy", last: int = 10) -> float | None:

@@ -1,0 +1,32 @@
+"""What a page is made of: sections of sentences, tables and figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedskew.report.pictures import Picture
+from fedskew.report.tables import Table
+
+__all__ = ["Figure", "Section"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Pictures side by side, with one legend for all: (name, place) of each method."""
+
+    pictures: tuple[Picture, ...]
+    legend: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page."""
+
+    key: str
+    title: str
+    text: tuple[str, ...] = ()
+    parts: tuple[Table | Figure, ...] = ()
+    listed: tuple[str, ...] = ()
+    code: str = ""
+    folded: tuple[Table, ...] = ()
+    missing: str = ""  # why nothing is shown, in one sentence

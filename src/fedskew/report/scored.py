@@ -1,0 +1,136 @@
+"""What the last model alone is scored by: ranking, calibration, and accuracy over the clients' own label mixes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedskew.records.probabilities import EACH, PRECISION, SCORES
+from fedskew.report.compared import Compared, Floats
+from fedskew.report.figures import names_of
+from fedskew.report.parts import Section
+from fedskew.report.svg import levels
+from fedskew.report.tables import Cell, Table, fixed, row, titled
+
+__all__ = ["scored"]
+
+MIX = "mix_accuracy_"
+RANKED = tuple(name for name in SCORES if not name.startswith(MIX))
+MIXED = (f"{MIX}mean", f"{MIX}worst_decile", *(name for name in SCORES if name.startswith(f"{MIX}p")))
+TITLE = "Ranking, calibration and client mixes"
+CALLED = {"auroc_macro": "AUROC", "auprc_macro": "AUPRC", "ece": "calibration error"}
+TEXT = (
+    "Scores of the last model on the test rows: mean over the seeds, with Student's 95 % interval in brackets. AUROC, "
+    "AUPRC and the recall are of each class against the rest, then the mean over the classes. The recall is the "
+    "greatest at a threshold where the class has this precision. Of the expected calibration error less is better.",
+    "A client's own mix weighs the recalls of the test set by the labels of the client's training rows, so it stands "
+    "for the accuracy at this client. The worst decile is the mean of the worst tenth of the clients; p10 to p90 are "
+    "quantiles over the clients.",
+)
+MISSING = (
+    "These runs have no AUROC, AUPRC, recall at a precision, calibration error or accuracy over the clients' mixes on "
+    "record."
+)
+
+
+def scored(found: Compared, settings: Sequence[str], methods: Sequence[str], left_out: tuple[str, ...]) -> Section:
+    """The section of these scores.
+
+    Args:
+        found: What was compared.
+        settings: Those that are shown.
+        methods: Those that are shown.
+        left_out: What to say of settings and methods that are not shown.
+
+    Returns:
+        The section; a sentence where no run has a score on record.
+    """
+    tables = [t for s in settings for t in (_ranked(found, s, methods), _mixed(found, s, methods)) if t is not None]
+    if not tables:
+        return Section("scores", TITLE, missing=MISSING)
+    shown = {table.key for table in tables}
+    text = tuple(told for told, key in zip(TEXT, ("scores", "mixes"), strict=True) if key in shown)
+    each = tuple(t for s in settings if (t := _each(found, s, methods)) is not None)
+    return Section("scores", TITLE, (*text, *left_out), tuple(tables), folded=each)
+
+
+def _ranked(found: Compared, setting: str, methods: Sequence[str]) -> Table | None:
+    called = {**CALLED, "recall_at_precision_macro": f"recall at precision {_precisions(found, setting)}"}
+    return _table(found, setting, methods, "scores", "scores of the last model", {n: called[n] for n in RANKED})
+
+
+def _mixed(found: Compared, setting: str, methods: Sequence[str]) -> Table | None:
+    called = {n: n.removeprefix(MIX).replace("_", " ").replace("p50", "median") for n in MIXED}
+    return _table(found, setting, methods, "mixes", "accuracy over the clients' own label mixes", called)
+
+
+def _each(found: Compared, setting: str, methods: Sequence[str]) -> Table | None:
+    """AUPRC of each class, a column for each method; the records have AUROC and the recall at a precision, too."""
+    shown = [m for m in found.present(setting) if m in methods]
+    means = {m: _classes([run.summary for run in found.runs(m, setting)]) for m in shown}
+    sizes = {len(one) for one in means.values()} - {0}
+    if len(sizes) != 1:
+        return None
+    held = {m: one for m, one in means.items() if len(one)}
+    names = names_of((run for m in held for run in found.runs(m, setting)), sizes.pop())
+    rows, records = [], []
+    for c, name in enumerate(names):
+        values = np.array([one[c, 1] for one in held.values()])
+        shades = levels(values)
+        rows.append(row(name, *(Cell(fixed(v, 2), int(s)) for v, s in zip(values.tolist(), shades, strict=True))))
+        for method, one in held.items():
+            record = {"setting": setting, "class": c, "name": name, "method": method}
+            records.append(record | dict(zip(EACH, one[c].tolist(), strict=True)))
+    caption = titled(setting, "AUPRC of each class, mean over the seeds")
+    return Table("classes", caption, ("class", *held), tuple(rows), 1, tuple(records), heat=True)
+
+
+def _classes(summaries: Sequence[Mapping[str, Any]]) -> Floats:
+    """Means over runs of what each class is scored by, [C, 3]; NaN without a score, [0, 3] where runs do not fit."""
+    found = []
+    for summary in summaries:
+        listed = [summary.get(f"final_{name}") for name in EACH]
+        if all(isinstance(one, list) for one in listed):
+            found.append(listed)
+    try:
+        values = np.array(found, dtype=np.float64)  # None becomes NaN
+    except (TypeError, ValueError):
+        return np.empty((0, len(EACH)))
+    if values.ndim != 3:
+        return np.empty((0, len(EACH)))
+    held = np.isfinite(values)
+    total = np.where(held, values, 0).sum(0)
+    return np.where(held.any(0), total / np.maximum(held.sum(0), 1), np.nan).T
+
+
+def _precisions(found: Compared, setting: str) -> str:
+    """At which recall was measured: "0.9"; "0.8 or 0.9" where runs differ."""
+    runs = [entry.run for entry in found.entries if entry.setting == setting]
+    asked = {v for run in runs if isinstance(v := run.config.get("recall_at", PRECISION), int | float)}
+    return " or ".join(f"{v:g}" for v in sorted(asked))
+
+
+def _table(
+    found: Compared, setting: str, methods: Sequence[str], key: str, what: str, called: dict[str, str]
+) -> Table | None:
+    """Means with their intervals; None where no run has one of these numbers."""
+    held = {n: f"final_{n}" for n in called if np.isfinite(found.values(setting, f"final_{n}")).any()}
+    if not held:
+        return None
+    rows, records = [], []
+    for method in (m for m in found.present(setting) if m in methods):
+        told = {name: found.summary(method, setting, of) for name, of in held.items()}
+        cells: list[Cell | str] = [method, str(max(one.runs for one in told.values()))]
+        record: dict[str, Any] = {"setting": setting, "method": method}
+        for name, one in told.items():
+            plain = one.low is None or name.startswith(f"{MIX}p")  # a table of so many intervals is not read
+            span = "" if plain else f" ({fixed(one.low, 3)} to {fixed(one.high, 3)})"
+            cells.append(f"{fixed(one.mean, 3)}{span}")
+            record |= {f"{name}_seeds": one.runs, name: one.mean, f"{name}_sd": one.sd}
+            record |= {f"{name}_low": one.low, f"{name}_high": one.high}
+        rows.append(row(*cells))
+        records.append(record)
+    head = ("method", "seeds", *(called[n] for n in held))
+    return Table(key, titled(setting, what), head, tuple(rows), 1, tuple(records))

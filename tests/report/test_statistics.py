@@ -1,0 +1,306 @@
+"""The page's statistics are those of `fedskew.studies`, and what cannot be shown is said in one sentence."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedskew import report
+from fedskew.errors import ConfigError
+from fedskew.plots.groups import Run
+from fedskew.report import Entry, paper
+from fedskew.report.compared import compare
+from fedskew.report.figures import ranking
+from fedskew.studies.scores import Scores
+from fedskew.studies.statistics import aggregate, average_ranks, differences, improvement, over_seeds, profiles, reach
+from support.reports import made_run, parsed, study, words_of
+
+pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
+
+
+def sections(page: str) -> dict[str, str]:
+    """Text of each section, by its key."""
+    return {s.attrib["id"]: words_of(s) for s in parsed(page).iter("section")}
+
+
+def scores_of(entries: list[Entry], key: str = "mean10_accuracy", higher: bool = True) -> Scores:
+    runs = [(e.method, e.setting or "all", int(e.seed), e.run.summary[key]) for e in entries]
+    return Scores.of(runs, key, higher)
+
+
+def written(entries: list[Entry], folder: Path, **asked: Any) -> dict[str, list[dict[str, str]]]:
+    """Records of every table, by the name of its file."""
+    list(paper.write(entries, folder / "r.html", folder / "t", **asked))
+    return {p.stem: list(csv.DictReader(p.read_text().splitlines())) for p in (folder / "t").glob("*.csv")}
+
+
+# One source of truth
+
+
+def test_ranks_and_their_verdict_are_those_of_studies() -> None:
+    entries = study(3, 4, 3)
+    found = average_ranks(scores_of(entries))
+    told = sections(report.build(entries))
+    assert found.words in told["verdict"] and found.words in told["ranks"]
+    drawn = ranking(compare(entries))
+    assert drawn is not None and drawn.names == found.methods and drawn.ranks == found.ranks
+    at = dict(zip(found.methods, found.ranks, strict=True))
+    assert found.p is not None and found.p <= 0.05, "permutation; chi-squared alone would be 0.018"
+    assert drawn.bars == tuple((at[g[0]], at[g[-1]]) for g in found.groups)
+
+
+def test_ranks_that_permutation_does_not_tell_apart_have_one_bar() -> None:
+    drawn = ranking(compare(study(3, 2, 3)))
+    assert drawn is not None and drawn.bars == ((1.0, 3.0),) and "No difference is shown at 5 %" in drawn.told
+    two = ranking(compare(study(2, 2, 3)))
+    assert two is not None and two.bars == (), "ranks of two methods are not tested"
+
+
+def test_differences_are_those_of_studies_by_setting_and_over_all(tmp_path: Path) -> None:
+    entries = study(3, 2, 6)
+    by = {(d.method, d.setting): d for d in differences(scores_of(entries), "method0")}
+    tables = written(entries, tmp_path)
+    for name, setting in (("results-1", "alpha 0.01"), ("results-2", "alpha 0.02"), ("improvement-1", None)):
+        rows = {row["method"]: row for row in tables[name]}
+        for method in ("method1", "method2"):
+            wanted, row = by[method, setting], rows[method]
+            assert float(row["difference"]) == wanted.mean and float(row["p_holm"]) == wanted.p_holm
+            assert float(row["difference_low"]) == wanted.low
+    assert "Over all settings together no method differs significantly" in sections(report.build(entries))["verdict"]
+    told = sections(report.build(study(2, 2, 6)))["verdict"]
+    assert "Over all settings together method1 is significantly better than method0 (+" in told
+
+
+# All settings together
+
+
+def test_aggregates_and_improvements_are_those_of_studies(tmp_path: Path) -> None:
+    entries = study(3, 3, 6)
+    scores, tables = scores_of(entries), written(entries, tmp_path)
+    rows = {row["method"]: row for row in tables["overall-1"]}
+    for name in ("mean", "iqm", "median"):
+        for one in aggregate(scores, name):
+            row = rows[one.method]
+            assert [float(row[k]) for k in (name, f"{name}_low", f"{name}_high")] == [one.value, one.low, one.high]
+    rows = {row["method"]: row for row in tables["improvement-1"]}
+    for found in improvement(scores, "method0"):
+        row = rows[found.method]
+        assert float(row["improvement"]) == found.value and float(row["improvement_high"]) == found.high
+
+
+@pytest.mark.parametrize("metric", ["mean10_accuracy", "mean10_loss"])
+def test_the_profile_is_drawn_where_the_runs_are(metric: str) -> None:
+    entries = study(2, 2, 6)
+    root = parsed(report.build(entries, metric=metric))
+    section = next(s for s in root.iter("section") if s.attrib["id"] == "overall")
+    lines = [
+        p for p in section.iter("path") if p.attrib.get("class", "").startswith("l c") and p.find("title") is not None
+    ]
+    bands = [p for p in section.iter("path") if p.attrib.get("class", "").startswith("b ")]
+    assert len(lines) == len(bands) == 2
+    first = re.findall(r"-?\d+", lines[0].attrib["d"])
+    assert len(first) == 102 and int(first[0]) == 96, "51 points, from the worst run of all"
+    values = scores_of(entries, metric, metric.endswith("accuracy")).values
+    side = "above" if metric.endswith("accuracy") else "below"
+    told = section.find(".//desc").text or ""  # type: ignore[union-attr]
+    half = next(re.findall(rf"method1: half of its runs or more are {side} ([\d.]+)", told).__iter__())
+    scores = scores_of(entries, metric, metric.endswith("accuracy"))
+    profile = profiles(scores, np.linspace(values.min(), values.max(), 51))[1]
+    wanted = profile.thresholds[profile.share >= 0.5][-1 if side == "above" else 0]
+    assert float(half) == pytest.approx(wanted, rel=0.01)
+
+
+def test_medians_wait_for_three_settings_and_few_runs_are_said_to_be_few() -> None:
+    two, three = (sections(report.build(study(2, s, 3)))["overall"] for s in (2, 3))
+    assert "median" not in two and "median" in three
+    assert "Resamples of 5 runs or fewer are too alike" in two
+    assert "too alike" not in sections(report.build(study(2, 2, 6)))["overall"]
+
+
+def test_a_method_without_a_setting_has_no_value_over_all() -> None:
+    entries = [e for e in study(2, 2, 2) if e[:2] != ("method1", "alpha 0.02")]
+    told = sections(report.build(entries))["overall"]
+    assert "method1: no run under some settings" in told and "1 of 2" in told
+
+
+def test_a_single_run_is_not_aggregated_and_the_page_says_why() -> None:
+    found = sections(report.build(study(2, 1, 1)))
+    assert "need two runs of a method: more seeds, or more settings." in found["overall"]
+    assert "Average ranks need two methods or more under two settings or more." in found["ranks"]
+    whole = sections(report.build(study(2, 3, 1)))["overall"]
+    assert "Where a setting has one run only, no interval can be given." in whole and "interquartile mean" in whole
+
+
+# The last model's scores
+
+
+def test_scores_of_the_last_model_have_means_and_intervals(tmp_path: Path) -> None:
+    entries = study(2, 1, 4)
+    row = next(r for r in written(entries, tmp_path)["scores-1"] if r["method"] == "method1")
+    values = np.array([e.run.summary["final_ece"] for e in entries if e.method == "method1"])
+    assert float(row["ece"]) == pytest.approx(values.mean()) and float(row["ece_sd"]) == pytest.approx(
+        values.std(ddof=1)
+    )
+    assert float(row["ece_low"]) < values.mean() < float(row["ece_high"])
+    told = sections(report.build(entries))["scores"]
+    assert "recall at precision 0.9" in told and f"{values.mean():.3f} (" in told
+    mixes = written(entries, tmp_path)["mixes-1"]
+    worst = np.mean([e.run.summary["final_mix_accuracy_worst_decile"] for e in entries if e.method == "method1"])
+    assert float(next(r for r in mixes if r["method"] == "method1")["mix_accuracy_worst_decile"]) == pytest.approx(
+        worst
+    )
+    assert "worst decile p10 p25 median p75 p90" in told
+
+
+def test_another_precision_is_named_and_a_score_that_is_not_defined_is_a_dash() -> None:
+    entries = study(2, 1, 2)
+    for entry in entries:
+        entry.run.config["recall_at"] = 0.8
+        entry.run.summary["final_auroc_macro"] = None if entry.method == "method0" else 0.75
+    told = sections(report.build(entries))["scores"]
+    assert "recall at precision 0.8" in told and re.search(r"method0 2 – ", told) and "0.750 (0.750 to 0.750)" in told
+
+
+def test_runs_without_scores_are_said_to_have_none() -> None:
+    entries = study(2, 1, 2)
+    for entry in entries:
+        for name in [
+            n for n in entry.run.summary if n.startswith(("final_au", "final_ece", "final_recall", "final_mix"))
+        ]:
+            del entry.run.summary[name]
+    assert "no AUROC, AUPRC, recall at a precision" in sections(report.build(entries))["scores"]
+
+
+def test_of_a_calibration_error_less_is_better() -> None:
+    entries = study(2, 1, 6)
+    for entry in entries:
+        entry.run.summary["final_ece"] = 0.1 + 0.01 * int(entry.seed) + 0.2 * (entry.method == "method1")
+    told = sections(report.build(entries, metric="ece"))
+    assert "method1 is significantly worse than method0" in told["verdict"]
+    assert "of expected calibration error less is better" in told["targets"]
+
+
+def test_auprc_of_each_class_is_a_table_and_what_is_not_ranked_a_dash(tmp_path: Path) -> None:
+    entries = study(2, 1, 2)
+    for entry in entries:
+        entry.run.summary["final_per_class_auprc"][1] = None
+    mine = [e.run.summary for e in entries if e.method == "method1"]
+    rows = written(entries, tmp_path)["classes-1"]
+    row = next(r for r in rows if r["method"] == "method1" and r["class"] == "2")
+    for name in ("per_class_auprc", "per_class_auroc", "per_class_recall_at_precision"):
+        assert float(row[name]) == pytest.approx(np.mean([s[f"final_{name}"][2] for s in mine]))
+    assert {r["per_class_auprc"] for r in rows if r["class"] == "1"} == {""}
+    told = sections(report.build(entries))["scores"]
+    assert "AUPRC of each class" in told and re.search(r"\bb – –", told)
+
+
+@pytest.mark.parametrize("value", [None, "x", [0.5], [[0.1]], ["a", "b", "c"], [0.1, {}, 0.2]])
+def test_damaged_scores_of_classes_are_left_out(value: Any) -> None:
+    entries = study(2, 1, 2)
+    entries[0].run.summary["final_per_class_auprc"] = value
+    assert "AUROC" in sections(report.build(entries))["scores"]
+
+
+# The cost of a target
+
+
+def test_costs_of_targets_are_those_of_studies(tmp_path: Path) -> None:
+    entries = study(2, 1, 3)
+    told = written(entries, tmp_path, targets=(0.4, 0.3))["targets-1"]
+    assert [(r["target"], r["method"]) for r in told[:4]] == [
+        ("0.3", "method1"), ("0.3", "method0"), ("0.4", "method1"), ("0.4", "method0"),
+    ]  # fmt: skip
+    for row in told[:4]:
+        runs = [e.run for e in entries if e.method == row["method"]]
+        found = over_seeds([reach(run.rows, float(row["target"])) for run in runs])
+        assert (int(row["runs"]), int(row["reached"]), int(row["stayed"])) == (found.runs, found.reached, found.kept)
+        for name in ("rounds", "bytes", "samples", "seconds"):
+            spent = getattr(found, name)
+            assert row[f"{name}_median"] == ("" if spent.median is None else repr(spent.median))
+            assert float(row[f"{name}_at_least"]) == spent.at_least
+    own = told[4]
+    assert own["target"] == "" and own["own_share"] == "0.9" and own["reached"] == "3"
+
+
+def test_a_target_that_some_runs_miss_is_open_and_one_that_none_reaches_is_more() -> None:
+    entries = study(1, 1, 3)
+    best = sorted(max(row["accuracy"] for row in e.run.rows) for e in entries)
+    target = float(f"{(best[1] + best[2]) / 2:.6g}")  # which one of three reaches
+    told = sections(report.build(entries, targets=[target, 0.99]))["targets"]
+    assert f"method0 {target:g} 1 of 3" in told and "≥ 20 " in told
+    total = sum(row["upload_bytes"] + row["download_bytes"] for row in entries[0].run.rows) / 1e6
+    assert re.search(rf"method0 0\.99 0 of 3 0 > 20 > {total:.3g} > 6,000 > ", told)
+
+
+def test_targets_that_nobody_names_are_shares_of_the_best() -> None:
+    entries = study(2, 1, 2)
+    best = np.mean([e.run.summary["mean10_accuracy"] for e in entries if e.method == "method1"])
+    told = sections(report.build(entries))["targets"]
+    for share in (0.5, 0.75, 0.9):
+        assert f"method1 {share * best:.2g} " in told.replace(
+            f"{float(f'{share * best:.2g}'):g} ", f"{share * best:.2g} "
+        )
+    assert "50, 75 and 90 % of the best mean" in told
+
+
+def test_a_record_that_cannot_be_added_up_is_left_out_and_said() -> None:
+    entries = study(2, 1, 2)
+    del entries[0].run.rows[3]
+    told = sections(report.build(entries, targets=[0.3]))["targets"]
+    assert "Left out: 1 run whose record cannot be added up (round must count 1, 2, 3" in told
+    assert re.search(r"method0 0\.3 1 of 1", told) and re.search(r"method1 0\.3 2 of 2", told)
+
+
+def test_rounds_without_evaluation_are_said() -> None:
+    entries = study(1, 1, 2)
+    for entry in entries:
+        for row in entry.run.rows:
+            if row["round"] % 5:
+                del row["accuracy"]
+    assert (
+        "Not every round was evaluated: a target may have been reached 4 rounds earlier."
+        in sections(report.build(entries))["targets"]
+    )
+
+
+def test_a_metric_of_the_last_model_alone_has_no_target() -> None:
+    told = sections(report.build(study(2, 1, 2), metric="final_auroc_macro"))
+    assert "The rounds on record have no macro AUROC" in told["targets"] and "curves" not in told
+
+
+@pytest.mark.parametrize(
+    ("targets", "said"),
+    [((float("nan"),), "targets must be finite numbers; got nan"),
+     ((True,), "targets must be finite numbers; got True"),
+     (tuple(range(21)), "targets must be at most 20; got 21")],
+)  # fmt: skip
+def test_a_target_that_is_none_is_one_line(targets: tuple[float, ...], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        report.build(study(1, 1, 1), targets=targets)
+
+
+# Labels of others
+
+
+def test_a_setting_and_a_method_without_a_name_are_compared() -> None:
+    entries = [
+        Entry(method, setting, k, made_run(f"{method}{setting}{k}", "fedavg", k, 0.4 + 0.1 * len(method)))
+        for method in ("", "b") for setting in ("", "all", "all'") for k in range(2)
+    ]  # fmt: skip
+    found = sections(report.build(entries))
+    assert "unnamed" in found["results"] and "6 combinations" not in found["cautions"] and "b" in found["overall"]
+
+
+def test_runs_whose_metric_is_missing_everywhere_but_in_one_are_compared() -> None:
+    entries = study(2, 2, 2)
+    for entry in entries[1:]:
+        entry.run.summary["mean10_accuracy"] = None
+    assert isinstance(entries[0].run, Run)
+    found = sections(report.build(entries))
+    assert "7 combinations of method, setting and seed have no value" in found["cautions"]
+    assert "no run under some settings" in found["overall"] or "need two runs" in found["overall"]
