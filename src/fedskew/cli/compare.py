@@ -14,6 +14,7 @@ import click
 from fedskew.cli.base import Command
 from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import say, show
+from fedskew.cli.tracking import tracked, trackers
 from fedskew.cli.values import Names, Place, Positive
 from fedskew.config.words import Pair, scan, split
 from fedskew.errors import ConfigError
@@ -21,6 +22,7 @@ from fedskew.errors import ConfigError
 if TYPE_CHECKING:
     from fedskew.studies.spec import Spec
     from fedskew.studies.study import Study
+    from fedskew.track import Named
 
 __all__ = ["compare"]
 
@@ -89,6 +91,7 @@ class CompareCommand(Command):
 @click.option("--tune", metavar="SPACE", help="search space of every method, such as lr=log:0.01..0.3")
 @click.option("--tune-trials", metavar="INT", type=Positive(), help="trials of each method and setting  [default: 8]")
 @click.option("--title", metavar="TEXT", help="what the study is called in its report")
+@tracked
 @click.pass_context
 def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, store: str | None, **given: Any) -> int:
     """Compare methods over settings and seeds under equal conditions.
@@ -98,13 +101,14 @@ def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, st
     """
     from fedskew.studies.study import Study, shard_of
 
+    tracking = trackers(given["track"], given["track_folder"])
     spec = _spec(methods, ctx.meta[REST], given)
     study = Study(spec, store or os.environ.get("FEDSKEW_STORE") or "runs/store")
     part = shard_of(given["shard"]) if given["shard"] else (1, 1)
     processes = given["processes"] or 0
     if given["dry_run"]:
         return _told_plan(study, processes)
-    return _done(study, processes, part, given["retry"], out, _command(methods, ctx.meta[REST], given))
+    return _done(study, processes, part, given["retry"], out, _command(methods, ctx.meta[REST], given), tracking)
 
 
 def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -> Spec:
@@ -169,16 +173,23 @@ def _told_plan(study: Study, processes: int) -> int:
     return 0
 
 
-def _done(study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str) -> int:
+def _done(
+    study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str,
+    tracking: Named | None,
+) -> int:  # fmt: skip
     """Do the study and print its table; the exit code is 1 where a run broke."""
     from fedskew.cli.compared import StudyProgress, summary_table
 
     if retry:
         study.retry()
     todo = study.missing([*study.trials(), *study.plan()])
+    if tracking and (before := len({p.address for p in study.plan() if p.address} - {p.address for p in todo})):
+        say(
+            f"fedskew: note: {before} of the runs trained before; trackers are told of those that train now", sys.stderr
+        )
     with StudyProgress(study, len(todo[part[0] - 1 :: part[1]]), processes) as progress:
         try:
-            study.run(processes, part, told=progress.ended, began=progress.began)
+            study.run(processes, part, told=progress.ended, began=progress.began, track=tracking)
         except KeyboardInterrupt:
             say("interrupted; the same command goes on", sys.stderr)
             return INTERRUPTED

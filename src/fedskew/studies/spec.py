@@ -39,6 +39,12 @@ class Cell:
     refused: str = ""
     trial: int = -1  # of the tuning; -1 for a run that is compared
 
+    @property
+    def name(self) -> str:
+        """As in "fedavg, partition.alpha 0.1, seed 0"."""
+        setting = "" if self.setting == "all" else f"{self.setting}, "
+        return f"{self.label}, {setting}seed {self.seed}" + (f", trial {self.trial}" if self.trial >= 0 else "")
+
 
 @dataclass(frozen=True)
 class Spec:

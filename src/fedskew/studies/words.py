@@ -12,7 +12,7 @@ from fedskew.config.flags import compose, is_name, table_of
 from fedskew.config.words import ALIASES, Pair
 from fedskew.errors import ConfigError, require
 
-__all__ = ["Entry", "combinations", "entry_of", "full", "options_of_table", "seeds_of", "words_of"]
+__all__ = ["Entry", "combinations", "entry_of", "full", "options_of_table", "seeds_of", "shard_of", "words_of"]
 
 METHOD = re.compile(r"\s*([A-Za-z_][\w]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 MOST_SEEDS = 10_000
@@ -93,6 +93,19 @@ def seeds_of(text: str | int | Sequence[int]) -> tuple[int, ...]:
         found = [int(s) for s in listed]
     require(0 < len(found) == len(set(found)), "seeds", "name each seed once, and one at least", text)
     return tuple(found)
+
+
+def shard_of(text: str) -> tuple[int, int]:
+    """``2/8`` as (2, 8). Raises ConfigError.
+
+    Example:
+        >>> shard_of("2/8")
+        (2, 8)
+    """
+    first, _, last = text.partition("/")
+    found = (int(first), int(last)) if first.isdigit() and last.isdigit() and len(text) < 20 else (0, 0)
+    require(1 <= found[0] <= found[1], "shard", "be PART/PARTS, such as 2/8", text)
+    return found
 
 
 def combinations(method: str, options: Sequence[Pair]) -> Iterator[tuple[Pair, ...]]:
