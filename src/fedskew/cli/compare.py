@@ -17,7 +17,7 @@ from fedskew.cli.output import say, show
 from fedskew.cli.tracking import tracked, trackers
 from fedskew.cli.values import Names, Place, Positive
 from fedskew.config.words import Pair, scan, split
-from fedskew.errors import ConfigError
+from fedskew.errors import ConfigError, FedskewError
 
 if TYPE_CHECKING:
     from fedskew.studies.spec import Spec
@@ -210,9 +210,9 @@ def _page(folder: Path) -> None:
     from fedskew.report import paper
     from fedskew.report.studied import of_study
 
-    entries, asked = of_study(folder)
     try:
+        entries, asked = of_study(folder)
         for line in paper.write(entries, folder / "report.html", **asked):
             say(line)
-    except ConfigError as error:
+    except FedskewError as error:  # the package may be missing, or nothing has come to an end yet
         say(f"fedskew: note: no report: {error}", sys.stderr)

@@ -188,6 +188,8 @@ def read_spec(path: str | Path) -> Spec:
         raise ConfigError(f"cannot read the study {str(file)!r}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{str(file)!r} is not a study: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{str(file)!r} is not a study: it is nested too deep") from None
     try:
         return _spec_of(content)
     except FedskewError as error:
@@ -207,7 +209,7 @@ def _spec_of(content: Mapping[str, Any]) -> Spec:
     own: dict[str, Mapping[str, str]] = {}
     for label, options in tables.items():
         require(isinstance(options, Mapping), f"method.{label}", "be a table of options", options)
-        own[label] = options.get("tune", {})
+        own[label] = dict(options_of_table(options.get("tune", {}), f"method.{label}.tune"))
         rest = {k: v for k, v in options.items() if k not in ("method", "tune")}
         entry = Entry(str(options.get("method", label)), options_of_table(rest, f"method.{label}"), label)
         names = [e.name for e in entries]

@@ -227,9 +227,9 @@ class Study:
             ConfigError: no finished run has the metric.
         """
         name, rows = metric or self.spec.metric, self.table()
-        known = {key for row in rows if row["state"] == "finished" for key in row}
+        known = {key for row in rows if row["state"] == "finished" for key in row if key not in FIELDS}
         if known and name not in known:
-            raise unknown("metric", name, sorted(known - {"label", "setting", "address", "state", "reason"}))
+            raise unknown("metric", name, sorted(known))
         runs = [(r["label"], r["setting"], r["seed"], r.get(name) if r["state"] == "finished" else None) for r in rows]
         cheap = name.endswith("loss") or name.startswith("total_")
         return Scores.of(runs, metric=name, higher_is_better=not cheap)

@@ -103,7 +103,7 @@ def shard_of(text: str) -> tuple[int, int]:
         (2, 8)
     """
     first, _, last = text.partition("/")
-    found = (int(first), int(last)) if first.isdigit() and last.isdigit() and len(text) < 20 else (0, 0)
+    found = (int(first), int(last)) if first.isdecimal() and last.isdecimal() and len(text) < 20 else (0, 0)
     require(1 <= found[0] <= found[1], "shard", "be PART/PARTS, such as 2/8", text)
     return found
 
@@ -158,6 +158,7 @@ def options_of_table(content: Mapping[str, Any], place: str) -> tuple[Pair, ...]
     Raises:
         ConfigError: a value is neither a word, a number, a truth value nor a list of such, or a list is empty.
     """
+    require(isinstance(content, Mapping), place, "be a table of options", content)
     found: list[Pair] = []
     for key, value in content.items():
         if isinstance(value, Mapping):
