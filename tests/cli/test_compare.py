@@ -148,11 +148,7 @@ def test_what_the_fuzzer_found_is_one_line(
 def test_a_metric_that_no_summary_has_is_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Which there are is known once a run has ended; the runs are kept, so the next try is immediate."""
     assert fedskew("compare", "fedavg", *SMALL, "--metric", name) == 2
-    assert (
-        capsys.readouterr()
-        .err.splitlines()[-1]
-        .startswith(f"fedskew: unknown metric '{name}'; did you mean 'final_acc")
-    )
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"fedskew: unknown metric '{name}'")
 
 
 def test_a_study_of_which_nothing_came_to_an_end_has_no_page(

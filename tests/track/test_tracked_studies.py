@@ -72,8 +72,9 @@ def numbers(store: Path) -> dict[str, Any]:
 
 
 def environment(**more: str) -> dict[str, str]:
+    path = os.pathsep.join([str(Path(fs.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     plain = {k: v for k, v in os.environ.items() if k not in ("WANDB_MODE", "MLFLOW_TRACKING_URI")}
-    return {**plain, "PYTHONPATH": str(Path(fs.__file__).parents[1]), "OMP_NUM_THREADS": "1", **more}
+    return {**plain, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
 
 
 def command(*words: object, **more: str) -> subprocess.CompletedProcess[str]:
@@ -98,6 +99,26 @@ def test_every_run_is_told_by_its_method_setting_and_seed_and_no_run_changes(tmp
     assert all(steps == [1, 2, 3] for steps in board.values()), board
     flow = steps_of_mlflow((tmp_path / "track" / "mlruns").as_uri())
     assert flow == {name: [1, 2, 3] for name in NAMES}
+
+
+def test_a_study_is_tracked_in_the_database_of_mlflow(tmp_path: Path) -> None:
+    """Two workers and one SQLite file, which the scheduler makes before they begin; then a run with more rounds."""
+    for package in ("mlflow", "sqlalchemy", "alembic"):
+        pytest.importorskip(package, reason="the database of MLflow needs the package mlflow")
+    uri = f"sqlite:///{tmp_path / 'runs.db'}"
+    given = ("--seeds", "0-1", "--track", "mlflow", "--store", tmp_path / "store")
+    done = command(*given, MLFLOW_TRACKING_URI=uri)
+    assert done.returncode == 0 and "note" not in done.stderr, done.stderr
+    names = {f"{method}, seed {seed}" for method in LABELLED for seed in (0, 1)}
+    assert steps_of_mlflow(uri) == {name: [1, 2, 3] for name in names}
+    folder = next((tmp_path / "store" / "runs").iterdir())
+    words = ["run", "--resume", str(folder), "--rounds", "4", "--track", "mlflow"]
+    more = subprocess.run(
+        [sys.executable, "-m", "fedskew", *words], env=environment(MLFLOW_TRACKING_URI=uri), capture_output=True,
+        text=True, timeout=300,
+    )  # fmt: skip
+    assert more.returncode == 0 and "note" not in more.stderr, more.stderr
+    assert sorted(steps_of_mlflow(uri).values()) == [[1, 2, 3]] * 3 + [[1, 2, 3, 4]]
 
 
 def test_a_study_is_tracked_by_wandb_offline_from_its_workers(tmp_path: Path) -> None:
