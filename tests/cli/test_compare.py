@@ -125,5 +125,44 @@ def test_a_study_file_stands_alone(capsys: pytest.CaptureFixture[str], tmp_path:
     assert "must stand alone" in mistake(capsys, "compare", "s.toml", "fedla")
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["fedavg", "--processes", "1" * 5_000], "--processes must be a whole number of at least 1"),
+        (["fedavg", "--shard", "²/2"], "--shard must be PART/PARTS"),
+        (["fedavg", "--tune", "lr=0..1", "--tune-trials", "9" * 18], "--tune-trials must be at most 10000"),
+        (["trials.toml"], "trials.toml: tune_trials must be at most 10000"),
+        (["deep.toml"], "'deep.toml' is not a study: it is nested too deep"),
+        (["options.toml"], "options.toml: options must be a table of options; got 'x'"),
+        (["tune.toml"], "tune.toml: method.plain.tune must be a table of options; got True"),
+    ],
+)
+def test_what_the_fuzzer_found_is_one_line(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "deep.toml").write_text("methods = " + "[" * 50_000)
+    (tmp_path / "trials.toml").write_text(f'methods = ["fedavg"]\ntune_trials = 1{"0" * 30}\ntune = {{lr = "0..1"}}\n')
+    (tmp_path / "options.toml").write_text('methods = ["fedavg"]\noptions = "x"\n')
+    (tmp_path / "tune.toml").write_text('tune = {lr = "0..1"}\n[method.plain]\nmethod = "fedavg"\ntune = true\n')
+    assert told in mistake(capsys, "compare", *words, "--dry-run")
+
+
+@pytest.mark.parametrize("name", ["label", "seed", "final_acuracy"])
+def test_a_metric_that_no_summary_has_is_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which there are is known once a run has ended; the runs are kept, so the next try is immediate."""
+    assert fedskew("compare", "fedavg", *SMALL, "--metric", name) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"fedskew: unknown metric '{name}'")
+
+
+def test_a_study_of_which_nothing_came_to_an_end_has_no_page(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """So it is with a part of the runs whose first are done by others, and where every method is refused."""
+    assert fedskew("compare", "fedavg", *SMALL, "--shard", "2/2", "--out", "study") == 0
+    said = capsys.readouterr()
+    assert said.err.endswith("note: no report: a report needs an evaluated round; there is none\n")
+    assert json.loads((tmp_path / "study" / "study.json").read_text())["runs"][0]["state"] == "missing"
+
+
 def test_durations() -> None:
     assert [compared.duration(s) for s in (40, 720, 12600)] == ["40 s", "12 min", "3.5 h"]

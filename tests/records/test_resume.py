@@ -5,14 +5,18 @@ This file is also the script of the kill test: it imports torch once, and forks 
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,7 +33,7 @@ from fedskew.records import folder as records
 from fedskew.records.folder import Record
 from fedskew.session import Session
 from fedskew.types import View
-from support.command import mistake
+from support.command import fedskew, mistake
 from support.federations import blobs, skewed
 from support.methods import NAMES, tiny
 from support.nets import norm_net
@@ -39,6 +43,7 @@ from support.runs import go, rows_of, same
 
 KILLED = {"scaffold": 4, "moon": 3, "pfedme": 3, "fedgc": 3, "creff": 2, "seolkim": 2, "fedadam": 3}  # name -> kills
 ROUNDS = 5
+WHY = Path(tempfile.gettempdir()) / f"fedskew-why-{os.getpid()}"  # what a forked process says of its error
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -278,15 +283,22 @@ def attempt(name: str, folder: Path, prepare: Callable[[], None] | None = None) 
     if pid:
         return pid
     try:
+        WHY.unlink(missing_ok=True)
         if prepare:
             prepare()
-        resume = (folder / "config.json").exists()
+        resume = (folder / "rounds.jsonl").exists()  # before, the run has not begun: it begins again
         options = {"rounds": ROUNDS, "checkpoint_every": 2 if name in ("scaffold", "moon") else 1, "resume": resume}
         go(skewed(), tiny(name), out=folder, model=fs.models.MLP(hidden=16), dtype="float32", **options)
     except BaseException as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        with suppress(BaseException):
+            WHY.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
         os._exit(1)
     os._exit(0)
+
+
+def why() -> str:
+    """What the last process that ended by an error said."""
+    return WHY.read_text(encoding="utf-8") if WHY.exists() else "it said nothing"
 
 
 def ended(pid: int) -> int:
@@ -297,7 +309,7 @@ def ended(pid: int) -> int:
 def uninterrupted(name: str, base: Path) -> float:
     """The reference run; its seconds."""
     start = time.perf_counter()
-    assert ended(attempt(name, base / name / "whole")) == 0
+    assert ended(attempt(name, base / name / "whole")) == 0, why()
     return time.perf_counter() - start
 
 
@@ -316,11 +328,11 @@ def kill_at_random(base: Path) -> dict[str, Any]:
             code = ended(pid)
             hits[name] += code == -signal.SIGKILL
             late += code == -signal.SIGKILL and (folder / "checkpoint" / "state.safetensors").exists()
-            assert code in (0, -signal.SIGKILL), f"attempt at {name} ended with {code} in {folder}"
+            assert code in (0, -signal.SIGKILL), f"attempt at {name} ended with {code} in {folder}: {why()}"
             if code == 0:  # it came to its end before it was killed: take another folder
                 tries += 1
                 folder = base / name / f"killed-{tries}"
-        assert ended(attempt(name, folder)) == 0, f"{name} cannot be resumed in {folder}"
+        assert ended(attempt(name, folder)) == 0, f"{name} cannot be resumed in {folder}: {why()}"
     return {"hits": hits, "late": late}
 
 
@@ -426,6 +438,23 @@ def dies_at_birth() -> None:
     records.write_atomic = lambda path, content: die()  # type: ignore[attr-defined]
 
 
+def dies_as_it_begins(number: int) -> Callable[[], None]:
+    """Killed when so many of the files that a new run begins with are written: config, env, manifest, rounds."""
+
+    def prepare() -> None:
+        plain, seen = os.replace, [0]
+
+        def replace(source: Any, target: Any) -> None:
+            plain(source, target)
+            seen[0] += 1
+            if seen[0] == number:
+                die()
+
+        os.replace = replace  # type: ignore[assignment]
+
+    return prepare
+
+
 INSTANTS: dict[str, Callable[[], None]] = {
     "in fsync": dies_in_fsync,
     "before replace": dies_in_replace,
@@ -435,6 +464,10 @@ INSTANTS: dict[str, Callable[[], None]] = {
     "after a row": dies_after_a_row,
     "before the summary": dies_in_the_last_file,
     "before the configuration": dies_at_birth,
+    "after the configuration": dies_as_it_begins(1),
+    "after the environment": dies_as_it_begins(2),
+    "after the manifest": dies_as_it_begins(3),
+    "after the empty rounds": dies_as_it_begins(4),
 }
 
 
@@ -445,11 +478,13 @@ def kill_at_instants(base: Path) -> dict[str, str]:
     for name, prepare in INSTANTS.items():
         folder = base / "fedgc" / name.replace(" ", "-")
         killed, resumed = ended(attempt("fedgc", folder, prepare)), ended(attempt("fedgc", folder))
-        found[name] = "" if (killed, resumed) == (-signal.SIGKILL, 0) else f"ended with {killed}, then with {resumed}"
+        fine = (killed, resumed) == (-signal.SIGKILL, 0)
+        found[name] = "" if fine else f"ended with {killed}, then with {resumed}: {why()}"
     return found
 
 
 def main(what: str, base: Path) -> None:
+    atexit.register(WHY.unlink, missing_ok=True)
     torch.set_num_threads(1)
     skewed()  # the forked processes inherit this, and the modules that torch loads when a model is first built
     fs.models.build("mlp", (1, 8, 8), 10, 0)
@@ -480,6 +515,34 @@ def test_killed_at_random_instants(tmp_path: Path) -> None:
 def instants(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     base = tmp_path_factory.mktemp("instants")
     return base, script("instants", base)
+
+
+def test_a_run_that_was_killed_while_it_began_is_begun_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has a configuration and no round; --resume says what to do, and the same command begins it again."""
+    folder = tmp_path / "run"
+    words = (
+        "run",
+        "fedavg",
+        "--clients",
+        "5",
+        "--cohort",
+        "2",
+        "--rounds",
+        "1",
+        "--model",
+        "logistic",
+        "--out",
+        folder,
+    )
+    assert fedskew(*words) == 0
+    for name in ("manifest.json", "rounds.jsonl", "summary.json", "checkpoint/state.safetensors"):
+        (folder / name).unlink()
+    capsys.readouterr()
+    said = mistake(capsys, "run", "--resume", folder)
+    assert "the run ended while it began, with no round: begin it again, in this folder" in said
+    assert fedskew(*words) == 0
 
 
 @pytest.mark.parametrize("instant", INSTANTS)

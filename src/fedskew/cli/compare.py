@@ -14,13 +14,15 @@ import click
 from fedskew.cli.base import Command
 from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import say, show
+from fedskew.cli.tracking import tracked, trackers
 from fedskew.cli.values import Names, Place, Positive
 from fedskew.config.words import Pair, scan, split
-from fedskew.errors import ConfigError
+from fedskew.errors import ConfigError, FedskewError
 
 if TYPE_CHECKING:
     from fedskew.studies.spec import Spec
     from fedskew.studies.study import Study
+    from fedskew.track import Named
 
 __all__ = ["compare", "done", "told_plan"]
 
@@ -94,6 +96,7 @@ class CompareCommand(Command):
 @click.option("--tune", metavar="SPACE", help="search space of every method, such as lr=log:0.01..0.3")
 @click.option("--tune-trials", metavar="INT", type=Positive(), help="trials of each method and setting  [default: 8]")
 @click.option("--title", metavar="TEXT", help="what the study is called in its report")
+@tracked
 @click.pass_context
 def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, store: str | None, **given: Any) -> int:
     """Compare methods over settings and seeds under equal conditions.
@@ -104,6 +107,7 @@ def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, st
     from fedskew.studies.archives import lend
     from fedskew.studies.study import Study, shard_of
 
+    tracking = trackers(given["track"], given["track_folder"])
     spec = _spec(methods, ctx.meta[REST], given)
     study = Study(spec, store or os.environ.get("FEDSKEW_STORE") or "runs/store")
     part = shard_of(given["shard"]) if given["shard"] else (1, 1)
@@ -111,7 +115,7 @@ def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, st
     lend(study, given["archives"], keep=not given["dry_run"])
     if given["dry_run"]:
         return told_plan(study, processes)
-    return done(study, processes, part, given["retry"], out, _command(methods, ctx.meta[REST], given))
+    return done(study, processes, part, given["retry"], out, _command(methods, ctx.meta[REST], given), tracking)
 
 
 def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -> Spec:
@@ -176,16 +180,23 @@ def told_plan(study: Study, processes: int) -> int:
     return 0
 
 
-def done(study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str) -> int:
+def done(
+    study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str,
+    tracking: Named | None = None,
+) -> int:  # fmt: skip
     """Do the study and print its table; the exit code is 1 where a run broke."""
     from fedskew.cli.compared import StudyProgress, summary_table
 
     if retry:
         study.retry()
     todo = study.missing([*study.trials(), *study.plan()])
+    if tracking and (before := len({p.address for p in study.plan() if p.address} - {p.address for p in todo})):
+        say(
+            f"fedskew: note: {before} of the runs trained before; trackers are told of those that train now", sys.stderr
+        )
     with StudyProgress(study, len(todo[part[0] - 1 :: part[1]]), processes) as progress:
         try:
-            study.run(processes, part, told=progress.ended, began=progress.began)
+            study.run(processes, part, told=progress.ended, began=progress.began, track=tracking)
         except KeyboardInterrupt:
             say("interrupted; the same command goes on", sys.stderr)
             return INTERRUPTED
@@ -206,9 +217,9 @@ def _page(folder: Path) -> None:
     from fedskew.report import paper
     from fedskew.report.studied import of_study
 
-    entries, asked = of_study(folder)
     try:
+        entries, asked = of_study(folder)
         for line in paper.write(entries, folder / "report.html", **asked):
             say(line)
-    except ConfigError as error:
+    except FedskewError as error:  # the package may be missing, or nothing has come to an end yet
         say(f"fedskew: note: no report: {error}", sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli.composed import WORDS, Composed
-from fedskew.cli.names import names
 from fedskew.cli.output import say
+from fedskew.cli.tracking import tracked, trackers
 from fedskew.cli.values import Names, Place, Runs
 from fedskew.config.words import scan
-from fedskew.errors import ConfigError, FieldError, RecordError, require, unknown
+from fedskew.errors import ConfigError, FieldError, RecordError
 
 if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
-    from fedskew.track import Tracker
 
 __all__ = ["run"]
 
@@ -79,17 +77,7 @@ class RunCommand(Composed):
     "--resume", metavar="RUN", type=Runs(),
     help="a run folder: go on after its last checkpoint; --rounds beside it adds rounds to the run",
 )  # fmt: skip
-@click.option(
-    "--track", metavar="NAME,...", type=Names("tracker", True),
-    help=f"trackers that are told of every round: {', '.join(names('tracker'))}",
-)  # fmt: skip
-@click.option(
-    "--track.folder",
-    "track_folder",
-    metavar="FOLDER",
-    type=Place("dir"),
-    help="a folder for their files  [default: track]",
-)
+@tracked
 def run(
     method: str | None, out: str | None, source: str | None, resume: str | None, track: str | None,
     track_folder: str | None, experiment: Experiment,
@@ -108,7 +96,7 @@ def run(
     from fedskew.settings import check_device
     from fedskew.track import several
 
-    trackers = _trackers(track, track_folder)
+    tracking = trackers(track, track_folder)
     folder = Path(resume or out or "")
     if resume and finished(folder, experiment.rounds, experiment.patience):
         return _told_finished(experiment, folder)
@@ -120,7 +108,7 @@ def run(
         say(f"fedskew: note: {note}", sys.stderr)
     with RunProgress(experiment.method.name, experiment.rounds) as progress:
         said = lambda note: say(f"fedskew: note: {flagged(note, experiment)}", sys.stderr)
-        told = several(progress.update, *trackers)
+        told = several(progress.update, *(tracking.made() if tracking else ()))
         result = experiment.run(folder, resume=resume is not None, on_round=told, on_note=said)
     return report(experiment.method, result.summary, folder, result.stopped)
 
@@ -144,25 +132,6 @@ def _told_finished(experiment: Experiment, folder: Path) -> int:
     done = f"all {asked} rounds are done" if asked > 1 else "its round is done"
     say(f"{folder} is finished: {done}; {more}")
     return report(experiment.method, summary, folder)
-
-
-def _trackers(listed: str | None, folder: str | None) -> list[Tracker]:
-    """The trackers that are named. Raises ConfigError for an unknown name, and where a package is missing."""
-    if listed is None:
-        if folder is not None:
-            raise ConfigError("--track.folder must go with --track, which says what is written there")
-        return []
-    from fedskew import track
-
-    named = [name.strip() for name in listed.split(",")]
-    for name in named:
-        if name not in track.TRACKERS:
-            raise unknown("tracker", name, track.TRACKERS)
-    require(len(set(named)) == len(named), "track", "name each tracker once", listed)
-    place = Path(folder or "track")
-    store = None if folder is None and os.environ.get("MLFLOW_TRACKING_URI") else place / "mlruns"
-    given = {"tensorboard": place / "tensorboard", "mlflow": store, "wandb": place}
-    return [track.TRACKERS[name](given[name]) for name in named]
 
 
 def _run_folder(folder: Path) -> Path:

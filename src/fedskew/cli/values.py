@@ -69,7 +69,7 @@ class Positive(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number. Raises ConfigError."""
-        if isinstance(value, str) and not (value.isdecimal() and int(value) > 0):
+        if isinstance(value, str) and not (value.isdecimal() and len(value) < 19 and int(value) > 0):
             raise ConfigError(f"{typed_flag(param, ctx)} must be a whole number of at least 1; got {value!r}")
         return int(value)
 

@@ -43,22 +43,25 @@ class Evaluator:
 
     def confusion(self, params: Params, buffers: Params, rows: Array | None) -> tuple[Tensor, Tensor]:
         """(confusion matrix [C, C], mean cross-entropy ()) on the device, over these rows or all; 0 without rows."""
-        matrix, loss, _ = self._measured(params, buffers, rows)
+        matrix, loss, _ = self._measured(params, buffers, rows, keep=False)
         return matrix, loss
 
     def scored(self, params: Params, buffers: Params) -> tuple[Tensor, Tensor, Tensor]:
         """`confusion` of all rows and, of the same pass, their probabilities, float64 [R, C]; both on the host."""
-        matrix, loss, logits = self._measured(params, buffers, None)
+        matrix, loss, logits = self._measured(params, buffers, None, keep=True)
         return matrix.cpu(), loss, torch.cat(logits).softmax(1).cpu()
 
-    def _measured(self, params: Params, buffers: Params, rows: Array | None) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """As `confusion`, with the logits of each chunk, float64 [B, C]."""
+    def _measured(
+        self, params: Params, buffers: Params, rows: Array | None, keep: bool
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """As `confusion`, with the logits of each chunk, float64 [B, C], where they are to be kept."""
         device = self._store.y.device
         given, statistics = self._runtime.layout(params), self._runtime.layout(buffers)
         chunks = self._chunks(rows)
 
-        def one(chunk: Rows) -> tuple[Tensor, Tensor, Tensor]:
-            return self._measured_of(given, statistics, chunk)
+        def one(chunk: Rows) -> tuple[Tensor, Tensor, Tensor | None]:
+            matrix, loss, logits = self._measured_of(given, statistics, chunk)
+            return matrix, loss, logits if keep else None
 
         if self._keep and self._kept is None:
             self._kept = self._all_rows()
@@ -68,7 +71,7 @@ class Evaluator:
         for found, part, _ in done:  # in the order of the rows, so that sums do not depend on the threads
             matrix, loss = matrix + found, loss + part
         total = len(self._store.y) if rows is None else len(rows)
-        return matrix, loss / max(total, 1), [logits for *_, logits in done]
+        return matrix, loss / max(total, 1), [logits for *_, logits in done if logits is not None]
 
     def outputs(self, params: Params, buffers: Params, rows: Array | None) -> tuple[Tensor, Tensor]:
         """(probabilities [R, C] float64, features [R, F]) on the host; with ``rows`` None no features, [0, F]."""

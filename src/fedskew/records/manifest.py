@@ -20,6 +20,7 @@ __all__ = ["FILE", "Manifest", "check_file"]
 
 FILE = "manifest.json"
 FORMAT = 2
+ROUNDS = "rounds.jsonl"  # the last of the files that a new run begins with
 AGAIN = "resume the run, which writes it again"
 
 
@@ -54,7 +55,9 @@ class Manifest:
             last = content["last"]
             return cls(folder, content["run"], content["files"], last and (last["round"], last["digest"]))
         except FileNotFoundError:
-            raise RecordError(f"{file} is missing; {DAMAGED}") from None
+            begun = (folder / ROUNDS).exists()
+            remedy = DAMAGED if begun else "the run ended while it began, with no round: begin it again, in this folder"
+            raise RecordError(f"{file} is missing; {remedy}") from None
         except OSError as error:
             raise RecordError(f"cannot read {file}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:

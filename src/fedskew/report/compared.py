@@ -175,8 +175,8 @@ def compare(entries: Iterable[Entry], metric: str = "accuracy", baseline: str | 
             raise ConfigError(f"a report takes one run of each method, setting and seed; got two of {told}")
         seen.add(entry[:3])
     if not any(entry.run.last for entry in listed):
-        places = some([repr(str(e.run.folder)) for e in listed]) or "no folder"
-        raise RecordError(f"a report needs an evaluated round; there is none in {places}")
+        places = some([repr(str(e.run.folder)) for e in listed])
+        raise RecordError(f"a report needs an evaluated round; there is none{f' in {places}' if places else ''}")
     bare, key = _keys(listed, metric)
     methods = tuple(dict.fromkeys(e.method for e in listed))
     if baseline is not None and baseline not in methods:

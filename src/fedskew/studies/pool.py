@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -67,7 +68,8 @@ def _feed(
         later = [(when, job) for when, job in later if when > now]
         while waiting and len(running) < count:
             job = waiting[0]
-            running[pool.submit(work, job)] = job
+            with _alone():
+                running[pool.submit(work, job)] = job
             waiting.popleft()
             began(job)
         done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
@@ -96,13 +98,28 @@ def _one_thread() -> Any:
                 os.environ[name] = value
 
 
+@contextmanager
+def _alone() -> Any:
+    """Processes that begin here do not import the program that wants them.
+
+    They need nothing of it, and it may have no file that can be imported (standard input), or train wherever it is.
+    """
+    main = sys.modules["__main__"]
+    before: dict[str, Any] = {name: vars(main)[name] for name in ("__spec__", "__file__") if name in vars(main)}
+    vars(main).update(dict.fromkeys(before, None))
+    try:
+        yield
+    finally:
+        vars(main).update(before)
+
+
 def _pool(count: int) -> ProcessPoolExecutor:
     """Workers that a server forks once all is imported, so that none imports anew."""
     kinds = multiprocessing.get_all_start_methods()
     context: Any = multiprocessing.get_context("forkserver" if "forkserver" in kinds else "spawn")
     if "forkserver" in kinds:
         context.set_forkserver_preload(IMPORTED)
-    return ProcessPoolExecutor(count, mp_context=context, initializer=begin)
+    return ProcessPoolExecutor(count, mp_context=context, initializer=begin, initargs=(dict(os.environ),))
 
 
 def _end(pool: ProcessPoolExecutor) -> None:

@@ -39,6 +39,12 @@ class Cell:
     refused: str = ""
     trial: int = -1  # of the tuning; -1 for a run that is compared
 
+    @property
+    def name(self) -> str:
+        """As in "fedavg, partition.alpha 0.1, seed 0"."""
+        setting = "" if self.setting == "all" else f"{self.setting}, "
+        return f"{self.label}, {setting}seed {self.seed}" + (f", trial {self.trial}" if self.trial >= 0 else "")
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -208,6 +214,8 @@ def table_from(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"cannot read the study {str(file)!r}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{str(file)!r} is not a study: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{str(file)!r} is not a study: it is nested too deep") from None
 
 
 def spec_of(content: Mapping[str, Any]) -> Spec:
@@ -224,7 +232,7 @@ def spec_of(content: Mapping[str, Any]) -> Spec:
     own: dict[str, Mapping[str, str]] = {}
     for label, options in tables.items():
         require(isinstance(options, Mapping), f"method.{label}", "be a table of options", options)
-        own[label] = options.get("tune", {})
+        own[label] = dict(options_of_table(options.get("tune", {}), f"method.{label}.tune"))
         rest = {k: v for k, v in options.items() if k not in ("method", "tune")}
         entry = Entry(str(options.get("method", label)), options_of_table(rest, f"method.{label}"), label)
         names = [e.name for e in entries]

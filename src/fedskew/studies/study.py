@@ -7,6 +7,7 @@ import io
 import json
 import os
 import statistics
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,9 +23,10 @@ from fedskew.studies.scores import Scores, more_is_better
 from fedskew.studies.spec import Cell, Spec, alike, made_of, spec_from, without
 from fedskew.studies.store import Entry, Store
 from fedskew.studies.tuning import HELD_OUT, TRIAL_SEED, tuning_of
-from fedskew.studies.words import Entry as Named
-from fedskew.studies.words import options_of_table, seeds_of
+from fedskew.studies.words import Entry as Method
+from fedskew.studies.words import options_of_table, seeds_of, shard_of
 from fedskew.studies.work import Job, Outcome
+from fedskew.track import Named
 
 __all__ = ["Planned", "Study", "shard_of", "study"]
 
@@ -142,6 +144,7 @@ class Study:
     def run(
         self, processes: int = 0, shard: tuple[int, int] = (1, 1), *,
         told: Callable[[Outcome, Planned], None] | None = None, began: Callable[[Planned], None] | None = None,
+        track: Named | None = None,
     ) -> None:  # fmt: skip
         """Do what is missing: the trials first, then, once all are done, what is compared.
 
@@ -150,6 +153,7 @@ class Study:
             shard: (i, n): only the i-th of n equal parts, for an array of jobs.
             told: called with the end of each run.
             began: called when a run begins.
+            track: trackers that are told of every round, from `fedskew.track.named`.
 
         Raises:
             ConfigError: the shard is none.
@@ -159,9 +163,11 @@ class Study:
             planned = stage()
             mine = self.missing(planned)[shard[0] - 1 :: shard[1]]
             by = {one.address: one for one in mine}
-            jobs = [Job(one.address, one.job, str(self.store.folder)) for one in mine]
+            jobs = [Job(one.address, one.job, str(self.store.folder), one.cell.name, track) for one in mine]
             if jobs:
-                end = lambda outcome, by=by: told(outcome, by[outcome.address]) if told else None
+                if track:
+                    track.prepare()
+                end = lambda outcome, by=by: _ended(outcome, by[outcome.address], told)
                 start = lambda job, by=by: began(by[job.address]) if began else None
                 schedule(jobs, processes, end, start)
             if self.missing(planned):
@@ -221,9 +227,9 @@ class Study:
             ConfigError: no finished run has the metric.
         """
         name, rows = metric or self.spec.metric, self.table()
-        known = {key for row in rows if row["state"] == "finished" for key in row}
+        known = {key for row in rows if row["state"] == "finished" for key in row if key not in FIELDS}
         if known and name not in known:
-            raise unknown("metric", name, sorted(known - {"label", "setting", "address", "state", "reason"}))
+            raise unknown("metric", name, sorted(known))
         runs = [(r["label"], r["setting"], r["seed"], r.get(name) if r["state"] == "finished" else None) for r in rows]
         return Scores.of(runs, metric=name, higher_is_better=more_is_better(name))
 
@@ -255,7 +261,7 @@ class Study:
         """
         found, common = [], dict[str, Any]()
         options = self.spec.axes()[0][1]
-        for entry in (Named("fedavg"), *self.spec.methods):
+        for entry in (Method("fedavg"), *self.spec.methods):
             try:
                 own = flat(method_spec(made_of(entry, options).method))
             except FedskewError:
@@ -291,6 +297,13 @@ class Study:
         write_atomic(place / "study.json", json.dumps(content, indent=1).encode())
         write_atomic(place / "runs.csv", _csv(self.table()).encode())
         return place / "study.json"
+
+
+def _ended(outcome: Outcome, planned: Planned, told: Callable[[Outcome, Planned], None] | None) -> None:
+    for note in outcome.notes:
+        warnings.warn(f"{planned.cell.name}: {note}", RuntimeWarning, stacklevel=2)
+    if told:
+        told(outcome, planned)
 
 
 def _located(cell: Cell, options: Options = ()) -> Planned:
@@ -336,19 +349,6 @@ def _alike(one: Planned) -> list[str]:
 
 def _numbers(row: Row) -> Row:
     return {k: v for k, v in row.items() if isinstance(v, int | float)}
-
-
-def shard_of(text: str) -> tuple[int, int]:
-    """``2/8`` as (2, 8). Raises ConfigError.
-
-    Example:
-        >>> shard_of("2/8")
-        (2, 8)
-    """
-    first, _, last = text.partition("/")
-    found = (int(first), int(last)) if first.isdigit() and last.isdigit() and len(text) < 20 else (0, 0)
-    require(1 <= found[0] <= found[1], "shard", "be PART/PARTS, such as 2/8", text)
-    return found
 
 
 def study(

@@ -19,6 +19,7 @@ from fedskew.errors import ConfigError, require
 __all__ = ["Range", "Tuning", "tuning_of"]
 
 HELD_OUT = "0.1"  # of the training rows, where the study holds out none
+MOST_TRIALS = 10_000
 TRIAL_SEED = 1_000_003  # added to the first seed
 SPACE = re.compile(r"\s*(?:(log|int):)?\s*([-+0-9.eE]+)\s*\.\.\s*([-+0-9.eE]+)\s*")
 
@@ -79,7 +80,7 @@ def tuning_of(space: Any, trials: Any = 8, own: Mapping[str, Mapping[str, str]] 
         own: by method, other names of these options.
 
     Raises:
-        ConfigError: a range is none, or the number of trials is below 2.
+        ConfigError: a range is none, or the number of trials is below 2 or above 10 000.
     """
     if isinstance(space, str):
         pieces = [piece.partition("=") for piece in space.split(",")]
@@ -89,6 +90,7 @@ def tuning_of(space: Any, trials: Any = 8, own: Mapping[str, Mapping[str, str]] 
     require(
         isinstance(trials, int) and not isinstance(trials, bool) and trials >= 2, "tune_trials", "be at least 2", trials
     )
+    require(trials <= MOST_TRIALS, "tune_trials", f"be at most {MOST_TRIALS}", trials)
     ranges = []
     for key, text in space.items():
         found = SPACE.fullmatch(str(text))

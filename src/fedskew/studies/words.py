@@ -12,7 +12,7 @@ from fedskew.config.flags import compose, is_name, table_of
 from fedskew.config.words import ALIASES, Pair
 from fedskew.errors import ConfigError, require
 
-__all__ = ["Entry", "combinations", "entry_of", "full", "options_of_table", "seeds_of", "words_of"]
+__all__ = ["Entry", "combinations", "entry_of", "full", "options_of_table", "seeds_of", "shard_of", "words_of"]
 
 METHOD = re.compile(r"\s*([A-Za-z_][\w]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 MOST_SEEDS = 10_000
@@ -95,6 +95,19 @@ def seeds_of(text: str | int | Sequence[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
+def shard_of(text: str) -> tuple[int, int]:
+    """``2/8`` as (2, 8). Raises ConfigError.
+
+    Example:
+        >>> shard_of("2/8")
+        (2, 8)
+    """
+    first, _, last = text.partition("/")
+    found = (int(first), int(last)) if first.isdecimal() and last.isdecimal() and len(text) < 20 else (0, 0)
+    require(1 <= found[0] <= found[1], "shard", "be PART/PARTS, such as 2/8", text)
+    return found
+
+
 def combinations(method: str, options: Sequence[Pair]) -> Iterator[tuple[Pair, ...]]:
     """Every combination of options of which some have several values.
 
@@ -145,6 +158,7 @@ def options_of_table(content: Mapping[str, Any], place: str) -> tuple[Pair, ...]
     Raises:
         ConfigError: a value is neither a word, a number, a truth value nor a list of such, or a list is empty.
     """
+    require(isinstance(content, Mapping), place, "be a table of options", content)
     found: list[Pair] = []
     for key, value in content.items():
         if isinstance(value, Mapping):

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from fedskew.data import Federation
 from fedskew.errors import ConfigError, DataError, RecordError, TrainingError
 from fedskew.records.lock import Hold, InUseError
 from fedskew.studies.store import Store
+from fedskew.track import Called, Named
 
 __all__ = ["Job", "Outcome", "begin", "work"]
 
@@ -30,6 +32,8 @@ class Job(NamedTuple):
     address: str
     experiment: dict[str, Any]  # as a configuration file holds it
     store: str
+    name: str = ""  # what trackers call it
+    track: Named | None = None
 
 
 class Outcome(NamedTuple):
@@ -41,20 +45,22 @@ class Outcome(NamedTuple):
     seconds: float = 0.0
     score: float | None = None
     resumed: bool = False
+    notes: tuple[str, ...] = ()  # what failed beside the run, which went on
 
 
 _live = threading.Event()  # a run is in progress
 _asked = threading.Event()  # this process was asked to end
 
 
-def begin() -> None:
-    """Begin a worker.
+def begin(environment: Mapping[str, str] | None = None) -> None:
+    """Begin a worker, with the environment of the process that wants it: its server may be older than a variable.
 
     Ctrl-C is the scheduler's, which ends its workers by SIGTERM: a run then ends with whole rounds. So it does where
     the scheduler is killed, since nobody would take its result.
     """
     import torch
 
+    os.environ.update(environment or {})
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     torch.set_num_threads(1)
@@ -99,18 +105,20 @@ def work(job: Job) -> Outcome:
 
 
 def _work(job: Job) -> Outcome:
-    began, store = time.monotonic(), Store(job.store)
+    began, store, notes = time.monotonic(), Store(job.store), list[str]()
     folder = store.run_folder(job.address)
     resume = (folder / "rounds.jsonl").exists()
 
     def ended(state: str, error: object) -> Outcome:
-        return Outcome(job.address, state, " ".join(str(error).split()), time.monotonic() - began)
+        seconds = time.monotonic() - began
+        return Outcome(job.address, state, " ".join(str(error).split()), seconds, notes=tuple(notes))
 
     try:
         experiment = Experiment.from_json(job.experiment)
         if resume and _over(folder, experiment):
             return Outcome(job.address, "finished", "", time.monotonic() - began, _score(folder), resume)
-        result = experiment.run(folder, resume=resume, federation=_federation(_Divided(experiment)))
+        federation, told = _federation(_Divided(experiment)), _trackers(job, notes.append)
+        result = experiment.run(folder, resume=resume, federation=federation, on_round=told)
     except InUseError as error:
         return ended("busy", error)
     except RecordError as error:  # another process began the run since we looked
@@ -125,7 +133,16 @@ def _work(job: Job) -> Outcome:
         return ended("broken", f"{type(error).__name__}: {error}")
     state = "finished" if not result.stopped else "interrupted"
     score = result.summary.get("final_accuracy")
-    return Outcome(job.address, state, result.stopped, time.monotonic() - began, score, resume)
+    return Outcome(job.address, state, result.stopped, time.monotonic() - began, score, resume, tuple(notes))
+
+
+def _trackers(job: Job, note: Callable[[str], None]) -> Called | None:
+    """Who is told of the rounds. A fault here is none of the run, which goes on."""
+    try:
+        return Called(job.name, job.track.made(note)) if job.track else None
+    except Exception as error:
+        note(f"nothing is tracked; the run goes on: {' '.join(str(error).split())}")
+        return None
 
 
 def _over(folder: Path, experiment: Experiment) -> bool:

@@ -9,15 +9,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from fedskew.errors import ConfigError
 
-__all__ = ["Several", "Tracker", "environment", "flat", "numbers"]
+__all__ = ["Called", "Several", "Tracker", "environment", "flat", "name_of", "numbers"]
 
 Row = dict[str, Any]
 LARGE = ("counts", "label_names")  # of a configuration: no hyper-parameters
-OWN = ("run", "folder")  # what `fedskew.run` adds to the configuration for trackers
+OWN = ("run", "folder", "name")  # what `fedskew.run` and studies add to the configuration for trackers
+NAME = 120  # characters of a run's name, fewer than any tracker takes
 
 
 class Tracker(ABC):
@@ -36,13 +38,19 @@ class Tracker(ABC):
             raise ConfigError(f"tracking by {self.name} needs its package: pip install 'fedskew[track]'")
         self._broken = False
         self._labels: list[str] = []
+        self.note: Callable[[str], None] = _warn  # told once what fails
+
+    def prepare(self) -> None:
+        """Make what several processes, each with a run of its own, could not make at the same time."""
+        self._broken = False
+        self._safely(self._prepare)
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """A run begins or is resumed.
 
         Args:
             config: Content of config.json; beside it ``run``, the run's own name, which stays when it is resumed, and
-                ``folder``, its run folder or "".
+                ``folder``, its run folder or "". A run of a study has a ``name``, too.
         """
         self._broken = False
         names = config.get("label_names") or ()
@@ -65,11 +73,14 @@ class Tracker(ABC):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of the package: the user cannot mend what it deprecates
                 work(*given)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._broken = True
             why = " ".join(str(error).split())[:300]
             told = f"{self.name} failed and tracks this run no more; the run goes on: {type(error).__name__}: {why}"
-            warnings.warn(told, RuntimeWarning, stacklevel=3)
+            self.note(told)
+
+    def _prepare(self) -> None:  # noqa: B027  most trackers have nothing to make
+        pass
 
     @abstractmethod
     def _begin(self, config: Row) -> None: ...
@@ -109,6 +120,18 @@ class Several:
         for listener in self.listeners:
             if hasattr(listener, "end"):
                 listener.end(summary)
+
+
+class Called(Several):
+    """Trackers of a run that has a name of its own: its method, setting and seed in a study."""
+
+    def __init__(self, name: str, listeners: Sequence[Callable[[Row], None]]) -> None:
+        super().__init__(listeners)
+        self.name = name
+
+    def begin(self, config: Mapping[str, Any]) -> None:
+        """Tell them the name as well."""
+        super().begin({**config, "name": self.name})
 
 
 def numbers(row: Mapping[str, Any], labels: Sequence[str] = ()) -> Iterator[tuple[str, float]]:
@@ -162,6 +185,21 @@ def environment(**values: str) -> Iterator[None]:
     finally:
         for name in mine:
             os.environ.pop(name, None)
+
+
+def name_of(config: Mapping[str, Any]) -> str:
+    """What a tracker calls a run: its name, in characters that every folder takes, else that of its own folder.
+
+    Example:
+        >>> name_of({"name": "fedavg, path /x/y.npz, seed 0"}), name_of({"folder": "runs/a"}), name_of({"folder": ""})
+        ('fedavg, path _x_y.npz, seed 0', 'a', 'run')
+    """
+    name = re.sub(r"[^\w .,()=+-]", "_", str(config.get("name", "")), flags=re.ASCII)[:NAME].strip(" .")
+    return name or Path(config.get("folder") or "run").name
+
+
+def _warn(told: str) -> None:
+    warnings.warn(told, RuntimeWarning, stacklevel=5)
 
 
 def _apart(names: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedskew.track._base import Row, Tracker, environment, flat
+from fedskew.track._base import Row, Tracker, environment, flat, name_of
 
 __all__ = ["MLflow"]
 
@@ -34,20 +34,30 @@ class MLflow(Tracker):
         self._client: Any = None
         self._run, self._last = "", 0
 
+    def _prepare(self) -> None:
+        """The store and the experiment: two processes that make them at the same time make two, or half of one."""
+        with environment(**SET):
+            self._opened()
+            self._client = None
+
+    def _opened(self) -> str:
+        """Open the store; the number of the experiment, which is made where there is none."""
+        self._package = import_module("mlflow")
+        self._client = self._package.MlflowClient(tracking_uri=self.uri)
+        found = self._client.get_experiment_by_name(self.experiment)
+        return str(found.experiment_id if found else self._client.create_experiment(self.experiment))
+
     def _begin(self, config: Row) -> None:
         with environment(**SET):
-            self._package = import_module("mlflow")
-            self._client = self._package.MlflowClient(tracking_uri=self.uri)
-            found = self._client.get_experiment_by_name(self.experiment)
-            place = found.experiment_id if found else self._client.create_experiment(self.experiment)
+            place = self._opened()
             before = self._client.search_runs([place], f"tags.`{TAG}` = '{config['run']}'", max_results=1)
             if before:
                 self._run, known = before[0].info.run_id, before[0].data.params
                 self._client.update_run(self._run, "RUNNING")
                 self._last = max((m.step for m in self._client.get_metric_history(self._run, LAST)), default=0)
             else:
-                name = Path(config.get("folder") or "run").name
-                self._run = self._client.create_run(place, tags={TAG: str(config["run"])}, run_name=name).info.run_id
+                made = self._client.create_run(place, tags={TAG: str(config["run"])}, run_name=name_of(config))
+                self._run = made.info.run_id
                 known, self._last = {}, 0
             told = {name: str(value)[:LONGEST] for name, value in flat(config).items()}
             params = [self._package.entities.Param(name, value) for name, value in told.items() if name not in known]

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedskew.track._base import Row, Tracker, flat
+from fedskew.track._base import Row, Tracker, flat, name_of
 
 __all__ = ["TensorBoard"]
 
@@ -23,8 +23,7 @@ class TensorBoard(Tracker):
 
     def _begin(self, config: Row) -> None:
         board: Any = import_module("torch.utils.tensorboard")
-        own = Path(config.get("folder") or "run").name
-        place = self.folder / f"{own}-{str(config['run'])[:8]}"
+        place = self.folder / f"{name_of(config)}-{str(config['run'])[:8]}"
         # TensorBoard hides what an earlier file of the folder says of these steps: they are told again
         self._writer = board.SummaryWriter(str(place), purge_step=0, flush_secs=10)
         plain = {name: v if isinstance(v, bool | int | float | str) else str(v) for name, v in flat(config).items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.errors import require
-from fedskew.track._base import Row, Tracker, environment, flat
+from fedskew.track._base import Row, Tracker, environment, flat, name_of
 
 __all__ = ["WandB"]
 
@@ -38,7 +38,7 @@ class WandB(Tracker):
                 x_disable_meta=True,
             )  # fmt: skip
             self._run = package.init(
-                project=self.project, id=str(config["run"]), name=Path(config.get("folder") or "run").name,
+                project=self.project, id=str(config["run"]), name=name_of(config),
                 dir=str(self.folder), mode=self.mode, resume="allow", config=flat(config), settings=quiet,
                 reinit="create_new", allow_val_change=True,
             )  # fmt: skip

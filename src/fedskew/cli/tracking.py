@@ -1,0 +1,41 @@
+"""``--track`` and ``--track.folder``, of every command that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedskew.cli.names import names
+from fedskew.cli.values import Names, Place
+from fedskew.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedskew.track import Named
+
+__all__ = ["tracked", "trackers"]
+
+
+def tracked(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The two options, for a command's function."""
+    listed = click.option(
+        "--track", metavar="NAME,...", type=Names("tracker", True),
+        help=f"trackers that are told of every round: {', '.join(names('tracker'))}",
+    )  # fmt: skip
+    placed = click.option(
+        "--track.folder", "track_folder", metavar="FOLDER", type=Place("dir"),
+        help="a folder for their files  [default: track]",
+    )  # fmt: skip
+    return listed(placed(command))
+
+
+def trackers(listed: str | None, folder: str | None) -> Named | None:
+    """What the options name. Raises ConfigError for an unknown name, and where a package is missing."""
+    if listed is None:
+        if folder is not None:
+            raise ConfigError("--track.folder must go with --track, which says what is written there")
+        return None
+    from fedskew.track import named
+
+    return named(listed, folder)

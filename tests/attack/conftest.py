@@ -1,0 +1,30 @@
+"""What keeps fuzzed commands small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedskew.data.sources import parquet
+from fedskew.errors import DataError
+from fedskew.session import Session
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training ends after two rounds, as Ctrl-C would end it, and nothing is downloaded."""
+    run_round = Session.round
+
+    def short(self: Session) -> Any:
+        if len(self.rows) >= 2:
+            raise KeyboardInterrupt
+        return run_round(self)
+
+    def offline(*_: Any, **__: Any) -> Any:
+        raise DataError("no network in tests")
+
+    monkeypatch.setattr(Session, "round", short)
+    monkeypatch.setattr(parquet, "hub_tables", offline)
+    monkeypatch.delenv("FEDSKEW_DATA", raising=False)
+    monkeypatch.setenv("COLUMNS", "100")

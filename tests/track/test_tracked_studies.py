@@ -1,0 +1,324 @@
+"""Trackers of a study: every run that trains is told to them from its worker process, and no run is changed by them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+import fedskew as fs
+from fedskew.errors import ConfigError
+from fedskew.studies import study as module
+from fedskew.studies.spec import spec_from
+from fedskew.studies.store import Store
+from fedskew.studies.study import Study
+from fedskew.studies.work import Job, work
+from fedskew.track import _base
+from support.command import fedskew, mistake
+
+SMALL = [("clients", "5"), ("cohort", "2"), ("rounds", "3"), ("model", "logistic"), ("checkpoint-every", "1")]
+WORDS = [word for option, value in SMALL for word in (f"--{option}", value)]
+LABELLED = ("fedavg", "fedbal(weighting=uniform)")
+NAMES = {
+    f"{method}, partition.alpha {alpha}, seed {seed}" for method in LABELLED for alpha in (0.1, 1) for seed in (0, 1)
+}
+
+
+def steps_of_tensorboard(place: Path) -> dict[str, list[int]]:
+    """{folder of a run: the steps of its accuracy}."""
+    reader = import_module("tensorboard.backend.event_processing.event_accumulator")
+    found = {}
+    for folder in sorted(place.iterdir()):
+        events = reader.EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+        found[folder.name] = [e.step for e in events.Scalars("accuracy")]
+    return found
+
+
+def steps_of_mlflow(uri: str) -> dict[str, list[int]]:
+    """{name of a run: the steps of its accuracy}; there is one experiment."""
+    with _base.environment(MLFLOW_ALLOW_FILE_STORE="true", MLFLOW_DISABLE_TELEMETRY="true"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        client = import_module("mlflow").MlflowClient(tracking_uri=uri)
+        (experiment,) = [e for e in client.search_experiments() if e.name == "fedskew"]
+        runs = client.search_runs([experiment.experiment_id])
+        assert {run.info.status for run in runs} == {"FINISHED"}
+        return {
+            run.info.run_name: [m.step for m in client.get_metric_history(run.info.run_id, "accuracy")] for run in runs
+        }
+
+
+def numbers(store: Path) -> dict[str, Any]:
+    """The configuration byte for byte, and every number of the rounds and of the summary but seconds."""
+    found = {}
+    for folder in sorted((store / "runs").iterdir()):
+        lines = (folder / "rounds.jsonl").read_text().splitlines()
+        rows = [{k: v for k, v in json.loads(line).items() if not k.endswith(("_s", "digest"))} for line in lines]
+        summary = json.loads((folder / "summary.json").read_text())
+        weights = (folder / "final.safetensors").read_bytes()
+        kept = {k: v for k, v in summary.items() if "wall_s" not in k}
+        files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+        found[folder.name] = (rows, kept, weights, files, (folder / "config.json").read_bytes())
+    return found
+
+
+def environment(**more: str) -> dict[str, str]:
+    path = os.pathsep.join([str(Path(fs.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    plain = {k: v for k, v in os.environ.items() if k not in ("WANDB_MODE", "MLFLOW_TRACKING_URI")}
+    return {**plain, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
+
+
+def command(*words: object, **more: str) -> subprocess.CompletedProcess[str]:
+    """``fedskew compare`` in a process of its own, with two workers."""
+    given = [sys.executable, "-m", "fedskew", "compare", *LABELLED, *WORDS, "--processes", "2", *map(str, words)]
+    return subprocess.run(given, capture_output=True, text=True, timeout=300, env=environment(**more))
+
+
+def test_every_run_is_told_by_its_method_setting_and_seed_and_no_run_changes(tmp_path: Path) -> None:
+    """Over worker processes that begin at the same time, in one event folder and one MLflow experiment."""
+    pytest.importorskip("tensorboard")
+    pytest.importorskip("mlflow")
+    given = ("--partition.alpha", "0.1,1", "--seeds", "0-1")
+    plain = command(*given, "--store", tmp_path / "plain")
+    track = ("--track", "tensorboard,mlflow", "--track.folder", tmp_path / "track")
+    told = command(*given, *track, "--store", tmp_path / "told")
+    assert (plain.returncode, told.returncode) == (0, 0), told.stderr
+    assert "note" not in told.stderr and "Warning" not in told.stderr, told.stderr
+    assert numbers(tmp_path / "plain") == numbers(tmp_path / "told"), "no address and no number changed"
+    board = steps_of_tensorboard(tmp_path / "track" / "tensorboard")
+    assert {name.rpartition("-")[0] for name in board} == NAMES
+    assert all(steps == [1, 2, 3] for steps in board.values()), board
+    flow = steps_of_mlflow((tmp_path / "track" / "mlruns").as_uri())
+    assert flow == {name: [1, 2, 3] for name in NAMES}
+
+
+def test_a_study_is_tracked_in_the_database_of_mlflow(tmp_path: Path) -> None:
+    """Two workers and one SQLite file, which the scheduler makes before they begin; then a run with more rounds."""
+    for package in ("mlflow", "sqlalchemy", "alembic"):
+        pytest.importorskip(package, reason="the database of MLflow needs the package mlflow")
+    uri = f"sqlite:///{tmp_path / 'runs.db'}"
+    given = ("--seeds", "0-1", "--track", "mlflow", "--store", tmp_path / "store")
+    done = command(*given, MLFLOW_TRACKING_URI=uri)
+    assert done.returncode == 0 and "note" not in done.stderr, done.stderr
+    names = {f"{method}, seed {seed}" for method in LABELLED for seed in (0, 1)}
+    assert steps_of_mlflow(uri) == {name: [1, 2, 3] for name in names}
+    folder = next((tmp_path / "store" / "runs").iterdir())
+    words = ["run", "--resume", str(folder), "--rounds", "4", "--track", "mlflow"]
+    more = subprocess.run(
+        [sys.executable, "-m", "fedskew", *words], env=environment(MLFLOW_TRACKING_URI=uri), capture_output=True,
+        text=True, timeout=300,
+    )  # fmt: skip
+    assert more.returncode == 0 and "note" not in more.stderr, more.stderr
+    assert sorted(steps_of_mlflow(uri).values()) == [[1, 2, 3]] * 3 + [[1, 2, 3, 4]]
+
+
+def test_a_study_is_tracked_by_wandb_offline_from_its_workers(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    done = command("--track", "wandb", "--track.folder", tmp_path / "track", "--store", tmp_path / "store")
+    assert done.returncode == 0 and "note" not in done.stderr, done.stderr
+    assert len(list((tmp_path / "track" / "wandb").glob("offline-run-*/*.wandb"))) == 2
+
+
+def test_a_run_that_was_killed_and_goes_on_repeats_no_round(tmp_path: Path) -> None:
+    """A worker is killed in the middle of its run; the next one tells the rounds that are missing, and no others."""
+    pytest.importorskip("tensorboard")
+    pytest.importorskip("mlflow")
+    more = [word.replace("3", "30") for word in WORDS]
+    words = ["fedavg", *more, "--processes", "1", "--store", str(tmp_path / "store")]
+    track = ["--track", "tensorboard,mlflow", "--track.folder", str(tmp_path / "track")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedskew", "compare", *words, *track], env=environment(), stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    seen, before = 0, time.monotonic()
+    while seen < 5 and time.monotonic() - before < 120 and process.poll() is None:
+        seen = sum(file.read_text().count("\n") for file in (tmp_path / "store").glob("runs/*/rounds.jsonl"))
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert seen >= 5
+    again = subprocess.run(
+        [sys.executable, "-m", "fedskew", "compare", *words, *track], env=environment(), capture_output=True, text=True,
+        timeout=300,
+    )  # fmt: skip
+    assert again.returncode == 0 and "note" not in again.stderr, again.stderr
+    whole = list(range(1, 31))
+    assert list(steps_of_tensorboard(tmp_path / "track" / "tensorboard").values()) == [whole]
+    assert steps_of_mlflow((tmp_path / "track" / "mlruns").as_uri()) == {"fedavg, seed 0": whole}
+
+
+def test_a_tracker_that_fails_in_a_worker_is_one_note_and_the_run_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    (tmp_path / "file").write_text("")
+    done = command("--track", "tensorboard", "--track.folder", tmp_path / "file", "--store", tmp_path / "store")
+    assert done.returncode == 0, done.stderr
+    notes = [line for line in done.stderr.splitlines() if line.startswith("fedskew: note: ")]
+    assert len(notes) == 2 and all(
+        "TensorBoard failed and tracks this run no more; the run goes on" in n for n in notes
+    )
+    assert {n.partition("Warning: ")[2].partition(": TensorBoard")[0] for n in notes} == {
+        f"{method}, seed 0" for method in LABELLED
+    }
+    assert "Traceback" not in done.stderr and done.stderr.count("\n") == 4  # a line a run, and a note each
+    assert all(len(rows) == 3 for rows, *_ in numbers(tmp_path / "store").values())
+
+
+# Without any package
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Runs are done in this process, and every package seems to be there."""
+
+    def schedule(jobs: list[Job], processes: int, told: Any, began: Any) -> None:
+        for job in jobs:
+            told(work(job))
+
+    monkeypatch.setattr(module, "schedule", schedule)
+    monkeypatch.setattr(_base, "_installed", lambda package: True)
+    monkeypatch.setenv("FEDSKEW_STORE", str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
+
+
+class Board(fs.track.Tracker):
+    """A tracker whose package writes into lists; ``BROKEN`` is what raises."""
+
+    name, packages = "Board", ("board",)
+    told: ClassVar[list[tuple[str, str, Any]]] = []
+    broken: ClassVar[tuple[str, BaseException] | None] = None
+
+    def __init__(self, folder: Any = None) -> None:
+        super().__init__()
+        self.called = ""
+
+    def _happens(self, what: str, value: Any) -> None:
+        Board.told.append((what, self.called, value))
+        if Board.broken and Board.broken[0] == what:
+            raise Board.broken[1]
+
+    def _prepare(self) -> None:
+        self._happens("prepare", None)
+
+    def _begin(self, config: dict[str, Any]) -> None:
+        self.called = config["name"]
+        self._happens("begin", config["run"])
+
+    def _round(self, number: int, values: dict[str, float]) -> None:
+        self._happens("round", number)
+
+    def _end(self, summary: dict[str, Any]) -> None:
+        self._happens("end", summary["rounds"])
+
+
+@pytest.fixture
+def board(here: None, monkeypatch: pytest.MonkeyPatch) -> type[Board]:
+    monkeypatch.setitem(fs.track.TRACKERS, "tensorboard", Board)
+    Board.told, Board.broken = [], None
+    return Board
+
+
+def test_trials_of_a_tuning_are_named_and_the_place_is_made_once_before_workers_begin(board: type[Board]) -> None:
+    words = ("compare", "fedavg", *WORDS, "--tune", "lr=0.01..0.1", "--tune-trials", "2", "--track", "tensorboard")
+    assert fedskew(*words) == 0
+    trials = [called for what, called, _ in board.told if what == "begin"]
+    assert len(trials) == 3 and trials[2] == "fedavg, seed 0"
+    assert [name.partition(", trial ")[2] for name in trials[:2]] == ["0", "1"]
+    assert [what for what, *_ in board.told][:2] == ["prepare", "begin"]
+
+
+def test_runs_that_the_store_has_are_not_told_again_and_the_command_says_so(
+    board: type[Board], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("compare", "fedavg", *WORDS, "--track", "tensorboard")
+    assert fedskew(*words) == 0 and "note" not in capsys.readouterr().err
+    board.told.clear()
+    assert fedskew(*words, "--seeds", "0-1") == 0
+    assert "1 of the runs trained before; trackers are told of those that train now" in capsys.readouterr().err
+    assert {called for _, called, _ in board.told} == {"", "fedavg, seed 1"}
+
+
+@pytest.mark.filterwarnings("always")
+@pytest.mark.parametrize("error", [OSError("the disk\nis full"), SystemExit(3)])
+@pytest.mark.parametrize("when", ["prepare", "begin", "round", "end"])
+def test_what_a_tracker_raises_never_ends_a_study(
+    when: str, error: BaseException, board: type[Board], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    board.broken = (when, error)
+    assert fedskew("compare", "fedavg", "fedla", *WORDS, "--track", "tensorboard") == 0
+    said = capsys.readouterr()
+    notes = [line for line in said.err.splitlines() if "the run goes on" in line]
+    assert len(notes) == (1 if when == "prepare" else 2), said.err
+    assert all(entry and entry.state == "finished" for entry in map(Store("store").entry, Store("store").addresses()))
+
+
+def test_a_package_that_is_lost_in_the_worker_refuses_no_run(board: type[Board], tmp_path: Path) -> None:
+    """A run that is refused is not tried again: what trackers lack must not be noted in the store."""
+    study = Study(spec_from(["fedavg"], SMALL), tmp_path / "store")
+    (one,) = study.missing()
+    track = fs.track.named("tensorboard")
+
+    def lost(folder: Any) -> Any:
+        raise ConfigError("tracking needs its package")
+
+    fs.track.TRACKERS["tensorboard"] = lost
+    outcome = work(Job(one.address, one.job, str(study.store.folder), one.cell.name, track))
+    assert outcome.state == "finished" and outcome.notes == (
+        "nothing is tracked; the run goes on: tracking needs its package",
+    )
+
+
+def test_a_run_is_named_without_the_characters_that_a_folder_cannot_have() -> None:
+    for name in ("a/b\\c", "é" * 300, "..", "", "\x1b[2J", " . "):
+        found = _base.name_of({"name": name})
+        assert found and "/" not in found and found.isascii() and found.isprintable() and len(found) <= 120, found
+        assert found not in (".", "..")
+
+
+MISTAKES = {
+    "tracker": (["--track", "tensorbord"], "unknown tracker 'tensorbord'; did you mean 'tensorboard'?"),
+    "twice": (["--track", "wandb,wandb"], "--track must name each tracker once; got 'wandb,wandb'"),
+    "folder alone": (["--track.folder", "x"], "--track.folder must go with --track"),
+    "no value": (["--track"], "--track must be followed by a value, trackers that are told of every round"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_a_mistake_is_one_line_before_anything_runs(
+    case: str, dry: list[str], here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, expected = MISTAKES[case]
+    assert expected in mistake(capsys, "compare", "fedavg", *WORDS, *words, *dry)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_package_that_is_missing_is_one_line_before_anything_runs(
+    here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_base, "_installed", lambda package: False)
+    said = mistake(capsys, "compare", "fedavg", *WORDS, "--track", "wandb")
+    assert "pip install 'fedskew[track]'" in said and not (tmp_path / "store").exists()
+
+
+def test_trackers_stand_beside_a_study_file_which_does_not_name_them(
+    board: type[Board], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file says what is compared; who is told of it is the machine's, as the store is."""
+    options = "".join(f'"{option}" = "{value}"\n' for option, value in SMALL)
+    (tmp_path / "s.toml").write_text(f'methods = ["fedavg"]\n[options]\n{options}')
+    assert fedskew("compare", "s.toml", "--track", "tensorboard", "--out", "study") == 0
+    assert [what for what, *_ in board.told] == ["prepare", "begin", "round", "round", "round", "end"]
+    assert "track" not in json.loads((tmp_path / "study" / "study.json").read_text())["command"]
+    shutil.rmtree("store")
+    capsys.readouterr()
+    (tmp_path / "t.toml").write_text('methods = ["fedavg"]\ntrack = ["wandb"]\n')
+    assert "unknown entry of a study 'track'" in mistake(capsys, "compare", "t.toml", "--dry-run")
