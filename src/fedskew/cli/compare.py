@@ -160,6 +160,7 @@ def told_plan(study: Study, processes: int) -> int:
     """Say how much is missing."""
     from fedskew.cli.compared import duration
     from fedskew.engines.workers import Workers
+    from fedskew.studies.cost import cost_of
 
     trials, plan = study.trials(), study.plan()
     refused = [p for p in plan if p.cell.experiment is None]
@@ -169,13 +170,13 @@ def told_plan(study: Study, processes: int) -> int:
         say(f"tuning: {len(trials)} trials, {len(study.missing(trials))} of them missing")
     missing = len(study.missing())
     say(f"{len(plan)} runs: {len(plan) - missing - len(refused)} done, {missing} missing, {len(refused)} refused")
-    seconds, unknown = study.seconds_left(processes or Workers.cores())
-    if missing and seconds is not None:
-        more = f", and {unknown} runs whose like the store has not seen" if unknown else ""
-        say(f"about {duration(seconds)} with {processes or Workers.cores()} processes{more}")
-    elif missing:
-        say("how long they take is not known: the store has no run like them")
-    elif not study.missing(trials):
+    if missing or study.missing(trials):
+        cost = cost_of(study, measure=True)
+        more = f"; {cost.by_steps} runs from a step that was measured now" if cost.by_steps else ""
+        cores = processes or Workers.cores()
+        hours = f"{cost.seconds / 3600:.3g} core-hours"
+        say(f"about {duration(cost.seconds / cores)} with {cores} processes, {hours} in all{more}")
+    else:
         say("nothing to do")
     return 0
 

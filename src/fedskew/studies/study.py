@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import statistics
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -180,25 +179,6 @@ class Study:
                 self.store.forgive(one.address)
         self._plan = None
 
-    def seconds_left(self, processes: int) -> tuple[float | None, int]:
-        """(seconds that the missing runs will take, how many of them no finished run tells the time of)."""
-        known: dict[str, list[float]] = {}
-        everything = [*self.trials(), *self.plan()]
-        for one in everything:
-            entry = self.store.entry(one.address) if one.address else None
-            if entry and entry.state == "finished" and entry.summary.get("rounds"):
-                rate = entry.summary["total_wall_s"] / entry.summary["rounds"]
-                for key in _alike(one):
-                    known.setdefault(key, []).append(rate)
-        total, unknown = 0.0, 0
-        for one in self.missing(everything):
-            rates = next((known[key] for key in _alike(one) if key in known), None)
-            if rates is None or one.cell.experiment is None:
-                unknown += 1
-            else:
-                total += statistics.median(rates) * one.cell.experiment.rounds
-        return (total / max(processes, 1) if known else None), unknown
-
     # Reading
 
     def entries(self) -> Iterator[tuple[Planned, Entry | None]]:
@@ -336,15 +316,6 @@ def _csv(rows: Sequence[Row]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
-
-
-def _alike(one: Planned) -> list[str]:
-    """What tells the time of a run: runs of the same method, data and network; then of the same data and network."""
-    made = one.cell.experiment
-    if made is None:
-        return []
-    work = f"{made.data.name} {made.model.name} {made.device} {made.cohort}"
-    return [f"{one.cell.label} {one.cell.setting} {work}", f"{one.cell.label} {work}", work]
 
 
 def _numbers(row: Row) -> Row:

@@ -1,0 +1,142 @@
+"""How long the runs of a study will take: from runs like them, or from steps that are measured here."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from fedskew import models, rng
+from fedskew.config.experiment import CLIENTS, Experiment
+from fedskew.errors import FedskewError
+from fedskew.settings import COHORT
+from fedskew.studies.address import dataset_of
+
+if TYPE_CHECKING:
+    from fedskew.studies.study import Planned, Study
+
+__all__ = ["Cost", "cost_of", "step_seconds"]
+
+BATCH = 64  # rows of a measured step where a method's pace has no batch size of its own
+EVALUATED = 512  # rows of a measured evaluation
+REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the missing runs of a study cost.
+
+    Attributes:
+        seconds: Of one process, for all of them.
+        runs: How many are missing.
+        by_steps: How many of them are estimated from measured steps, since no finished run is like them.
+        unknown: How many of them nothing is known of.
+    """
+
+    seconds: float = 0.0
+    runs: int = 0
+    by_steps: int = 0
+    unknown: int = 0
+
+
+def cost_of(study: Study, measure: bool = False) -> Cost:
+    """The cost of a study's missing runs.
+
+    A run takes as long a round as the median of finished runs of the same method, data and network; else of the same
+    data and network. Where there are none and ``measure`` is set, a step of the network is measured on one thread, and
+    rounds x (steps x seconds of a step) + evaluations x seconds of one are added up. Work of a method beside plain
+    training, such as second models, is not in it.
+
+    Args:
+        study: The study.
+        measure: Whether to measure steps; it takes seconds.
+    """
+    known: dict[str, list[float]] = {}
+    everything = [*study.trials(), *study.plan()]
+    for one in everything:
+        entry = study.store.entry(one.address) if one.address else None
+        if entry and entry.state == "finished" and entry.summary.get("rounds"):
+            rate = entry.summary["total_wall_s"] / entry.summary["rounds"]
+            for key in _alike(one):
+                known.setdefault(key, []).append(rate)
+    seconds, by_steps, unknown, missing = 0.0, 0, 0, study.missing(everything)
+    for one in missing:
+        made = one.cell.experiment
+        rates = next((known[key] for key in _alike(one) if key in known), None)
+        if made is not None and rates is not None:
+            seconds += statistics.median(rates) * made.rounds
+        elif made is not None and measure:
+            seconds += run_seconds(made)
+            by_steps += 1
+        else:
+            unknown += 1
+    return Cost(seconds, len(missing), by_steps, unknown)
+
+
+def run_seconds(experiment: Experiment) -> float:
+    """What a run takes on one thread, from measured steps; 0 where its data cannot be had or its network not built."""
+    try:
+        data = dataset_of(experiment.data, experiment.path)
+        model = models.architecture(experiment.model, experiment.method.projection)
+        step, forward = step_seconds(model, tuple(data.x.shape[1:]), data.classes, _batch(experiment))
+    except FedskewError:
+        return 0.0
+    pace = experiment.method.pace
+    clients = experiment.clients or CLIENTS
+    cohort = min(experiment.cohort or COHORT, clients)
+    rows = len(data.y) * (1 - experiment.validation) * (1 - experiment.local_test) / clients
+    steps = cohort * getattr(pace, "epochs", 1) * max(1.0, rows / _batch(experiment))
+    evaluations = -(-experiment.rounds // experiment.eval_every)
+    return experiment.rounds * steps * step + evaluations * len(data.y_test) / EVALUATED * forward
+
+
+def _batch(experiment: Experiment) -> int:
+    return int(getattr(experiment.method.pace, "batch_size", BATCH) or BATCH)
+
+
+@lru_cache(64)
+def step_seconds(model: Any, shape: tuple[int, ...], classes: int, batch: int) -> tuple[float, float]:
+    """(seconds of a training step of ``batch`` rows, of a forward pass of 512), medians of three on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        network = models.build(model, shape, classes, 0)
+        rows = max(batch, EVALUATED)
+        x, y = rng.uniform(rng.key(0, "cost"), (rows, *shape)), torch.arange(rows) % classes
+
+        def step() -> None:
+            loss = nn.functional.cross_entropy(network(x[:batch]), y[:batch])
+            torch.autograd.grad(loss, [p for p in network.parameters() if p.requires_grad])
+
+        def forward() -> None:
+            with torch.no_grad():
+                network(x[:EVALUATED])
+
+        return _median(step), _median(forward)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _median(what: Callable[[], None]) -> float:
+    what()
+    found = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        what()
+        found.append(time.perf_counter() - began)
+    return statistics.median(found)
+
+
+def _alike(one: Planned) -> list[str]:
+    """What tells the time of a run: runs of the same method, data and network; then of the same data and network."""
+    made = one.cell.experiment
+    if made is None:
+        return []
+    work = f"{made.data.name} {made.model.name} {made.device} {made.cohort}"
+    return [f"{one.cell.label} {one.cell.setting} {work}", f"{one.cell.label} {work}", work]
