@@ -15,7 +15,7 @@ from fedskew.errors import ConfigError, FedskewError, require, unknown
 from fedskew.studies.tuning import Tuning, tuning_of
 from fedskew.studies.words import Entry, combinations, entry_of, full, options_of_table, seeds_of, words_of
 
-__all__ = ["CONTROLS", "Cell", "Spec", "read_spec", "spec_from"]
+__all__ = ["CONTROLS", "Cell", "Spec", "read_spec", "spec_from", "spec_of", "table_from"]
 
 KEYS = (
     "title", "methods", "seeds", "options", "settings", "method", "metric", "baseline", "controls", "tune",
@@ -53,6 +53,8 @@ class Spec:
     """options of all runs; several values between commas are a setting each"""
     settings: tuple[tuple[Pair, ...], ...] = ()
     """sets of options that each are a setting, where not every combination is meant"""
+    names: tuple[str, ...] = ()
+    """what each of these settings is called; "" or none: by the options that differ"""
     seeds: tuple[int, ...] = (0,)
     metric: str = "final_accuracy"
     """entry of the summary that is compared"""
@@ -84,12 +86,15 @@ class Spec:
         """
         first = self.methods[0].method
         found: list[tuple[Pair, ...]] = []
-        for chosen in self.settings or ((),):
-            found += combinations(first, [*without(self.options, chosen), *chosen])
-        differing = [
-            option for option in dict.fromkeys(o for pairs in found for o, _ in pairs) if _differs(option, found)
-        ]
-        names = [", ".join(f"{o} {dict(pairs).get(o, 'unset')}" for o in differing) or "all" for pairs in found]
+        called: list[str] = []
+        for at, chosen in enumerate(self.settings or ((),)):
+            name, each = "".join(self.names[at : at + 1]), [*without(self.options, chosen), *chosen]
+            inside = list(combinations(first, each))
+            found += inside
+            called += [", ".join(filter(None, (name, _told(pairs, inside)))) if name else "" for pairs in inside]
+        names = [name or _told(pairs, found) or "all" for name, pairs in zip(called, found, strict=True)]
+        twice = next((n for n in names if names.count(n) > 1), "")
+        require(not twice, "settings", "have different names", twice)
         return list(zip(names, found, strict=True))
 
     def cells(self) -> Iterator[Cell]:
@@ -124,8 +129,11 @@ class Spec:
         return max(wanted, default=None)
 
 
-def _differs(option: str, found: Sequence[tuple[Pair, ...]]) -> bool:
-    return len({dict(pairs).get(option) for pairs in found}) > 1
+def _told(pairs: Sequence[Pair], found: Sequence[tuple[Pair, ...]]) -> str:
+    """The options of a setting in which some settings differ: "partition.alpha 0.1, rounds 30"."""
+    options = dict.fromkeys(option for each in found for option, _ in each)
+    differing = [o for o in options if len({dict(each).get(o) for each in found}) > 1]
+    return ", ".join(f"{option} {dict(pairs).get(option, 'unset')}" for option in differing)
 
 
 def made_of(entry: Entry, options: Sequence[Pair], tuned: Sequence[Pair] = ()) -> Experiment:
@@ -179,20 +187,26 @@ def read_spec(path: str | Path) -> Spec:
         options = {epochs = 2, lr = 0.05}
         suffix = " (2 epochs)"
     """
+    content = table_from(path)
+    try:
+        return spec_of(content)
+    except FedskewError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def table_from(path: str | Path) -> dict[str, Any]:
+    """The content of a TOML file. Raises ConfigError."""
     file = Path(path)
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read the study {str(file)!r}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{str(file)!r} is not a study: {error}") from None
-    try:
-        return _spec_of(content)
-    except FedskewError as error:
-        raise ConfigError(f"{file}: {error}") from None
 
 
-def _spec_of(content: Mapping[str, Any]) -> Spec:
+def spec_of(content: Mapping[str, Any]) -> Spec:
+    """A study as a TOML file holds it. Raises ConfigError."""
     for key in content:
         if key not in KEYS:
             raise unknown("entry of a study", key, KEYS)
@@ -223,9 +237,11 @@ def _spec_of(content: Mapping[str, Any]) -> Spec:
             texts[key] = content[key]
     tuned = tuning_of(content["tune"], content.get("tune_trials", 8), own) if "tune" in content else None
     shared = options_of_table(content.get("options", {}), "options")
-    each = [options_of_table(s, "settings") for s in settings]
+    each = [options_of_table({k: v for k, v in s.items() if k != "name"}, "settings") for s in settings]
+    names = tuple(s.get("name", "") for s in settings)
+    require(all(isinstance(n, str) for n in names), "settings.name", "be a word", names)
     methods = _controlled(entries, bool(content.get("controls", False)))
-    return Spec(methods, shared, tuple(each), seeds_of(content.get("seeds", 0)), tuning=tuned, **texts)
+    return Spec(methods, shared, tuple(each), names, seeds_of(content.get("seeds", 0)), tuning=tuned, **texts)
 
 
 def _grouped(groups: Any) -> Iterator[Entry]:

@@ -1,0 +1,75 @@
+"""The numbers that the five papers printed."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+__all__ = ["PAPERS", "Printed", "printed"]
+
+PAPERS = ("FedBal", "FedGA", "Seol-Kim", "FedGR", "FedLA")
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A number of a paper, with its place in it.
+
+    Attributes:
+        id: Its name here: paper and running number.
+        paper: The paper.
+        table: Number of the table; "text/Fig3a" of a number in the text about a figure; "logs" of the mean over the
+            runs whose logs the authors published.
+        dataset: Data set.
+        setting: Skew and participation, as the paper names them.
+        model: Network.
+        method: Method, as the paper names it; "A minus B" is a difference.
+        metric: What is printed. Metrics that end in ``_pct`` or ``_points`` are percent, others are as they are.
+        mean: The number.
+        spread: Standard deviation, where one is printed.
+        kind: "result", "input" (a setting, not a result) or "no data" (a data set that is not at hand).
+        note: What the paper says beside it.
+    """
+
+    id: str
+    paper: str
+    table: str
+    dataset: str
+    setting: str
+    model: str
+    method: str
+    metric: str
+    mean: float | None
+    spread: float | None
+    kind: str
+    note: str
+
+    @property
+    def place(self) -> tuple[str, str, str, str]:
+        """(paper, table, data set, setting)."""
+        return self.paper, self.table, self.dataset, self.setting
+
+
+@lru_cache(1)
+def printed() -> tuple[Printed, ...]:
+    """Every printed number, 1039 of them, in the order of papers and tables.
+
+    Example:
+        >>> from fedskew.studies.papers.printed import printed
+        >>> sum(p.kind == "result" for p in printed())
+        698
+    """
+    with (Path(__file__).parent / "printed.csv").open(encoding="utf-8", newline="") as opened:
+        rows = list(csv.DictReader(opened))
+    return tuple(
+        Printed(**{**row, "mean": _number(row["mean"]), "spread": _number(row["spread"])})  # type: ignore[arg-type]
+        for row in rows
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None  # "28x28", or nothing printed
