@@ -26,7 +26,7 @@ SMOKE = (("data", "digits"), ("clients", "6"), ("cohort", "3"), ("rounds", "2"),
 
 @dataclass(frozen=True)
 class Scale:
-    """What a scale changes of the protocol. ``options`` win over those of settings and methods, ``own`` over them all."""
+    """What a scale changes of the protocol. ``options`` win over those of settings and methods, ``own`` over all."""
 
     options: tuple[Pair, ...] = ()
     seeds: tuple[int, ...] = ()
