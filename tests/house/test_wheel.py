@@ -10,6 +10,7 @@ import zipfile
 from functools import partial
 from pathlib import Path
 
+from fedskew.studies.papers.protocol import names as protocols
 from fedskew.studies.shipped import names as shipped
 from support.paths import ROOT
 
@@ -18,6 +19,8 @@ BESIDE_CODE = {
     "fedskew/advice/evidence.json",
 }  # what else the package brings
 BESIDE_CODE |= {f"fedskew/studies/shipped/{name}.toml" for name in shipped()}
+BESIDE_CODE |= {"fedskew/studies/papers/printed.csv"}
+BESIDE_CODE |= {f"fedskew/studies/papers/protocols/{name}.toml" for name in protocols()}
 BESIDE_CODE |= {f"fedskew/report/templates/{name}" for name in ("report.html", "sort.js", "style.css")}
 
 

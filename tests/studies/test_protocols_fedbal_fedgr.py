@@ -91,15 +91,27 @@ def test_the_scale_of_the_paper_has_what_the_paper_states(name: str) -> None:
     paper = protocol(name).paper
     for (label, _, _), made in experiments(name, "paper").items():
         found = values(made)
-        odd = {"pace.lr", "local.momentum"} if label in ("PerFedAvg", "pFedMe") else set()
-        odd |= {"server.lr"} if paper == "FedGR" else set()
-        told = {key: found.get(key) for key in STATED[paper] if key not in odd}
-        assert told == {key: value for key, value in STATED[paper].items() if key not in odd}, label
+        assert {key: found.get(key) for key in STATED[paper]} == STATED[paper], label
+        assert found.get("weighting.beta", 3) == float(label.partition("beta=")[2] or 3)
+        assert found.get("parts.gravitation.strength", 0.5) == 0.5
         if paper == "FedGR" and label not in ("PerFedAvg", "pFedMe"):
             assert (found["pace.lr"], found["local.momentum"]) == (0.1, 0)
         elif "figure3" not in name and paper == "FedBal":
             rates = [float(made.method.pace.of(torch.tensor([9]), t, 130).lr) for t in (1, 65, 66, 97, 98, 130)]
             assert made.rounds == 130 and rates == pytest.approx([0.01, 0.01, 0.001, 0.001, 1e-4, 1e-4])
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_settings_and_seeds_are_those_that_their_numbers_name(name: str) -> None:
+    found, scale = protocol(name), re.compile(r"alpha=([\d.]+)|(\d+) labels/client")
+    for (_, setting, _), made in experiments(name, "paper").items():
+        if named := scale.fullmatch(setting):
+            assert (getattr(made.partition, "alpha", None), getattr(made.partition, "labels", None)) == (
+                float(named[1]) if named[1] else None, int(named[2]) if named[2] else None,
+            )  # fmt: skip
+    for one in found.numbers():
+        runs = re.search(r"(\d) runs", one.note)
+        assert runs is None or len(found.spec.seeds) == int(runs[1])
 
 
 def test_pfedme_of_fedgr_moves_by_the_tenth_of_the_way_that_the_code_has() -> None:
