@@ -16,6 +16,7 @@ from fedskew.config.experiment import Experiment
 from fedskew.config.variants import flat
 from fedskew.errors import ConfigError
 from fedskew.method import method_spec
+from fedskew.methods.fednova import FedNova
 from fedskew.studies.papers.printed import printed
 from fedskew.studies.papers.protocol import Protocol, Scale, names, protocol, scaled
 from fedskew.studies.study import Study
@@ -112,6 +113,33 @@ def test_settings_and_seeds_are_those_that_their_numbers_name(name: str) -> None
     for one in found.numbers():
         runs = re.search(r"(\d) runs", one.note)
         assert runs is None or len(found.spec.seeds) == int(runs[1])
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_label_says_what_its_method_is_made_of(name: str) -> None:
+    for (label, _, _), made in experiments(name, "paper").items():
+        parts = {part.name for part in made.method.parts}
+        outer = made.method.weighting
+        used = {outer.name, outer.base.name if isinstance(outer, FedNova) else outer.name}
+        if protocol(name).paper == "FedBal":
+            printed_lb = "table9" in name and label.startswith("FedBal")  # there "FedBal" is the local balancer alone
+            balanced = label.startswith(("FedBal", "LocalBalancer"))
+            averaged = "w/ AB" in label or (label.startswith("FedBal") and not printed_lb)
+            assert ("local_balancer" in parts) == balanced, label
+            assert ("aggregation_balancer" in used) == averaged, label
+            assert ("uniform" in used) == ("(uniform)" in label or label == "Scaffold"), label
+            assert ("fednova" in used) == label.startswith("FedNova"), label
+        elif "table5" in name:
+            regulated = {"gravitation": "gravitation regularizer only", "unbalanced_softmax": "unbalanced softmax only"}
+            assert {p for p, only in regulated.items() if label in (only, "FedGR full")} == parts & set(regulated), (
+                label
+            )
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_no_two_methods_of_a_protocol_are_one_run(name: str) -> None:
+    made = [json.dumps(made.to_json()) for made in experiments(name, "paper").values()]
+    assert len(made) == len(set(made))
 
 
 def test_pfedme_of_fedgr_moves_by_the_tenth_of_the_way_that_the_code_has() -> None:
