@@ -19,19 +19,21 @@ __all__ = ["SCALES", "Protocol", "names", "protocol"]
 SCALES = ("smoke", "small", "paper")
 FOLDER = Path(__file__).parent / "protocols"
 KEYS = ("paper", "table", "dataset", "title", "metrics", "reading", "study", "scale")
-OF_SCALE = ("seeds", "settings", "methods", "options", "reduced")
+OF_SCALE = ("seeds", "settings", "methods", "options", "method", "reduced")
 # What every table becomes in a test, unless its file says otherwise: all methods, one setting, seconds
 SMOKE = (("data", "digits"), ("clients", "6"), ("cohort", "3"), ("rounds", "2"), ("model", "mlp"), ("epochs", "1"))
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What a scale changes of the protocol. ``options`` win over those of settings and methods."""
+    """What a scale changes of the protocol. ``options`` win over those of settings and methods, ``own`` over all."""
 
     options: tuple[Pair, ...] = ()
     seeds: tuple[int, ...] = ()
     settings: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
+    own: tuple[tuple[str, tuple[Pair, ...]], ...] = ()
+    """options of one method alone, by its label"""
     reduced: str = ""
 
 
@@ -81,14 +83,18 @@ def scaled(spec: Spec, scale: Scale) -> Spec:
     for name in scale.settings:
         if name not in kept:
             raise unknown("setting", name, kept)
-    for name in scale.methods:
+    for name in (*scale.methods, *(label for label, _ in scale.own)):
         if name not in [m.name for m in spec.methods]:
             raise unknown("method", name, [m.name for m in spec.methods])
+    own = {m.name: dict(scale.own).get(m.name, ()) for m in spec.methods}
     chosen = [i for i, name in enumerate(spec.names) if name in scale.settings or not scale.settings]
     methods = [m for m in spec.methods if m.name in scale.methods or not scale.methods]
     return replace(
         spec,
-        methods=tuple(replace(m, options=tuple(without(m.options, scale.options)), label=m.name) for m in methods),
+        methods=tuple(
+            replace(m, options=(*without(m.options, [*scale.options, *own[m.name]]), *own[m.name]), label=m.name)
+            for m in methods
+        ),
         options=(*without(spec.options, scale.options), *scale.options),
         settings=tuple(tuple(without(spec.settings[i], scale.options)) for i in chosen),
         names=tuple(spec.names[i] for i in chosen),
@@ -150,8 +156,11 @@ def _scale(name: str, table: Mapping[str, Any]) -> Scale:
     for key in table:
         if key not in OF_SCALE:
             raise unknown(f"entry of scale.{name}", key, OF_SCALE)
+    own = {
+        label: options_of_table(each, f"scale.{name}.method.{label}") for label, each in table.get("method", {}).items()
+    }
     return Scale(
         options_of_table(table.get("options", {}), f"scale.{name}.options"),
         seeds_of(table["seeds"]) if "seeds" in table else (),
-        tuple(table.get("settings", ())), tuple(table.get("methods", ())), table.get("reduced", ""),
+        tuple(table.get("settings", ())), tuple(table.get("methods", ())), tuple(own.items()), table.get("reduced", ""),
     )  # fmt: skip
