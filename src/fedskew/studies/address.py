@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
+import time
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +21,7 @@ from fedskew import models
 from fedskew.config.experiment import CLIENTS, Experiment
 from fedskew.data.arrays import Dataset
 from fedskew.engines import choose
+from fedskew.errors import DataError
 from fedskew.models.precision import NARROW
 from fedskew.models.prepare import prepare
 from fedskew.settings import COHORT, Settings
@@ -27,6 +30,7 @@ __all__ = ["ADDRESS", "address", "asked", "dataset_of", "deciding", "engine_of"]
 
 ADDRESS = 1  # of what is hashed, and how
 DIGITS = 16
+SLOW, REMEMBERED = 1.0, 60.0  # seconds: a failure that took as long is the hub's, and is remembered as long
 # Settings that decide no recorded number, or that stand below in a resolved form
 NOT = (
     "engine", "threads", "memory", "checkpoint_every", "max_minutes", "cohort", "seed", "seed_model", "seed_clients",
@@ -51,9 +55,32 @@ def address(experiment: Experiment, dataset: Dataset) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
-@lru_cache(8)
 def dataset_of(data: Any, path: str | None) -> Dataset:
-    """The data set of an experiment, loaded once."""
+    """The data set of an experiment, loaded once.
+
+    The hub is asked for a missing one once a minute: its retries take half a minute, and a plan has hundreds of runs.
+
+    Raises:
+        DataError: The data set is not at hand or is broken.
+    """
+    key = data, path, os.environ.get("FEDSKEW_DATA")
+    until, said = _absent.get(key, (0.0, ""))
+    began = time.monotonic()
+    if began < until:
+        raise DataError(said)
+    try:
+        return _loaded(data, path)
+    except DataError as error:
+        if time.monotonic() - began >= SLOW:
+            _absent[key] = time.monotonic() + REMEMBERED, str(error)
+        raise
+
+
+_absent: dict[Any, tuple[float, str]] = {}
+
+
+@lru_cache(8)
+def _loaded(data: Any, path: str | None) -> Dataset:
     loaded: Dataset = data.load(path)
     return loaded
 

@@ -50,6 +50,17 @@ class Printed:
         """(paper, table, data set, setting)."""
         return self.paper, self.table, self.dataset, self.setting
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The methods that it is computed from: two of "A minus B", one of "A vs baselines".
+
+        Example:
+            >>> from fedskew.studies.papers.printed import printed
+            >>> next(p for p in printed() if p.id == "seolkim-033").labels
+            ('proposed', 'FedAvg')
+        """
+        return tuple(self.method.partition(" vs ")[0].split(" minus "))
+
 
 @lru_cache(1)
 def printed() -> tuple[Printed, ...]:

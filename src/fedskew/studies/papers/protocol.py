@@ -72,9 +72,11 @@ class Protocol:
         return scaled(self.spec, self.scales.get(scale, Scale()))
 
     def numbers(self) -> list[Printed]:
-        """The printed numbers that it repeats."""
+        """The printed numbers that it repeats: those of which it has the setting, the metric and every method."""
         found = [p for p in printed() if p.paper == self.paper and p.table in self.tables and p.kind != "input"]
-        return [p for p in found if p.dataset == self.dataset and p.metric in self.metrics]
+        found = [p for p in found if p.dataset == self.dataset and p.setting in self.spec.names]
+        labels = {m.name for m in self.spec.methods}
+        return [p for p in found if p.metric in self.metrics and labels.issuperset(p.labels)]
 
 
 def scaled(spec: Spec, scale: Scale) -> Spec:
