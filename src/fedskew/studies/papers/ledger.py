@@ -94,18 +94,17 @@ def rows_of(one: Protocol, scale: str, runs: Runs) -> list[Row]:
 
 def _row(number: Printed, held: Cells) -> Row | None:
     """A printed number as a protocol answers it; None where it does not."""
-    method, _, other = number.method.partition(" minus ")
-    wanted = [(name, number.setting) for name in (method, other) if name]
+    wanted = [(name, number.setting) for name in number.labels]
     if any(key not in held.planned for key in wanted):
         return None
     blank = Row(number, number.kind if number.kind == "no data" else "not run", study=held.protocol.name)
     if number.kind == "no data":
         return blank
-    values = [_values(held, name, number) for name, _ in wanted]
+    values = [_values(held, name, number) for name in number.labels]
     shared = sorted(set(values[0]).intersection(*values[1:]))
     if not shared:
         return blank
-    each = np.array([values[0][s] - (values[1][s] if other else 0.0) for s in shared], dtype=np.float64)
+    each = np.array([values[0][s] - (values[1][s] if len(values) > 1 else 0.0) for s in shared], dtype=np.float64)
     ends = t_interval(each) if len(each) > 1 else None
     entries = [held.entries[key][seed] for key in wanted for seed in shared]
     row = replace(
