@@ -158,8 +158,8 @@ def test_a_scale_wins_over_methods_and_settings() -> None:
             scaled(spec, wrong)
     with pytest.raises(ConfigError, match="unknown scale 'tiny'"):
         protocol(MNIST).at("tiny")
-    with pytest.raises(ConfigError, match="unknown protocol 'fedga-table1'; did you mean 'fedga-table1-"):
-        protocol("fedga-table1")
+    with pytest.raises(ConfigError, match="unknown protocol 'fedga-table1-mnis'; did you mean 'fedga-table1-mnist'"):
+        protocol("fedga-table1-mnis")
 
 
 @pytest.mark.parametrize(
