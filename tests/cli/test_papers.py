@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fedskew.cli import reproduce as reproducing
+from fedskew.studies.papers import protocol as protocols
 from support.command import fedskew, mistake
 from support.paths import ROOT
 
@@ -17,6 +19,24 @@ def test_the_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert fedskew("reproduce") == 0
     said = capsys.readouterr().out
     assert "fedga-table1-mnist" in said and "FedGA Table 1, MNIST" in said
+
+
+def test_costs_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of every study, and of one whose data are not at hand how many runs it has."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(protocols, "names", lambda: ("fedga-table1-mnist", "fedga-table1-svhn"))
+    there = iter([True, False])
+    monkeypatch.setattr(reproducing, "_at_hand", lambda cells: next(there))
+    assert fedskew("reproduce", "--scale", "smoke", "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "core-hours" in said
+    rows = {
+        line.split("│")[1].strip(): [c.strip() for c in line.split("│")[2:-1]]
+        for line in said.splitlines()
+        if "fedga" in line
+    }
+    assert rows["fedga-table1-svhn"] == ["6", "", "6", ""]
+    assert rows["fedga-table1-mnist"][:3] == ["6", "6", ""] and float(rows["fedga-table1-mnist"][3]) > 0
 
 
 def test_a_table_is_run_again(

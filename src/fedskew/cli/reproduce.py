@@ -15,8 +15,11 @@ from fedskew.cli.values import Names, Place, Positive
 from fedskew.errors import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fedskew.studies.papers.ledger import Row
     from fedskew.studies.papers.protocol import Protocol
+    from fedskew.studies.spec import Cell
 
 __all__ = ["beside", "reproduce"]
 
@@ -24,6 +27,7 @@ EXAMPLES = (
     "fedskew reproduce",
     "fedskew reproduce fedga-table1-mnist --scale small --dry-run",
     "fedskew reproduce fedga-table1-mnist --scale smoke",
+    "fedskew reproduce --scale paper --dry-run",
 )
 
 
@@ -50,8 +54,8 @@ EXAMPLES = (
 def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
     """Run a table or figure of one of the five papers again, and set our numbers beside the printed ones.
 
-    Without a NAME the studies are listed. Stop one when you like: the same command goes on. `fedskew ledger` shows all
-    printed numbers at once.
+    Without a NAME the studies are listed, with --dry-run beside what each costs. Stop one when you like: the same
+    command goes on. `fedskew ledger` shows all printed numbers at once.
     """
     from dataclasses import replace
 
@@ -61,7 +65,7 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     from fedskew.studies.words import seeds_of
 
     if name is None:
-        show(_listing())
+        show(_costs(scale, store, given["archives"]) if given["dry_run"] else _listing())
         return 0
     one = protocol(name)
     spec = one.at(scale)
@@ -69,7 +73,7 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
         spec = replace(spec, seeds=seeds_of(seeds))
     for line in _told(one, scale):
         say(line)
-    study = Study(spec, store or os.environ.get("FEDSKEW_STORE") or "runs/store")
+    study = Study(spec, _store(store))
     lend(study, given["archives"] or _archives(), keep=not given["dry_run"])
     if given["dry_run"]:
         return told_plan(study, given["processes"] or 0)
@@ -103,6 +107,45 @@ def _listing() -> Any:
         one = protocol(name)
         table.add_row(name, one.title, str(len(one.numbers()) or ""))
     return table
+
+
+def _costs(scale: str, store: str | None, archives: str | None) -> Any:
+    """What is missing of every study at a scale, and what it costs."""
+    from fedskew.studies.archives import lend
+    from fedskew.studies.cost import cost_of
+    from fedskew.studies.papers.protocol import names, protocol
+    from fedskew.studies.study import Study
+
+    table = Table("name", "runs", "missing", "no data", "core-hours")
+    for name in names():
+        spec = protocol(name).at(scale)
+        cells = list(spec.cells())
+        if not _at_hand(cells):
+            table.add_row(name, str(len(cells)), "", str(len(cells)), "")
+            continue
+        study = Study(spec, _store(store))
+        lend(study, archives or _archives(), keep=False)
+        plan, cost = study.plan(), cost_of(study, measure=True)
+        refused = sum(one.cell.experiment is None for one in plan)
+        hours = f"{cost.seconds / 3600:.3g}" if cost.runs else ""
+        table.add_row(name, str(len(plan)), str(cost.runs or ""), str(refused or ""), hours)
+    return table
+
+
+def _at_hand(cells: Sequence[Cell]) -> bool:
+    """Whether the data of a study are there: they are asked for once, since a hub that does not answer takes long."""
+    from fedskew.errors import FedskewError
+    from fedskew.studies.address import dataset_of
+
+    made = next((cell.experiment for cell in cells if cell.experiment is not None), None)
+    try:
+        return made is not None and dataset_of(made.data, made.path) is not None
+    except FedskewError:
+        return False
+
+
+def _store(store: str | None) -> str:
+    return store or os.environ.get("FEDSKEW_STORE") or "runs/store"
 
 
 def _beside(one: Protocol, scale: str, study: Any) -> None:
