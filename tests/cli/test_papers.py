@@ -78,7 +78,10 @@ def test_mistakes_are_one_line(
     assert "did you mean 'fedga-table1-mnist'" in mistake(capsys, "reproduce", "fedga-table1-mnis")
     assert "unknown scale 'big'" in mistake(capsys, "reproduce", "fedga-table1-mnist", "--scale", "big")
     assert "seeds must" in mistake(capsys, "reproduce", "fedga-table1-mnist", "--seeds", "x", "--scale", "smoke")
-    assert "there is none at 'results/papers'" in mistake(capsys, "ledger")
+    assert "there is none at 'none'" in mistake(capsys, "ledger", "--archives", "none")
+    assert fedskew("ledger") == 0
+    said = capsys.readouterr()
+    assert "there is no results/papers here" in said.err and "18 with ours beside" in said.out
     assert "did you mean 'FedGA'" in mistake(
         capsys, "ledger", "--paper", "FedGAs", "--archives", ROOT / "results/papers"
     )

@@ -55,7 +55,8 @@ def check(name: str, model: str, engine: str) -> None:
         assert np.isfinite(row["weights"]).all()
     for tensors in (result.params, result.state.params, result.state.buffers):
         assert all(torch.isfinite(t).all() for t in tensors.values())
-    start: Any = fs.models.build(model, fed.dataset.x.shape[1:], fed.dataset.classes, 1).state_dict()
+    made = fs.models.architecture(model, small(name).projection)
+    start: Any = fs.models.build(made, fed.dataset.x.shape[1:], fed.dataset.classes, 1).state_dict()
     assert any(not torch.equal(start[n], p) for n, p in result.state.params.items() if n in start)
 
 

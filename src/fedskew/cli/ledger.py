@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
-from rich.table import Table
-
 from fedskew.cli.base import Command
 from fedskew.cli.output import say, show
 from fedskew.cli.reproduce import beside
@@ -32,6 +31,8 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     A number agrees if our 95 % interval and the printed mean with its spread overlap; where no spread is printed or
     one seed was run, if both are within one point.
     """
+    from rich.table import Table
+
     from fedskew.records.files import write_atomic
     from fedskew.studies.papers.found import HERE, Runs
     from fedskew.studies.papers.ledger import STATES, coverage, text_of
@@ -42,8 +43,10 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     if paper is not None and paper not in PAPERS:
         raise unknown("paper", paper, PAPERS)
     folder = Path(archives or HERE)
+    if archives and not folder.is_dir():
+        raise RecordError(f"--archives must be a folder; there is none at {archives!r}")
     if not folder.is_dir():
-        raise RecordError(f"archives must be a folder; there is none at {str(folder)!r}; --archives names another")
+        say(f"fedskew: note: no runs are read: there is no {folder} here; --archives names another folder", sys.stderr)
     for option, place in (("out", out), ("page", page)):
         if place is not None and not Path(place).absolute().parent.is_dir():
             raise RecordError(f"cannot write --{option} {place!r}: there is no such folder")

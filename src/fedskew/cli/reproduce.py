@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
 from fedskew.cli.base import Command
 from fedskew.cli.compare import done, told_plan
@@ -100,6 +99,8 @@ def _told(one: Protocol, scale: str) -> list[str]:
 
 def _listing() -> Any:
     """The studies, by paper."""
+    from rich.table import Table
+
     from fedskew.studies.papers.protocol import names, protocol
 
     table = Table("name", "what", "printed numbers")
@@ -111,6 +112,8 @@ def _listing() -> Any:
 
 def _costs(scale: str, store: str | None, archives: str | None) -> Any:
     """What is missing of every study at a scale, and what it costs."""
+    from rich.table import Table
+
     from fedskew.studies.archives import lend
     from fedskew.studies.cost import cost_of
     from fedskew.studies.papers.protocol import names, protocol
@@ -161,6 +164,8 @@ def _beside(one: Protocol, scale: str, study: Any) -> None:
 
 def beside(rows: list[Row]) -> Any:
     """A table of printed numbers and ours."""
+    from rich.table import Table
+
     table = Table("setting", "method", "metric", "printed", "ours (95 %)", "seeds", "")
     for row in rows:
         n = row.number
