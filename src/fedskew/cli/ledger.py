@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import click
+
 from fedskew.cli.base import Command
 from fedskew.cli.output import say, show
 from fedskew.cli.reproduce import beside
