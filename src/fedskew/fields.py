@@ -118,7 +118,7 @@ def check(value: Any) -> None:
         got = getattr(value, name)
         if not fits(got, hint):
             raise FieldError(kind.__name__, name, _misfit(got, hint), got, _nearest(got, hint))
-        for limit, number in _bounded(hint, got):
+        for limit, number in _bounded(hint, got) if name in _limited(kind) else ():
             if not limit.holds(number):
                 if number == INFINITY and not isinstance(limit, Within):
                     raise FieldError(kind.__name__, name, "be finite", got)
@@ -189,6 +189,12 @@ def hints_of(kind: type) -> dict[str, Any]:
     except (NameError, TypeError):
         found = {}
     return {f.name: found.get(f.name, Any) for f in fields(kind)}
+
+
+@cache
+def _limited(kind: type) -> frozenset[str]:
+    """The fields that have a limit: instances are made by the thousand, and annotations are slow to read."""
+    return frozenset(name for name, hint in hints_of(kind).items() if limits_of(hint))
 
 
 def limits_of(hint: Any) -> tuple[Limit, ...]:

@@ -311,7 +311,7 @@ def test_runs_without_an_evaluated_round_are_refused() -> None:
     entry = study(1, 1, 1)[0]
     with pytest.raises(RecordError, match="needs an evaluated round"):
         report.build([entry._replace(run=made_run(rounds=1).__class__(Path("x"), entry.run.config, [], {"rounds": 0}))])
-    with pytest.raises(RecordError, match="needs an evaluated round; there is none$"):
+    with pytest.raises(RecordError, match=r"needs an evaluated round; there is none$"):
         report.build([])
 
 

@@ -87,9 +87,17 @@ def ledger(runs: Runs, scales: Sequence[str] = ("small", "paper")) -> list[Row]:
 
 def rows_of(one: Protocol, scale: str, runs: Runs) -> list[Row]:
     """The printed numbers that a protocol answers, with ours at one scale."""
+    numbers = one.numbers()
+    if all(number.kind != "result" for number in numbers):
+        return [_blank(number, one) for number in numbers]
     held = cells(one, scale, runs)
-    found = (_row(number, held) for number in one.numbers())
+    found = (_row(number, held) for number in numbers)
     return [row for row in found if row is not None]
+
+
+def _blank(number: Printed, one: Protocol) -> Row:
+    """A printed number that no run of ours answers."""
+    return Row(number, number.kind if number.kind == "no data" else "not run", study=one.name)
 
 
 def _row(number: Printed, held: Cells) -> Row | None:
@@ -97,7 +105,7 @@ def _row(number: Printed, held: Cells) -> Row | None:
     wanted = [(name, number.setting) for name in number.labels]
     if any(key not in held.planned for key in wanted):
         return None
-    blank = Row(number, number.kind if number.kind == "no data" else "not run", study=held.protocol.name)
+    blank = _blank(number, held.protocol)
     if number.kind == "no data":
         return blank
     values = [_values(held, name, number) for name in number.labels]
