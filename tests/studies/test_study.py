@@ -11,17 +11,14 @@ from typing import Any
 import pytest
 
 from fedskew.config.flags import experiment_from
-from fedskew.config.recorded import read_run
 from fedskew.errors import ConfigError, RecordError
 from fedskew.methods import METHODS
 from fedskew.models import Logistic
 from fedskew.studies.address import address
 from fedskew.studies.adopt import adopted
-from fedskew.studies.archives import lend, write
 from fedskew.studies.cost import Cost, cost_of, step_seconds
-from fedskew.studies.merging import merge
 from fedskew.studies.spec import spec_from
-from fedskew.studies.store import Entry, Store, archive_line, thinned
+from fedskew.studies.store import Store, archive_line, thinned
 from fedskew.studies.study import Study, shard_of
 from fedskew.studies.tuning import tuning_of
 from fedskew.studies.work import Job, work
@@ -249,28 +246,6 @@ def test_half_a_run_is_resumed(tmp_path: Path) -> None:
     assert [row["state"] for row in study.table()] == ["missing"], "its numbers are those of two rounds"
     outcome = work(Job(planned.address, planned.job, str(tmp_path)))
     assert outcome.state == "finished" and outcome.resumed and study.missing() == []
-
-
-def test_an_interrupted_run_is_in_no_archive_and_counts_in_none(tmp_path: Path) -> None:
-    """Its summary says that it stopped: an archive of it would stand for the whole run, in every later study."""
-    study = Study(spec_from(["fedavg"], [*SMALL[:1], ("rounds", "3"), ("cohort", "2")]), tmp_path / "s")
-    (planned,) = study.missing()
-    assert planned.cell.experiment is not None
-
-    def stop(row: dict[str, Any]) -> None:
-        raise KeyboardInterrupt
-
-    folder = study.store.run_folder(planned.address)
-    planned.cell.experiment.run(folder, on_round=stop)
-    with pytest.raises(ConfigError, match="hold one that has ended"):
-        write(tmp_path / "s", tmp_path / "a.jsonl")
-    halved = Entry(planned.address, *read_run(folder), {})
-    (tmp_path / "a.jsonl").write_text(archive_line(halved) + "\n")  # as an older version wrote it
-    other = Study(study.spec, tmp_path / "other")
-    assert lend(other, tmp_path / "a.jsonl") == 0 and len(other.missing()) == 1
-    assert merge([study.store], other.store).added == [planned.address] and len(other.missing()) == 1
-    work(Job(planned.address, planned.job, str(tmp_path / "other")))
-    assert other.missing() == [] and merge([study.store], other.store).there == [planned.address]
 
 
 def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:

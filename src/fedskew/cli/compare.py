@@ -173,6 +173,7 @@ def told_plan(study: Study, processes: int) -> int:
     if missing or study.missing(trials):
         cost = cost_of(study, measure=True)
         more = f"; {cost.by_steps} runs from a step that was measured now" if cost.by_steps else ""
+        more += f"; of {cost.unknown} nothing is known" if cost.unknown else ""
         cores = processes or Workers.cores()
         hours = f"{cost.seconds / 3600:.3g} core-hours"
         say(f"about {duration(cost.seconds / cores)} with {cores} processes, {hours} in all{more}")

@@ -158,12 +158,16 @@ def env_of(folder: Path) -> Row:
 
 def read_archive(file: Path) -> Iterator[Entry]:
     """The runs of an archive that came to their end. Raises RecordError for a line that is none."""
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{file} must be text, UTF-8; byte {error.start} is none") from None
+    for number, line in enumerate(lines, 1):
         try:
             found = json.loads(line)
             entry = Entry(**{name: found[name] for name in ("address", "config", "rows", "summary", "env")})
             if not entry.summary.get("stopped"):
-                yield entry
+                yield Entry(entry.address, dict(entry.config), list(entry.rows), dict(entry.summary), dict(entry.env))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise RecordError(f"{file} must hold one run a line; line {number} is none") from None
 
