@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedskew.cli.compare import told_plan
+from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import read_run
 from fedskew.errors import ConfigError
 from fedskew.studies import cost as costs
+from fedskew.studies.address import address, dataset_of
 from fedskew.studies.archives import lend, write
 from fedskew.studies.cost import Cost, cost_of
-from fedskew.studies.merging import merge
+from fedskew.studies.merging import merge, take
 from fedskew.studies.spec import spec_from
-from fedskew.studies.store import Entry, archive_line
+from fedskew.studies.store import Entry, Store, archive_line, read_archive
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
+from support.paths import ROOT
 
 SMALL = [("clients", "5"), ("rounds", "2"), ("cohort", "2")]
 
@@ -55,3 +59,29 @@ def test_a_run_that_cannot_be_measured_costs_an_unknown_time_and_not_none(
     monkeypatch.setattr(costs, "step_seconds", refuse)
     assert cost_of(study, measure=True) == Cost(0.0, 1, 0, 1)
     assert told_plan(study, 1) == 0 and "of 1 nothing is known" in capsys.readouterr().out
+
+
+def test_runs_of_an_archive_keep_their_rounds_in_a_store(tmp_path: Path) -> None:
+    costs_ = {"upload_bytes": 1, "download_bytes": 1, "samples": 5, "wall_s": 1.0}
+    rows = [{"round": i, "accuracy": i / 200, **costs_} for i in range(1, 151)]
+    entry = Entry("a" * 16, {}, rows, {"rounds": 150}, {})
+    store = Store(tmp_path / "s")
+    take([entry], store)
+    assert store.archived["a" * 16].rows == rows
+
+
+COMMITTED = sorted(file for kind in ("papers", "studies") for file in (ROOT / "results" / kind).glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("file", COMMITTED, ids=lambda file: file.stem)
+def test_committed_runs_are_what_this_version_runs(file: Path) -> None:
+    """An ingredient whose formula changes raises its version: runs from before must leave the ledger, or be run again.
+
+    The ledger finds runs by what they ran, and cannot see which version of an ingredient did.
+    """
+    if not os.environ.get("FEDSKEW_DATA"):
+        pytest.skip("FEDSKEW_DATA is unset: addresses need the data")
+    for entry in read_archive(file):
+        made = Experiment.from_json(entry.config)
+        assert address(made, dataset_of(made.data, made.path)) == entry.address
+        assert entry.summary["rounds"] == made.rounds and not entry.summary["stopped"]

@@ -155,12 +155,17 @@ def take(entries: Sequence[Entry], into: Store) -> None:
     file = into.folder / ARCHIVE
     try:
         before = file.read_bytes() if file.exists() else b""
-        write_atomic(file, before + "".join(f"{archive_line(entry)}\n" for entry in entries).encode())
+        write_atomic(file, before + "".join(_line(entry) for entry in entries).encode())
     except OSError as error:
         raise RecordError(f"cannot write {file}: {error.strerror}") from None
     into.__dict__.pop("archived", None)  # it was read before
     for entry in entries:
         into.forgive(entry.address)
+
+
+def _line(entry: Entry) -> str:
+    """A run as it came, with as many rounds."""
+    return f"{archive_line(entry, max(1, len(entry.rows)))}\n"
 
 
 def _notes(source: Store, into: Store) -> None:
