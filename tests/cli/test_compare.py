@@ -54,6 +54,25 @@ def test_a_dry_run_does_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert "1 done, 2 missing" in said and "about 0 s with" in said
 
 
+def test_a_run_that_two_methods_share_is_missing_once_and_not_done(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("compare", "fedavg", "fedla", "--controls", *SMALL, "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "4 runs: 0 done, 3 missing, 0 refused; 1 the same as others" in said
+
+
+def test_a_method_that_there_is_not_ends_the_command_wherever_it_stands(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Marked refused, the others would run for hours without it."""
+    assert "did you mean 'fedla'?" in mistake(capsys, "compare", "fedavg", "fedlaa", *SMALL)
+    assert "unknown option '--lrr'" in mistake(capsys, "compare", "fedavg", "fedla(lrr=3)", *SMALL)
+    file = tmp_path / "s.toml"
+    file.write_text('methods = ["fedavg"]\n[method.x]\nmethod = 3\n')
+    assert "unknown method '3'" in mistake(capsys, "compare", file, "--dry-run")
+    file.write_text('methods = ["fedavg"]\ncontrols = "no"\n')
+    assert "controls must be true or false; got 'no'" in mistake(capsys, "compare", file, "--dry-run")
+
+
 def test_controls_and_brackets(capsys: pytest.CaptureFixture[str]) -> None:
     assert fedskew("compare", "fedbal(weighting=uniform, lr=0.05)", "--controls", *SMALL) == 0
     said = capsys.readouterr().out

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedskew.cli import reproduce as reproducing
+from fedskew.cli.output import show
 from fedskew.studies.papers import protocol as protocols
+from fedskew.studies.papers.ledger import Row
+from fedskew.studies.papers.printed import printed
 from support.command import fedskew, mistake
 from support.paths import ROOT
 
@@ -96,3 +100,44 @@ def test_the_ledger_is_counted_and_written(
     assert "1039" in said and "with ours beside" in said and "FedLA" in said
     assert (tmp_path / "l.csv").read_text() == (ROOT / "results/ledger.csv").read_text()
     assert "cannot write" in mistake(capsys, "ledger", "--out", tmp_path / "l.csv/x")
+
+
+def test_options_of_one_study_are_refused_beside_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "unknown scale 'big'" in mistake(capsys, "reproduce", "--scale", "big")
+    assert "--seeds must stand beside the NAME of a study; got '3'" in mistake(capsys, "reproduce", "--seeds", "3")
+    assert "--out must stand beside the NAME" in mistake(capsys, "reproduce", "--out", "here", "--dry-run")
+    assert "`fedskew reproduce` lists them" in mistake(capsys, "reproduce", "nothing-like-it")
+
+
+def test_seeds_that_are_named_stand_beside_the_printed_numbers(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seeds that the protocol has not, too."""
+    monkeypatch.chdir(tmp_path)
+    one = protocols.protocol("fedga-table1-mnist")
+    quick = protocols.Scale((("rounds", "1"), ("model", "logistic")), (0,), ("alpha=10",), ("FedAvg", "FedNTD"))
+    monkeypatch.setattr(protocols, "protocol", lambda name: replace(one, scales={"small": quick}))
+    assert fedskew("reproduce", "fedga-table1-mnist", "--seeds", "7-8", "--processes", 1) == 0
+    said = capsys.readouterr().out
+    assert said.count("2 of 2") == 4 and "printed" in said
+
+
+def test_a_paper_without_runs_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "none").mkdir()
+    assert fedskew("ledger", "--paper", "FedGR", "--archives", "none") == 0
+    said = capsys.readouterr().out
+    assert "no number of FedGR was run" in said and "printed" not in said
+
+
+def test_metrics_are_told_whole_in_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    number = next(p for p in printed() if p.id == "seolkim-033")
+    show(reproducing.beside([Row(number, "agrees", ours=21.0, low=19.123, high=23.456, seeds=10, planned=10)]))
+    said = capsys.readouterr().out
+    cut = "".join(line.split("│")[3].strip() for line in said.splitlines() if "│" in line)
+    assert cut == number.metric and max(map(len, said.splitlines())) <= 80

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from fedskew.config.flags import experiment_from
-from fedskew.errors import ConfigError
+from fedskew.errors import ConfigError, RecordError
 from fedskew.studies.papers import protocol as protocols
 from fedskew.studies.papers.found import Runs, likeness
-from fedskew.studies.papers.ledger import Row, coverage, ledger, measured, rows_of, state_of
+from fedskew.studies.papers.ledger import Row, coverage, how, ledger, measured, rows_of, state_of
 from fedskew.studies.papers.page import page_of
 from fedskew.studies.papers.printed import PAPERS, Printed, printed
 from fedskew.studies.papers.protocol import Scale, protocol, scaled
 from fedskew.studies.papers.verdicts import Verdict, verdicts
 from fedskew.studies.papers.worked import worked
-from fedskew.studies.store import Entry
+from fedskew.studies.store import Entry, thinned
 
 MNIST = "fedga-table1-mnist"
 
@@ -66,6 +66,7 @@ def test_rules_of_metrics() -> None:
     rows = [{"round": i, "accuracy": i / 10, **costs} for i in range(1, 9)]
     run = entry(plain, rows, final_accuracy=0.8, total_samples=40)
     base = entry(plain, final_accuracy=0.45, total_samples=50, rounds=8)
+    run = replace(run, summary=run.summary | {"rounds": 8})
     assert measured("final_accuracy", run) == 0.8 and measured("final_accuracy * 100", run) == pytest.approx(80)
     assert measured("total_samples * 5", run) == 200 and measured("absent", run) is None
     assert measured("rounds_to FedAvg", run, base) == 5 and measured("speedup FedAvg", run, base) == 8 / 5
@@ -75,6 +76,69 @@ def test_rules_of_metrics() -> None:
     assert measured("speedup FedAvg", run, entry(plain, final_accuracy=0.9)) == 0
     with pytest.raises(ConfigError, match="metrics must be NAME"):
         measured("final_accuracy / 3", run)
+
+
+def test_rounds_are_counted_in_whole_curves_alone() -> None:
+    """An archive may hold few rounds of a run, or none: the first one with a value is then another, or not seen."""
+    plain = experiment_from(["fedavg", "--eval.every", "2"])
+    costs = {"upload_bytes": 1, "download_bytes": 1, "samples": 5, "wall_s": 1.0}
+    rows = [{"round": i, **({"accuracy": 0.1 if i % 4 else 0.9} if i % 2 == 0 else {}), **costs} for i in range(1, 9)]
+    whole, base = entry(plain, rows, rounds=8), entry(plain, final_accuracy=0.5, rounds=8)
+    assert measured("rounds_to FedAvg", whole, base) == 4
+    for kept in (thinned(rows, 1), [], rows[:-1]):
+        assert measured("rounds_to FedAvg", replace(whole, rows=kept), base) is None
+        assert measured("speedup FedAvg", replace(whole, rows=kept), base) is None
+    assert measured("rounds_to FedAvg", replace(whole, rows=thinned(rows)), base) == 4
+
+
+def test_a_run_that_never_gets_there_leaves_no_interval(recwarn: pytest.WarningsRecorder) -> None:
+    """Of three seeds one never reaches FedAvg's accuracy: the mean is infinite, and nothing is NaN."""
+    name = "fedgr-table4-fashion"
+    costs = {"upload_bytes": 1, "download_bytes": 1, "samples": 5, "wall_s": 1.0}
+    entries = []
+    study = replace(protocol(name), spec=replace(protocol(name).spec, seeds=(0, 1, 2)))
+    for cell in study.spec.cells():
+        assert cell.experiment is not None
+        best = 0.3 if (cell.label, cell.seed) == ("FedGR", 2) else 0.7
+        every = [{"round": i, "accuracy": i * best / 1000, **costs} for i in range(1, 1001)]
+        entries.append(entry(cell.experiment, every, final_accuracy=best, rounds=1000))
+    rows = rows_of(study, "paper", Runs(entries))
+    (never,) = {row.texts[1:] for row in rows if row.number.labels == ("FedGR",) and "rounds_to" in row.number.metric}
+    assert never == ("never", "", "3 of 3")
+    assert all(row.low is None or math.isfinite(row.low) for row in rows) and not recwarn.list
+    assert "nan" not in page_of(rows)
+
+
+def test_seeds_that_failed_are_told_beside_a_mean() -> None:
+    entries = [e for e in made(MNIST, final_accuracy=0.8, final_macro_f1=0.8)._by.values() if e.config["seed"] != 3]
+    rows = rows_of(protocol(MNIST), "paper", Runs(entries))
+    assert {row.texts[3] for row in rows} == {"4 of 5"} and "| 4 of 5 |" in page_of(rows)
+
+
+def test_how_a_run_was_run_is_told_whole() -> None:
+    plain = experiment_from(["fedavg", "--dtype", "float64"])
+    told = lambda **more: how([replace(entry(plain), config=entry(plain).config | more)])
+    assert (
+        told() == "batched, float64"
+        and told(device="cuda:0", dtype="float32", precision="tf32") == "batched on cuda, tf32"
+    )
+    assert told(engine_used="", dtype="float32") == "engine not recorded"
+
+
+def test_a_run_whose_partition_file_is_gone_answers_nothing(tmp_path: Path) -> None:
+    plain = entry(experiment_from(["fedavg"]), final_accuracy=0.5)
+    gone = replace(plain, config=plain.config | {"partition": {"name": "file", "path": str(tmp_path / "gone.json")}})
+    assert Runs([gone, plain])._by.keys() == Runs([plain])._by.keys()
+
+
+@pytest.mark.parametrize(
+    "line", [b"\xff\xfe", b"[]", b'{"address": "a", "config": [1], "rows": [], "summary": {}, "env": {}}']
+)
+def test_an_archive_of_other_bytes_or_types_is_one_line(line: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(line)
+    with pytest.raises(RecordError, match=r"a\.jsonl must") as raised:
+        Runs.of(tmp_path)
+    assert "\n" not in str(raised.value)
 
 
 def test_the_worked_example_is_computed() -> None:
@@ -117,6 +181,9 @@ def test_the_ledger_has_mean_interval_and_scale() -> None:
     assert sum(counted.values()) == 300 and counted["no data"] == 120
     small = made(MNIST, "small", final_accuracy=0.5, final_macro_f1=0.5)
     assert {row.scale for row in ledger(small) if row.study == MNIST} == {"small"}
+    lines = page_of(ledger(small)).partition("## Not run")[2].splitlines()
+    places = [line.split("|")[1:4] + line.split("|")[5:6] for line in lines if line.startswith("| Fed")]
+    assert places and all(places.count(place) == 1 for place in places), "a table stands once"
     both = Runs([*runs._by.values(), *small._by.values()])
     assert {row.scale for row in ledger(both) if row.study == MNIST} == {"paper"}
 

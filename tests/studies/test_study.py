@@ -243,6 +243,7 @@ def test_half_a_run_is_resumed(tmp_path: Path) -> None:
 
     made.run(folder, on_round=stop)
     assert len(study.missing()) == 1
+    assert [row["state"] for row in study.table()] == ["missing"], "its numbers are those of two rounds"
     outcome = work(Job(planned.address, planned.job, str(tmp_path)))
     assert outcome.state == "finished" and outcome.resumed and study.missing() == []
 

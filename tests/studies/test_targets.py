@@ -62,6 +62,14 @@ def test_an_archive_that_holds_some_rounds_has_their_numbers_and_all_costs() -> 
         reach(kept[1:], 0.6)
 
 
+def test_the_last_rounds_of_an_archive_are_rounds_and_not_rows() -> None:
+    """Ten rows of a thinned run stand for many more rounds: their mean is no final value."""
+    run = rows(*(i / 100 for i in range(1, 101)))
+    kept = thinned(run, 20)
+    assert len(kept) == 20 and final_value(kept) == pytest.approx((0.95 + 1.0) / 2)
+    assert final_value(kept, last=1) == 1.0
+
+
 def test_a_curve_that_falls_again_is_told() -> None:
     found = reach(rows(0.1, 0.7, 0.3, 0.7), 0.6)
     assert not found.kept and found.words == "Reached 0.6 in round 2; later evaluations are below it again."

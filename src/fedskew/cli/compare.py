@@ -169,10 +169,16 @@ def told_plan(study: Study, processes: int) -> int:
     if trials:
         say(f"tuning: {len(trials)} trials, {len(study.missing(trials))} of them missing")
     missing = len(study.missing())
-    say(f"{len(plan)} runs: {len(plan) - missing - len(refused)} done, {missing} missing, {len(refused)} refused")
+    there = sum(study.is_done(one) for one in plan)
+    twice = len(plan) - missing - len(refused) - there
+    say(
+        f"{len(plan)} runs: {there} done, {missing} missing, {len(refused)} refused"
+        + (f"; {twice} the same as others" if twice else "")
+    )
     if missing or study.missing(trials):
         cost = cost_of(study, measure=True)
         more = f"; {cost.by_steps} runs from a step that was measured now" if cost.by_steps else ""
+        more += f"; of {cost.unknown} nothing is known" if cost.unknown else ""
         cores = processes or Workers.cores()
         hours = f"{cost.seconds / 3600:.3g} core-hours"
         say(f"about {duration(cost.seconds / cores)} with {cores} processes, {hours} in all{more}")

@@ -11,7 +11,7 @@ from fedskew.cli.base import Command
 from fedskew.cli.compare import done, told_plan
 from fedskew.cli.output import say, show
 from fedskew.cli.values import Names, Place, Positive
-from fedskew.errors import visible
+from fedskew.errors import require, unknown, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +64,7 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     from fedskew.studies.words import seeds_of
 
     if name is None:
+        _check_list(scale, seeds=seeds, out=out, processes=given["processes"])
         show(_costs(scale, store, given["archives"]) if given["dry_run"] else _listing())
         return 0
     one = protocol(name)
@@ -81,6 +82,18 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     if scale != "smoke":
         _beside(one, scale, study)
     return code
+
+
+def _check_list(scale: str, **of_one: object) -> None:
+    """Raise ConfigError for a scale that there is not, and for options that mean nothing without a NAME."""
+    from fedskew.studies.papers.protocol import SCALES
+
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    for option, value in of_one.items():
+        require(
+            value is None, option, "stand beside the NAME of a study", str(value), "without one, studies are listed"
+        )
 
 
 def _archives() -> str | None:
@@ -157,7 +170,7 @@ def _beside(one: Protocol, scale: str, study: Any) -> None:
     from fedskew.studies.papers.ledger import rows_of
 
     entries = [entry for _, entry in study.entries() if entry is not None]
-    rows = [row for row in rows_of(one, scale, Runs(entries)) if row.ours is not None]
+    rows = [row for row in rows_of(one, scale, Runs(entries), study.spec.seeds) if row.ours is not None]
     if rows:
         show(beside(rows))
 
@@ -167,12 +180,10 @@ def beside(rows: list[Row]) -> Any:
     from rich.table import Table
 
     table = Table("setting", "method", "metric", "printed", "ours (95 %)", "seeds", "")
+    table.columns[2].overflow = "fold"  # metrics of one table differ in their ends
     for row in rows:
         n = row.number
-        span = "" if row.low is None else f" ({row.low:.4g} to {row.high:.4g})"
-        spread = "" if n.spread is None else f" ± {n.spread:g}"
-        table.add_row(
-            visible(n.setting), visible(n.method), n.metric, f"{n.mean:g}{spread}", f"{row.ours:.4g}{span}",
-            str(row.seeds or ""), row.state,
-        )  # fmt: skip
+        told, ours, span, seeds = row.texts
+        between = f" ({span})" if span else ""
+        table.add_row(visible(n.setting), visible(n.method), n.metric, told, f"{ours}{between}", seeds, row.state)
     return table

@@ -71,22 +71,22 @@ def cost_of(study: Study, measure: bool = False) -> Cost:
         rates = next((known[key] for key in _alike(one) if key in known), None)
         if made is not None and rates is not None:
             seconds += statistics.median(rates) * made.rounds
-        elif made is not None and measure:
-            seconds += run_seconds(made)
+        elif made is not None and measure and (measured := run_seconds(made)) is not None:
+            seconds += measured
             by_steps += 1
         else:
             unknown += 1
     return Cost(seconds, len(missing), by_steps, unknown)
 
 
-def run_seconds(experiment: Experiment) -> float:
-    """What a run takes on one thread, from measured steps; 0 where its data cannot be had or its network not built."""
+def run_seconds(experiment: Experiment) -> float | None:
+    """What a run takes on one thread, from measured steps; None where its data or its network cannot be had."""
     try:
         data = dataset_of(experiment.data, experiment.path)
         model = models.architecture(experiment.model, experiment.method.projection)
         step, forward = step_seconds(model, tuple(data.x.shape[1:]), data.classes, _batch(experiment))
     except FedskewError:
-        return 0.0
+        return None
     pace = experiment.method.pace
     clients = experiment.clients or CLIENTS
     cohort = min(experiment.cohort or COHORT, clients)

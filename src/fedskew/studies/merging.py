@@ -16,7 +16,7 @@ from fedskew.records.lock import Hold
 from fedskew.records.verify import troubles
 from fedskew.studies.runs import is_running, own_files
 from fedskew.studies.same import compared
-from fedskew.studies.store import Entry, Store, archive_line
+from fedskew.studies.store import Entry, Store, archive_line, ended
 
 __all__ = ["Merged", "existing", "merge", "take"]
 
@@ -86,15 +86,15 @@ def _folder(source: Store, into: Store, folder: Path, done: Merged) -> None:
     address, target = folder.name, into.run_folder(folder.name)
     if is_running(folder):
         raise RecordError(f"{folder} is in use; merge again when it has ended")
-    ended = (folder / "summary.json").exists()
+    whole = ended(folder)
     there = _finished(into, address)
     if there is not None:
-        if ended:
+        if whole:
             _require_same(_finished(source, address), there)
-        if there.path is not None or not ended:
+        if there.path is not None or not whole:
             done.there.append(address)
             return
-    elif (target / "rounds.jsonl").exists() and not ended:
+    elif (target / "rounds.jsonl").exists() and not whole:
         done.there.append(address)  # neither has ended: each goes on from its own checkpoint
         return
     _replace(folder, target)
@@ -135,7 +135,7 @@ def _archived(source: Store, into: Store, done: Merged) -> None:
     taken = []
     for entry in source.archived.values():
         address = entry.address
-        if (source.run_folder(address) / "summary.json").exists():
+        if ended(source.run_folder(address)):
             continue  # its folder was looked at
         there = _finished(into, address)
         try:
@@ -155,12 +155,17 @@ def take(entries: Sequence[Entry], into: Store) -> None:
     file = into.folder / ARCHIVE
     try:
         before = file.read_bytes() if file.exists() else b""
-        write_atomic(file, before + "".join(f"{archive_line(entry)}\n" for entry in entries).encode())
+        write_atomic(file, before + "".join(_line(entry) for entry in entries).encode())
     except OSError as error:
         raise RecordError(f"cannot write {file}: {error.strerror}") from None
     into.__dict__.pop("archived", None)  # it was read before
     for entry in entries:
         into.forgive(entry.address)
+
+
+def _line(entry: Entry) -> str:
+    """A run as it came, with as many rounds."""
+    return f"{archive_line(entry, max(1, len(entry.rows)))}\n"
 
 
 def _notes(source: Store, into: Store) -> None:
@@ -175,7 +180,7 @@ def _notes(source: Store, into: Store) -> None:
 def _finished(store: Store, address: str) -> Entry | None:
     """A run that a store has to its end, whatever it notes of refusals. Raises RecordError for a damaged one."""
     folder = store.run_folder(address)
-    if (folder / "summary.json").exists():
+    if ended(folder):
         return Entry(address, *read_run(folder), {}, path=folder)
     return store.archived.get(address)
 

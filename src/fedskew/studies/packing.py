@@ -23,7 +23,7 @@ from fedskew.config.recorded import CONFIG, ROW, SUMMARY, fault_of
 from fedskew.errors import DataError, RecordError, from_json, json_file
 from fedskew.studies.merging import Merged, existing, merge
 from fedskew.studies.runs import own_files
-from fedskew.studies.store import Entry, Store, archive_line
+from fedskew.studies.store import Entry, Store, archive_line, ended
 
 __all__ = ["members", "pack", "runs_of", "unpack"]
 
@@ -94,7 +94,7 @@ def _entry(store: Store, address: str) -> bool:
     """Whether a run is finished."""
     if store.refusal(address) is not None:
         return False
-    return (store.run_folder(address) / "summary.json").exists() or address in store.archived
+    return ended(store.run_folder(address)) or address in store.archived
 
 
 def _study(file: Path) -> dict[str, Any]:

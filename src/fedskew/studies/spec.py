@@ -12,6 +12,7 @@ from fedskew.config.experiment import Experiment
 from fedskew.config.flags import experiment_from
 from fedskew.config.words import Pair
 from fedskew.errors import ConfigError, FedskewError, require, unknown
+from fedskew.methods import METHODS
 from fedskew.studies.tuning import Tuning, tuning_of
 from fedskew.studies.words import Entry, combinations, entry_of, full, options_of_table, seeds_of, words_of
 
@@ -109,7 +110,8 @@ class Spec:
         All methods of a setting hold out the same rows, take part in the same number and draw from the same seeds.
 
         Raises:
-            ConfigError: an option that the first method refuses under the first setting: a mistake of the study.
+            ConfigError: an option that the first method refuses under the first setting, a method that there is not, or
+                an option of its own that it does not have: a mistake of the study.
         """
         for at, (setting, options) in enumerate(self.axes()):
             made, refused = self._made(options, strict=at == 0)
@@ -130,8 +132,9 @@ class Spec:
             try:
                 made[entry.name] = made_of(entry, (*options, ("seed", str(self.seeds[0]))))
             except FedskewError as error:
-                if strict and number == 0:
-                    raise
+                own = (f"unknown option '--{option}'" in str(error) for option, _ in entry.options)
+                if entry.method not in METHODS or (strict and (number == 0 or any(own))):
+                    raise  # a mistake of the study, not of a setting
                 refused[entry.name] = str(error)
         return made, refused
 
@@ -253,7 +256,9 @@ def spec_of(content: Mapping[str, Any]) -> Spec:
     each = [options_of_table({k: v for k, v in s.items() if k != "name"}, "settings") for s in settings]
     called = tuple(s.get("name", "") for s in settings)
     require(all(isinstance(n, str) for n in called), "settings.name", "be a word", called)
-    methods = _controlled(entries, bool(content.get("controls", False)))
+    controls = content.get("controls", False)
+    require(isinstance(controls, bool), "controls", "be true or false", controls)
+    methods = _controlled(entries, controls)
     return Spec(methods, shared, tuple(each), called, seeds_of(content.get("seeds", 0)), tuning=tuned, **texts)
 
 

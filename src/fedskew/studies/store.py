@@ -22,7 +22,7 @@ from fedskew.errors import RecordError, json_file
 from fedskew.records.files import write_atomic
 from fedskew.studies.address import ADDRESS
 
-__all__ = ["POINTS", "Entry", "Store", "archive_line", "env_of", "read_archive", "thinned"]
+__all__ = ["POINTS", "Entry", "Store", "archive_line", "ended", "env_of", "read_archive", "thinned"]
 
 Row = dict[str, Any]
 LAYOUT = 1
@@ -103,7 +103,7 @@ class Store:
         if address in self.archived or self.refusal(address) is not None:
             return True
         folder = self.run_folder(address)
-        if not (folder / "summary.json").exists():
+        if not ended(folder):
             return False
         try:
             return finished(folder, rounds, patience)
@@ -115,7 +115,7 @@ class Store:
         if (told := self.refusal(address)) is not None:
             return Entry(address, {}, [], {}, {}, *told)
         folder = self.run_folder(address)
-        if (folder / "summary.json").exists():
+        if ended(folder):
             config, rows, summary = read_run(folder)
             return Entry(address, config, rows, summary, env_of(folder), path=folder)
         return self.archived.get(address)
@@ -133,6 +133,20 @@ class Store:
         yield from sorted({p.name for p in (self.folder / "runs").glob("[!.]*") if p.is_dir()} | set(self.archived))
 
 
+def ended(folder: Path) -> bool:
+    """Whether a run came to its end: one that was interrupted has a summary, too, and goes on from its checkpoint.
+
+    A damaged summary counts as an end, so that who reads the run says what is wrong.
+    """
+    try:
+        found = json_file(folder / "summary.json")
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError):
+        return True
+    return not (isinstance(found, dict) and found.get("stopped"))
+
+
 def env_of(folder: Path) -> Row:
     """What env.json of a run folder holds; nothing where it cannot be read."""
     try:
@@ -143,12 +157,18 @@ def env_of(folder: Path) -> Row:
 
 
 def read_archive(file: Path) -> Iterator[Entry]:
-    """The runs of an archive. Raises RecordError for a line that is none."""
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    """The runs of an archive that came to their end. Raises RecordError for a line that is none."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{file} must be text, UTF-8; byte {error.start} is none") from None
+    for number, line in enumerate(lines, 1):
         try:
             found = json.loads(line)
-            yield Entry(**{name: found[name] for name in ("address", "config", "rows", "summary", "env")})
-        except (ValueError, KeyError, TypeError, RecursionError):
+            entry = Entry(**{name: found[name] for name in ("address", "config", "rows", "summary", "env")})
+            if not entry.summary.get("stopped"):
+                yield Entry(entry.address, dict(entry.config), list(entry.rows), dict(entry.summary), dict(entry.env))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise RecordError(f"{file} must hold one run a line; line {number} is none") from None
 
 

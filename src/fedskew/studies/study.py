@@ -128,13 +128,16 @@ class Study:
         made = made_of(entry, (*options, ("seed", str(cell.seed))), chosen)
         return _located(replace(cell, experiment=alike(made, cell.experiment.auxiliary)))
 
+    def is_done(self, one: Planned) -> bool:
+        """Whether nothing is left to do for a run that can be."""
+        made = one.cell.experiment
+        return bool(one.address and made and self.store.done(one.address, made.rounds, made.patience))
+
     def missing(self, planned: Sequence[Planned] | None = None) -> list[Planned]:
         """The runs that are neither done nor refused, each once."""
         found: dict[Any, Planned] = {}
         for one in self.plan() if planned is None else planned:
-            made = one.cell.experiment
-            done = one.address and made and self.store.done(one.address, made.rounds, made.patience)
-            if made and not done:
+            if one.cell.experiment and not self.is_done(one):
                 found.setdefault(one.address or (one.cell.label, one.cell.setting, one.cell.seed), one)
         return list(found.values())
 

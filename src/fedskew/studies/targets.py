@@ -138,7 +138,7 @@ def final_value(rows: Sequence[Row], metric: str = "accuracy", last: int = 10) -
     """The mean of a metric over the evaluations in the last rounds of a run: ``mean10_...`` of the summary.
 
     Args:
-        rows: All rounds of a run.
+        rows: All rounds of a run; of an archive, those that it holds.
         metric: Name of the metric.
         last: Number of rounds; 1 takes the last round alone.
 
@@ -156,7 +156,8 @@ def final_value(rows: Sequence[Row], metric: str = "accuracy", last: int = 10) -
     """
     require(isinstance(last, int) and last >= 1, "last", "be a whole number of at least 1", last)
     _ordered(rows)
-    values = [value for i, value in _evaluated(rows, metric) if i >= len(rows) - last]
+    first = rows[-1]["round"] - last + 1 if rows else 1
+    values = [value for i, value in _evaluated(rows, metric) if rows[i]["round"] >= first]
     return sum(values) / len(values) if values else None
 
 

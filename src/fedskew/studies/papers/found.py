@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedskew.config.experiment import Experiment
@@ -46,8 +46,8 @@ class Runs:
                 continue
             try:
                 self._by[likeness(Experiment.from_json(entry.config))] = entry
-            except (FedskewError, KeyError):
-                continue  # of data that are not at hand, or of a version that this one cannot name
+            except (FedskewError, KeyError, OSError):
+                continue  # of data or a partition that are not at hand, or of a version that this one cannot name
 
     def get(self, experiment: Experiment | None) -> Entry | None:
         """The run of an experiment, or None."""
@@ -75,10 +75,10 @@ class Cells:
     planned: dict[tuple[str, str], list[Cell]] = field(default_factory=dict)
 
 
-def cells(protocol: Protocol, scale: str, runs: Runs) -> Cells:
-    """What is there of a protocol."""
-    found = Cells(protocol, scale)
-    for cell in protocol.at(scale).cells():
+def cells(protocol: Protocol, scale: str, runs: Runs, seeds: Sequence[int] = ()) -> Cells:
+    """What is there of a protocol, of other seeds than its own where they are named."""
+    found, spec = Cells(protocol, scale), protocol.at(scale)
+    for cell in (replace(spec, seeds=tuple(seeds)) if seeds else spec).cells():
         key = cell.label, cell.setting
         found.planned.setdefault(key, []).append(cell)
         if (entry := runs.get(cell.experiment)) is not None:

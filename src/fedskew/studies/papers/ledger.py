@@ -34,15 +34,16 @@ class Row:
 
     Attributes:
         number: What is printed.
-        ours: Mean over our seeds, None where nothing was run.
-        low: Lower end of its 95 % t interval, None below two seeds.
+        ours: Mean over our seeds, None where nothing was run; infinite where a run never gets there.
+        low: Lower end of its 95 % t interval, None below two seeds, and of a mean that is infinite.
         high: Upper end.
-        seeds: How many seeds of ours there are.
+        seeds: How many seeds of ours there are. A run that failed is not among them.
+        planned: How many seeds the study has at this scale.
         scale: "paper" or "small".
         state: One of `STATES`.
         study: The protocol that gives it.
         how: Engine, device and precision of our runs.
-        hours: Core-hours of the runs: measured, or of runs like them where none was made.
+        hours: Hours that the runs took, each on one thread or on the card that ``how`` names.
     """
 
     number: Printed
@@ -51,6 +52,7 @@ class Row:
     low: float | None = None
     high: float | None = None
     seeds: int = 0
+    planned: int = 0
     scale: str = ""
     study: str = ""
     how: str = ""
@@ -60,6 +62,15 @@ class Row:
     def command(self) -> str:
         """What repeats ours."""
         return f"fedskew reproduce {self.study} --scale {self.scale or 'paper'}" if self.study else ""
+
+    @property
+    def texts(self) -> tuple[str, str, str, str]:
+        """Printed number with its spread, ours, its interval and its seeds, for a table: "3 of 5"."""
+        n = self.number
+        printed_ = "" if n.mean is None else f"{n.mean:g}{'' if n.spread is None else f' ± {n.spread:g}'}"
+        ours = "" if self.ours is None else "never" if math.isinf(self.ours) else f"{self.ours:.4g}"
+        span = "" if self.low is None else f"{self.low:.4g} to {self.high:.4g}"
+        return printed_, ours, span, f"{self.seeds} of {self.planned}" if self.planned else ""
 
 
 def ledger(runs: Runs, scales: Sequence[str] = ("small", "paper")) -> list[Row]:
@@ -85,12 +96,12 @@ def ledger(runs: Runs, scales: Sequence[str] = ("small", "paper")) -> list[Row]:
     return list(found.values())
 
 
-def rows_of(one: Protocol, scale: str, runs: Runs) -> list[Row]:
-    """The printed numbers that a protocol answers, with ours at one scale."""
+def rows_of(one: Protocol, scale: str, runs: Runs, seeds: Sequence[int] = ()) -> list[Row]:
+    """The printed numbers that a protocol answers, with ours at one scale, of other seeds than its own where named."""
     numbers = one.numbers()
-    if all(number.kind != "result" for number in numbers):
-        return [_blank(number, one) for number in numbers]
-    held = cells(one, scale, runs)
+    if not any(number.kind == "result" for number in numbers):  # nothing to plan: it takes seconds
+        return [Row(number, number.kind, study=one.name) for number in numbers]
+    held = cells(one, scale, runs, seeds)
     found = (_row(number, held) for number in numbers)
     return [row for row in found if row is not None]
 
@@ -113,11 +124,12 @@ def _row(number: Printed, held: Cells) -> Row | None:
     if not shared:
         return blank
     each = np.array([values[0][s] - (values[1][s] if len(values) > 1 else 0.0) for s in shared], dtype=np.float64)
-    ends = t_interval(each) if len(each) > 1 else None
+    ends = t_interval(each) if len(each) > 1 and np.isfinite(each).all() else None
     entries = [held.entries[key][seed] for key in wanted for seed in shared]
     row = replace(
         blank, ours=float(each.mean()), low=ends[0] if ends else None, high=ends[1] if ends else None, seeds=len(each),
-        scale=held.scale, how=how(entries), hours=sum(e.summary.get("total_wall_s", 0.0) for e in entries) / 3600,
+        planned=len({cell.seed for key in wanted for cell in held.planned[key]}), scale=held.scale, how=how(entries),
+        hours=sum(e.summary.get("total_wall_s", 0.0) for e in entries) / 3600,
     )  # fmt: skip
     return replace(row, state=state_of(row))
 
@@ -179,14 +191,15 @@ def measured(rule: str, entry: Entry, base: Entry | None = None) -> float | None
         base: The run that it is compared with.
 
     Returns:
-        The value; None where the run has none, infinity where it never reaches the base.
+        The value; None where the run has none, infinity where it never reaches the base. A run of which not every
+        evaluation is kept has no first round.
 
     Raises:
         ConfigError: The rule is none.
     """
     word, _, rest = rule.partition(" ")
     if word in ("rounds_to", "speedup"):
-        if base is None:
+        if base is None or not _has_every_evaluation(entry):
             return None
         first = reach(entry.rows, float(base.summary["final_accuracy"]))
         if word == "rounds_to":
@@ -202,14 +215,23 @@ def measured(rule: str, entry: Entry, base: Entry | None = None) -> float | None
     return None if value is None else float(value) * float(found[2] or 1)
 
 
+def _has_every_evaluation(entry: Entry) -> bool:
+    """Whether the curve is whole: archives may hold some of its rounds, or none, and then tell when too late."""
+    every = entry.config.get("eval_every", 1)
+    seen = [row["round"] for row in entry.rows if row.get("accuracy") is not None]
+    wanted = {*range(every, entry.summary["rounds"] + 1, every), entry.summary["rounds"]}
+    return wanted.issubset(seen)
+
+
 def how(entries: Iterable[Entry]) -> str:
     """How runs were run: "batched on cuda, tf32"."""
     told = set()
     for entry in entries:
         config = entry.config
-        precision = config.get("precision", "float32")
+        engine = config.get("engine_used") or "engine not recorded"
         where = "" if config.get("device", "cpu") == "cpu" else " on cuda"
-        told.add(f"{config.get('engine_used', '')}{where}{'' if precision == 'float32' else f', {precision}'}")
+        kinds = dict.fromkeys(config.get(name, "float32") for name in ("dtype", "precision"))
+        told.add(f"{engine}{where}" + "".join(f", {kind}" for kind in kinds if kind != "float32"))
     return "; ".join(sorted(told))
 
 
@@ -217,7 +239,7 @@ def how(entries: Iterable[Entry]) -> str:
 
 COLUMNS = (
     "id", "paper", "table", "dataset", "setting", "model", "method", "metric", "printed", "spread", "ours", "low",
-    "high", "seeds", "scale", "state", "study", "how", "core_hours", "command", "note",
+    "high", "seeds", "planned", "scale", "state", "study", "how", "core_hours", "command", "note",
 )  # fmt: skip
 
 
@@ -231,7 +253,7 @@ def text_of(rows: Iterable[Row]) -> str:
         writer.writerow({
             **{name: getattr(n, name) for name in COLUMNS[:8]}, "printed": _shown(n.mean), "spread": _shown(n.spread),
             "ours": _shown(row.ours), "low": _shown(row.low), "high": _shown(row.high), "seeds": row.seeds or "",
-            "scale": row.scale, "state": row.state, "study": row.study, "how": row.how,
+            "planned": row.planned or "", "scale": row.scale, "state": row.state, "study": row.study, "how": row.how,
             "core_hours": "" if row.hours is None else f"{row.hours:.3g}", "command": row.command, "note": n.note,
         })  # fmt: skip
     return out.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -20,6 +21,7 @@ HEAD = """# The five papers, and ours beside every number
 **How a number is judged.** Where a spread is printed and we have two seeds or more, ours agrees if its 95 % t interval
 and the printed mean plus and minus its spread overlap. Else it agrees if both are within one point, or, for rounds,
 rows and ratios, within a tenth of the printed number. An interval of two seeds is wide: agreement with it says little.
+"3 of 5" seeds are three, where the study has five: others are not run, or failed. "never": a run does not get there.
 "small" is a reduced run: what is reduced stands beside it. A level at small scale says little, an order of methods
 more. "input" is a setting that the paper prints, "no data" a data set that is not at hand.
 """
@@ -78,23 +80,12 @@ def _tables(rows: Sequence[Row]) -> Iterator[str]:
             one = protocol(study)
             reduced = f" Reduced: {one.scales[scale].reduced}." if scale in one.scales and scale != "paper" else ""
             hows = sorted({row.how for row in listed if row.how})
-            how = f" Engine: {', '.join(hows)}." if hows else ""
+            how = f" Engine: {'; '.join(hows)}." if hows else ""
             yield f"{one.title}. {one.reading} Scale: {scale}.{reduced}{how} `{listed[0].command}`\n"
         yield from _header("setting", "method", "metric", "printed", "ours", "95 %", "seeds", "")
         for row in listed:
             n = row.number
-            spread = f" ± {n.spread:g}" if n.spread is not None else ""
-            span = f"{row.low:.4g} to {row.high:.4g}" if row.low is not None else ""
-            yield _line(
-                n.setting,
-                n.method,
-                n.metric,
-                f"{n.mean:g}{spread}",
-                f"{row.ours:.4g}",
-                span,
-                row.seeds or "",
-                row.state,
-            )
+            yield _line(n.setting, n.method, n.metric, *row.texts, row.state)
         yield ""
 
 
@@ -103,10 +94,10 @@ def _missing(rows: Sequence[Row]) -> Iterator[str]:
     yield "## Not run\n"
     yield from _header("paper", "table", "data set", "numbers", "study")
     left = [row for row in rows if row.state == "not run"]
-    key = lambda row: (row.number.paper, row.number.table, row.number.dataset, row.study)
-    for (paper, table, dataset, study), some in groupby(left, key=key):
+    places = Counter((row.number.paper, row.number.table, row.number.dataset, row.study) for row in left)
+    for (paper, table, dataset, study), count in places.items():
         known = f"`fedskew reproduce {study} --scale paper --dry-run` says what it costs" if study in names() else ""
-        yield _line(paper, table, dataset, len(list(some)), known)
+        yield _line(paper, table, dataset, count, known)
 
 
 def _header(*cells: str) -> Iterator[str]:

@@ -124,7 +124,7 @@ def protocol(name: str) -> Protocol:
         60
     """
     if name not in names():
-        raise unknown("protocol", name, names())
+        raise ConfigError(f"{unknown('protocol', name, names())}; `fedskew reproduce` lists them")
     file = FOLDER / f"{name}.toml"
     try:
         return _protocol(name, table_from(file))

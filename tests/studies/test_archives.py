@@ -1,0 +1,87 @@
+"""What counts as a finished run in archives, merges and costs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedskew.cli.compare import told_plan
+from fedskew.config.experiment import Experiment
+from fedskew.config.recorded import read_run
+from fedskew.errors import ConfigError
+from fedskew.studies import cost as costs
+from fedskew.studies.address import address, dataset_of
+from fedskew.studies.archives import lend, write
+from fedskew.studies.cost import Cost, cost_of
+from fedskew.studies.merging import merge, take
+from fedskew.studies.spec import spec_from
+from fedskew.studies.store import Entry, Store, archive_line, read_archive
+from fedskew.studies.study import Study
+from fedskew.studies.work import Job, work
+from support.paths import ROOT
+
+SMALL = [("clients", "5"), ("rounds", "2"), ("cohort", "2")]
+
+
+def test_an_interrupted_run_is_in_no_archive_and_counts_in_none(tmp_path: Path) -> None:
+    """Its summary says that it stopped: an archive of it would stand for the whole run, in every later study."""
+    study = Study(spec_from(["fedavg"], [*SMALL[:1], ("rounds", "3"), ("cohort", "2")]), tmp_path / "s")
+    (planned,) = study.missing()
+    assert planned.cell.experiment is not None
+
+    def stop(row: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    folder = study.store.run_folder(planned.address)
+    planned.cell.experiment.run(folder, on_round=stop)
+    with pytest.raises(ConfigError, match="hold one that has ended"):
+        write(tmp_path / "s", tmp_path / "a.jsonl")
+    halved = Entry(planned.address, *read_run(folder), {})
+    (tmp_path / "a.jsonl").write_text(archive_line(halved) + "\n")  # as an older version wrote it
+    other = Study(study.spec, tmp_path / "other")
+    assert lend(other, tmp_path / "a.jsonl") == 0 and len(other.missing()) == 1
+    assert merge([study.store], other.store).added == [planned.address] and len(other.missing()) == 1
+    work(Job(planned.address, planned.job, str(tmp_path / "other")))
+    assert other.missing() == [] and merge([study.store], other.store).there == [planned.address]
+
+
+def test_a_run_that_cannot_be_measured_costs_an_unknown_time_and_not_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*given: Any) -> None:
+        raise ConfigError("no such network")
+
+    study = Study(spec_from(["fedavg"], SMALL), tmp_path)
+    study.plan()
+    monkeypatch.setattr(costs, "step_seconds", refuse)
+    assert cost_of(study, measure=True) == Cost(0.0, 1, 0, 1)
+    assert told_plan(study, 1) == 0 and "of 1 nothing is known" in capsys.readouterr().out
+
+
+def test_runs_of_an_archive_keep_their_rounds_in_a_store(tmp_path: Path) -> None:
+    costs_ = {"upload_bytes": 1, "download_bytes": 1, "samples": 5, "wall_s": 1.0}
+    rows = [{"round": i, "accuracy": i / 200, **costs_} for i in range(1, 151)]
+    entry = Entry("a" * 16, {}, rows, {"rounds": 150}, {})
+    store = Store(tmp_path / "s")
+    take([entry], store)
+    assert store.archived["a" * 16].rows == rows
+
+
+COMMITTED = sorted(file for kind in ("papers", "studies") for file in (ROOT / "results" / kind).glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("file", COMMITTED, ids=lambda file: file.stem)
+def test_committed_runs_are_what_this_version_runs(file: Path) -> None:
+    """An ingredient whose formula changes raises its version: runs from before must leave the ledger, or be run again.
+
+    The ledger finds runs by what they ran, and cannot see which version of an ingredient did.
+    """
+    if not os.environ.get("FEDSKEW_DATA"):
+        pytest.skip("FEDSKEW_DATA is unset: addresses need the data")
+    for entry in read_archive(file):
+        made = Experiment.from_json(entry.config)
+        assert address(made, dataset_of(made.data, made.path)) == entry.address
+        assert entry.summary["rounds"] == made.rounds and not entry.summary["stopped"]
