@@ -100,7 +100,7 @@ def rows_of(one: Protocol, scale: str, runs: Runs, seeds: Sequence[int] = ()) ->
     """The printed numbers that a protocol answers, with ours at one scale, of other seeds than its own where named."""
     numbers = one.numbers()
     if not any(number.kind == "result" for number in numbers):  # nothing to plan: it takes seconds
-        return [Row(number, number.kind, study=one.name) for number in numbers]
+        return [_blank(number, one) for number in numbers]
     held = cells(one, scale, runs, seeds)
     found = (_row(number, held) for number in numbers)
     return [row for row in found if row is not None]

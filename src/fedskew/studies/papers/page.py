@@ -21,9 +21,10 @@ HEAD = """# The five papers, and ours beside every number
 **How a number is judged.** Where a spread is printed and we have two seeds or more, ours agrees if its 95 % t interval
 and the printed mean plus and minus its spread overlap. Else it agrees if both are within one point, or, for rounds,
 rows and ratios, within a tenth of the printed number. An interval of two seeds is wide: agreement with it says little.
-"3 of 5" seeds are three, where the study has five: others are not run, or failed. "never": a run does not get there.
-"small" is a reduced run: what is reduced stands beside it. A level at small scale says little, an order of methods
-more. "input" is a setting that the paper prints, "no data" a data set that is not at hand.
+One seed can differ by more than a point and lie inside the printed spread: that is "differs", too. "3 of 5" seeds are
+three, where the study has five: others are not run, or failed. "never": a run does not get there. "small" is a
+reduced run: what is reduced stands beside it. A level at small scale says little, an order of methods more. "input" is
+a setting that the paper prints, "no data" a data set that is not at hand.
 """
 
 
