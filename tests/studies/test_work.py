@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from fedskew.session import Session
 from fedskew.studies.spec import spec_from
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, begin, work
@@ -37,6 +42,40 @@ def test_a_worker_that_is_asked_to_end_saves_its_run_and_ends(tmp_path: Path) ->
     process.join(60)
     assert process.exitcode == 128 + signal.SIGTERM
     assert (rounds.parent / "checkpoint" / "state.safetensors").exists()
+
+
+class Asks:
+    """Asks the process to end while it is deleted, where no exception gets through."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+
+
+def unlucky(job: Job) -> None:
+    """A worker that is asked to end at such an instant of its third round."""
+    begin()
+    whole, count = Session.round, itertools.count(1)
+
+    def third(session: Session) -> Any:
+        if next(count) == 3:
+            Asks()
+        return whole(session)
+
+    Session.round = third  # type: ignore[method-assign]
+    work(job)
+
+
+def test_a_request_that_is_lost_in_a_callback_is_made_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    given = [("clients", "5"), ("cohort", "2"), ("rounds", "100000"), ("model", "logistic")]
+    (planned,) = Study(spec_from(["fedavg"], given), tmp_path).missing()
+    process = multiprocessing.get_context("spawn").Process(
+        target=unlucky, args=(Job(planned.address, planned.job, str(tmp_path)),)
+    )
+    process.start()
+    process.join(120)
+    assert process.exitcode == 128 + signal.SIGTERM
+    assert "KeyboardInterrupt" not in capfd.readouterr().err
 
 
 def test_a_run_that_another_process_ended_is_not_touched(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ from fedskew.track import Called, Named
 __all__ = ["Job", "Outcome", "begin", "work"]
 
 FEDERATIONS = 4  # that a worker keeps
+AGAIN_S = 0.01  # seconds until a request to end that was lost is made again
 ORPHAN_S = 30  # seconds that a run has to write its rounds where the scheduler is gone
 
 
@@ -63,6 +65,7 @@ def begin(environment: Mapping[str, str] | None = None) -> None:
     os.environ.update(environment or {})
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
+    sys.unraisablehook = _swallowed
     torch.set_num_threads(1)
     threading.Thread(target=_outlive, daemon=True).start()
 
@@ -72,6 +75,14 @@ def _stop(number: int, frame: Any) -> None:
         os._exit(128 + number)
     _asked.set()
     raise KeyboardInterrupt
+
+
+def _swallowed(found: Any) -> None:
+    """Ask again where the request came inside a callback that lets no exception through, such as a weak reference's."""
+    if _asked.is_set() and found.exc_type is KeyboardInterrupt:
+        threading.Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    else:
+        sys.__unraisablehook__(found)
 
 
 def _outlive() -> None:
