@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import sys
+import threading
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ __all__ = [
     "TrainingError",
     "closest",
     "from_json",
+    "insist",
     "json_file",
     "plural",
     "require",
@@ -35,6 +38,7 @@ __all__ = [
     "visible",
 ]
 
+AGAIN_S = 0.01  # seconds until a request to end that was lost is made again
 DEEPEST = 64  # nested lists and objects; what fedskew writes has less than ten
 JOINERS = "\u200c\u200d"  # they change how letters of some scripts join, and nothing else
 TAKEN = "\n\t"
@@ -241,3 +245,24 @@ def _inside(node: Any) -> list[Any]:
 def json_file(path: Path) -> Any:
     """The content of a JSON file. Raises OSError where it cannot be read, ValueError as `from_json`."""
     return from_json(path.read_bytes())
+
+
+def insist(asked: Callable[[], bool], again: Callable[[], object]) -> None:
+    """See that a process that is asked to end by KeyboardInterrupt does so.
+
+    A signal may come inside a callback that lets no exception through, such as a weak reference's: Python prints the
+    exception and forgets it. Where that happens it is not printed, and the process is asked again.
+
+    Args:
+        asked: Whether the process was asked to end.
+        again: Asks it again; called a moment later.
+    """
+    before = sys.unraisablehook
+
+    def hook(found: Any) -> None:
+        if asked() and found.exc_type is KeyboardInterrupt:
+            threading.Timer(AGAIN_S, again).start()
+        else:
+            before(found)
+
+    sys.unraisablehook = hook

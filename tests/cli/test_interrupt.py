@@ -140,3 +140,26 @@ def test_a_machine_that_lacks_something_is_one_line(
     monkeypatch.setattr(catalogue, "catalogue", lacking)
     assert "fault" not in (said := mistake(capsys, "methods"))
     assert "a/file cannot be used: Too many open files" in said if what == "a descriptor" else "memory ran out" in said
+
+
+LOST = """
+import os, signal, sys, time
+sys.argv = ["fedskew"]
+from fedskew.cli import interrupt
+interrupt.end()
+class Asks:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+try:
+    Asks()
+    time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit(interrupt.over(interrupt.INTERRUPTED))
+"""
+
+
+def test_a_request_to_end_that_is_lost_in_a_callback_is_made_again() -> None:
+    """A scheduler asks once: Python forgets an exception that a signal raises while an object is deleted."""
+    done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, timeout=50)
+    assert done.returncode == 128 + signal.SIGTERM and done.stderr == ""

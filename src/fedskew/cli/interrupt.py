@@ -17,6 +17,8 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
+from fedskew.errors import insist
+
 __all__ = ["INTERRUPTED", "begin", "end", "over"]
 
 INTERRUPTED = 130  # exit code of a command that was asked to end
@@ -48,6 +50,11 @@ def _stop(number: int, frame: Any) -> None:
         _leave(number, frame)
 
 
+def _again() -> None:
+    number, _ = _got.pop()
+    os.kill(os.getpid(), number)
+
+
 def begin() -> None:
     """From here on an interruption ends the command at once."""
     if is_command(sys.argv, sys.orig_argv) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -62,6 +69,7 @@ def end() -> None:
         for number in ASKED:
             if signal.getsignal(number) in (signal.SIG_DFL, _leave):
                 signal.signal(number, _stop)
+        insist(lambda: bool(_got), _again)
 
 
 def over(code: int) -> int:

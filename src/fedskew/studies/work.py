@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import finished, read_run
 from fedskew.data import Federation
-from fedskew.errors import ConfigError, DataError, RecordError, TrainingError
+from fedskew.errors import ConfigError, DataError, RecordError, TrainingError, insist
 from fedskew.records.lock import Hold, InUseError
 from fedskew.studies.store import Store
 from fedskew.track import Called, Named
@@ -24,7 +23,6 @@ from fedskew.track import Called, Named
 __all__ = ["Job", "Outcome", "begin", "work"]
 
 FEDERATIONS = 4  # that a worker keeps
-AGAIN_S = 0.01  # seconds until a request to end that was lost is made again
 ORPHAN_S = 30  # seconds that a run has to write its rounds where the scheduler is gone
 
 
@@ -65,7 +63,7 @@ def begin(environment: Mapping[str, str] | None = None) -> None:
     os.environ.update(environment or {})
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
-    sys.unraisablehook = _swallowed
+    insist(_asked.is_set, lambda: os.kill(os.getpid(), signal.SIGTERM))
     torch.set_num_threads(1)
     threading.Thread(target=_outlive, daemon=True).start()
 
@@ -75,14 +73,6 @@ def _stop(number: int, frame: Any) -> None:
         os._exit(128 + number)
     _asked.set()
     raise KeyboardInterrupt
-
-
-def _swallowed(found: Any) -> None:
-    """Ask again where the request came inside a callback that lets no exception through, such as a weak reference's."""
-    if _asked.is_set() and found.exc_type is KeyboardInterrupt:
-        threading.Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    else:
-        sys.__unraisablehook__(found)
 
 
 def _outlive() -> None:
