@@ -11,6 +11,7 @@ import re
 import statistics
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ COLUMNS = {  # of a table -> (entry of the summary, factor, digits)
 }
 
 
+@cache
 def rows_of(name: str, archives: Path) -> list[dict[str, Any]]:
     """The runs of a study that ships with the package, from archives."""
     with tempfile.TemporaryDirectory() as folder:
@@ -68,12 +70,9 @@ def _cell(values: list[float], digits: int) -> str:
 
 def fashion(text: str) -> str:
     """The page with every table between its marks made again."""
-    known: dict[str, list[dict[str, Any]]] = {}
 
     def made(found: re.Match[str]) -> str:
-        name, setting = found[2], found[3] or "all"
-        rows = known.setdefault(name, rows_of(name, ROOT / "results/studies"))
-        return found[1] + table_of(rows, setting) + found[4]
+        return found[1] + table_of(rows_of(found[2], ROOT / "results/studies"), found[3] or "all") + found[4]
 
     return TABLE.sub(made, text)
 

@@ -13,7 +13,7 @@ from fedskew.errors import FedskewError
 from fedskew.studies.address import asked
 from fedskew.studies.papers.protocol import Protocol
 from fedskew.studies.spec import Cell
-from fedskew.studies.store import Entry, read_archive
+from fedskew.studies.store import Entry, read_archives
 
 __all__ = ["HERE", "Cells", "Runs", "cells", "likeness"]
 
@@ -59,10 +59,9 @@ class Runs:
             return None
 
     @staticmethod
-    def of(*folders: str | Path) -> Runs:
-        """The runs of every archive in folders. Raises RecordError for a line that is none."""
-        files = (file for folder in folders for file in sorted(Path(folder).glob("*.jsonl")))
-        return Runs(entry for file in files for entry in read_archive(file))
+    def of(folder: Path) -> Runs:
+        """The runs of every archive in a folder. Raises RecordError for a line that is none."""
+        return Runs(read_archives(folder))
 
 
 @dataclass

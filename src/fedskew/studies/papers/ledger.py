@@ -117,8 +117,6 @@ def _row(number: Printed, held: Cells) -> Row | None:
     if any(key not in held.planned for key in wanted):
         return None
     blank = _blank(number, held.protocol)
-    if number.kind == "no data":
-        return blank
     values = [_values(held, name, number) for name in number.labels]
     shared = sorted(set(values[0]).intersection(*values[1:]))
     if not shared:
@@ -148,8 +146,10 @@ def state_of(row: Row) -> str:
         ('agrees', 'differs')
     """
     number, ours = row.number, row.ours
-    if ours is None or number.mean is None or math.isnan(ours):
-        return "differs" if ours is not None else "not run"
+    if ours is None:
+        return "not run"
+    if number.mean is None or math.isnan(ours):
+        return "differs"
     if number.spread is not None and row.low is not None and row.high is not None:
         near = row.low <= number.mean + number.spread and number.mean - number.spread <= row.high
         return "agrees" if near else "differs"

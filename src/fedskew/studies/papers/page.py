@@ -16,7 +16,8 @@ HEAD = """# The five papers, and ours beside every number
 
 `fedskew ledger --page` writes this page from [ledger.csv](../../results/ledger.csv) and the verdicts of
 `fedskew.studies.papers`. The runs are in `results/papers`, one line a run. `fedskew reproduce NAME` repeats a table.
-[protocols.md](protocols.md) says what the papers leave open and what we run.
+[protocols.md](protocols.md) says what the papers leave open and what we run. `python scripts/evidence.py` prints the
+gains and counts of the verdicts.
 
 **How a number is judged.** Where a spread is printed and we have two seeds or more, ours agrees if its 95 % t interval
 and the printed mean plus and minus its spread overlap. Else it agrees if both are within one point, or, for rounds,
@@ -79,7 +80,7 @@ def _tables(rows: Sequence[Row]) -> Iterator[str]:
         yield f"### {study or 'FedLA, Table I'}\n"
         if study:
             one = protocol(study)
-            reduced = f" Reduced: {one.scales[scale].reduced}." if scale in one.scales and scale != "paper" else ""
+            reduced = f" Reduced: {one.reduced(scale)}." if one.reduced(scale) else ""
             hows = sorted({row.how for row in listed if row.how})
             how = f" Engine: {'; '.join(hows)}." if hows else ""
             yield f"{one.title}. {one.reading} Scale: {scale}.{reduced}{how} `{listed[0].command}`\n"

@@ -46,11 +46,6 @@ class Printed:
     note: str
 
     @property
-    def place(self) -> tuple[str, str, str, str]:
-        """(paper, table, data set, setting)."""
-        return self.paper, self.table, self.dataset, self.setting
-
-    @property
     def labels(self) -> tuple[str, ...]:
         """The methods that it is computed from: two of "A minus B", one of "A vs baselines".
 

@@ -71,6 +71,10 @@ class Protocol:
             return self.spec
         return scaled(self.spec, self.scales.get(scale, Scale()))
 
+    def reduced(self, scale: str) -> str:
+        """What a scale reduces, in words; nothing at the scale of the paper."""
+        return "" if scale == "paper" else self.scales.get(scale, Scale()).reduced
+
     def numbers(self) -> list[Printed]:
         """The printed numbers that it repeats: those of which it has the setting, the metric and every method."""
         found = [p for p in printed() if p.paper == self.paper and p.table in self.tables and p.kind != "input"]
