@@ -11,6 +11,7 @@ import pytest
 from fedskew.cli import reproduce as reproducing
 from fedskew.cli.output import show
 from fedskew.studies.papers import protocol as protocols
+from fedskew.studies.papers.found import Runs
 from fedskew.studies.papers.ledger import Row
 from fedskew.studies.papers.printed import printed
 from support.command import fedskew, mistake
@@ -60,19 +61,20 @@ def test_a_table_is_run_again(
 def test_the_printed_numbers_stand_beside_ours(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Of committed runs, none of which is computed again."""
     monkeypatch.chdir(tmp_path)
-    words = [
-        "reproduce",
-        "fedga-table1-mnist",
-        "--scale",
-        "paper",
-        "--seeds",
-        "0",
-        "--archives",
-        ROOT / "results/papers",
-    ]
-    assert fedskew(*words, "--dry-run") == 0
-    assert "30 runs" in capsys.readouterr().out
+    words = ["reproduce", "fedga-table1-mnist", "--scale", "paper", "--seeds", "0", "--store", "store"]
+    assert fedskew(*words, "--archives", ROOT / "results/papers") == 0
+    said = capsys.readouterr().out
+    assert "nothing to do" in said and not list((tmp_path / "store/runs").iterdir())
+    beside = [line for line in said.splitlines() if "accuracy" in line and "FedAvg" in line and "alpha=0.05" in line]
+    one = protocols.protocol(words[1])
+    (number,) = (p for p in one.numbers() if (p.method, p.metric, p.setting) == ("FedAvg", "accuracy", "alpha=0.05"))
+    (cell,) = (c for c in one.spec.cells() if (c.label, c.setting, c.seed) == ("FedAvg", "alpha=0.05", 0))
+    ours = Runs.of(ROOT / "results/papers").get(cell.experiment)
+    assert ours is not None and len(beside) == 1 and "1 of 1" in beside[0]
+    assert f"{number.mean:g} ±" in beside[0]
+    assert f"{ours.summary['final_accuracy']:.4g}" in beside[0]
 
 
 def test_mistakes_are_one_line(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedskew.cli.compare import told_plan
+from fedskew.cli.studying import told_plan
 from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import read_run
 from fedskew.errors import ConfigError

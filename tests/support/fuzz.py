@@ -11,9 +11,10 @@ import numpy as np
 
 import fedskew as fs
 from fedskew.cli import command
+from support.attack import Line
 from support.bounds import Hung, within
 
-__all__ = ["DATA", "FILES", "ended", "endless", "fault", "fuzz_place"]
+__all__ = ["DATA", "FILES", "ended", "endless", "fault", "fuzz_place", "tried"]
 
 SECONDS = 60  # that a command may take; alone it takes a tenth of a second, on a busy machine it may stall
 PATIENCE = 4  # seconds until Ctrl-C ends a line that asks for endless work
@@ -79,6 +80,12 @@ def endless(words: list[str]) -> bool:
     """Whether a line asks for more work than a life holds; Ctrl-C must end it."""
     numbers = (word.rpartition("=")[2] for word in words)
     return any(number.isdecimal() and int(number) > 10**6 for number in numbers if len(number) < 25)
+
+
+def tried(line: Line, words: list[str], encoding: str) -> None:
+    """Give a line to the command, and count how it ends."""
+    told = fault(words, encoding)
+    line.check(not told, f"fedskew {' '.join(w if len(w) < 80 else w[:80] + '...' for w in words)!r}: {told}")
 
 
 def fault(words: list[str], encoding: str) -> str:

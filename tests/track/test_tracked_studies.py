@@ -25,6 +25,7 @@ from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
 from fedskew.track import _base
 from support.command import fedskew, mistake
+from support.tracking import MISTAKES
 
 SMALL = [("clients", "5"), ("cohort", "2"), ("rounds", "3"), ("model", "logistic"), ("checkpoint-every", "1")]
 WORDS = [word for option, value in SMALL for word in (f"--{option}", value)]
@@ -281,14 +282,6 @@ def test_a_run_is_named_without_the_characters_that_a_folder_cannot_have() -> No
         found = _base.name_of({"name": name})
         assert found and "/" not in found and found.isascii() and found.isprintable() and len(found) <= 120, found
         assert found not in (".", "..")
-
-
-MISTAKES = {
-    "tracker": (["--track", "tensorbord"], "unknown tracker 'tensorbord'; did you mean 'tensorboard'?"),
-    "twice": (["--track", "wandb,wandb"], "--track must name each tracker once; got 'wandb,wandb'"),
-    "folder alone": (["--track.folder", "x"], "--track.folder must go with --track"),
-    "no value": (["--track"], "--track must be followed by a value, trackers that are told of every round"),
-}
 
 
 @pytest.mark.parametrize("case", MISTAKES)

@@ -19,6 +19,7 @@ import fedskew as fs
 from fedskew.errors import ConfigError
 from fedskew.track import _base
 from support.command import SMALL, fedskew, mistake
+from support.tracking import MISTAKES
 
 Steps = dict[str, list[tuple[int, float]]]  # name -> (step, value)
 NAMES = ("cat", "dog/wolf", "fox:2", "fox;2", "été", *(f"c{i}" for i in range(5)))
@@ -241,14 +242,6 @@ def test_a_package_that_is_missing_is_one_line_that_names_the_extra(
         getattr(fs.track, name)(tmp_path)
     said = mistake(capsys, "run", "fedavg", *SMALL, "--track", name, "--out", tmp_path / "run")
     assert "pip install 'fedskew[track]'" in said and not (tmp_path / "run").exists()
-
-
-MISTAKES = {
-    "tracker": (["--track", "tensorbord"], "unknown tracker 'tensorbord'; did you mean 'tensorboard'?"),
-    "twice": (["--track", "wandb,wandb"], "--track must name each tracker once; got 'wandb,wandb'"),
-    "folder alone": (["--track.folder", "x"], "--track.folder must go with --track"),
-    "no value": (["--track"], "--track must be followed by a value, trackers that are told of every round"),
-}
 
 
 @pytest.mark.parametrize("case", MISTAKES)

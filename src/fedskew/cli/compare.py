@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedskew.cli.base import Command
-from fedskew.cli.interrupt import INTERRUPTED
-from fedskew.cli.output import say, show
+from fedskew.cli.studying import done, store_of, stored, told_plan
 from fedskew.cli.tracking import tracked, trackers
-from fedskew.cli.values import Names, Place, Positive
+from fedskew.cli.values import Names, Positive
 from fedskew.config.words import Pair, scan, split
-from fedskew.errors import ConfigError, FedskewError
+from fedskew.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedskew.studies.spec import Spec
-    from fedskew.studies.study import Study
-    from fedskew.track import Named
 
-__all__ = ["compare", "done", "told_plan"]
+__all__ = ["compare"]
 
 EXAMPLES = (
     "fedskew compare fedavg fedla --seeds 0-1 --rounds 3 --out study",
@@ -69,26 +63,8 @@ class CompareCommand(Command):
 @click.command(cls=CompareCommand, lines=EXAMPLES, missing=MISSING)
 @click.argument("methods", nargs=-1, metavar="METHOD [METHOD ...] | STUDY.toml", type=Names("method"))
 @click.option("--seeds", metavar="NUMBERS", help="seeds of every method, such as 0-4 or 0,3,7  [default: 0]")
-@click.option(
-    "--out",
-    metavar="FOLDER",
-    type=Place("dir"),
-    help="a folder for study.json, the tables and the report  [unset: none]",
-)
-@click.option(
-    "--store", metavar="FOLDER", type=Place("dir"),
-    help="where runs are kept and found; several studies may share it  [default: FEDSKEW_STORE, else runs/store]",
-)  # fmt: skip
-@click.option(
-    "--archives", metavar="FOLDER", type=Place(),
-    help="files of finished runs, as `fedskew study archive` writes them: what they hold is not computed again  "
-    "[default: results/studies, where it exists]",
-)  # fmt: skip
-@click.option(
-    "--processes", metavar="INT", type=Positive(), help="worker processes, one thread each  [default: a core]"
-)
+@stored("results/studies")
 @click.option("--shard", metavar="PART/PARTS", help="only this part of the runs, for an array of jobs, such as 2/8")
-@click.option("--dry-run", is_flag=True, help="say what is missing and how long it takes, and do nothing")
 @click.option("--retry", is_flag=True, help="try runs again that were refused or failed")
 @click.option("--controls", is_flag=True, help="add plain cross-entropy under uniform and under size weights")
 @click.option("--metric", metavar="NAME", help="entry of summary.json that is compared  [default: final_accuracy]")
@@ -109,7 +85,7 @@ def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, st
 
     tracking = trackers(given["track"], given["track_folder"])
     spec = _spec(methods, ctx.meta[REST], given)
-    study = Study(spec, store or os.environ.get("FEDSKEW_STORE") or "runs/store")
+    study = Study(spec, store_of(store))
     part = shard_of(given["shard"]) if given["shard"] else (1, 1)
     processes = given["processes"] or 0
     lend(study, given["archives"], keep=not given["dry_run"])
@@ -154,79 +130,3 @@ def _command(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]
         value = given[flag[2:].replace("-", "_")]
         words += [] if not value else [flag] if value is True else [flag, str(value)]
     return shlex.join(words)
-
-
-def told_plan(study: Study, processes: int) -> int:
-    """Say how much is missing."""
-    from fedskew.cli.compared import duration
-    from fedskew.engines.workers import Workers
-    from fedskew.studies.cost import cost_of
-
-    trials, plan = study.trials(), study.plan()
-    refused = [p for p in plan if p.cell.experiment is None]
-    for one in refused[:20]:
-        say(f"refused: {one.cell.label}, {one.cell.setting}: {one.cell.refused}")
-    if trials:
-        say(f"tuning: {len(trials)} trials, {len(study.missing(trials))} of them missing")
-    missing = len(study.missing())
-    there = sum(study.is_done(one) for one in plan)
-    twice = len(plan) - missing - len(refused) - there
-    say(
-        f"{len(plan)} runs: {there} done, {missing} missing, {len(refused)} refused"
-        + (f"; {twice} the same as others" if twice else "")
-    )
-    if missing or study.missing(trials):
-        cost = cost_of(study, measure=True)
-        more = f"; {cost.by_steps} runs from a step that was measured now" if cost.by_steps else ""
-        more += f"; of {cost.unknown} nothing is known" if cost.unknown else ""
-        cores = processes or Workers.cores()
-        hours = f"{cost.seconds / 3600:.3g} core-hours"
-        say(f"about {duration(cost.seconds / cores)} with {cores} processes, {hours} in all{more}")
-    else:
-        say("nothing to do")
-    return 0
-
-
-def done(
-    study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str,
-    tracking: Named | None = None,
-) -> int:  # fmt: skip
-    """Do the study and print its table; the exit code is 1 where a run broke."""
-    from fedskew.cli.compared import StudyProgress, summary_table
-
-    if retry:
-        study.retry()
-    todo = study.missing([*study.trials(), *study.plan()])
-    if tracking and (before := len({p.address for p in study.plan() if p.address} - {p.address for p in todo})):
-        say(
-            f"fedskew: note: {before} of the runs trained before; trackers are told of those that train now", sys.stderr
-        )
-    with StudyProgress(study, len(todo[part[0] - 1 :: part[1]]), processes) as progress:
-        try:
-            study.run(processes, part, told=progress.ended, began=progress.began, track=tracking)
-        except KeyboardInterrupt:
-            say("interrupted; the same command goes on", sys.stderr)
-            return INTERRUPTED
-    if not todo:
-        say("nothing to do: every run is in the store")
-    for table in summary_table(study):
-        show(table)
-    for line in progress.lost:
-        say(line, sys.stderr)
-    if out:
-        say(f"study: {study.save(Path(out), command)}")
-        _page(Path(out))
-    return int(bool(progress.lost))
-
-
-def _page(folder: Path) -> None:
-    """Write the report of a study beside it; a line where it cannot be."""
-    from fedskew.report import paper
-    from fedskew.report.studied import of_study
-
-    try:
-        entries, asked = of_study(folder)
-        for line in paper.write(entries, folder / "report.html", **asked):
-            say(line)
-    except FedskewError as error:  # the package may be missing, or nothing has come to an end yet
-        say(f"fedskew: note: no report: {error}", sys.stderr)

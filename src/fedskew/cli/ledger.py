@@ -51,7 +51,7 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     for option, place in (("out", out), ("page", page)):
         if place is not None and not Path(place).absolute().parent.is_dir():
             raise RecordError(f"cannot write --{option} {place!r}: there is no such folder")
-    rows = every(Runs.of(folder))
+    rows = every(Runs.of(folder) if folder.is_dir() else Runs(()))
     table = Table("paper", *STATES, "all")
     for name, states in coverage(rows).items():
         table.add_row(name, *(str(states[s] or "") for s in STATES), str(sum(states.values())))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedskew.cli.base import Command
-from fedskew.cli.compare import done, told_plan
 from fedskew.cli.output import say, show
-from fedskew.cli.values import Names, Place, Positive
+from fedskew.cli.studying import done, store_of, stored, told_plan
+from fedskew.cli.values import Names
 from fedskew.errors import require, unknown, visible
 
 if TYPE_CHECKING:
@@ -37,19 +36,7 @@ EXAMPLES = (
     help="smoke: seconds, on the digits; small: what a study file reduces is named; paper: to the letter",
 )  # fmt: skip
 @click.option("--seeds", metavar="NUMBERS", help="seeds, such as 0-4  [default: those of the scale]")
-@click.option("--out", metavar="FOLDER", type=Place("dir"), help="a folder for study.json, the tables and the report")
-@click.option(
-    "--store", metavar="FOLDER", type=Place("dir"),
-    help="where runs are kept and found  [default: FEDSKEW_STORE, else runs/store]",
-)  # fmt: skip
-@click.option(
-    "--archives", metavar="FOLDER", type=Place(),
-    help="files of finished runs that are not computed again  [default: results/papers, where it exists]",
-)  # fmt: skip
-@click.option(
-    "--processes", metavar="INT", type=Positive(), help="worker processes, one thread each  [default: a core]"
-)
-@click.option("--dry-run", is_flag=True, help="say what is missing and what it costs, and do nothing")
+@stored("results/papers")
 def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
     """Run a table or figure of one of the five papers again, and set our numbers beside the printed ones.
 
@@ -73,7 +60,7 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
         spec = replace(spec, seeds=seeds_of(seeds))
     for line in _told(one, scale):
         say(line)
-    study = Study(spec, _store(store))
+    study = Study(spec, store_of(store))
     lend(study, given["archives"] or _archives(), keep=not given["dry_run"])
     if given["dry_run"]:
         return told_plan(study, given["processes"] or 0)
@@ -105,9 +92,8 @@ def _archives() -> str | None:
 
 def _told(one: Protocol, scale: str) -> list[str]:
     """What the study is, and what its scale reduces."""
-    reduced = one.scales[scale].reduced if scale in one.scales else ""
-    lines = [f"{one.title}: {one.reading}"]
-    return [*lines, *([f"reduced: {reduced}"] if reduced else [])]
+    reduced = one.reduced(scale)
+    return [f"{one.title}: {one.reading}", *([f"reduced: {reduced}"] if reduced else [])]
 
 
 def _listing() -> Any:
@@ -139,7 +125,7 @@ def _costs(scale: str, store: str | None, archives: str | None) -> Any:
         if not _at_hand(cells):
             table.add_row(name, str(len(cells)), "", str(len(cells)), "")
             continue
-        study = Study(spec, _store(store))
+        study = Study(spec, store_of(store))
         lend(study, archives or _archives(), keep=False)
         plan, cost = study.plan(), cost_of(study, measure=True)
         refused = sum(one.cell.experiment is None for one in plan)
@@ -158,10 +144,6 @@ def _at_hand(cells: Sequence[Cell]) -> bool:
         return made is not None and dataset_of(made.data, made.path) is not None
     except FedskewError:
         return False
-
-
-def _store(store: str | None) -> str:
-    return store or os.environ.get("FEDSKEW_STORE") or "runs/store"
 
 
 def _beside(one: Protocol, scale: str, study: Any) -> None:

@@ -13,12 +13,12 @@ from types import NoneType, UnionType
 from typing import Any
 
 from fedskew.component import SLOTS
-from fedskew.errors import RecordError
+from fedskew.errors import RecordError, json_file
 from fedskew.records import folder as records
 from fedskew.records.probabilities import EACH as EACH_SCORE
 from fedskew.records.probabilities import SCORES
 
-__all__ = ["fault_of", "finished", "read_run"]
+__all__ = ["fault_of", "finished", "object_of", "read_run"]
 
 Row = dict[str, Any]
 Number = float | None
@@ -118,6 +118,26 @@ def finished(folder: str | Path, rounds: int, patience: int | None = None) -> bo
         return records.finished(folder, rounds, patience)
     except UNLIKE as error:
         raise RecordError(f"{str(folder)!r} is not a run folder: its files hold {_words(error)}") from None
+
+
+def object_of(file: Path, kind: Any, name: str = "") -> dict[str, Any]:
+    """The content of a JSON file of a kind.
+
+    Args:
+        file: The file.
+        kind: What it must be, as in `fault_of`.
+        name: What it is called in a message; its path unless given.
+
+    Raises:
+        RecordError: It cannot be read, or is no such thing.
+    """
+    try:
+        found = json_file(file)
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{name or file} is damaged: {getattr(error, 'strerror', None) or error}") from None
+    if told := fault_of(found, kind):
+        raise RecordError(f"{name or file} is damaged: {told}")
+    return dict(found)
 
 
 def fault_of(value: object, kind: Any, place: str = "") -> str:

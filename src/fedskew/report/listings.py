@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from fedskew.component import SLOTS
-from fedskew.errors import json_file
 from fedskew.plots.groups import Run
 from fedskew.report.compared import Compared
 from fedskew.report.entries import Trial, ended_early, value_of
@@ -22,6 +21,7 @@ from fedskew.report.svg import levels
 from fedskew.report.tables import Cell, Table, amount, fixed, row, spread, titled
 from fedskew.studies.differences import Difference
 from fedskew.studies.intervals import Summary
+from fedskew.studies.store import env_of
 
 __all__ = [
     "costs",
@@ -261,7 +261,7 @@ def environments(found: Compared) -> tuple[Table, list[int]]:
     started: dict[str, list[str]] = {}
     numbers = []
     for entry in found.entries:
-        env = _environment(entry.run)
+        env = env_of(entry.run.folder)
         start = str(env.pop("started", ""))
         key = json.dumps(env, sort_keys=True)
         seen.setdefault(key, env)
@@ -277,15 +277,6 @@ def environments(found: Compared) -> tuple[Table, list[int]]:
         rows.append(row(str(number), str(len(started[key])), versions[: 2 * LONGEST] or "not on record", *told, span))
     head = ("environment", "runs", "versions", *HARDWARE, "started")
     return Table("environments", "Environments of the runs", head, tuple(rows), len(head)), numbers
-
-
-def _environment(run: Run) -> Row:
-    """What env.json holds; empty where it is missing or damaged: nothing is computed from it."""
-    try:
-        found = json_file(run.folder / "env.json")
-    except (OSError, ValueError):
-        return {}
-    return dict(found) if isinstance(found, dict) else {}
 
 
 def runs(found: Compared, places: Sequence[int]) -> Table:

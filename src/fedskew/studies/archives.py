@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ from fedskew.errors import RecordError, require
 from fedskew.records.files import write_atomic
 from fedskew.studies.merging import take
 from fedskew.studies.packing import runs_of
-from fedskew.studies.store import POINTS, Entry, archive_line, read_archive
+from fedskew.studies.store import POINTS, archive_line, read_archives
 
 if TYPE_CHECKING:
     from fedskew.studies.study import Study
@@ -65,18 +64,14 @@ def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:
         return 0
     if not place.exists():
         raise RecordError(f"archives must be a folder or a file; there is none at {str(folder)!r}")
-    known = {entry.address: entry for entry in _entries(place)}
+    known = {entry.address: entry for entry in read_archives(place)}
     count = 0
     for stage in (study.trials, study.plan):  # which trial was best decides what the compared runs are
         wanted = {one.address for one in study.missing(stage())} & known.keys()
         found = [known[address] for address in sorted(wanted)]
         if keep and found:
             take(found, study.store)
-        study.store.archived.update({entry.address: entry for entry in found})
+        else:
+            study.store.archived.update({entry.address: entry for entry in found})
         count += len(found)
     return count
-
-
-def _entries(place: Path) -> Iterator[Entry]:
-    for file in sorted(place.glob("*.jsonl")) if place.is_dir() else [place]:
-        yield from read_archive(file)

@@ -19,8 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
-from fedskew.config.recorded import CONFIG, ROW, SUMMARY, fault_of
-from fedskew.errors import DataError, RecordError, from_json, json_file
+from fedskew.config.recorded import CONFIG, ROW, SUMMARY, fault_of, object_of
+from fedskew.errors import DataError, RecordError, from_json
 from fedskew.studies.merging import Merged, existing, merge
 from fedskew.studies.runs import own_files
 from fedskew.studies.store import Entry, Store, archive_line, ended
@@ -73,7 +73,7 @@ def members(place: str | Path) -> tuple[Store, list[str], dict[str, Any] | None]
     file = path if path.name == "study.json" else path / "study.json"
     if not file.is_file():
         raise RecordError(f"{str(place)!r} must be a study or a store; it has neither study.json nor store.json")
-    study = _study(file)
+    study = object_of(file, STUDY)
     named = Path(study["store"])  # from the study's folder; before, from where the command was given
     folder = next((p for p in (file.parent / named, named) if (p / "store.json").is_file()), None)
     if folder is None:
@@ -95,17 +95,6 @@ def _entry(store: Store, address: str) -> bool:
     if store.refusal(address) is not None:
         return False
     return ended(store.run_folder(address)) or address in store.archived
-
-
-def _study(file: Path) -> dict[str, Any]:
-    """The content of study.json. Raises RecordError where it is none."""
-    try:
-        found = json_file(file)
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{file} is damaged: {getattr(error, 'strerror', None) or error}") from None
-    if told := fault_of(found, STUDY):
-        raise RecordError(f"{file} is damaged: {told}")
-    return dict(found)
 
 
 # Packing
@@ -223,10 +212,10 @@ def unpack(path: str | Path, into: str | Path) -> tuple[Merged, Path | None]:
                 _extract(file, place, name, facts, Path(room))
             _check_archive(Path(room) / "archive.jsonl", place)
             kept = Path(room) / "study.json"
-            study = _study(kept) if kept.exists() else None
+            study = object_of(kept, STUDY) if kept.exists() else None
             target = folder / "studies" / place.stem / "study.json"
             content = {**study, "store": str(folder)} if study is not None else None
-            if content is not None and target.exists() and _study(target) != content:
+            if content is not None and target.exists() and object_of(target, STUDY) != content:
                 raise RecordError(f"{target} is another study; unpack into another store, or rename {place.name}")
             kept.unlink(missing_ok=True)
             merged = merge([Store(room)], store)

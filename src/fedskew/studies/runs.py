@@ -12,9 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedskew.config.recorded import CONFIG, SUMMARY, UNLIKE, fault_of
+from fedskew.config.recorded import CONFIG, SUMMARY, UNLIKE, object_of
 from fedskew.config.variants import flat, label_of
-from fedskew.errors import FedskewError, RecordError, from_json, json_file
+from fedskew.errors import FedskewError, RecordError, from_json
 from fedskew.records import rounds
 from fedskew.records.folder import check_format
 from fedskew.records.lock import Hold
@@ -127,10 +127,10 @@ def listed(folder: Path) -> Listed:
     with suppress(OSError):
         written = (folder / rounds.FILE).stat().st_mtime
     try:
-        config = _object(folder / "config.json", CONFIG)
+        config = object_of(folder / "config.json", CONFIG, "config.json")
         check_format(config, folder / "config.json")
         if (file := folder / "summary.json").exists():
-            summary, written = _object(file, SUMMARY), file.stat().st_mtime
+            summary, written = object_of(file, SUMMARY, file.name), file.stat().st_mtime
     except (OSError, FedskewError) as error:
         state, reason = "damaged", str(error)
     if is_running(folder):
@@ -262,17 +262,6 @@ def _some(folder: Path) -> str:
         return "which cannot be listed"
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return f"{', '.join(found[:3])}{more}"
-
-
-def _object(file: Path, kind: Row) -> Row:
-    """The content of a file of a run. Raises RecordError where it is not what a run writes."""
-    try:
-        found = json_file(file)
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{file.name} is damaged: {getattr(error, 'strerror', None) or error}") from None
-    if told := fault_of(found, kind):
-        raise RecordError(f"{file.name} is damaged: {told}")
-    return dict(found)
 
 
 def is_running(folder: Path) -> bool:

@@ -118,11 +118,11 @@ class Spec:
             wanted = max((one.rows_at_server for one in made.values()), default=None)
             for entry in self.methods:
                 own = made.get(entry.name)
+                fixed = any(full(option) == "seed" for option, _ in entry.options)
                 for seed in self.seeds:
                     if own is None:
                         yield Cell(entry.name, setting, seed, None, refused[entry.name])
                         continue
-                    fixed = any(full(option) == "seed" for option, _ in entry.options)
                     yield Cell(entry.name, setting, seed, alike(own if fixed else replace(own, seed=seed), wanted))
 
     def _made(self, options: Sequence[Pair], strict: bool) -> tuple[dict[str, Experiment], dict[str, str]]:

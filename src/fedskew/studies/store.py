@@ -22,7 +22,7 @@ from fedskew.errors import RecordError, json_file
 from fedskew.records.files import write_atomic
 from fedskew.studies.address import ADDRESS
 
-__all__ = ["POINTS", "Entry", "Store", "archive_line", "ended", "env_of", "read_archive", "thinned"]
+__all__ = ["POINTS", "Entry", "Store", "archive_line", "ended", "env_of", "read_archive", "read_archives", "thinned"]
 
 Row = dict[str, Any]
 LAYOUT = 1
@@ -123,10 +123,7 @@ class Store:
     @cached_property
     def archived(self) -> dict[str, Entry]:
         """Runs of the archives, by address. Raises RecordError for a line that is none."""
-        found: dict[str, Entry] = {}
-        for file in sorted(self.folder.glob("*.jsonl")):
-            found |= {entry.address: entry for entry in read_archive(file)}
-        return found
+        return {entry.address: entry for entry in read_archives(self.folder)}
 
     def addresses(self) -> Iterator[str]:
         """Every run that is there, finished or not."""
@@ -154,6 +151,12 @@ def env_of(folder: Path) -> Row:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def read_archives(place: Path) -> Iterator[Entry]:
+    """The runs of every archive in a folder, or of one archive. Raises RecordError for a line that is none."""
+    for file in sorted(place.glob("*.jsonl")) if place.is_dir() else [place]:
+        yield from read_archive(file)
 
 
 def read_archive(file: Path) -> Iterator[Entry]:

@@ -1,0 +1,134 @@
+"""What `fedskew compare` and `fedskew reproduce` share: where a study's runs are, what is missing, and doing it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedskew.cli.interrupt import INTERRUPTED
+from fedskew.cli.output import say, show
+from fedskew.cli.values import Place, Positive
+from fedskew.errors import FedskewError
+
+if TYPE_CHECKING:
+    from fedskew.studies.study import Study
+    from fedskew.track import Named
+
+__all__ = ["done", "store_of", "stored", "told_plan"]
+
+
+def stored(archives: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options for a command's function; ``archives`` is where archives are found without being named."""
+    options = (
+        click.option(
+            "--out", metavar="FOLDER", type=Place("dir"),
+            help="a folder for study.json, the tables and the report  [unset: none]",
+        ),
+        click.option(
+            "--store", metavar="FOLDER", type=Place("dir"),
+            help="where runs are kept and found; several studies may share it  "
+            "[default: FEDSKEW_STORE, else runs/store]",
+        ),
+        click.option(
+            "--archives", metavar="FOLDER", type=Place(),
+            help="files of finished runs, as `fedskew study archive` writes them: what they hold is not computed "
+            f"again  [default: {archives}, where it exists]",
+        ),
+        click.option(
+            "--processes", metavar="INT", type=Positive(), help="worker processes, one thread each  [default: a core]"
+        ),
+        click.option("--dry-run", is_flag=True, help="say what is missing and what it costs, and do nothing"),
+    )  # fmt: skip
+
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
+
+
+def store_of(given: str | None) -> str:
+    """The folder of the store."""
+    return given or os.environ.get("FEDSKEW_STORE") or "runs/store"
+
+
+def told_plan(study: Study, processes: int) -> int:
+    """Say how much is missing."""
+    from fedskew.cli.compared import duration
+    from fedskew.engines.workers import Workers
+    from fedskew.studies.cost import cost_of
+
+    trials, plan = study.trials(), study.plan()
+    refused = [p for p in plan if p.cell.experiment is None]
+    for one in refused[:20]:
+        say(f"refused: {one.cell.label}, {one.cell.setting}: {one.cell.refused}")
+    if trials:
+        say(f"tuning: {len(trials)} trials, {len(study.missing(trials))} of them missing")
+    missing = len(study.missing())
+    there = sum(study.is_done(one) for one in plan)
+    twice = len(plan) - missing - len(refused) - there
+    say(
+        f"{len(plan)} runs: {there} done, {missing} missing, {len(refused)} refused"
+        + (f"; {twice} the same as others" if twice else "")
+    )
+    if missing or study.missing(trials):
+        cost = cost_of(study, measure=True)
+        more = f"; {cost.by_steps} runs from a step that was measured now" if cost.by_steps else ""
+        more += f"; of {cost.unknown} nothing is known" if cost.unknown else ""
+        cores = processes or Workers.cores()
+        hours = f"{cost.seconds / 3600:.3g} core-hours"
+        say(f"about {duration(cost.seconds / cores)} with {cores} processes, {hours} in all{more}")
+    else:
+        say("nothing to do")
+    return 0
+
+
+def done(
+    study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str,
+    tracking: Named | None = None,
+) -> int:  # fmt: skip
+    """Do the study and print its table; the exit code is 1 where a run broke."""
+    from fedskew.cli.compared import StudyProgress, summary_table
+
+    if retry:
+        study.retry()
+    todo = study.missing([*study.trials(), *study.plan()])
+    if tracking and (before := len({p.address for p in study.plan() if p.address} - {p.address for p in todo})):
+        say(
+            f"fedskew: note: {before} of the runs trained before; trackers are told of those that train now", sys.stderr
+        )
+    with StudyProgress(study, len(todo[part[0] - 1 :: part[1]]), processes) as progress:
+        try:
+            study.run(processes, part, told=progress.ended, began=progress.began, track=tracking)
+        except KeyboardInterrupt:
+            say("interrupted; the same command goes on", sys.stderr)
+            return INTERRUPTED
+    if not todo:
+        say("nothing to do: every run is in the store")
+    for table in summary_table(study):
+        show(table)
+    for line in progress.lost:
+        say(line, sys.stderr)
+    if out:
+        say(f"study: {study.save(Path(out), command)}")
+        _page(Path(out))
+    return int(bool(progress.lost))
+
+
+def _page(folder: Path) -> None:
+    """Write the report of a study beside it; a line where it cannot be."""
+    from fedskew.report import paper
+    from fedskew.report.studied import of_study
+
+    try:
+        entries, asked = of_study(folder)
+        for line in paper.write(entries, folder / "report.html", **asked):
+            say(line)
+    except FedskewError as error:  # the package may be missing, or nothing has come to an end yet
+        say(f"fedskew: note: no report: {error}", sys.stderr)

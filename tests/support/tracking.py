@@ -1,0 +1,10 @@
+"""What is wrong with the words of ``--track``, and what is said of it, of every command that takes them."""
+
+from __future__ import annotations
+
+MISTAKES = {
+    "tracker": (["--track", "tensorbord"], "unknown tracker 'tensorbord'; did you mean 'tensorboard'?"),
+    "twice": (["--track", "wandb,wandb"], "--track must name each tracker once; got 'wandb,wandb'"),
+    "folder alone": (["--track.folder", "x"], "--track.folder must go with --track"),
+    "no value": (["--track"], "--track must be followed by a value, trackers that are told of every round"),
+}
