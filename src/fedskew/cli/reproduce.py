@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,6 +37,11 @@ EXAMPLES = (
     help="smoke: seconds, on the digits; small: what a study file reduces is named; paper: to the letter",
 )  # fmt: skip
 @click.option("--seeds", metavar="NUMBERS", help="seeds, such as 0-4  [default: those of the scale]")
+@click.option("--methods", metavar="NAMES", help="only these methods of the table, between semicolons  [default: all]")
+@click.option("--settings", metavar="NAMES", help="only these settings, between semicolons  [default: all]")
+@click.option("--device", metavar="NAME", help="where to run: cpu, cuda  [default: cpu]")
+@click.option("--precision", metavar="NAME", help="of products: float32, tf32, bfloat16  [default: float32]")
+@click.option("--retry", is_flag=True, help="try runs again that were refused or failed")
 @stored("results/papers")
 def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
     """Run a table or figure of one of the five papers again, and set our numbers beside the printed ones.
@@ -45,30 +51,45 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     """
     from dataclasses import replace
 
+    from fedskew.settings import check_device
     from fedskew.studies.archives import lend
-    from fedskew.studies.papers.protocol import protocol
+    from fedskew.studies.papers.protocol import Scale, protocol, scaled
     from fedskew.studies.study import Study
-    from fedskew.studies.words import seeds_of
+    from fedskew.studies.words import seeds_of, words_of
 
+    how = tuple((option, given[option]) for option in ("device", "precision") if given[option])
+    part = tuple((option, given[option]) for option in ("methods", "settings") if given[option])
     if name is None:
-        _check_list(scale, seeds=seeds, out=out, processes=given["processes"])
+        of_one = {"seeds": seeds, "out": out, "processes": given["processes"], "retry": given["retry"] or None}
+        _check_list(scale, **of_one, **dict(part), **dict(how))
         show(_costs(scale, store, given["archives"]) if given["dry_run"] else _listing())
         return 0
     one = protocol(name)
     spec = one.at(scale)
+    if how or part:  # machine and precision change no number's meaning: a run answers a protocol however it was run
+        methods, settings = (_listed(given[option]) for option in ("methods", "settings"))
+        spec = scaled(spec, Scale(how, settings=settings, methods=methods))
     if seeds:
         spec = replace(spec, seeds=seeds_of(seeds))
+    if given["device"] and not given["dry_run"]:
+        check_device(given["device"])
     for line in _told(one, scale):
         say(line)
     study = Study(spec, store_of(store))
     lend(study, given["archives"] or _archives(), keep=not given["dry_run"])
     if given["dry_run"]:
         return told_plan(study, given["processes"] or 0)
-    command = f"fedskew reproduce {name} --scale {scale}{f' --seeds {seeds}' if seeds else ''}"
-    code = done(study, given["processes"] or 0, (1, 1), False, out, command)
+    told = [*([("seeds", seeds)] if seeds else []), *part, *how]
+    command = shlex.join(["fedskew", "reproduce", name, "--scale", scale, *words_of(told)])
+    code = done(study, given["processes"] or 0, (1, 1), given["retry"], out, command)
     if scale != "smoke":
         _beside(one, scale, study)
     return code
+
+
+def _listed(names: str | None) -> tuple[str, ...]:
+    """Names between semicolons; they may hold commas."""
+    return tuple(name for part in (names or "").split(";") if (name := part.strip()))
 
 
 def _check_list(scale: str, **of_one: object) -> None:
