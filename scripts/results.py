@@ -1,6 +1,6 @@
 """Write the pages and tables that are made from committed runs, or check that they still say what the runs say.
 
-python scripts/results.py           writes results/ledger.csv, docs/project/papers.md and the tables of fashion.md
+python scripts/results.py           writes results/ledger.csv, docs/project/papers.md and the tables of other pages
 python scripts/results.py --check   writes nothing; names each file that differs, and exits with 1 where one does
 """
 
@@ -19,12 +19,15 @@ from fedskew.studies.archives import lend
 from fedskew.studies.papers.found import HERE, Runs
 from fedskew.studies.papers.ledger import ledger, text_of
 from fedskew.studies.papers.page import page_of
+from fedskew.studies.ranks import average_ranks
+from fedskew.studies.scores import Scores
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study
 
 ROOT = Path(__file__).parents[1]
-TABLE = re.compile(r"(<!-- study (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
+TABLE = re.compile(r"(<!-- (study|matrix) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
+PAGES = ("docs/project/fashion.md", "docs/project/cross.md")
 COLUMNS = {  # of a table -> (entry of the summary, factor, digits)
     "accuracy, mean of 10": ("mean10_accuracy", 1.0, 3),
     "macro-F1, mean of 10": ("mean10_macro_f1", 1.0, 3),
@@ -68,11 +71,32 @@ def _cell(values: list[float], digits: int) -> str:
     return f"{statistics.fmean(values):.{digits}f}{spread}"
 
 
-def fashion(text: str) -> str:
-    """The page with every table between its marks made again."""
+def matrix_of(rows: list[dict[str, Any]], metric: str = "mean10_accuracy") -> str:
+    """Methods by settings, in percent, with average ranks; the best rank first."""
+    ended = [row for row in rows if row["state"] == "finished"]
+    scores = Scores.of((row["label"], row["setting"], row["seed"], row[metric]) for row in ended)
+    ranked = average_ranks(scores)
+    settings = list(dict.fromkeys(row["setting"] for row in rows))
+    lines = ["| method | rank | " + " | ".join(settings) + " |", f"|---|---:|{'---:|' * len(settings)}"]
+    labels = list(dict.fromkeys(row["label"] for row in rows))
+    placed = dict(zip(ranked.methods, ranked.ranks, strict=True))
+    for label in sorted(labels, key=lambda name: placed.get(name, 99.0)):
+        held = [[r[metric] * 100 for r in ended if (r["label"], r["setting"]) == (label, name)] for name in settings]
+        rank = f"{placed[label]:.1f}" if label in placed else ""
+        lines.append(f"| {label} | {rank} | " + " | ".join(_cell(values, 1) for values in held) + " |")
+    difference = ranked.critical_difference
+    told = f"Average ranks over {len(ranked.settings)} settings; p of Friedman's test {ranked.p:.2g}"
+    if difference is not None:
+        told += f"; two methods differ if their ranks are {difference:.1f} apart (Nemenyi, 95 %)"
+    return "\n".join(lines) + f"\n\n{told}.\n"
+
+
+def tables(text: str) -> str:
+    """A page with every table between its marks made again."""
 
     def made(found: re.Match[str]) -> str:
-        return found[1] + table_of(rows_of(found[2], ROOT / "results/studies"), found[3] or "all") + found[4]
+        rows = rows_of(found[3], ROOT / "results/studies")
+        return found[1] + (matrix_of(rows) if found[2] == "matrix" else table_of(rows, found[4] or "all")) + found[5]
 
     return TABLE.sub(made, text)
 
@@ -83,10 +107,9 @@ def papers() -> dict[Path, str]:
     return {ROOT / "results/ledger.csv": text_of(rows), ROOT / "docs/project/papers.md": page_of(rows)}
 
 
-def fashion_page() -> dict[Path, str]:
-    """The page of Fashion-MNIST; its studies are planned, for which the data must be at hand."""
-    page = ROOT / "docs/project/fashion.md"
-    return {page: fashion(page.read_text(encoding="utf-8"))}
+def pages() -> dict[Path, str]:
+    """The pages with tables of studies; these are planned, for which the data must be at hand."""
+    return {ROOT / page: tables((ROOT / page).read_text(encoding="utf-8")) for page in PAGES}
 
 
 def main() -> int:
@@ -94,12 +117,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
-    pages = papers() | fashion_page()
-    differing = [p for p, text in pages.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
+    wanted = papers() | pages()
+    differing = [p for p, text in wanted.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
     for path in differing:
         print(f"{path.relative_to(ROOT)}{' differs; run scripts/results.py' if check else ''}")
         if not check:
-            path.write_text(pages[path], encoding="utf-8")
+            path.write_text(wanted[path], encoding="utf-8")
     return int(check and bool(differing))
 
 

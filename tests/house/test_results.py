@@ -31,14 +31,15 @@ def test_the_ledger_and_its_page_are_those_of_the_committed_runs(results: Module
     assert len(listed) == 1039 and {row["state"] for row in listed} <= set(STATES)
 
 
-def test_the_tables_of_fashion_mnist_are_those_of_its_studies(results: ModuleType, data_dir: Path) -> None:
-    (page,) = results.fashion_page()
-    shown = page.read_text(encoding="utf-8")
-    assert results.TABLE.findall(shown), "the page has no table of a study"
-    assert results.fashion(shown) == shown, "run scripts/results.py"
+def test_the_tables_of_pages_are_those_of_their_studies(results: ModuleType, data_dir: Path) -> None:
+    for page in results.PAGES:
+        shown = (ROOT / page).read_text(encoding="utf-8")
+        assert results.TABLE.findall(shown), f"{page} has no table of a study"
+        assert results.tables(shown) == shown, "run scripts/results.py"
 
 
-def test_a_table_that_is_altered_is_found(results: ModuleType, data_dir: Path) -> None:
-    (page,) = results.fashion_page()
-    shown = page.read_text(encoding="utf-8")
-    assert results.fashion(shown.replace("| 3 | 0.8", "| 3 | 0.9", 1)) == shown
+@pytest.mark.parametrize(("page", "cell"), [("fashion", "| 3 | 0.8"), ("cross", "| 1.")])
+def test_a_table_that_is_altered_is_found(results: ModuleType, data_dir: Path, page: str, cell: str) -> None:
+    shown = (ROOT / f"docs/project/{page}.md").read_text(encoding="utf-8")
+    assert cell in shown
+    assert results.tables(shown.replace(cell, cell[:-1] + "9", 1)) == shown

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedskew.advice.evidence import MEASURES, Descriptors, Setting, descriptors, method_of, packaged, read
-from fedskew.advice.margins import BASELINES, Margin, baseline_of, margin, scores_of
+from fedskew.advice.margins import BASELINES, Margin, baseline_of, margin, predicted, scores_of
 from fedskew.advice.notes import NEAR, About, Neighbour, Recommendation, left_out, notes_of
 from fedskew.config.experiment import Experiment
 from fedskew.data.describe import Counted, Source, counted
@@ -32,12 +32,11 @@ __all__ = [
     "NEAREST",
     "UNITS",
     "Advice",
-    "HeldOut",
     "Neighbour",
     "Recommendation",
     "advise",
+    "advise_on",
     "distance",
-    "held_out",
 ]
 
 UNITS: dict[str, tuple[float, Callable[[float], float], str]] = {  # descriptor -> one unit, of what, in words
@@ -106,7 +105,7 @@ def advise(
         raise unknown("measure", measure, MEASURES)
     found = counted(source)
     settings, left = _settings(evidence)
-    return _advice(_about(found, model), settings, left, measure, top)
+    return advise_on(_about(found, model), settings, left, measure, top)
 
 
 def _about(found: Counted, model: str | None) -> About:
@@ -123,7 +122,8 @@ def _division(partition: Mapping[str, Any], clients: int) -> str:
     return json.dumps([{k: v for k, v in partition.items() if v is not None}, clients], sort_keys=True)
 
 
-def _advice(about: About, settings: Sequence[Setting], left: Sequence[str], measure: str, top: int) -> Advice:
+def advise_on(about: About, settings: Sequence[Setting], left: Sequence[str], measure: str, top: int) -> Advice:
+    """The advice on a federation by measured ones. ``left`` is what was left out of them, and why."""
     usable = [s for s in settings if any(r.method in BASELINES for r in s.runs)]
     placed = sorted(((distance(about.descriptors, s.descriptors), s) for s in usable), key=lambda pair: pair[0])
     near = [(d, s) for d, s in placed if d <= NEAR]
@@ -150,35 +150,6 @@ def _terms(shown: Sequence[Setting]) -> dict[str, str]:
             if name in setting.facts:
                 found[name] = " ".join(own[name].split()).partition("; unset")[0]
     return found
-
-
-class HeldOut(NamedTuple):
-    """What the advice on one measured federation was worth, given by the others alone."""
-
-    federation: str
-    advised: tuple[str, ...]  # the methods put first among those that were run there
-    advised_margin: float  # mean of theirs over the stronger baseline there
-    median_margin: float  # of all methods that were run there and near
-    best_margin: float  # mean of as many methods, chosen by what they reached there
-
-
-def held_out(settings: Sequence[Setting], measure: str = "accuracy", top: int = 5) -> list[HeldOut]:
-    """Leave each federation out, advise on it by the others, and look up what the advice would have gained.
-
-    Federations that share a dataset, a network or a seed are no independent test: what is found is an upper limit.
-    """
-    out = []
-    for held in (s for s in settings if any(r.method in BASELINES for r in s.runs)):
-        about = About(held.name, held.descriptors, held.facts["data"]["name"], held.facts["model"]["name"])
-        found = _advice(about, [s for s in settings if s is not held], (), measure, top=len(held.runs))
-        ranked = [r.method for r in (*found.recommendations, *found.others)]
-        gained = {m: g.mean for m in ranked if (g := margin(held, m, measure))}
-        if gained:
-            first = tuple(m for m in ranked if m in gained)[:top]
-            best = sorted(gained.values())[-len(first) :]
-            mean, median = statistics.fmean(gained[m] for m in first), statistics.median(gained.values())
-            out.append(HeldOut(held.name, first, mean, median, statistics.fmean(best)))
-    return out
 
 
 def _settings(evidence: Any) -> tuple[list[Setting], list[str]]:
@@ -239,14 +210,21 @@ def _ranked(
             facts = _facts(method_of(setting, method))
             both = {m: found[method] for m, found in each.items()}
             margins = tuple(m for m, _ in seen)
-            out.append(Recommendation(method, gains[method], both, *_confidence(seen), margins, **facts))
+            weighed = [(m.mean, weight_of(near[m.place - 1][0])) for m in margins]
+            likely = predicted(gains[method], weighed)
+            out.append(Recommendation(method, gains[method], both, likely, *_confidence(seen), margins, **facts))
     return out
+
+
+def weight_of(distance: float) -> float:
+    """What a near federation counts: 1 at distance 0, falling to 0 at `NEAR`, but at least 0.05."""
+    return max(1 - distance / NEAR, 0.05)
 
 
 def _gains(near: Sequence[tuple[float, Setting]], measure: str) -> dict[str, float]:
     """The terms of the methods in score = method + federation, less the larger of the baselines' terms."""
     cells = [
-        (m, i, statistics.fmean(by.values()), max(1 - d / NEAR, 0.05))
+        (m, i, statistics.fmean(by.values()), weight_of(d))
         for i, (d, s) in enumerate(near)
         for m, by in scores_of(s, measure).items()
     ]

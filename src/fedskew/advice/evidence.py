@@ -38,6 +38,7 @@ __all__ = [
     "facts_of",
     "from_json",
     "gather",
+    "lines",
     "packaged",
     "read",
     "to_json",
@@ -120,7 +121,7 @@ def read(path: str | Path, describe: Describe | None = None) -> tuple[tuple[Sett
     place = Path(path)
     if not place.exists():
         raise RecordError(f"evidence must be a folder of runs, or a table of them, that exists; got {str(path)!r}")
-    found, left = _lines(place)
+    found, left = lines(place)
     settings, more = gather(found, describe)
     left += more
     if not settings:
@@ -129,7 +130,7 @@ def read(path: str | Path, describe: Describe | None = None) -> tuple[tuple[Sett
     return settings, tuple(left)
 
 
-def _lines(place: Path) -> tuple[list[Line], list[str]]:
+def lines(place: Path) -> tuple[list[Line], list[str]]:
     """Every run at or below a place."""
     tables = [place] if place.is_file() else sorted(place.rglob("*.jsonl"))
     found, left = [], []
@@ -164,6 +165,9 @@ def _of_table(table: Path) -> tuple[list[Line], list[str]]:
         except ValueError:
             left.append(f"{table} line {number}: not JSON")
             continue
+        if isinstance(row, dict) and "address" in row:
+            found += _of_archive(row, table.name)
+            continue
         if not isinstance(row, dict) or not isinstance(row.get("command"), str) or MEASURES["accuracy"] not in row:
             continue
         try:
@@ -171,6 +175,14 @@ def _of_table(table: Path) -> tuple[list[Line], list[str]]:
         except (FedskewError, *MALFORMED) as error:
             left.append(f"{table} line {number}: {error}")
     return found, left
+
+
+def _of_archive(row: Mapping[str, Any], source: str) -> list[Line]:
+    """A run of an archive of `fedskew study archive`; none where it is no finished one."""
+    config, reached = row.get("config"), row.get("summary")
+    if not (isinstance(config, dict) and isinstance(reached, dict) and MEASURES["accuracy"] in reached):
+        return []
+    return [Line(config, {**reached, "worst_class_recall": reached.get("final_worst_class_recall")}, source)]
 
 
 def _config_of(command: str) -> dict[str, Any]:
@@ -196,6 +208,7 @@ def gather(lines: Iterable[Line], describe: Describe | None = None) -> tuple[tup
             held.setdefault(line.config.get("fingerprint", ""), []).append((line, label, variant))
         except (FedskewError, *MALFORMED) as error:
             left.append(f"{line.source}: {error}")
+    _join(found)
     settings = []
     for facts, fingerprint, members in _groups(found):
         try:
@@ -203,6 +216,29 @@ def gather(lines: Iterable[Line], describe: Describe | None = None) -> tuple[tup
         except (FedskewError, *MALFORMED) as error:
             left.append(f"{members[0][0].source}: {' '.join(str(error).split())}")
     return tuple(settings), left
+
+
+def _join(found: dict[str, dict[str, list[tuple[Line, str, Any]]]]) -> None:
+    """Put runs of methods with a pace of their own beside those that were trained alike at another than FedAvg's.
+
+    Where FedAvg ran at its own pace they are beside it already: nothing in their facts parts them.
+    """
+    for facts in list(found):
+        told = json.loads(facts)
+        if "training" in told:
+            continue
+        beside = [f for f in found if f != facts and {**json.loads(f), "training": 0} == {**told, "training": 0}]
+        for fingerprint, members in list(found[facts].items()):
+            homes = [found[f][fingerprint] for f in beside if fingerprint in found[f]]
+            own = [one for one in members if _has_own_pace(one[0].config["method"])]
+            if homes and len(own) == len(members):
+                del found[facts][fingerprint]
+                for home in homes:
+                    home += own
+
+
+def _has_own_pace(spec: Mapping[str, Any]) -> bool:
+    return bool(spec["pace"]["name"] != method_spec(METHODS["fedavg"]())["pace"]["name"])
 
 
 def _groups(

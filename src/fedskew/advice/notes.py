@@ -50,6 +50,7 @@ class Recommendation(NamedTuple):
     method: str
     gain: float  # by the measure of the advice
     gains: dict[str, float]  # by every measure
+    likely: tuple[float, float] | None  # nine of ten such federations: see `margins.predicted`
     confidence: str
     reason: str  # of the confidence
     margins: tuple[Margin, ...]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -37,13 +39,23 @@ def _recommended(advice: Advice) -> Table:
         view.add_column(head, overflow="fold")
     for r in advice.recommendations:
         gains = "\n".join(f"{_measure(m)} {_points(v)}" for m, v in r.gains.items())
-        margins = "\n".join(f"[{m.place}] {_margin(m)}" for m in r.margins)
+        gains += f"\n90 %: {_points(r.likely[0])} to {_points(r.likely[1])}" if r.likely else ""
+        margins = "\n".join(_margins(r.margins))
         view.add_row(Text(r.method), gains, Text(f"{r.confidence}: {r.reason}"), Text(margins), Text(needs(r)))
     return view
 
 
 def _measure(name: str) -> str:
     return name.replace("_f1", "-F1")
+
+
+def _margins(margins: Sequence[Margin]) -> list[str]:
+    """The nearest ones in full, and the range of the others."""
+    lines = [f"[{m.place}] {_margin(m)}" for m in margins[:NEAREST]]
+    if rest := [m.mean for m in margins[NEAREST:]]:
+        ends = f"{_points(min(rest))} to {_points(max(rest))}" if len(rest) > 1 else _points(rest[0])
+        lines.append(f"{len(rest)} more: {ends}")
+    return lines
 
 
 def _margin(m: Margin) -> str:
