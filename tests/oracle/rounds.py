@@ -412,7 +412,8 @@ def one_round(problem, x, plan, o, state, memories):
     if o.control:
         among = len(plan.ids) if o.spread == "cohort" else len(problem.rows)
         part = [len(plan.ids) * n / sum(samples) if o.spread == "size" else 1 for n in samples]
-        state["c"] = lin((1, state["c"]), *[(f / among, memories[k]["delta_c"]) for k, f in zip(plan.ids, part)])
+        changes = [(f / among, memories[k]["delta_c"]) for k, f in zip(plan.ids, part, strict=True)]
+        state["c"] = lin((1, state["c"]), *changes)
     if plan.auxiliary is not None and o.loss == "weighted":
         lr = float(np.ravel(plan.lr)[0]) if o.aux_lr is None else o.aux_lr
         estimate = servers.ratios if o.ratio == "masked" else servers.ratios_of_rows
