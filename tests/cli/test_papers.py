@@ -24,6 +24,7 @@ def test_the_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert fedskew("reproduce") == 0
     said = capsys.readouterr().out
     assert "fedga-table1-mnist" in said and "FedGA Table 1, MNIST" in said
+    assert "niid-bench-cifar10" in said and "NIID-Bench by" in said
 
 
 def test_costs_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +88,7 @@ def test_mistakes_are_one_line(
     assert "there is none at 'none'" in mistake(capsys, "ledger", "--archives", "none")
     assert fedskew("ledger") == 0
     said = capsys.readouterr()
-    assert "there is no results/papers here" in said.err and "18 with ours beside" in said.out
+    assert "there is no results/papers here" in said.err and "all five: 18 with ours beside" in said.out
     assert "did you mean 'FedGA'" in mistake(
         capsys, "ledger", "--paper", "FedGAs", "--archives", ROOT / "results/papers"
     )
@@ -99,7 +100,9 @@ def test_the_ledger_is_counted_and_written(
     monkeypatch.chdir(ROOT)
     assert fedskew("ledger", "--paper", "FedLA", "--out", tmp_path / "l.csv", "--page", tmp_path / "p.md") == 0
     said = capsys.readouterr().out
-    assert "1039" in said and "with ours beside" in said and "FedLA" in said
+    counts = {line.split("│")[1].strip(): line.split("│")[-2].strip() for line in said.splitlines() if "│" in line}
+    assert counts["all five"] == "1039" and counts["Flower"] == "60" and counts["FedLA"] == "299"
+    assert "all five: 146 with ours beside" in said and "Flower: " in said
     assert (tmp_path / "l.csv").read_text() == (ROOT / "results/ledger.csv").read_text()
     assert "cannot write" in mistake(capsys, "ledger", "--out", tmp_path / "l.csv/x")
 

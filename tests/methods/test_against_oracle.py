@@ -386,6 +386,13 @@ VARIANTS = {
         m.scaffold(), "scaffold", {"parts": (ControlVariate(division="steps"),), **SGD_HEAVY}, division="steps", **HEAVY
     ),
     "scaffold cohort": case(m.scaffold(), "scaffold", {"parts": (ControlVariate(spread="cohort"),)}, spread="cohort"),
+    "scaffold by size": case(
+        m.scaffold(),
+        "scaffold",
+        {"parts": (ControlVariate(spread="size"),), "weighting": Size()},
+        spread="size",
+        weighting="size",
+    ),
     "scaffold size": case(
         m.scaffold(), "scaffold", {"weighting": Size(), "server": Plain(0.7)}, weighting="size", server_lr=0.7
     ),

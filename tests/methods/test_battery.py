@@ -115,9 +115,10 @@ def test_padding_is_invisible(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     close(before, run(), 1e-12)
 
 
-def test_engines_agree_on_augmented_images() -> None:
+@pytest.mark.parametrize("crop", ["crop", "crop_reflect"])
+def test_engines_agree_on_augmented_images(crop: str) -> None:
     data = fs.data.from_arrays(*images())
-    fed = fs.federate(replace(data, augment=("crop", "flip")), "iid", clients=3)
+    fed = fs.federate(replace(data, augment=(crop, "flip")), "iid", clients=3)
     plain = fs.federate(data, "iid", clients=3)
     method = replace(fs.methods.fedavg(), pace=Fixed(batch_size=16))
     a, b = (go(fed, method, model="lenet", engine=e) for e in ("sequential", "batched"))

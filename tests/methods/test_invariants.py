@@ -76,6 +76,9 @@ EQUAL: dict[str, Equal] = {
     "scaffold, everybody is the cohort": (
         uniform(ControlVariate(spread="cohort")), m.scaffold(), 0.0, RAGGED, {"cohort": 4},
     ),
+    "scaffold, shares of rows that are equal": (
+        uniform(ControlVariate(spread="size")), m.scaffold(), 1e-12, [[3, 2, 4], [4, 2, 3], [1, 4, 4], [2, 3, 4]], {},
+    ),
     # FedNova's global momentum: none is plain, and under a constant rate it is server momentum
     "fednova, gmf = 0": (m.fednova(), replace(m.fednova(), server=Plain()), 0.0, RAGGED, {}),
     "global momentum, constant rate": (

@@ -410,8 +410,10 @@ def one_round(problem, x, plan, o, state, memories):
     deltas = [lin((1, y), (-1, x)) for y in local]
     new, state = update(x, local, deltas, p, cohort, problem, o, state)
     if o.control:
-        among = len(problem.rows) if o.spread == "clients" else len(plan.ids)
-        state["c"] = lin((1, state["c"]), *[(1 / among, memories[k]["delta_c"]) for k in plan.ids])
+        among = len(plan.ids) if o.spread == "cohort" else len(problem.rows)
+        part = [len(plan.ids) * n / sum(samples) if o.spread == "size" else 1 for n in samples]
+        changes = [(f / among, memories[k]["delta_c"]) for k, f in zip(plan.ids, part, strict=True)]
+        state["c"] = lin((1, state["c"]), *changes)
     if plan.auxiliary is not None and o.loss == "weighted":
         lr = float(np.ravel(plan.lr)[0]) if o.aux_lr is None else o.aux_lr
         estimate = servers.ratios if o.ratio == "masked" else servers.ratios_of_rows

@@ -14,9 +14,9 @@ from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError, RecordError
 from fedskew.studies.papers import protocol as protocols
 from fedskew.studies.papers.found import Runs, likeness
-from fedskew.studies.papers.ledger import Row, coverage, how, ledger, measured, rows_of, state_of
+from fedskew.studies.papers.ledger import TOTAL, Row, coverage, how, ledger, measured, rows_of, state_of
 from fedskew.studies.papers.page import page_of
-from fedskew.studies.papers.printed import PAPERS, Printed, printed
+from fedskew.studies.papers.printed import FIVE, PAPERS, THIRD, Printed, printed
 from fedskew.studies.papers.protocol import Scale, protocol, scaled
 from fedskew.studies.papers.verdicts import Verdict, verdicts
 from fedskew.studies.papers.worked import worked
@@ -37,10 +37,11 @@ def entry(experiment: Any, rows: list[dict[str, Any]] | None = None, **summary: 
 
 
 def test_every_printed_number_is_there() -> None:
-    kinds = Counter(p.kind for p in printed())
-    assert kinds == {"result": 698, "input": 53, "no data": 288}
-    assert len({p.id for p in printed()}) == len(printed()) == 1039
-    assert {p.paper for p in printed()} == set(PAPERS)
+    kinds = Counter(p.kind for p in printed() if p.paper in FIVE)
+    assert kinds == {"result": 698, "input": 53, "no data": 288} and kinds.total() == 1039
+    assert Counter(p.kind for p in printed() if p.paper in THIRD) == {"result": 60}
+    assert len({p.id for p in printed()}) == len(printed()) == 1039 + 60
+    assert {p.paper for p in printed()} == set(PAPERS) == {*FIVE, *THIRD}
     assert [p.mean for p in printed() if p.id == "fedga-001"] == [0.799]
     assert all(p.mean is not None for p in printed() if p.kind != "input")
 
@@ -177,8 +178,8 @@ def test_the_ledger_has_mean_interval_and_scale() -> None:
     assert first.low is not None and first.high is not None and first.low < 0.82 < first.high < 0.85
     assert first.how == "batched" and first.hours == pytest.approx(5 * 36 / 3600)
     assert first.command == f"fedskew reproduce {MNIST} --scale paper"
-    counted = coverage(ledger(runs))["FedGA"]
-    assert sum(counted.values()) == 300 and counted["no data"] == 120
+    counted = Counter(row.state for row in coverage(ledger(runs))["FedGA"])
+    assert counted.total() == 300 and counted["no data"] == 120
     small = made(MNIST, "small", final_accuracy=0.5, final_macro_f1=0.5)
     assert {row.scale for row in ledger(small) if row.study == MNIST} == {"small"}
     lines = page_of(ledger(small)).partition("## Not run")[2].splitlines()
@@ -186,6 +187,21 @@ def test_the_ledger_has_mean_interval_and_scale() -> None:
     assert places and all(places.count(place) == 1 for place in places), "a table stands once"
     both = Runs([*runs._by.values(), *small._by.values()])
     assert {row.scale for row in ledger(both) if row.study == MNIST} == {"paper"}
+
+
+def test_a_third_party_stands_beside_the_total_of_the_papers() -> None:
+    """60 runs of Flower's table change its row, and not that of the five papers."""
+    name = "niid-bench-mnist"
+    nothing, rows = ledger(Runs([])), ledger(made(name, best_accuracy=0.9))
+    counted = {paper: len(some) for paper, some in coverage(rows).items()}
+    assert list(counted) == [*FIVE, TOTAL, "Flower"] and (counted[TOTAL], counted["Flower"]) == (1039, 60)
+    assert coverage(rows)[TOTAL] == coverage(nothing)[TOTAL]
+    line = {paper: next(text for text in page_of(rows).splitlines() if text.startswith(f"| {paper} |")) for paper in
+            (TOTAL, "Flower")}  # fmt: skip
+    assert line[TOTAL] in page_of(nothing) and line[TOTAL].endswith("| 18 | 0 |")
+    ours = [row for row in coverage(rows)["Flower"] if row.ours is not None]
+    assert len(ours) == 20 and {row.study for row in ours} == {name} and line["Flower"].endswith("| 20 |  |")
+    assert ours[0].ours == pytest.approx(91) and ours[0].texts[3] == "3 of 3", "percent, the mean of three seeds"
 
 
 def test_a_difference_is_paired_by_seed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,8 +29,8 @@ EXAMPLES = (
     "fedskew evaluate runs/fedavg --data digits --json",
 )
 OF_THE_RUN = (  # options of data that a model settles
-    "--data.normalize", "--data.augment", "--data.standardise", "--data.categories", "--data.exclude",
-    "--data.named_labels",
+    "--data.normalize", "--data.augment", "--data.crop_padding", "--data.standardise", "--data.categories",
+    "--data.exclude", "--data.named_labels",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""``fedskew ledger``: every number that the five papers printed, with ours beside it."""
+"""``fedskew ledger``: every number that the five papers and a third party printed, with ours beside it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXAMPLES = ("fedskew ledger", "fedskew ledger --paper FedGA", "fedskew ledger --
 
 
 @click.command(cls=Command, lines=EXAMPLES)
-@click.option("--paper", metavar="NAME", help="the numbers of one paper: FedBal, FedGA, Seol-Kim, FedGR or FedLA")
+@click.option("--paper", metavar="NAME", help="the numbers of one: FedBal, FedGA, Seol-Kim, FedGR, FedLA or Flower")
 @click.option("--out", metavar="FILE", type=Place(), help="write every number as CSV")
 @click.option("--page", metavar="FILE", type=Place(), help="write the page: coverage, verdicts and every table")
 @click.option(
@@ -29,6 +29,8 @@ EXAMPLES = ("fedskew ledger", "fedskew ledger --paper FedGA", "fedskew ledger --
 def ledger(paper: str | None, out: str | None, page: str | None, archives: str | None) -> None:
     """Count what holds of the papers: 1039 printed numbers, and ours where one was run.
 
+    Below them stand the 60 numbers that Flower, a third party, printed of its NIID-Bench baseline.
+
     A number agrees if our 95 % interval and the printed mean with its spread overlap; where no spread is printed or
     one seed was run, if both are within one point, or, for rounds, rows and ratios, within a tenth.
     """
@@ -36,10 +38,10 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
 
     from fedskew.records.files import write_atomic
     from fedskew.studies.papers.found import HERE, Runs
-    from fedskew.studies.papers.ledger import STATES, coverage, text_of
+    from fedskew.studies.papers.ledger import STATES, TOTAL, coverage, text_of
     from fedskew.studies.papers.ledger import ledger as every
     from fedskew.studies.papers.page import page_of
-    from fedskew.studies.papers.printed import PAPERS
+    from fedskew.studies.papers.printed import PAPERS, THIRD
 
     if paper is not None and paper not in PAPERS:
         raise unknown("paper", paper, PAPERS)
@@ -53,14 +55,15 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
             raise RecordError(f"cannot write --{option} {place!r}: there is no such folder")
     rows = every(Runs.of(folder) if folder.is_dir() else Runs(()))
     table = Table("paper", *STATES, "all")
-    for name, states in coverage(rows).items():
-        table.add_row(name, *(str(states[s] or "") for s in STATES), str(sum(states.values())))
-    counts = [sum(row.state == s for row in rows) for s in STATES]
-    table.add_row("all", *map(str, counts), str(len(rows)))
+    found = coverage(rows)
+    for name, some in found.items():
+        table.add_row(name, *(str(sum(r.state == s for r in some) or "") for s in STATES), str(len(some)))
     show(table)
-    ours = [row for row in rows if row.ours is not None]
-    say(f"{len(ours)} with ours beside, {sum(row.scale == 'paper' for row in ours)} of them at the scale of the paper")
-    mine = [row for row in ours if row.number.paper == paper]
+    for name in (TOTAL, *THIRD):
+        ours = [row for row in found[name] if row.ours is not None]
+        full = sum(row.scale == "paper" for row in ours)
+        say(f"{name}: {len(ours)} with ours beside, {full} of them at the scale of the paper")
+    mine = [row for row in rows if row.number.paper == paper and row.ours is not None]
     if mine:
         show(beside(mine))
     elif paper is not None:

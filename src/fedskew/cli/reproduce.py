@@ -46,6 +46,8 @@ EXAMPLES = (
 def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
     """Run a table or figure of one of the five papers again, and set our numbers beside the printed ones.
 
+    The table of a third party is among them: Flower's NIID-Bench baseline.
+
     Without a NAME the studies are listed, with --dry-run beside what each costs. Stop one when you like: the same
     command goes on. `fedskew ledger` shows all printed numbers at once.
     """

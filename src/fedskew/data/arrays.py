@@ -39,7 +39,7 @@ class Dataset:
         label_names: C names, or none.
         mean: Mean of each channel on the scale [0, 1], or none.
         std: Standard deviation of each channel, or none.
-        augment: Augmentations of training batches, of "crop" and "flip".
+        augment: Augmentations of training batches, of "crop", "crop_reflect" and "flip".
         columns: What else is known of a training row, by name: codes, int64 [n]. `Natural` makes clients of them.
         column_names: The value behind each code of a column.
         test_is_official: Whether the test set is the published one. Otherwise it is a stratified share of the rows.
@@ -61,7 +61,7 @@ class Dataset:
     label_names: tuple[str, ...] = field(default=(), repr=False)
     mean: tuple[float, ...] = ()  # per channel, on the scale of [0, 1]; empty: none
     std: tuple[float, ...] = ()
-    augment: tuple[str, ...] = ()  # of "crop", "flip"
+    augment: tuple[str, ...] = ()  # of "crop", "crop_reflect", "flip"
     columns: dict[str, Tensor] = field(default_factory=dict, repr=False)  # natural client codes, [n] int64 each
     column_names: dict[str, tuple[str, ...]] = field(default_factory=dict, repr=False)  # code -> its label
     test_is_official: bool = True  # False: a stratified share of the rows, taken under a fixed seed

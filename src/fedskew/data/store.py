@@ -21,7 +21,7 @@ class Store:
     mean: tuple[float, ...]  # per channel, after division by 255
     std: tuple[float, ...]
     dtype: torch.dtype
-    augmentation: tuple[str, ...] = ()  # "crop", "flip"
+    augmentation: tuple[str, ...] = ()  # of "crop" or "crop_reflect", and "flip"
 
     def floats(self, rows: Tensor | slice) -> Tensor:
         """Select rows and normalise them.
@@ -51,12 +51,13 @@ class Store:
 def augment(x: Tensor, kinds: tuple[str, ...], key: Tensor, pad: int = 4) -> Tensor:
     """Crop and flip images at random, row by row.
 
-    A crop pads the image by zeros and cuts a window of the old size. Normalise before: the padding is zero afterwards.
+    A crop pads the image and cuts a window of the old size. Normalise before: a padding of zeros is zero afterwards.
     Works under vmap.
 
     Args:
         x: Images, [B, C, H, W].
-        kinds: "crop" for random crops, "flip" for horizontal flips with probability 1/2.
+        kinds: "crop" for random crops of the image padded by zeros, "crop_reflect" of the image padded by its mirror
+            image about the outermost pixels, "flip" for horizontal flips with probability 1/2.
         key: Random key, ().
         pad: Pixels of padding on each side for crops.
 
@@ -71,9 +72,10 @@ def augment(x: Tensor, kinds: tuple[str, ...], key: Tensor, pad: int = 4) -> Ten
         tensor([3., 2., 1., 0.])
     """
     rows, _, height, width = x.shape
-    if "crop" in kinds:
+    if "crop" in kinds or "crop_reflect" in kinds:
         shift = (rng.uniform(rng.fold(key, 1), (rows, 2)) * (2 * pad + 1)).long()  # [B, 2]
-        padded = torch.nn.functional.pad(x, (pad, pad, pad, pad))
+        mode = "constant" if "crop" in kinds else "reflect"
+        padded = torch.nn.functional.pad(x, (pad, pad, pad, pad), mode=mode)
         y = shift[:, :1] + torch.arange(height, device=x.device)  # [B, H]
         z = shift[:, 1:] + torch.arange(width, device=x.device)  # [B, W]
         b = torch.arange(rows, device=x.device)

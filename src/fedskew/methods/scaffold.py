@@ -46,8 +46,9 @@ class ControlVariate(Component):
     division: Literal["reach", "steps"] = "reach"
     """what the distance is divided by: a lr (FedNTD's adaptive division), or tau lr as printed, too little with local
     momentum"""
-    spread: Literal["clients", "cohort"] = "clients"
-    """among whom the changes of c_k are shared: all N clients, or, in FedRepo's and FedGR's code, the participants"""
+    spread: Literal["clients", "cohort", "size"] = "clients"
+    """how the changes of c_k are shared: 1/N each; 1/m among m participants (FedRepo's and FedGR's code); m/N times the
+    share of the rows (Flower's NIID-Bench)"""
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """{"c": c_k = 0}, and with option 1 the gradient."""
@@ -92,8 +93,13 @@ class ControlVariate(Component):
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """c + (1 / N) sum_k (c_k+ - c_k)."""
-        among = cohort.task.clients if self.spread == "clients" else len(cohort.ids)
-        return {"c": F.scaffold_server_control(state["c"], cohort.uploads[self.name]["change"], among)}, None
+        change, among = cohort.uploads[self.name]["change"], cohort.task.clients
+        if self.spread == "cohort":
+            among = len(cohort.ids)
+        elif self.spread == "size":
+            share = F.size_weights(cohort.reports.samples.double()) * len(cohort.ids)  # 1 each where all are as large
+            change = {n: x * share.to(x.dtype).reshape(-1, *(1,) * (x.dim() - 1)) for n, x in change.items()}
+        return {"c": F.scaffold_server_control(state["c"], change, among)}, None
 
 
 def scaffold() -> Method:

@@ -13,7 +13,7 @@ from fedskew.data import load
 from fedskew.data.arrays import channel_statistics
 from fedskew.data.sources.files import rows_digest
 from fedskew.data.sources.images import IDX
-from fedskew.errors import DataError
+from fedskew.errors import ConfigError, DataError
 from support.data_files import GEN, one_line, write_idx
 
 
@@ -52,6 +52,10 @@ def test_normalisation_padding_and_augmentation_are_options(tmp_path: Path) -> N
     assert torch.equal(padded.x[:, :, 2:-2, 2:-2], measured.x) and padded.fingerprint != measured.fingerprint
     assert load("mnist", **given).augment == () and load("mnist", augment=True, **given).augment == ("crop",)
     assert load("fashion_mnist", augment=True, **given).augment == ("crop", "flip")
+    mirrored = load("fashion_mnist", augment=True, crop_padding="reflect", **given)
+    assert mirrored.augment == ("crop_reflect", "flip")
+    with pytest.raises(ConfigError, match="crop_padding must be zeros without augment"):
+        load("mnist", crop_padding="reflect", **given)
 
 
 def test_altered_truncated_and_missing_idx_files_are_named(tmp_path: Path) -> None:

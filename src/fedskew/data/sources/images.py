@@ -34,6 +34,8 @@ class ImageOptions(ClassOptions):
 
     augment: bool | None = None
     """random crop (4 pixels of padding) and, where a mirror image keeps its class, horizontal flip; unset means off"""
+    crop_padding: Literal["zeros", "reflect"] = "zeros"
+    """what a crop's padding holds: zeros, or the image mirrored about its outermost pixels"""
     normalize: Normalize = "protocol"
     """protocol: the seed papers' constants; channel: mean and deviation of the training pixels; half: 0.5; none"""
     pad: Annotated[int, AtLeast(0)] = 0
@@ -62,6 +64,7 @@ class ImageOptions(ClassOptions):
         images = data.x.dim() == 4 and data.x.dtype == torch.uint8
         rule, hint = "be unset for data that are no uint8 images", f"{data.name!r} has {data.x.dtype} {data.shape}"
         demand(self, "augment", images or not self.augment, rule, hint)
+        demand(self, "crop_padding", self.crop_padding == "zeros" or bool(self.augment), "be zeros without augment")
         demand(self, "normalize", images or self.normalize not in ("channel", "half"), rule, hint)
         channels = data.x.shape[1]
         constants: Constants = self.protocol if self.normalize == "protocol" else ((), ())
@@ -70,7 +73,9 @@ class ImageOptions(ClassOptions):
         elif self.normalize == "channel":
             constants = channel_statistics(data.x)
         mean, std = constants
-        return replace(data, mean=mean, std=std, augment=self.augmentations if self.augment else ())
+        crop = {"zeros": "crop", "reflect": "crop_reflect"}[self.crop_padding]
+        kinds = tuple(crop if kind == "crop" else kind for kind in self.augmentations)
+        return replace(data, mean=mean, std=std, augment=kinds if self.augment else ())
 
 
 @dataclass(frozen=True)

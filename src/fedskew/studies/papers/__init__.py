@@ -1,1 +1,1 @@
-"""What the five papers printed, the studies that repeat it, and the two side by side."""
+"""What the five papers and a third party printed, the studies that repeat it, and the two side by side."""

@@ -14,15 +14,16 @@ import numpy as np
 from fedskew.errors import require
 from fedskew.studies.intervals import t_interval
 from fedskew.studies.papers.found import Cells, Runs, cells
-from fedskew.studies.papers.printed import Printed, printed
+from fedskew.studies.papers.printed import FIVE, THIRD, Printed, printed
 from fedskew.studies.papers.protocol import Protocol, names, protocol
 from fedskew.studies.papers.worked import worked
 from fedskew.studies.store import Entry
 from fedskew.studies.targets import reach
 
-__all__ = ["STATES", "Row", "coverage", "ledger", "measured", "rows_of", "state_of", "text_of"]
+__all__ = ["STATES", "TOTAL", "Row", "coverage", "ledger", "measured", "rows_of", "state_of", "text_of"]
 
 STATES = ("agrees", "differs", "not run", "input", "no data")
+TOTAL = "all five"  # the row of `coverage` that sums the five papers
 POINT = 0.01  # one point, where no spread is printed or there is one seed of ours
 SHARE = 0.1  # of the printed number, where it counts rounds, samples or a ratio
 VALUE = re.compile(r"(\w+)(?:\s*\*\s*([-+.\deE]+))?")
@@ -263,10 +264,12 @@ def _shown(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
 
 
-def coverage(rows: Iterable[Row]) -> dict[str, dict[str, int]]:
-    """How many numbers of each paper have which state."""
-    found: dict[str, dict[str, int]] = {}
-    for row in rows:
-        states = found.setdefault(row.number.paper, dict.fromkeys(STATES, 0))
-        states[row.state] += 1
-    return found
+def coverage(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows of each of the five papers, of all five (`TOTAL`), and of each third party, which no total counts."""
+    listed = list(rows)
+    found = {paper: [row for row in listed if row.number.paper == paper] for paper in (*FIVE, *THIRD)}
+    return {
+        **{paper: found[paper] for paper in FIVE},
+        TOTAL: [row for paper in FIVE for row in found[paper]],
+        **{paper: found[paper] for paper in THIRD},
+    }
