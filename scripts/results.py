@@ -1,6 +1,7 @@
 """Write the pages and tables that are made from committed runs, or check that they still say what the runs say.
 
 python scripts/results.py           writes results/ledger.csv, docs/project/papers.md and the tables of other pages
+python scripts/results.py --costs   measures results/costs.csv first: what the runs of the papers would take
 python scripts/results.py --check   writes nothing; names each file that differs, and exits with 1 where one does
 """
 
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.studies.archives import lend
+from fedskew.studies.papers.costs import HERE as COSTS
+from fedskew.studies.papers.costs import measured_costs, read_costs
 from fedskew.studies.papers.found import HERE, Runs
 from fedskew.studies.papers.ledger import ledger, text_of
 from fedskew.studies.papers.page import page_of
@@ -103,7 +106,7 @@ def tables(text: str) -> str:
 
 def papers() -> dict[Path, str]:
     """The ledger and its page."""
-    rows = ledger(Runs.of(ROOT / HERE))
+    rows = ledger(Runs.of(ROOT / HERE), costs=read_costs(ROOT / COSTS))
     return {ROOT / "results/ledger.csv": text_of(rows), ROOT / "docs/project/papers.md": page_of(rows)}
 
 
@@ -116,7 +119,11 @@ def main() -> int:
     """Write or check them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    check = parser.parse_args().check
+    parser.add_argument("--costs", action="store_true", help="measure what runs cost on this machine, first")
+    given = parser.parse_args()
+    check = given.check
+    if given.costs:
+        (ROOT / COSTS).write_text(measured_costs(), encoding="utf-8")
     wanted = papers() | pages()
     differing = [p for p, text in wanted.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
     for path in differing:

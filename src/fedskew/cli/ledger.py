@@ -37,6 +37,7 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     from rich.table import Table
 
     from fedskew.records.files import write_atomic
+    from fedskew.studies.papers.costs import read_costs
     from fedskew.studies.papers.found import HERE, Runs
     from fedskew.studies.papers.ledger import STATES, TOTAL, coverage, text_of
     from fedskew.studies.papers.ledger import ledger as every
@@ -53,7 +54,7 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     for option, place in (("out", out), ("page", page)):
         if place is not None and not Path(place).absolute().parent.is_dir():
             raise RecordError(f"cannot write --{option} {place!r}: there is no such folder")
-    rows = every(Runs.of(folder) if folder.is_dir() else Runs(()))
+    rows = every(Runs.of(folder) if folder.is_dir() else Runs(()), costs=read_costs())
     table = Table("paper", *STATES, "all")
     found = coverage(rows)
     for name, some in found.items():

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedskew.errors import require
 from fedskew.studies.intervals import t_interval
+from fedskew.studies.papers.costs import Costs
 from fedskew.studies.papers.found import Cells, Runs, cells
 from fedskew.studies.papers.printed import FIVE, THIRD, Printed, printed
 from fedskew.studies.papers.protocol import Protocol, names, protocol
@@ -44,7 +45,8 @@ class Row:
         state: One of `STATES`.
         study: The protocol that gives it.
         how: Engine, device and precision of our runs.
-        hours: Hours that the runs took, each on one thread or on the card that ``how`` names.
+        hours: Hours that the runs took, each on one thread or on the card that ``how`` names; of a number that was not
+            run, what all seeds of the paper would take on one thread, by measured steps.
     """
 
     number: Printed
@@ -74,12 +76,13 @@ class Row:
         return printed_, ours, span, f"{self.seeds} of {self.planned}" if self.planned else ""
 
 
-def ledger(runs: Runs, scales: Sequence[str] = ("small", "paper")) -> list[Row]:
+def ledger(runs: Runs, scales: Sequence[str] = ("small", "paper"), costs: Costs | None = None) -> list[Row]:
     """Every printed number with ours beside it; the larger scale counts where there are two.
 
     Args:
         runs: Our finished runs.
         scales: The scales that count, the smaller first.
+        costs: What runs at the scale of the paper cost.
 
     Returns:
         One row a printed number, in the order of `printed`.
@@ -94,7 +97,18 @@ def ledger(runs: Runs, scales: Sequence[str] = ("small", "paper")) -> list[Row]:
             for row in rows_of(protocol(name), scale, runs):
                 if row.ours is not None or not found[row.number.id].study:
                     found[row.number.id] = row
-    return list(found.values())
+    return [_priced(row, costs or {}) for row in found.values()]
+
+
+def _priced(row: Row, costs: Costs) -> Row:
+    """A number that was not run, with what its runs would take."""
+    if row.state != "not run" or not row.study:
+        return row
+    each = [costs.get((row.study, row.number.setting, label)) for label in row.number.labels]
+    known = [hours for hours in each if hours is not None]
+    if len(known) < len(each):
+        return row
+    return replace(row, hours=sum(known) * len(protocol(row.study).spec.seeds))
 
 
 def rows_of(one: Protocol, scale: str, runs: Runs, seeds: Sequence[int] = ()) -> list[Row]:

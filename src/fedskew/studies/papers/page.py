@@ -89,14 +89,18 @@ def _tables(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _missing(rows: Sequence[Row]) -> Iterator[str]:
-    """What was not run, by study."""
+    """What was not run, by study, and what all of its runs would take."""
     yield "## Not run\n"
-    yield from _header("paper", "table", "data set", "numbers", "study")
+    yield "Hours are of one thread and all seeds: the time of a step and of an evaluation, measured into"
+    yield "`results/costs.csv`, times their number. Work of a method beside plain training is not in them.\n"
+    yield from _header("paper", "table", "data set", "numbers", "study", "core-hours")
     left = [row for row in rows if row.state == "not run"]
     places = Counter((row.number.paper, row.number.table, row.number.dataset, row.study) for row in left)
     for (paper, table, dataset, study), count in places.items():
-        known = f"`fedskew reproduce {study} --scale paper --dry-run` says what it costs" if study in names() else ""
-        yield _line(paper, table, dataset, count, known)
+        mine = [row for row in left if (row.study, row.number.table) == (study, table)]
+        hours = sum({(row.number.setting, row.number.method): row.hours or 0.0 for row in mine}.values())
+        command = f"`fedskew reproduce {study} --scale paper`" if study in names() else ""
+        yield _line(paper, table, dataset, count, command, f"{hours:.3g}" if hours else "")
 
 
 def _header(*cells: str) -> Iterator[str]:
