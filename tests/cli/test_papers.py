@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +60,38 @@ def test_a_table_is_run_again(
     assert "nothing to do" in capsys.readouterr().out
 
 
+def test_a_part_of_a_table_on_another_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    part = [*SMOKE, "--methods", "FedAvg; FedGA", "--settings", "alpha=0.05", "--precision", "bfloat16"]
+    assert fedskew(*part, "--processes", 1) == 0
+    capsys.readouterr()
+    configs = [json.loads(file.read_text()) for file in (tmp_path / "runs/store/runs").glob("*/config.json")]
+    assert sorted(c["method"]["name"] for c in configs) == ["fedavg", "fedga"]
+    assert {c["precision"] for c in configs} == {"bfloat16"}
+    assert fedskew(*part, "--dry-run") == 0 and "nothing to do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["fedga-table1-mnist", "--methods", "FedXX"], "unknown method 'FedXX'"),
+        (["fedga-table1-mnist", "--settings", "alpha=9"], "unknown setting 'alpha=9'"),
+        (["fedga-table1-mnist", "--device", "gpu"], "device must be cpu, cuda or cuda:NUMBER; got 'gpu'"),
+        (["fedga-table1-mnist", "--precision", "int8"], "--precision must be one of"),
+        (["--methods", "FedAvg"], "--methods must stand beside the NAME of a study"),
+        (["--device", "cuda"], "--device must stand beside the NAME of a study"),
+        (["--retry"], "--retry must stand beside the NAME of a study"),
+    ],
+)
+def test_a_part_that_there_is_not(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in mistake(capsys, "reproduce", *words)
+
+
 def test_the_printed_numbers_stand_beside_ours(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,7 +135,9 @@ def test_the_ledger_is_counted_and_written(
     said = capsys.readouterr().out
     counts = {line.split("│")[1].strip(): line.split("│")[-2].strip() for line in said.splitlines() if "│" in line}
     assert counts["all five"] == "1039" and counts["Flower"] == "60" and counts["FedLA"] == "299"
-    assert "all five: 146 with ours beside" in said and "Flower: " in said
+    with (ROOT / "results/ledger.csv").open(encoding="utf-8", newline="") as opened:
+        ours = [row for row in csv.DictReader(opened) if row["ours"] and row["paper"] != "Flower"]
+    assert f"all five: {len(ours)} with ours beside" in said and "Flower: " in said
     assert (tmp_path / "l.csv").read_text() == (ROOT / "results/ledger.csv").read_text()
     assert "cannot write" in mistake(capsys, "ledger", "--out", tmp_path / "l.csv/x")
 

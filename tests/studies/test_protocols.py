@@ -31,9 +31,8 @@ OURS = [name for name in names() if protocol(name).paper in PAPERS]
 CASES = [f"seolkim-case{n}" for n in (1, 2, 3, 4)]
 # Printed numbers that no cell gives, and why
 WITHOUT = {
-    "seolkim-059": "one number of all three methods together",
-    **{p.id: "computed from printed counts, without training" for p in printed() if p.setting.startswith("client c")},
-}  # fmt: skip
+    p.id: "computed from printed counts, without training" for p in printed() if p.setting.startswith("client c")
+}
 ROWS = {  # training rows of each label
     "mnist": [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949],
     "fashion_mnist": [6000] * 10,

@@ -75,10 +75,11 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
         spec = replace(spec, seeds=seeds_of(seeds))
     if given["device"] and not given["dry_run"]:
         check_device(given["device"])
-    for line in _told(one, scale):
-        say(line)
     study = Study(spec, store_of(store))
     lend(study, given["archives"] or _archives(), keep=not given["dry_run"])
+    study.plan()  # a mistake is told before what would be run
+    for line in _told(one, scale):
+        say(line)
     if given["dry_run"]:
         return told_plan(study, given["processes"] or 0)
     told = [*([("seeds", seeds)] if seeds else []), *part, *how]

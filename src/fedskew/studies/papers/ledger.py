@@ -136,7 +136,8 @@ def _row(number: Printed, held: Cells) -> Row | None:
     shared = sorted(set(values[0]).intersection(*values[1:]))
     if not shared:
         return blank
-    each = np.array([values[0][s] - (values[1][s] if len(values) > 1 else 0.0) for s in shared], dtype=np.float64)
+    held_by = np.array([[value[s] for s in shared] for value in values], dtype=np.float64)
+    each = held_by[0] - held_by[1] if " minus " in number.method else held_by.mean(0)
     ends = t_interval(each) if len(each) > 1 and np.isfinite(each).all() else None
     entries = [held.entries[key][seed] for key in wanted for seed in shared]
     row = replace(

@@ -49,13 +49,15 @@ class Printed:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The methods that it is computed from: two of "A minus B", one of "A vs baselines".
+        """The methods that it is computed from: two of "A minus B", one of "A vs baselines", those of "all three".
 
         Example:
             >>> from fedskew.studies.papers.printed import printed
             >>> next(p for p in printed() if p.id == "seolkim-033").labels
             ('proposed', 'FedAvg')
         """
+        if self.method == "all three":  # Seol and Kim's figure 7d: one number of the method and its two baselines
+            return "proposed", "FedAvg", "FedNova"
         return tuple(self.method.partition(" vs ")[0].split(" minus "))
 
 
