@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fedskew.records.probabilities import EACH, SCORES
 
-__all__ = ["Collapse", "collapses", "summarise", "worst_class", "worst_words"]
+__all__ = ["Collapse", "collapses", "summarise", "summary_names", "worst_class", "worst_words"]
 
 Row = dict[str, Any]
 METRICS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")
@@ -17,6 +17,22 @@ TOTALS = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
 LOSS_LIMIT = 10.0  # times ln C, the cross-entropy of a guess: no training that works is so far above it
 CHANCE = 1.1  # times 1 / C, the balanced accuracy of one and the same answer
 PATIENCE = 10  # evaluations in a row: a run may begin at chance
+
+
+PREFIXES = ("", "val_", "local_", "personal_")  # of the rows that a metric is of
+
+
+def summary_names() -> tuple[str, ...]:
+    """The numbers that a summary may hold, but those of one class.
+
+    Example:
+        >>> from fedskew.records.summary import summary_names
+        >>> {"mean10_accuracy", "final_ece", "total_upload_bytes"} <= set(summary_names())
+        True
+    """
+    spans = ("final", "best", "mean10", "mean50")
+    rounds = [f"{span}_{prefix}{name}" for prefix in PREFIXES for name in METRICS for span in spans]
+    return *rounds, *(f"final_{name}" for name in SCORES), *(f"total_{name}" for name in TOTALS)
 
 
 class Collapse(NamedTuple):
@@ -63,7 +79,7 @@ def summarise(
         (0.3, 0.2, 24)
     """
     out: Row = {"rounds": rows[-1]["round"] if rows else 0, "stopped": stopped}
-    for name in [m for p in ("", "val_", "local_", "personal_") for m in (p + n for n in METRICS)]:
+    for name in [prefix + name for prefix in PREFIXES for name in METRICS]:
         seen = [(row["round"], row[name]) for row in rows if name in row]
         if not seen:
             continue

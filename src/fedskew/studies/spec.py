@@ -13,6 +13,7 @@ from fedskew.config.flags import experiment_from
 from fedskew.config.words import Pair
 from fedskew.errors import ConfigError, FedskewError, require, unknown
 from fedskew.methods import METHODS
+from fedskew.records.summary import summary_names
 from fedskew.studies.tuning import Tuning, tuning_of
 from fedskew.studies.words import Entry, combinations, entry_of, full, options_of_table, seeds_of, words_of
 
@@ -79,6 +80,8 @@ class Spec:
         require(not twice, "methods", "be different; a label tells two of one name apart", twice)
         if self.baseline and self.baseline not in names:
             raise unknown("baseline", self.baseline, names)
+        if self.metric not in summary_names():  # before runs are made, not after
+            raise unknown("metric", self.metric, summary_names())
 
     @property
     def reference(self) -> str:

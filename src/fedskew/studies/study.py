@@ -340,7 +340,7 @@ def study(
         controls: add plain cross-entropy under uniform and under size weights.
         tune: a search space, "lr=log:0.01..0.3" or {"lr": "log:0.01..0.3"}.
         tune_trials: trials of each method and setting.
-        metric: entry of the summary that is compared; "final_accuracy" unless given.
+        metric: entry of the summary that is compared, a number; "final_accuracy" unless given.
         baseline: the method that others are compared with; the first unless given.
         title: what the study is called.
         **more: single options by names without dots, such as ``rounds=30, data="digits"``.
