@@ -237,6 +237,39 @@ def test_a_method_at_fedavg_s_pace_is_compared_with_fedavg_whatever_its_own_pace
     assert other[:2] == ("fedrl", {"pace.lr": 0.5})
 
 
+def line_of(words: str, accuracy: float, seed: int = 0) -> evidence.Line:
+    """A run of this command that reached this accuracy."""
+    config = experiment_from([*words.split(), "--seed", str(seed)]).to_json()
+    reached = {"mean10_accuracy": accuracy, "mean10_macro_f1": accuracy}
+    return evidence.Line({**config, "fingerprint": "f"}, reached, "made up")
+
+
+def runs_by_training(*lines: evidence.Line) -> dict[str, dict[str, float]]:
+    """Of each federation, by what its training differs in: accuracy of each method."""
+    found, left = evidence.gather(lines, describe=lambda config: dict.fromkeys(evidence.KEPT, 0.0))
+    assert not left
+    return {json.dumps(s.facts.get("training", {})): {r.method: r.accuracy for r in s.runs} for s in found}
+
+
+def test_a_method_with_its_own_pace_stands_beside_those_whose_pace_alone_differs() -> None:
+    found = runs_by_training(line_of("fedavg --lr 0.05", 0.5), line_of("fedga --lr 0.05", 0.6), line_of("seolkim", 0.7))
+    assert found == {'{"pace.lr": 0.05}': {"fedavg": 0.5, "fedga": 0.6, "seolkim": 0.7}}
+
+
+def test_it_stands_beside_others_of_its_own_facts_too() -> None:
+    lines = line_of("fedavg", 0.4), line_of("fedavg --lr 0.05", 0.5), line_of("seolkim", 0.7)
+    assert runs_by_training(*lines) == {
+        "{}": {"fedavg": 0.4, "seolkim": 0.7}, '{"pace.lr": 0.05}': {"fedavg": 0.5, "seolkim": 0.7},
+    }  # fmt: skip
+
+
+def test_it_does_not_stand_beside_another_local_step_nor_replaces_what_is_there() -> None:
+    lines = line_of("fedavg --momentum 0.9", 0.5), line_of("seolkim --momentum 0.9", 0.7), line_of("seolkim", 0.1)
+    assert runs_by_training(*lines)['{"local.momentum": 0.9}'] == {"fedavg": 0.5, "seolkim": 0.7}
+    alone = runs_by_training(line_of("fedavg --momentum 0.9", 0.5), line_of("seolkim", 0.1))
+    assert alone['{"local.momentum": 0.9}'] == {"fedavg": 0.5}
+
+
 def test_runs_without_a_fingerprint_go_with_those_of_the_only_data_known() -> None:
     bare = experiment_from(["fedavg", "--data", "digits"]).to_json()
     known = {**experiment_from(["fedbal", "--data", "digits"]).to_json(), "fingerprint": "one"}

@@ -37,6 +37,18 @@ def test_where_nothing_is_near_the_advice_is_the_baseline() -> None:
     assert only.regret == pytest.approx(0.1)
 
 
+def test_a_near_federation_counts_more() -> None:
+    near, far = predicted([(0.1, 1.0), (0.0, 0.1), (0.0, 0.1)]), predicted([(0.1, 0.1), (0.0, 1.0), (0.0, 1.0)])
+    assert near is not None and far is not None
+    assert sum(near) / 2 == pytest.approx(0.1 / 1.2) and sum(far) / 2 == pytest.approx(0.01 / 2.1)
+
+
+def test_a_method_that_failed_on_a_seed_is_not_the_best_there() -> None:
+    held = setting("a", "x", fedga=0.1, feddyn=0.05)
+    (case,) = cases([held._replace(runs=tuple(r for r in held.runs if (r.method, r.seed) != ("fedga", 1)))])
+    assert case.best == "feddyn" and "fedga" not in case.margins
+
+
 def test_the_figures_of_cases() -> None:
     one = Case("a", "x", 3, ("fedga", "feddyn"), {"fedga": 0.02, "feddyn": 0.05, "baseline": 0.0}, (True, False))
     two = Case("b", "x", 0, (), {"fedga": -0.01, "feddyn": -0.03, "baseline": 0.0}, ())
@@ -53,7 +65,7 @@ def test_nine_of_ten_margins_lie_in_the_interval() -> None:
     held = []
     for _ in range(2000):
         *seen, new = gen.normal(0.02, 0.03, 6)
-        ends = predicted(float(np.mean(seen)), [(v, 1.0) for v in seen])
+        ends = predicted([(v, 1.0) for v in seen])
         assert ends is not None
         held.append(ends[0] <= new <= ends[1])
     assert 0.88 < np.mean(held) < 0.92
@@ -62,12 +74,12 @@ def test_nine_of_ten_margins_lie_in_the_interval() -> None:
 def test_the_interval_is_that_of_student() -> None:
     values = np.array([0.01, 0.03, 0.08, 0.0])
     half = stats.t.ppf(0.95, 3) * values.std(ddof=1) * np.sqrt(1 + 1 / 4)
-    ends = predicted(float(values.mean()), [(v, 0.3) for v in values])
+    ends = predicted([(v, 0.3) for v in values])
     assert ends == pytest.approx((values.mean() - half, values.mean() + half))
 
 
 def test_two_federations_give_no_interval() -> None:
-    assert predicted(0.1, [(0.1, 1.0), (0.2, 1.0)]) is None
+    assert predicted([(0.1, 1.0), (0.2, 1.0)]) is None
 
 
 def test_the_packaged_evidence_is_of_sixteen_federations_and_more() -> None:

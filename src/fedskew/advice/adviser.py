@@ -211,7 +211,7 @@ def _ranked(
             both = {m: found[method] for m, found in each.items()}
             margins = tuple(m for m, _ in seen)
             weighed = [(m.mean, weight_of(near[m.place - 1][0])) for m in margins]
-            likely = predicted(gains[method], weighed)
+            likely = predicted(weighed)
             out.append(Recommendation(method, gains[method], both, likely, *_confidence(seen), margins, **facts))
     return out
 

@@ -219,22 +219,31 @@ def gather(lines: Iterable[Line], describe: Describe | None = None) -> tuple[tup
 
 
 def _join(found: dict[str, dict[str, list[tuple[Line, str, Any]]]]) -> None:
-    """Put runs of methods with a pace of their own beside those that were trained alike at another than FedAvg's.
+    """Put runs of methods with a pace of their own beside those of the same data whose pace alone is another.
 
-    Where FedAvg ran at its own pace they are beside it already: nothing in their facts parts them.
+    Beside FedAvg at its own pace they are already: nothing in their facts parts them. A run that is there stays.
     """
-    for facts in list(found):
-        told = json.loads(facts)
-        if "training" in told:
+    at_home: list[tuple[str, str, tuple[Line, str, Any]]] = []
+    for facts, held in found.items():
+        if "training" not in json.loads(facts):
+            own = [
+                (fp, one) for fp, members in held.items() for one in members if _has_own_pace(one[0].config["method"])
+            ]
+            at_home += [(facts, fp, one) for fp, one in own]
+    joined = set()
+    for home, held in found.items():
+        told = json.loads(home)
+        if not told.get("training") or any(not path.startswith("pace.") for path in told.pop("training")):
             continue
-        beside = [f for f in found if f != facts and {**json.loads(f), "training": 0} == {**told, "training": 0}]
-        for fingerprint, members in list(found[facts].items()):
-            homes = [found[f][fingerprint] for f in beside if fingerprint in found[f]]
-            own = [one for one in members if _has_own_pace(one[0].config["method"])]
-            if homes and len(own) == len(members):
-                del found[facts][fingerprint]
-                for home in homes:
-                    home += own
+        for facts, fingerprint, one in at_home:
+            if json.loads(facts) == told and fingerprint in held:
+                known = {(label, str(_repetition(line.config))) for line, label, _ in held[fingerprint]}
+                joined.add((facts, fingerprint))
+                if (one[1], str(_repetition(one[0].config))) not in known:
+                    held[fingerprint].append(one)
+    for facts, fingerprint in joined:  # alone they would be a federation with nothing to compare with
+        if all(_has_own_pace(line.config["method"]) for line, _, _ in found[facts][fingerprint]):
+            del found[facts][fingerprint]
 
 
 def _has_own_pace(spec: Mapping[str, Any]) -> bool:

@@ -78,21 +78,20 @@ def spreads_of(setting: Setting, measure: str) -> list[float]:
     return [statistics.stdev(p) for p in paired if len(p) >= 3]
 
 
-def predicted(gain: float, margins: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-    """Where the margin on one more federation lies in nine of ten cases, if it is like those that are near.
+def predicted(margins: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
+    """Where the margin on one more federation should lie in nine of ten cases, if it is like those that are near.
 
-    gain -+ t(0.95; m - 1) s sqrt(1 + 1/m) with m = (sum w)^2 / sum w^2 and s^2 the weighted mean square of the margins
-    about the gain, times m / (m - 1).
+    v -+ t(0.95; m - 1) s sqrt(1 + 1/m), v the weighted mean of the margins, m = (sum w)^2 / sum w^2, and s^2 their
+    weighted mean square about v, times m / (m - 1).
 
     Args:
-        gain: What is expected, a share.
         margins: (margin, weight) of each near federation on which the method was run.
 
     Returns:
         Its ends; None below three federations.
 
     Example:
-        >>> low, high = predicted(0.02, [(0.01, 1.0), (0.02, 1.0), (0.03, 1.0)])
+        >>> low, high = predicted([(0.01, 1.0), (0.02, 1.0), (0.03, 1.0)])
         >>> round(low, 4), round(high, 4)
         (-0.0137, 0.0537)
     """
@@ -104,6 +103,7 @@ def predicted(gain: float, margins: Sequence[tuple[float, float]]) -> tuple[floa
     m = total**2 / math.fsum(w**2 for _, w in margins)
     if m <= 1.0 + 1e-9:
         return None
-    square = math.fsum(w * (v - gain) ** 2 for v, w in margins) / total * m / (m - 1)
+    mean = math.fsum(w * v for v, w in margins) / total
+    square = math.fsum(w * (v - mean) ** 2 for v, w in margins) / total * m / (m - 1)
     half = float(t.ppf(0.95, m - 1)) * math.sqrt(square * (1 + 1 / m))
-    return gain - half, gain + half
+    return mean - half, mean + half

@@ -26,7 +26,7 @@ class Case(NamedTuple):
     dataset: str
     near: int  # federations that were near
     advised: tuple[str, ...]  # methods, the first one first; none where the baseline was advised
-    margins: dict[str, float]  # of every method that was run there, and 0 for "baseline"
+    margins: dict[str, float]  # of every method with all seeds there, and 0 for "baseline"
     covered: tuple[bool, ...]  # of each 90 % interval: whether the margin lies in it
 
     @property
@@ -71,8 +71,8 @@ def cases(settings: Sequence[Setting], measure: str = "accuracy") -> list[Case]:
     for held in usable:
         name = held.facts["data"]["name"]
         others = [s for s in usable if s.facts["data"]["name"] != name]
-        run = dict.fromkeys(r.method for r in held.runs if r.method not in BASELINES)
-        margins = {m: g.mean for m in run if (g := margin(held, m, measure))} | {"baseline": 0.0}
+        whole = _whole(held)
+        margins = {m: g.mean for m in whole if (g := margin(held, m, measure))} | {"baseline": 0.0}
         about = About(held.name, held.descriptors, name, held.facts["model"]["name"])
         advice = advise_on(about, others, (), measure, top=len(margins))
         known = [r for r in (*advice.recommendations, *advice.others) if r.method in margins]
@@ -81,6 +81,15 @@ def cases(settings: Sequence[Setting], measure: str = "accuracy") -> list[Case]:
         near = sum(n.near for n in advice.neighbours)
         found.append(Case(held.name, name, near, advised, margins, covered))
     return found
+
+
+def _whole(held: Setting) -> list[str]:
+    """The methods with every seed of the baselines: one whose other runs failed is no method to have advised."""
+    seeds: dict[str, set[int | str]] = {}
+    for run in held.runs:
+        seeds.setdefault(run.method, set()).add(run.seed)
+    wanted = set.intersection(*(seeds[b] for b in BASELINES if b in seeds))
+    return [method for method, has in seeds.items() if method not in BASELINES and has >= wanted]
 
 
 def worth(of: Iterable[Case]) -> Worth:

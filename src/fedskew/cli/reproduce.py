@@ -11,7 +11,7 @@ from fedskew.cli.base import Command
 from fedskew.cli.output import say, show
 from fedskew.cli.studying import done, store_of, stored, told_plan
 from fedskew.cli.values import Names
-from fedskew.errors import require, unknown, visible
+from fedskew.errors import ConfigError, FieldError, require, unknown, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,14 +53,13 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     """
     from dataclasses import replace
 
-    from fedskew.settings import check_device
     from fedskew.studies.archives import lend
     from fedskew.studies.papers.protocol import Scale, protocol, scaled
     from fedskew.studies.study import Study
     from fedskew.studies.words import seeds_of, words_of
 
     how = tuple((option, given[option]) for option in ("device", "precision") if given[option])
-    part = tuple((option, given[option]) for option in ("methods", "settings") if given[option])
+    part = tuple((option, given[option]) for option in ("methods", "settings") if given[option] is not None)
     if name is None:
         of_one = {"seeds": seeds, "out": out, "processes": given["processes"], "retry": given["retry"] or None}
         _check_list(scale, **of_one, **dict(part), **dict(how))
@@ -69,12 +68,12 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     one = protocol(name)
     spec = one.at(scale)
     if how or part:  # machine and precision change no number's meaning: a run answers a protocol however it was run
-        methods, settings = (_listed(given[option]) for option in ("methods", "settings"))
+        methods, settings = (_listed(option, given[option]) for option in ("methods", "settings"))
         spec = scaled(spec, Scale(how, settings=settings, methods=methods))
     if seeds:
         spec = replace(spec, seeds=seeds_of(seeds))
-    if given["device"] and not given["dry_run"]:
-        check_device(given["device"])
+    if given["device"]:
+        _check_device(given["device"], there=not given["dry_run"])
     study = Study(spec, store_of(store))
     lend(study, given["archives"] or _archives(), keep=not given["dry_run"])
     study.plan()  # a mistake is told before what would be run
@@ -90,9 +89,22 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     return code
 
 
-def _listed(names: str | None) -> tuple[str, ...]:
-    """Names between semicolons; they may hold commas."""
-    return tuple(name for part in (names or "").split(";") if (name := part.strip()))
+def _listed(option: str, names: str | None) -> tuple[str, ...]:
+    """Names between semicolons; they may hold commas. Raises ConfigError where there is none."""
+    found = tuple(name for part in (names or "").split(";") if (name := part.strip()))
+    require(names is None or bool(found), option, "name at least one, between semicolons", names)
+    return found
+
+
+def _check_device(name: str, there: bool) -> None:
+    """Raise ConfigError for a device that is none, or that is not there when it is needed."""
+    from fedskew.settings import check_device
+
+    try:
+        check_device(name)
+    except FieldError as error:
+        if there or "at hand" not in str(error):
+            raise ConfigError(str(error).replace("Settings.device", "--device")) from None
 
 
 def _check_list(scale: str, **of_one: object) -> None:

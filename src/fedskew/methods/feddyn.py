@@ -119,7 +119,8 @@ class WeightedRegulariser(DynamicRegulariser):
 class DynamicCorrection(ServerOptimizer):
     """The server's half of FedDyn: the mean of the participants, corrected by the state of all clients.
 
-    h <- h - (alpha / N) sum_k (y_k - x);  x <- x + lr mean_k (y_k - x) - h / alpha.
+    h <- h - (alpha / N) sum_k (y_k - x);  x <- x + lr mean_k (y_k - x) - h / alpha. The sum is m times the mean of the
+    m participants: under a weighting that is not uniform it is of the weighted mean, which is not FedDyn.
 
     Source: Acar et al. 2021, algorithm 1, https://arxiv.org/abs/2111.04263
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from fedskew import models, rng
 from fedskew.config.experiment import CLIENTS, Experiment
+from fedskew.data.federation import federate
 from fedskew.errors import FedskewError
 from fedskew.settings import COHORT
 from fedskew.studies.address import dataset_of
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Cost", "cost_of", "step_seconds"]
 
-BATCH = 64  # rows of a measured step where a method's pace has no batch size of its own
 EVALUATED = 512  # rows of a measured evaluation
 REPEATS = 3
 
@@ -80,24 +81,45 @@ def cost_of(study: Study, measure: bool = False) -> Cost:
 
 
 def run_seconds(experiment: Experiment) -> float | None:
-    """What a run takes on one thread, from measured steps; None where its data or its network cannot be had."""
+    """What a run takes on one thread, from measured steps; None where its data or its network cannot be had.
+
+    A cohort is as many clients of the mean number of steps, which the pace gives for the rows that each client has.
+    """
     try:
         data = dataset_of(experiment.data, experiment.path)
+        clients, steps, rows = _local(experiment)
         model = models.architecture(experiment.model, experiment.method.projection)
-        step, forward = step_seconds(model, tuple(data.x.shape[1:]), data.classes, _batch(experiment))
+        step, forward = step_seconds(model, tuple(data.x.shape[1:]), data.classes, max(1, round(rows / steps)))
     except FedskewError:
         return None
-    pace = experiment.method.pace
-    clients = experiment.clients or CLIENTS
-    cohort = min(experiment.cohort or COHORT, clients)
-    rows = len(data.y) * (1 - experiment.validation) * (1 - experiment.local_test) / clients
-    steps = cohort * getattr(pace, "epochs", 1) * max(1.0, rows / _batch(experiment))
     evaluations = -(-experiment.rounds // experiment.eval_every)
-    return experiment.rounds * steps * step + evaluations * len(data.y_test) / EVALUATED * forward
+    trained = experiment.rounds * min(experiment.cohort or COHORT, clients) * steps
+    return trained * step + evaluations * len(data.y_test) / EVALUATED * forward
 
 
-def _batch(experiment: Experiment) -> int:
-    return int(getattr(experiment.method.pace, "batch_size", BATCH) or BATCH)
+def _local(experiment: Experiment) -> tuple[int, float, float]:
+    """(clients, mean steps of a client's local run, mean rows of it), of the first split, as its pace has them."""
+    clients = CLIENTS if experiment.clients is None and not experiment.partition.decides else experiment.clients
+    own = (experiment.longtail, experiment.validation, experiment.rows_at_server, experiment.local_test)
+    used = _rows(experiment.data, experiment.path, experiment.partition, clients, *own)
+    plan = experiment.method.pace.of(used, 1, 1)
+    every = torch.ceil(used / plan.batch.clamp(min=1))
+    steps = plan.epochs * torch.where(plan.steps > 0, torch.minimum(every, plan.steps.to(every.dtype)), every)
+    rows = torch.minimum(steps * plan.batch, (used * plan.epochs).to(steps.dtype))
+    return len(used), max(1.0, float(steps.mean())), max(1.0, float(rows.mean()))
+
+
+@lru_cache(256)
+def _rows(
+    data: Any, path: str | None, partition: Any, clients: int | None, longtail: Any, validation: float, auxiliary: int,
+    local_test: float,
+) -> torch.Tensor:  # fmt: skip
+    """The rows that each client trains on, [N] int64, of seed 0."""
+    fed = federate(
+        dataset_of(data, path), partition, clients=clients, seed=0, longtail=longtail, validation=validation,
+        auxiliary=auxiliary, local_test=local_test,
+    )  # fmt: skip
+    return torch.from_numpy(np.asarray(fed.counts).sum(1)).to(torch.int64)
 
 
 @lru_cache(64)

@@ -47,6 +47,7 @@ class Row:
         how: Engine, device and precision of our runs.
         hours: Hours that the runs took, each on one thread or on the card that ``how`` names; of a number that was not
             run, what all seeds of the paper would take on one thread, by measured steps.
+        prices: These hours by (study, setting, method), since numbers share runs.
     """
 
     number: Printed
@@ -60,6 +61,7 @@ class Row:
     study: str = ""
     how: str = ""
     hours: float | None = None
+    prices: tuple[tuple[tuple[str, str, str], float], ...] = ()
 
     @property
     def command(self) -> str:
@@ -104,11 +106,12 @@ def _priced(row: Row, costs: Costs) -> Row:
     """A number that was not run, with what its runs would take."""
     if row.state != "not run" or not row.study:
         return row
-    each = [costs.get((row.study, row.number.setting, label)) for label in row.number.labels]
-    known = [hours for hours in each if hours is not None]
-    if len(known) < len(each):
+    seeds = len(protocol(row.study).spec.seeds)
+    keys = [(row.study, row.number.setting, label) for label in row.number.labels]
+    prices = tuple((key, costs[key] * seeds) for key in keys if key in costs)
+    if len(prices) < len(keys):
         return row
-    return replace(row, hours=sum(known) * len(protocol(row.study).spec.seeds))
+    return replace(row, hours=sum(hours for _, hours in prices), prices=prices)
 
 
 def rows_of(one: Protocol, scale: str, runs: Runs, seeds: Sequence[int] = ()) -> list[Row]:

@@ -92,13 +92,14 @@ def _missing(rows: Sequence[Row]) -> Iterator[str]:
     """What was not run, by study, and what all of its runs would take."""
     yield "## Not run\n"
     yield "Hours are of one thread and all seeds: the time of a step and of an evaluation, measured into"
-    yield "`results/costs.csv`, times their number. Work of a method beside plain training is not in them.\n"
+    yield "`results/costs.csv`, times their number. Work of a method beside plain training is not in them. Tables that"
+    yield "share runs name their hours each.\n"
     yield from _header("paper", "table", "data set", "numbers", "study", "core-hours")
     left = [row for row in rows if row.state == "not run"]
     places = Counter((row.number.paper, row.number.table, row.number.dataset, row.study) for row in left)
     for (paper, table, dataset, study), count in places.items():
         mine = [row for row in left if (row.study, row.number.table) == (study, table)]
-        hours = sum({(row.number.setting, row.number.method): row.hours or 0.0 for row in mine}.values())
+        hours = sum({key: hours for row in mine for key, hours in row.prices}.values())
         command = f"`fedskew reproduce {study} --scale paper`" if study in names() else ""
         yield _line(paper, table, dataset, count, command, f"{hours:.3g}" if hours else "")
 
