@@ -10,6 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from results import rows_of
 
 from fedskew.studies.intervals import t_interval
 from fedskew.studies.papers.found import HERE, Runs, cells
@@ -28,6 +29,23 @@ GAINS = {  # study -> (method, the method that it is compared with)
         ("client selection, a quarter willing", "FedAvg"), ("proposed, a quarter willing", "proposed"),
     ],
 }  # fmt: skip
+
+
+def federations() -> None:
+    """Points of each system over FedAvg and over FedAvg with uniform weights: means over the sixteen federations."""
+    scores: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for row in rows_of("federations", Path(__file__).parents[1] / "results/studies"):
+        if row["state"] == "finished":
+            scores[row["setting"]][row["label"]][row["seed"]] = 100 * row["mean10_accuracy"]
+    for name in ("fedbal", "fedga", "seolkim", "fedgr", "fedla", "feddyn"):
+        for base in ("fedavg", "control"):
+            each = [
+                statistics.fmean(by[name][s] - by[base][s] for s in by[name] if s in by[base]) for by in scores.values()
+            ]
+            low, high = t_interval(np.array(each)) or (float("nan"),) * 2
+            above = sum(v > 0 for v in each)
+            told = f"{statistics.fmean(each):+.1f} ({low:.1f} to {high:.1f}), above 0 in {above} of {len(each)}"
+            print(f"federations: {name} less {base}: {told}")
 
 
 def gains(study: str) -> None:
@@ -88,5 +106,6 @@ def from_the_papers() -> None:
 if __name__ == "__main__":
     for name in GAINS:
         gains(name)
+    federations()
     faster()
     from_the_papers()

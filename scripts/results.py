@@ -75,21 +75,17 @@ def _cell(values: list[float], digits: int) -> str:
 
 
 def matrix_of(rows: list[dict[str, Any]], metric: str = "mean10_accuracy") -> str:
-    """Methods by settings, in percent, with average ranks; the best rank first."""
+    """Settings by methods, in percent; methods by average rank, the best first."""
     ended = [row for row in rows if row["state"] == "finished"]
-    scores = Scores.of((row["label"], row["setting"], row["seed"], row[metric]) for row in ended)
-    ranked = average_ranks(scores)
-    settings = list(dict.fromkeys(row["setting"] for row in rows))
-    lines = ["| method | rank | " + " | ".join(settings) + " |", f"|---|---:|{'---:|' * len(settings)}"]
-    labels = list(dict.fromkeys(row["label"] for row in rows))
-    placed = dict(zip(ranked.methods, ranked.ranks, strict=True))
-    for label in sorted(labels, key=lambda name: placed.get(name, 99.0)):
-        held = [[r[metric] * 100 for r in ended if (r["label"], r["setting"]) == (label, name)] for name in settings]
-        rank = f"{placed[label]:.1f}" if label in placed else ""
-        lines.append(f"| {label} | {rank} | " + " | ".join(_cell(values, 1) for values in held) + " |")
-    difference = ranked.critical_difference
-    told = f"Average ranks over {len(ranked.settings)} settings; p of Friedman's test {ranked.p:.2g}"
-    if difference is not None:
+    ranked = average_ranks(Scores.of((row["label"], row["setting"], row["seed"], row[metric]) for row in ended))
+    settings, methods = list(dict.fromkeys(row["setting"] for row in rows)), ranked.methods
+    lines = [f"| | {' | '.join(methods)} |", f"|---|{'---:|' * len(methods)}"]
+    lines.append(f"| average rank | {' | '.join(f'{rank:.1f}' for rank in ranked.ranks)} |")
+    for name in settings:
+        held = [[r[metric] * 100 for r in ended if (r["label"], r["setting"]) == (label, name)] for label in methods]
+        lines.append(f"| {name} | {' | '.join(_cell(values, 1) for values in held)} |")
+    told = f"Ranks over {len(ranked.settings)} settings; p of Friedman's test {ranked.p:.2g}"
+    if (difference := ranked.critical_difference) is not None:
         told += f"; two methods differ if their ranks are {difference:.1f} apart (Nemenyi, 95 %)"
     return "\n".join(lines) + f"\n\n{told}.\n"
 
