@@ -35,6 +35,9 @@ ALIASES = {  # what users type -> the flag made from the field
     "--seed.partition": "--seed-partition",
     "--seed.model": "--seed-model",
     "--seed.clients": "--seed-clients",
+    "--ray.address": "--ray-address",
+    "--ray.workers": "--ray-workers",
+    "--ray.gpus": "--ray-gpus",
     "--diagnose": "--diagnose.names",
 }
 SHORT = {full: alias for alias, full in ALIASES.items()}
