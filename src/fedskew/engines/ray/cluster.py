@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
@@ -17,10 +18,14 @@ __all__ = ["Cluster", "require_ray"]
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
+HINT = "`ray start --head --port=6379` begins one, `ray status` shows it"
+REACHED_S = 5.0
+
 
 def require_ray() -> None:
     """Raises ConfigError that names the extra where the package ray is missing."""
-    if find_spec("ray") is None:
+    found = find_spec("ray")
+    if found is None or found.origin is None:  # a folder of this name, such as a run's, is not the package
         raise ConfigError("the engine ray needs the package ray, which is not installed; pip install 'fedskew[ray]'")
 
 
@@ -49,29 +54,28 @@ class Cluster:
         if not self.joined:
             return
         where = address or os.environ.get("RAY_ADDRESS") or "local"
+        _reached(where)
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False}
         if where != "local":
             del quiet["include_dashboard"]  # which is the cluster's to say
         else:
             quiet["num_cpus"] = workers or Workers.cores()
+        self._printing = _silenced()
         try:
             with _signals_kept():
                 ray.init(address=where, **quiet)
         except (ConnectionError, RuntimeError, ValueError) as error:
             said = (str(error).strip().splitlines() or ["no answer"])[0]
-            hint = "`ray start --head` begins one, `ray status` shows it"
-            raise ConfigError(f"there is no Ray cluster at {where!r}: {said}; {hint}") from None
+            raise ConfigError(f"there is no Ray cluster at {where!r}: {said}; {HINT}") from None
 
     @staticmethod
-    def room(gpus: float) -> tuple[int, int]:
-        """(workers that the cluster can hold, those that it has room for now), each with a core and so many GPUs."""
+    def room(gpus: float) -> int:
+        """Workers that the cluster can hold, each with a core and so many GPUs; others may have taken some of it."""
         import ray
 
-        def fit(resources: dict[str, float]) -> int:
-            cores = int(resources.get("CPU", 0.0))
-            return min(cores, int(resources.get("GPU", 0.0) / gpus + 1e-6)) if gpus else cores
-
-        return fit(ray.cluster_resources()), fit(ray.available_resources())
+        has = ray.cluster_resources()
+        cores = int(has.get("CPU", 0.0))
+        return min(cores, int(has.get("GPU", 0.0) / gpus + 1e-6)) if gpus else cores
 
     def leave(self) -> None:
         """End the connection; a cluster of this machine ends with it."""
@@ -80,6 +84,35 @@ class Cluster:
         if self.joined and ray.is_initialized():
             with _signals_kept():
                 ray.shutdown()
+            self._printing()
+
+
+def _reached(where: str) -> None:
+    """Raise ConfigError where nothing answers at HOST:PORT: Ray itself would try for two minutes, and write about it."""
+    if where in ("local", "auto"):
+        return
+    host, _, port = where.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise ConfigError(f"the address of a Ray cluster must be HOST:PORT, auto or local; got {where!r}; {HINT}")
+    try:
+        socket.create_connection((host, int(port)), timeout=REACHED_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"there is no Ray cluster at {where!r}: {error}; {HINT}") from None
+
+
+def _silenced() -> Callable[[], None]:
+    """Ray prints a paragraph on stdout for each lost worker, and has no option against it. What undoes this.
+
+    The pool says in a line of its own what was lost.
+    """
+    from ray._private import worker
+
+    name = "print_to_stdstream"
+    before = getattr(worker, name, None)
+    if before is None:
+        return lambda: None
+    setattr(worker, name, lambda *args, **named: None)
+    return lambda: setattr(worker, name, before)
 
 
 @contextmanager

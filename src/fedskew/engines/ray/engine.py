@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.client import Shared
+from fedskew.data.partitioners import Iid
 from fedskew.engines.guard import unguarded
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
@@ -58,11 +59,13 @@ class Ray(Sequential):
         self.sizes = Sizes()
         try:
             gpus = settings.ray_gpus if settings.device.startswith("cuda") else 0.0
-            most, free = self.cluster.room(gpus)
-            self.count, self.gpus = settings.ray_workers or free, gpus
+            most = self.cluster.room(gpus)
+            # a worker for which there is no room yet begins when there is; the others do not wait for it
+            self.count, self.gpus = settings.ray_workers or most, gpus
             if not 1 <= self.count <= most:
-                had = f"has room for {most} with a core{f' and {gpus:g} GPUs' if gpus else ''} each, {free} of them free"
-                raise FieldError("Settings", "ray_workers", f"fit the cluster, which {had}", self.count)
+                each = f"a core{f' and {gpus:g} GPUs' if gpus else ''} each"
+                rule = f"fit the cluster, which has room for {most} with {each}"
+                raise FieldError("Settings", "ray_workers", rule, self.count)
             super().__init__(model, fed, task, settings)
         except BaseException:
             self.cluster.leave()
@@ -76,7 +79,8 @@ class Ray(Sequential):
         import ray
 
         super().birth(method, params, buffers, where, folder)
-        held = Kit(self.model, self.fed, self.task, self.settings, self.memory.template)
+        fed = replace(self.fed, partitioner=Iid())  # the rows are divided; what did it may be known here alone
+        held = Kit(self.model, fed, self.task, self.settings, self.memory.template)
         kit = _packed("the model and the data", held, mapped=True)
         self.sizes.kit = size(kit)
         self.pool = Pool(self.count, self.gpus, ray.put(kit))

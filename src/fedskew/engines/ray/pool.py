@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ __all__ = ["Call", "Pool"]
 
 Call = Callable[[Any], Any]  # a worker's actor -> the reference to its answer
 
+LOG = logging.getLogger("fedskew.ray")
 DEPTH = 2  # pieces of work that a worker has: it goes on while its answer travels
 AHEAD = 4  # pieces a worker that may be under way or wait for the one before: what the answers hold in memory
 DEATHS = 3  # of workers that have one piece of work, before it is given up
@@ -98,7 +100,7 @@ class Pool:
         for depth in range(1, DEPTH + 1):  # one each before anyone has two
             for member in self.members:
                 free = member.hello is None and len(member.flying) < depth
-                if free and waiting and waiting[0] < done + AHEAD * self.count:
+                if free and waiting and waiting[0] < done + AHEAD * len(self.members):
                     at = waiting.popleft()
                     member.flying[calls[at](member.actor)] = at
 
@@ -142,6 +144,7 @@ class Pool:
 
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         self.lost.append(f"{type(error).__name__}: {lines[-1] if lines else ''}")
+        LOG.warning("a worker process of Ray was lost, its work is done again: %s", self.lost[-1][:200])
         if member.hello is not None:
             self.failed += 1
             if self.failed > DEATHS * self.count:
