@@ -12,7 +12,9 @@ from fedskew.engines.ray import cluster
 from support.command import SMALL, mistake
 
 
-def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     monkeypatch.setattr(cluster, "find_spec", lambda name: None)
     said = mistake(capsys, "run", "fedavg", *SMALL, "--engine", "ray", "--out", tmp_path / "run")
     assert "pip install 'fedskew[ray]'" in said and not (tmp_path / "run").exists()

@@ -19,7 +19,9 @@ def cluster() -> Iterator[Any]:
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     # what a run is made of must be known to the workers: these tests' methods are
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+    )
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     made.add_node(num_cpus=1)
     ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")

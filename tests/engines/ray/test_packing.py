@@ -70,4 +70,6 @@ def test_one_object_stays_one() -> None:
 def test_a_network_is_sent_with_its_parameters() -> None:
     net = nn.Sequential(nn.Linear(90, 80), nn.BatchNorm1d(80))
     after = unpack(sent(pack(net)))
-    assert all(torch.equal(a, b) and type(a) is type(b) for a, b in zip(after.parameters(), net.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) and type(a) is type(b) for a, b in zip(after.parameters(), net.parameters(), strict=True)
+    )

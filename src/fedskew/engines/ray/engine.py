@@ -153,7 +153,9 @@ def _packed(what: str, value: Any, *, mapped: bool = False) -> Message:
         return pack(value, mapped=mapped)
     except Exception as error:
         said = (str(error).strip().splitlines() or ["no message"])[0]
-        raise ConfigError(f"the engine ray cannot send {what} to its workers: {type(error).__name__}: {said}") from error
+        raise ConfigError(
+            f"the engine ray cannot send {what} to its workers: {type(error).__name__}: {said}"
+        ) from error
 
 
 def _raised(failure: Failure, where: str) -> Exception:

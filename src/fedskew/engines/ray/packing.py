@@ -50,7 +50,7 @@ def pack(value: Any, *, mapped: bool = False) -> Message:
             if type(held) is Tensor and held.layout is torch.strided and not held.requires_grad:
                 return _tensor, (*_flat(held.cpu()), mapped)
             if type(held) is np.ndarray and not held.dtype.hasobject:
-                raw = pickle.PickleBuffer(np.ascontiguousarray(held).reshape(-1).view(np.uint8))
+                raw = _buffer(np.ascontiguousarray(held).reshape(-1).view(np.uint8))
                 return _array, (raw, held.dtype, held.shape, mapped)
             return super().reducer_override(held)
 
@@ -78,7 +78,11 @@ def _flat(tensor: Tensor) -> tuple[pickle.PickleBuffer, torch.dtype, tuple[int, 
     begin = tensor.storage_offset() * width
     raw = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage(), begin, (items * width,), (1,))
     place = tensor.data_ptr() % LINE
-    return pickle.PickleBuffer(raw.numpy()), tensor.dtype, shape, strides, place - place % width
+    return _buffer(raw.numpy()), tensor.dtype, shape, strides, place - place % width
+
+
+def _buffer(raw: Any) -> pickle.PickleBuffer:
+    return pickle.PickleBuffer(raw)
 
 
 def _tensor(

@@ -90,7 +90,8 @@ class Worker:
     """Becomes an actor. What it gives depends on what it is sent alone, so it can be replaced at any time."""
 
     def __init__(self) -> None:
-        self.turn, self.given = -1, None
+        self.turn = -1
+        self.given: Turn | None = None
         self.methods: dict[tuple[bytes, ...], Method] = {}
         self.engine: Threaded
 
@@ -144,11 +145,11 @@ class Worker:
 
             self.given = None  # two rounds need not fit
             self.given, self.turn = unpack(ray.get(given[0])), turn
-            number = int(self.given.shared.round)
-            if engine.guard.round != number:
-                engine.guard.begin(number)
-        method_message, shared, settle, engine.watcher.exact = self.given  # type: ignore[misc]
-        method = self._method(method_message)
+        assert self.given is not None
+        message, shared, settle, engine.watcher.exact = self.given
+        if engine.guard.round != (number := int(shared.round)):
+            engine.guard.begin(number)
+        method = self._method(message)
         places = [Place(Job(shared, sent.own), sent.plan, sent.keys) for sent in members]
         engine.guard.at()
         with torch.no_grad(), arithmetic(self.precision):
