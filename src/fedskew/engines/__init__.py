@@ -34,7 +34,8 @@ def choose(
     A model whose clients cannot be stacked (`fedskew.models.stacking`) is trained without padding.
 
     Raises:
-        ConfigError: there is no such engine, "ray" without the package, or "batched" for a model whose clients cannot be stacked.
+        ConfigError: there is no such engine, its package is missing, or "batched" for a model whose clients cannot be
+            stacked.
     """
     if name != "auto":
         if name not in ENGINES:

@@ -88,7 +88,7 @@ class Cluster:
 
 
 def _reached(where: str) -> None:
-    """Raise ConfigError where nothing answers at HOST:PORT: Ray itself would try for two minutes, and write about it."""
+    """Raise ConfigError where nothing answers at HOST:PORT. Ray itself would try for minutes, and write about it."""
     if where in ("local", "auto"):
         return
     host, _, port = where.rpartition(":")
