@@ -3,7 +3,7 @@
     python benchmarks/ray/soak.py --rounds 2000
 
 Every 100 rounds it prints a line; at the end, what each grew by from round 200 on. A worker of the run is a process
-whose title has "ray::Worker". Needs the extra ray; psutil comes with it on most machines, and /proc is read here.
+whose title has "ray::Worker". Needs the extra ray, and Linux.
 """
 
 from __future__ import annotations
@@ -26,16 +26,24 @@ def resident(pid: int) -> float:
 
 
 def children(title: str) -> list[int]:
-    """Processes of this user whose command line has these words."""
+    """Grandchildren of this process whose command line has these words."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if title in words:
+        if title in words and parent(parent(int(folder.name))) == os.getpid():
             found.append(int(folder.name))
     return found
+
+
+def parent(pid: int) -> int:
+    """The parent of a process; of a worker it is Ray's daemon, whose parent is the process that began the cluster."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def main() -> None:
@@ -45,6 +53,7 @@ def main() -> None:
     given = parser.parse_args()
     import ray
 
+    os.environ |= {"RAY_worker_niceness": "0"}
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.3), clients=10, seed=0)
     seen: list[tuple[int, float, float, float]] = []

@@ -89,6 +89,8 @@ class Settings:
     """worker processes of engine ray; 0: as many as the cluster has room for"""
     ray_gpus: Annotated[float, Above(0)] = later(1.0)
     """GPUs of each worker process of engine ray, such as 0.25; on a GPU only"""
+    ray_sum: Annotated[int, AtLeast(1)] = later(1)
+    """clients whose deltas a worker of engine ray adds up before it answers; above 1 sums round not as in sequential"""
     diagnose: Diagnostics = field(default_factory=Diagnostics)
     """what is recorded of local training beside the metrics; the run itself does not change"""
 

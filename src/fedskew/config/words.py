@@ -38,6 +38,7 @@ ALIASES = {  # what users type -> the flag made from the field
     "--ray.address": "--ray-address",
     "--ray.workers": "--ray-workers",
     "--ray.gpus": "--ray-gpus",
+    "--ray.sum": "--ray-sum",
     "--diagnose": "--diagnose.names",
 }
 SHORT = {full: alias for alias, full in ALIASES.items()}

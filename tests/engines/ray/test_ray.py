@@ -20,7 +20,7 @@ from support.federations import RAGGED, blobs, skewed
 from support.methods import NAMES, each, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net
 from support.resuming import equal, recorded, stop_after
-from support.runs import go, rows_of, same
+from support.runs import gap, go, rows_of, same
 
 pytestmark = [
     pytest.mark.ray,
@@ -178,3 +178,13 @@ def test_the_result_is_that_of_threads(tmp_path: Path) -> None:
     two = go(skewed(), tiny("fedprox"), engine="ray", rounds=2)
     assert rows_of(one) == rows_of(two) and same(one.params, two.params)
     assert torch.equal(one.probabilities(skewed().dataset.x_test), two.probabilities(skewed().dataset.x_test))
+
+
+@pytest.mark.parametrize("name", ["scaffold", "powerofchoice", "creff", "astraea"])
+def test_sums_at_the_workers_agree_and_do_not_depend_on_their_number(name: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"engine": "ray", "cohort": 4, "ray_sum": 3, "rounds": 2}
+    exact = go(skewed(), tiny(name), rounds=2, cohort=4)
+    one = go(skewed(), tiny(name), out=tmp_path / "one", ray_workers=1, **options)
+    go(skewed(), tiny(name), out=tmp_path / "two", ray_workers=2, **options)
+    equal(tmp_path / "one", tmp_path / "two")
+    assert gap(one.params, exact.params) < 1e-12  # float64

@@ -60,6 +60,7 @@ class Cluster:
             del quiet["include_dashboard"]  # which is the cluster's to say
         else:
             quiet["num_cpus"] = workers or Workers.cores()
+            os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 lets everything else on the machine go first
         self._printing = _silenced()
         try:
             with _signals_kept():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +97,10 @@ class Ray(Sequential):
         """Each worker prepares for itself."""
 
     def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
-        """One outcome a client, in order."""
-        yield from self._run(method, [[place] for place in places], settle, chained=False)
+        """One outcome a client, in order; of so many clients as are added up at the worker."""
+        size = self.settings.ray_sum
+        groups = [places[a : a + size] for a in range(0, len(places), size)]
+        yield from self._run(method, groups, settle, chained=False)
 
     def run_chains(self, method: Method, chains: list[list[Place]], settle: Settle = as_it_is) -> Iterator[Outcome]:
         """One outcome a chain, in order: one worker trains all members of a chain."""
@@ -111,7 +114,9 @@ class Ray(Sequential):
             return
         shared: Shared = groups[0][0].job.shared
         plain = _packed(f"the method {method.name!r}", unguarded(method))
-        turn = _packed("what the clients are sent", Turn(plain, shared, settle, self.watcher.exact))
+        # a probe's parameters are no deltas; where the server sees every delta there is no sum
+        summed = getattr(getattr(settle, "__self__", None), "weights", None) is not None
+        turn = _packed("what the clients are sent", Turn(plain, shared, settle, self.watcher.exact, summed))
         given, number = [ray.put(turn)], self.sizes.turns
         self.sizes.turns, self.sizes.turn = number + 1, self.sizes.turn + size(turn)
 
@@ -119,7 +124,7 @@ class Ray(Sequential):
             def send(actor: Any) -> Any:
                 sent = pack([Sent(place.job.own, place.plan, place.keys) for place in groups[at]])
                 self.sizes.sent, self.sizes.pieces = self.sizes.sent + size(sent), self.sizes.pieces + 1
-                return actor.train.remote(number, given, at, chained, sent)
+                return actor.train.remote(number, given, begins[at], chained, sent)
 
             return send
 
@@ -127,6 +132,7 @@ class Ray(Sequential):
             clients = ", ".join(str(place.plan.client) for place in groups[at])
             return f"client {clients} of round {int(shared.round)}"
 
+        begins = [0, *accumulate(len(group) if not chained else 1 for group in groups)]
         calls = [call(at) for at in range(len(groups))]
         for at, answer in enumerate(self.pool.map(calls, told)):
             if isinstance(answer, Failure):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from fedskew import tree
 from fedskew.client import Job, Own, Shared
 from fedskew.engines.base import chain
 from fedskew.engines.guard import guarded
@@ -24,7 +25,7 @@ from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
 from fedskew.settings import Settings
 from fedskew.tree import Tree
-from fedskew.types import Task
+from fedskew.types import Report, Task
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -51,6 +52,7 @@ class Turn(NamedTuple):
     shared: Shared
     settle: Settle  # what is done with an outcome where it was trained
     exact: bool  # how `Watcher` looks at what was trained
+    summed: bool  # an outcome's parameters are a weighted delta, of which sums may be made
 
 
 class Sent(NamedTuple):
@@ -76,6 +78,25 @@ class Failure(NamedTuple):
     words: str = ""  # of any other
     hook: str = ""
     trace: str = ""
+
+
+def merged(outcomes: list[Outcome], summed: bool) -> Outcome:
+    """Outcomes of one client each as one of all, leaves [k, ...]; where ``summed``, with the sum of the deltas."""
+    kept = [outcome.kept for outcome in outcomes]
+    params = tree.concatenate([outcome.params for outcome in outcomes])
+    if summed:
+        params = outcomes[0].params
+        for outcome in outcomes[1:]:
+            params = {name: leaf + outcome.params[name] for name, leaf in params.items()}
+    return Outcome(
+        params=params,
+        buffers=tree.concatenate([outcome.buffers for outcome in outcomes]),
+        uploads=tree.concatenate([outcome.uploads for outcome in outcomes]),
+        memories=tree.concatenate([outcome.memories for outcome in outcomes]),
+        reports=Report(*(torch.cat(column) for column in zip(*(o.reports for o in outcomes), strict=True))),
+        watches=tuple(watch for outcome in outcomes for watch in outcome.watches),
+        kept=None if kept[0] is None else tree.concatenate(kept),
+    )
 
 
 def versions() -> tuple[str, ...]:
@@ -108,7 +129,7 @@ class Worker:
             turn: number of what ``given`` refers to; it is fetched once.
             given: a list with a reference to the packed `Turn`.
             at: place in the cohort.
-            chained: whether it is a chain, which is reported as one.
+            chained: whether it is a chain, which is reported as one; otherwise they are clients that follow each other.
             sent: a packed list of `Sent`.
 
         Returns:
@@ -146,7 +167,7 @@ class Worker:
             self.given = None  # two rounds need not fit
             self.given, self.turn = unpack(ray.get(given[0])), turn
         assert self.given is not None
-        message, shared, settle, engine.watcher.exact = self.given
+        message, shared, settle, engine.watcher.exact, summed = self.given
         if engine.guard.round != (number := int(shared.round)):
             engine.guard.begin(number)
         method = self._method(message)
@@ -154,8 +175,11 @@ class Worker:
         engine.guard.at()
         with torch.no_grad(), arithmetic(self.precision):
             engine.ready(method, places)
-            found = chain(engine, method, places) if chained else engine.run_client(method, places[0])
-            outcome: Outcome = settle(at, found)
+            if chained:
+                outcome = settle(at, chain(engine, method, places))
+            else:
+                done = [settle(at + i, engine.run_client(method, place)) for i, place in enumerate(places)]
+                outcome = merged(done, summed) if len(done) > 1 else done[0]
         # the places are the driver's; it knows where they stand
         return outcome._replace(watches=tuple(watch._replace(places=[]) for watch in outcome.watches))
 
