@@ -3,11 +3,11 @@
     python benchmarks/ray/scaling.py --workers 1,2 --rounds 12 --repeats 3
 
 1. Constants, in this process, without Ray: seconds that a worker needs for a client (unpack, train, pack), that the
-   driver needs for it (pack, unpack, add up) and for a round. And of Ray itself: seconds of a call with messages of
-   these sizes, from an actor that trains nothing.
+   driver needs for a round. Of Ray itself: seconds of a call with messages of these sizes, from an actor that trains
+   nothing. From the rounds of one worker: processor seconds of the driver for a client.
 2. The same rounds by the engine with W workers, in turns.
 3. The model beside them. With K clients a round, w, d and r seconds of a client at the worker, the driver and in Ray,
-   and t of a round:  T(W) = t + max(ceil(K / W) (w + r), K (d + r)).
+   and t of a round:  T(W) = t + max(ceil(K / W) (w + r), K d).
 
 Every number is a median with its lowest and highest. `--json FILE` keeps them.
 """
@@ -21,6 +21,7 @@ import os
 import statistics
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ import torch
 import fedskew as fs
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Reduction
+from fedskew.engines.ray.engine import Ray
 from fedskew.engines.ray.packing import pack, size, unpack
 from fedskew.engines.ray.worker import Kit, Sent, Turn, Worker
 from fedskew.method import Method
@@ -101,7 +103,7 @@ def constants(name: str, repeats: int) -> dict[str, Any]:
             watches = tuple(watch._replace(places=[place]) for watch in outcome.watches)
             outcomes.append(outcome._replace(watches=watches))
             four = time.perf_counter()
-            if turn:
+            if turn >= repeats // 2:  # the step is traced by then
                 found["w"].append(three - two)
                 found["d"].append(two - one + four - three)
             sizes["sent"], sizes["back"] = size(sent), size(back)
@@ -138,18 +140,32 @@ def call_seconds(up: int, down: int, calls: int = 200) -> dict[str, float]:
     return spread(found[1:])
 
 
-def rounds_of(name: str, workers: int, rounds: int) -> list[float]:
-    """Seconds of training of each round but the first three, by the engine."""
+def waiting() -> None:
+    """Let every run wait for all of its workers: a short one would end before the last has begun."""
+    plain = Ray.birth
+
+    def birth(self: Any, *given: Any, **named: Any) -> None:
+        plain(self, *given, **named)
+        while any(member.hello is not None for member in self.pool.members):
+            self.pool._take({})
+
+    Ray.birth = birth  # type: ignore[method-assign]
+
+
+def rounds_of(name: str, workers: int, rounds: int) -> tuple[list[float], list[float]]:
+    """(seconds of training, processor seconds of the driver) of each round but the first three, by the engine."""
     fed, method, model = parts(name)
     options = {"rounds": rounds + 3, "cohort": COHORT, "eval_every": 1000}
-    result = fs.run(fed, method, model=model, engine="ray", ray_workers=workers, **options)
-    return [row["train_s"] for row in result.rounds[3:]]
+    spent = [time.process_time()]
+    note = lambda row: spent.append(time.process_time())
+    result = fs.run(fed, method, model=model, engine="ray", ray_workers=workers, on_round=note, **options)
+    return [row["train_s"] for row in result.rounds[3:]], [b - a for a, b in pairwise(spent)][3:]
 
 
 def predicted(found: dict[str, Any], workers: int) -> float:
-    """T(W) of the model, seconds."""
-    w, d, t, r = (found[n]["median"] for n in ("w", "d", "t", "r"))
-    return float(t + max(math.ceil(COHORT / workers) * (w + r), COHORT * (d + r)))
+    """T(W) of the model, seconds: of the lowest values, those that other programs on the machine disturbed least."""
+    w, d, t, r = (found[n]["low"] for n in ("w", "d", "t", "r"))
+    return float(t + max(math.ceil(COHORT / workers) * (w + r), COHORT * d))
 
 
 def main() -> None:
@@ -166,17 +182,23 @@ def main() -> None:
     torch.set_num_threads(1)
     os.environ |= {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     ray.init(address="local", num_cpus=max(counts), include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    waiting()
     table: dict[str, Any] = {}
     for name in given.workloads.split(","):
         with torch.no_grad():
-            found = constants(name, 6)
+            found = constants(name, 10)
         found["r"] = call_seconds(int(found["bytes"]["sent"]), int(found["bytes"]["back"]))
         seen: dict[int, list[float]] = {n: [] for n in counts}
-        loads = []
+        loads, driver = [], list[float]()
         for _ in range(given.repeats):
             for n in counts:
                 loads.append(os.getloadavg()[0])
-                seen[n] += rounds_of(name, n, given.rounds)
+                seconds, spent = rounds_of(name, n, given.rounds)
+                seen[n] += seconds
+                if n == 1:
+                    driver += spent
+        # all that the driver does for a client, Ray's threads in its process among it
+        found["d"] = spread([(s - found["t"]["median"]) / COHORT for s in driver])
         found["measured"] = {n: spread(seen[n]) for n in counts}
         found["predicted"] = {n: predicted(found, n) for n in (*counts, 16, 128, 1024)}
         found["load"] = spread(loads)
