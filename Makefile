@@ -1,5 +1,6 @@
 # make demo    five methods with three seeds on the digits that scikit-learn brings, and a report to look at
 # make test    the tests that need no special hardware, extra or network
+# make test-ray   the tests of the engine ray, which needs the extra of that name; it is installed into the same environment
 # make check   lint, format, types and those tests
 # make mutants plants 200 faults in the library and counts those that the tests notice (MUTANTS_ARGS="--seed 7 --draws 20")
 # make attack  attacks it: kills, signals, full disks, flipped bytes, fuzzed commands; a table of what survived
@@ -35,7 +36,7 @@ BENCH_ARGS ?=
 DEMO := fedavg fedla fedbal fedga scaffold --data digits --partition dirichlet --partition.alpha 0.1 --clients 20 --cohort 5 \
 	--rounds 30 --epochs 5 --batch-size 16 --seeds 0-2 --store demo/store --out demo
 
-.PHONY: help env demo test check mutants attack bench bench-peers clean
+.PHONY: help env demo test test-ray test-ray-env check mutants attack bench bench-peers clean
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
@@ -58,12 +59,22 @@ $(VENV)/.dev: $(NEEDS) $(BIN)/python
 env: $(VENV)/.dev
 	@:
 
+$(VENV)/.ray: $(NEEDS) $(VENV)/.dev
+	@$(PIP) -e '.[dev,ray]'
+	@touch $(VENV)/.plot $(VENV)/.dev $@
+
 demo: $(VENV)/.plot
 	@(set -x; $(BIN)/fedskew compare $(DEMO))
 	@echo "the report is demo/report.html: open it in a browser"
 
 test: $(VENV)/.dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m '$(MARKERS)' $(PYTEST_ARGS)
+
+test-ray-env: $(VENV)/.ray
+	@:
+
+test-ray: $(VENV)/.ray
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m 'ray and not slow' $(PYTEST_ARGS) tests/engines/ray tests/studies
 
 check:
 	@scripts/check

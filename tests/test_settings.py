@@ -29,6 +29,7 @@ FIELDS = [f.name for f in dataclasses.fields(Settings)]
 OTHER: dict[str, Any] = {  # a value of each field that is not its default
     "rounds": 3, "cohort": 2, "seed": 4, "seed_model": 5, "seed_clients": 6,
     "monitor": "val_loss", "patience": 3, "min_delta": 0.01, "max_minutes": 2.5,
+    "ray_address": "10.0.0.1:6379", "ray_workers": 2, "ray_gpus": 0.5, "ray_sum": 4,
     "engine": "debug", "threads": 1, "device": "cuda", "dtype": "float64",
     "nonfinite": "drop", "scores": "every", "recall_at": 0.5,
     "precision": "bfloat16", "memory": "ram", "eval_every": 2, "personal_every": 3, "checkpoint_every": 4,

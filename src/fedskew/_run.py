@@ -43,7 +43,8 @@ COUNTED = 100_000  # cells of a matrix of counts that a configuration still hold
 LENGTH = ("rounds", "patience", "min_delta", "max_minutes")  # what ends a run
 # What may differ between the run that a folder holds and the one that resumes it: none of it decides a number.
 FREE = (
-    "engine", "engine_reason", "threads", "threads_used", "memory", "checkpoint_every", "diagnose", *LENGTH
+    "engine", "engine_reason", "threads", "threads_used", "memory", "checkpoint_every", "diagnose",
+    "ray_address", "ray_workers", "ray_gpus", *LENGTH,
 )  # fmt: skip
 # what a record holds only where it is set, and what it means where it is not
 UNSET = {f.name: f.default for f in fields(Settings) if is_later(f)} | dict.fromkeys(("local_test", "seed_partition"))
@@ -146,7 +147,7 @@ def run(
     task = prepared.task(fed.clients, settings.rounds)
     method.check(fed, task)
     kind, reason = engines.choose(settings.engine, settings.device, prepared, method)
-    engine = kind(prepared, fed, task, seed=settings.seed, device=settings.device, threads=settings.threads)
+    engine = kind(prepared, fed, task, settings)
     watched = guarded(method, engine.guard)
     params = _initial(watched, prepared.params, task, settings.seed_of("model"))
     engine.birth(watched, params, prepared.buffers, settings.memory, None if out is None else Path(out))

@@ -19,7 +19,7 @@ from fedskew.records.diagnostics import Diagnostics
 __all__ = ["SEEDS", "Engine", "Home", "Settings", "check_device", "fields_from_json"]
 
 Monitor = Literal["val_accuracy", "val_macro_f1", "val_balanced_accuracy", "val_g_mean", "val_loss"]
-Engine = Literal["auto", "sequential", "threaded", "batched", "debug"]
+Engine = Literal["auto", "sequential", "threaded", "batched", "debug", "ray"]
 Home = Literal["device", "ram", "disk"]
 DEVICE = re.compile(r"cpu|cuda(?::\d+)?")
 SEEDS = ("seed", "seed_partition", "seed_model", "seed_clients")  # what tells repetitions of one experiment apart
@@ -52,7 +52,7 @@ class Settings:
     seed_clients: int | None = later()
     """seed of the sequence of selected clients; unset: as seed"""
     engine: Engine = "auto"
-    """how clients are trained: one after another, on threads, in stacks, or with every error located"""
+    """how clients are trained: in turn, on threads, in stacks, with every error located, or on a Ray cluster"""
     threads: Annotated[int, AtLeast(0)] = 0
     """threads that train and evaluate; 0: one a core"""
     device: str = "cpu"
@@ -83,6 +83,14 @@ class Settings:
     """minutes after which the run stops, to be resumed; it begins no round that may last longer; unset: no limit"""
     nonfinite: Literal["stop", "drop"] = later("stop")
     """when a client's training is not finite: stop the run, or drop the client from the round"""
+    ray_address: str | None = later()
+    """HOST:PORT of a running Ray cluster, or auto; unset: RAY_ADDRESS, else a cluster of this machine alone"""
+    ray_workers: Annotated[int, AtLeast(0)] = later(0)
+    """worker processes of engine ray; 0: as many as the cluster has room for"""
+    ray_gpus: Annotated[float, Above(0)] = later(1.0)
+    """GPUs of each worker process of engine ray, such as 0.25; on a GPU only"""
+    ray_sum: Annotated[int, AtLeast(1)] = later(1)
+    """clients whose deltas a worker of engine ray adds up before it answers; above 1 sums round not as in sequential"""
     diagnose: Diagnostics = field(default_factory=Diagnostics)
     """what is recorded of local training beside the metrics; the run itself does not change"""
 

@@ -19,7 +19,7 @@ def room_imports(path: Path) -> set[str]:
 
 def test_imports_in_the_room_run_one_way() -> None:
     waiting = {path.stem: room_imports(path) for path in ROOM.glob("*.py")}
-    assert waiting["__init__"] == {"base", "batched", "sequential"}
+    assert waiting["__init__"] == {"base", "batched", "ray", "sequential"}
     assert not waiting["base"] & {"batched", "sequential"} and waiting["flat"] == set()
     assert not (waiting["stepper"] | waiting["programs"] | waiting["passes"]) - {
         "flat",
@@ -27,6 +27,7 @@ def test_imports_in_the_room_run_one_way() -> None:
         "programs",
         "captured",
     }
+    del waiting["__init__"]  # alone imports the engine of the folder `ray`, which import-linter looks over
     while waiting:
         free = [name for name, needs in waiting.items() if not needs & waiting.keys()]
         assert free, f"these import each other: {sorted(waiting)}"

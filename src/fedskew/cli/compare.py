@@ -65,6 +65,10 @@ class CompareCommand(Command):
 @click.option("--seeds", metavar="NUMBERS", help="seeds of every method, such as 0-4 or 0,3,7  [default: 0]")
 @stored("results/studies")
 @click.option("--shard", metavar="PART/PARTS", help="only this part of the runs, for an array of jobs, such as 2/8")
+@click.option(
+    "--cluster", metavar="ADDRESS",
+    help="a Ray cluster that does the runs, HOST:PORT or auto; --processes is then the runs at a time  [unset: none]",
+)  # fmt: skip
 @click.option("--retry", is_flag=True, help="try runs again that were refused or failed")
 @click.option("--controls", is_flag=True, help="add plain cross-entropy under uniform and under size weights")
 @click.option("--metric", metavar="NAME", help="entry of summary.json that is compared  [default: final_accuracy]")
@@ -91,7 +95,8 @@ def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, st
     lend(study, given["archives"], keep=not given["dry_run"])
     if given["dry_run"]:
         return told_plan(study, processes)
-    return done(study, processes, part, given["retry"], out, _command(methods, ctx.meta[REST], given), tracking)
+    command = _command(methods, ctx.meta[REST], given)
+    return done(study, processes, part, given["retry"], out, command, tracking, given["cluster"])
 
 
 def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -> Spec:

@@ -91,7 +91,7 @@ def told_plan(study: Study, processes: int) -> int:
 
 def done(
     study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str,
-    tracking: Named | None = None,
+    tracking: Named | None = None, cluster: str | None = None,
 ) -> int:  # fmt: skip
     """Do the study and print its table; the exit code is 1 where a run broke."""
     from fedskew.cli.compared import StudyProgress, summary_table
@@ -105,7 +105,7 @@ def done(
         )
     with StudyProgress(study, len(todo[part[0] - 1 :: part[1]]), processes) as progress:
         try:
-            study.run(processes, part, told=progress.ended, began=progress.began, track=tracking)
+            study.run(processes, part, told=progress.ended, began=progress.began, track=tracking, cluster=cluster)
         except KeyboardInterrupt:
             say("interrupted; the same command goes on", sys.stderr)
             return INTERRUPTED

@@ -35,6 +35,10 @@ ALIASES = {  # what users type -> the flag made from the field
     "--seed.partition": "--seed-partition",
     "--seed.model": "--seed-model",
     "--seed.clients": "--seed-clients",
+    "--ray.address": "--ray-address",
+    "--ray.workers": "--ray-workers",
+    "--ray.gpus": "--ray-gpus",
+    "--ray.sum": "--ray-sum",
     "--diagnose": "--diagnose.names",
 }
 SHORT = {full: alias for alias, full in ALIASES.items()}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.batched import Batched
+from fedskew.engines.ray import Ray, require_ray
 from fedskew.engines.sequential import Debug, Sequential, Threaded
 from fedskew.errors import FieldError, unknown
 from fedskew.method import Method
 from fedskew.models.prepare import Model
 from fedskew.models.stacking import why_not_stacked
 
-__all__ = ["ENGINES", "Batched", "Debug", "LocalEngine", "Sequential", "Threaded", "choose"]
+__all__ = ["ENGINES", "Batched", "Debug", "LocalEngine", "Ray", "Sequential", "Threaded", "choose"]
 
 ENGINES: dict[str, type[LocalEngine]] = {
-    "sequential": Sequential, "threaded": Threaded, "batched": Batched, "debug": Debug,
+    "sequential": Sequential, "threaded": Threaded, "batched": Batched, "debug": Debug, "ray": Ray,
 }  # fmt: skip
 DENSE = {"Flatten", "Linear", "ReLU", "Tanh", "Sigmoid", "GELU", "Dropout", "Identity", "LayerNorm"}
 SMALL = 20_000  # parameters: a stack of such clients fits the cache, and operators cost more than their arithmetic
@@ -33,12 +34,15 @@ def choose(
     A model whose clients cannot be stacked (`fedskew.models.stacking`) is trained without padding.
 
     Raises:
-        ConfigError: there is no such engine, or "batched" for a model whose clients cannot be stacked.
+        ConfigError: there is no such engine, its package is missing, or "batched" for a model whose clients cannot be
+            stacked.
     """
     if name != "auto":
         if name not in ENGINES:
             raise unknown("engine", name, [*ENGINES, "auto"])
         wrong = why_not_stacked(model) if ENGINES[name] is Batched and model is not None else ""
+        if ENGINES[name] is Ray:
+            require_ray()
         if wrong:
             hint = f"{wrong}; take auto, threaded or sequential"
             raise FieldError("Settings", "engine", "not be batched for this model", name, hint)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
+from fedskew.client import Job
 from fedskew.data.store import Store
 from fedskew.engines.clients import Clients, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator
@@ -33,12 +34,13 @@ from fedskew.engines.stepper import CAPTURE_AFTER, Steppers
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
+from fedskew.settings import Settings
 from fedskew.types import Answers, Assignment, Cohort, Params, Query, Report, Results, Task, Weights
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["LocalEngine"]
+__all__ = ["LocalEngine", "chain"]
 
 Array = np.ndarray[Any, Any]
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
@@ -55,22 +57,19 @@ class LocalEngine:
     watchful: ClassVar[bool] = False  # everything that a hook reads and gives is looked at
     trace_after: float = float("inf")  # steps of one shape before that shape is traced
 
-    def __init__(
-        self, model: Model, fed: Federation, task: Task, *, seed: int, device: str = "cpu", threads: int = 0
-    ) -> None:
+    def __init__(self, model: Model, fed: Federation, task: Task, settings: Settings) -> None:
         """Bring the data to the device.
 
         Args:
             model: a prepared network, on the device.
             fed: who owns which rows.
             task: facts of the run.
-            seed: of the run; every draw depends on it, on the round and on the client.
-            device: "cpu", "cuda" or "cuda:NUMBER".
-            threads: worker threads on a CPU; 0 takes every core.
+            settings: the seed, on which every draw depends beside the round and the client; the device; and the worker
+                threads on a CPU, where 0 takes every core.
         """
         self.model = model.clone(unpadded=True) if self.unpadded and not model.unpadded else model
         self.task, self.fed = task, fed
-        self.runtime = Runtime.of(self.model, device, threads, self.channels_last)
+        self.runtime = Runtime.of(self.model, settings.device, settings.threads, self.channels_last)
         self.workers, self.device, self.dtype = self.runtime.workers, self.runtime.device, self.runtime.dtype
         # results in the order of the items, from all threads where the engine is parallel
         self.train_map: Map = self.runtime.map if self.parallel else map
@@ -78,7 +77,7 @@ class LocalEngine:
         self.test = Evaluator(self.runtime, test, task.classes, keep=True)
         self.train_set = Evaluator(self.runtime, self.store, task.classes, keep=False)
         self.clients = Clients(self.runtime, self.store, task, client_source(fed))
-        self.planner, self.jobs = Planner(task, seed), Jobs(self.runtime, task, seed)
+        self.planner, self.jobs = Planner(task, settings.seed), Jobs(self.runtime, task, settings.seed)
         self.memory = ClientMemory({})
         self.watcher = Watcher()
         self.guard = Guard(full=self.watchful)
@@ -133,6 +132,10 @@ class LocalEngine:
         ``settle`` (place of the outcome's first client, outcome) runs where the client was trained.
         """
         raise NotImplementedError
+
+    def run_chains(self, method: Method, chains: list[list[Place]], settle: Settle = as_it_is) -> Iterator[Outcome]:
+        """As `run_places`, of chains: the outcome of each, in order."""
+        yield from self.train_map(lambda g: settle(g, chain(self, method, chains[g])), range(len(chains)))
 
     def ready(self, method: Method, places: list[Place]) -> None:
         """Prepare for local runs of these places, before any thread has begun one."""
@@ -195,24 +198,12 @@ class LocalEngine:
         self, method: Method, plans: list[list[Plan]], given: Broadcast, row_of: dict[int, int], settle: Settle
     ) -> Iterator[Outcome]:
         """Outcomes of chains, in which each member starts from what the one before it has trained."""
-        everyone = [p for group in plans for p in group]
-        self.ready(method, self.jobs.places(method, everyone, given, self.memory, row_of))
-
-        def chain(g: int) -> Outcome:
-            return settle(g, self._chain(method, plans[g], given, row_of))
-
-        yield from self.train_map(chain, range(len(plans)))
-
-    def _chain(self, method: Method, group: list[Plan], given: Broadcast, row_of: dict[int, int]) -> Outcome:
-        """The last member's outcome, with the report of all."""
-        reports: list[Report] = []
-        watches: list[Watch] = []
-        for m, plan in enumerate(group):
-            (outcome,) = self.run_places(method, self.jobs.places(method, [plan], given, self.memory, row_of, m))
-            given = given._replace(params=tree.row(outcome.params, 0), buffers=tree.row(outcome.buffers, 0))
-            reports.append(outcome.reports)
-            watches += outcome.watches
-        return outcome._replace(reports=chained(reports), watches=tuple(watches))
+        groups = [
+            [self.jobs.places(method, [plan], given, self.memory, row_of, m)[0] for m, plan in enumerate(group)]
+            for group in plans
+        ]
+        self.ready(method, [place for group in groups for place in group])
+        yield from self.run_chains(method, groups, settle)
 
     def _probes(self, method: Method, places: list[Place]) -> Iterator[Outcome]:
         """Local runs that a question asks for. Raises TrainingError where they are not finite."""
@@ -257,6 +248,23 @@ class LocalEngine:
         """
         test = self.test if self.fed.held is None else self.train_set
         return pooled(self.clients, test, method, self.runtime.laid_out(broadcast), self.memory, self.fed)
+
+
+def chain(engine: LocalEngine, method: Method, places: list[Place]) -> Outcome:
+    """The last member's outcome, with the report of all; each begins from what the one before it has trained."""
+    reports: list[Report] = []
+    watches: list[Watch] = []
+    after: Outcome | None = None
+    for place in places:
+        if after is not None:
+            shared, own = place.job
+            shared = shared._replace(params=tree.row(after.params, 0), buffers=tree.row(after.buffers, 0))
+            place = place._replace(job=Job(shared, own))
+        (after,) = engine.run_places(method, [place])
+        reports.append(after.reports)
+        watches += after.watches
+    assert after is not None, "a chain has a member"
+    return after._replace(reports=chained(reports), watches=tuple(watches))
 
 
 def _stores(fed: Federation, runtime: Runtime) -> tuple[Store, Store]:

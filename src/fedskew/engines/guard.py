@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakSet
 
 from fedskew.component import Component, hooks_of, overrides
 from fedskew.engines.finite import Fault, not_finite
@@ -24,9 +25,10 @@ from fedskew.engines.promises import PROMISES, STATE, infinite, snapshot, unchan
 from fedskew.errors import FedskewError, TrainingError
 from fedskew.method import Method
 
-__all__ = ["CLIENT", "Guard", "guarded"]
+__all__ = ["CLIENT", "Guard", "guarded", "unguarded"]
 
 CLIENT = ("start", "loss", "correct", "learn", "finish", "step")  # hooks that run in a client's local run
+_WATCHED: WeakSet[type] = WeakSet()  # classes made here, each with the class of the component as its base
 
 
 @dataclass(eq=False)
@@ -109,6 +111,20 @@ def guarded(method: Method, guard: Guard) -> Method:
     return replace(method, parts=parts, **{slot: _watched(c, guard) for slot, c in method.slots.items()})
 
 
+def unguarded(method: Method) -> Method:
+    """The inverse of `guarded`: its components are of their own classes, as another process knows them."""
+    parts = tuple(map(_plain, method.parts))
+    return replace(method, parts=parts, **{slot: _plain(c) for slot, c in method.slots.items()})
+
+
+def _plain(part: Component) -> Any:
+    if type(part) not in _WATCHED:
+        return part
+    plain: Any = copy.copy(part)
+    object.__setattr__(plain, "__class__", type(part).__bases__[0])
+    return plain
+
+
 def _watched(part: Component, guard: Guard) -> Any:
     """The component as an instance of a subclass in which the hooks that it fills are watched."""
     kind = type(part)
@@ -117,7 +133,9 @@ def _watched(part: Component, guard: Guard) -> Any:
     filled = {n: _call(n, getattr(kind, n), guard) for n in names if not hasattr(Component, n) or overrides(part, n)}
     about = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__slots__": ()}
     twin: Any = copy.copy(part)
-    object.__setattr__(twin, "__class__", type(kind.__name__, (kind,), {**about, **filled}))
+    watched = type(kind.__name__, (kind,), {**about, **filled})
+    _WATCHED.add(watched)
+    object.__setattr__(twin, "__class__", watched)
     return twin
 
 

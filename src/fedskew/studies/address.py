@@ -34,7 +34,7 @@ SLOW, REMEMBERED = 1.0, 60.0  # seconds: a failure that took as long is the hub'
 # Settings that decide no recorded number, or that stand below in a resolved form
 NOT = (
     "engine", "threads", "memory", "checkpoint_every", "max_minutes", "cohort", "seed", "seed_model", "seed_clients",
-    "device",
+    "device", "ray_address", "ray_workers", "ray_gpus",
 )  # fmt: skip
 
 

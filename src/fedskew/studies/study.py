@@ -20,6 +20,7 @@ from fedskew.studies.address import address, dataset_of
 from fedskew.studies.pool import schedule
 from fedskew.studies.scores import Scores, more_is_better
 from fedskew.studies.spec import Cell, Spec, alike, made_of, spec_from, without
+from fedskew.studies.spread import spread
 from fedskew.studies.store import Entry, Store
 from fedskew.studies.tuning import HELD_OUT, TRIAL_SEED, tuning_of
 from fedskew.studies.words import Entry as Method
@@ -146,7 +147,7 @@ class Study:
     def run(
         self, processes: int = 0, shard: tuple[int, int] = (1, 1), *,
         told: Callable[[Outcome, Planned], None] | None = None, began: Callable[[Planned], None] | None = None,
-        track: Named | None = None,
+        track: Named | None = None, cluster: str | None = None,
     ) -> None:  # fmt: skip
         """Do what is missing: the trials first, then, once all are done, what is compared.
 
@@ -156,9 +157,11 @@ class Study:
             told: called with the end of each run.
             began: called when a run begins.
             track: trackers that are told of every round, from `fedskew.track.named`.
+            cluster: address of a Ray cluster that does the runs, as for `--ray.address`; None: processes of this
+                machine do.
 
         Raises:
-            ConfigError: the shard is none.
+            ConfigError: the shard is none, or there is no such cluster.
             KeyboardInterrupt: as it came; runs keep their whole rounds.
         """
         for stage in (self.trials, self.plan):
@@ -171,7 +174,10 @@ class Study:
                     track.prepare()
                 end = lambda outcome, by=by: _ended(outcome, by[outcome.address], told)
                 start = lambda job, by=by: began(by[job.address]) if began else None
-                schedule(jobs, processes, end, start)
+                if cluster:
+                    spread(jobs, cluster, processes, end, start)
+                else:
+                    schedule(jobs, processes, end, start)
             if self.missing(planned):
                 return  # other shards have the rest of the trials, or some of them broke
 

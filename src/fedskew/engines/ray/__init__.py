@@ -1,0 +1,11 @@
+"""The engine that trains clients in worker processes of a Ray cluster. It needs the extra ``ray``.
+
+Ray is imported when an engine is made, never with fedskew.
+"""
+
+from __future__ import annotations
+
+from fedskew.engines.ray.cluster import require_ray
+from fedskew.engines.ray.engine import Ray
+
+__all__ = ["Ray", "require_ray"]

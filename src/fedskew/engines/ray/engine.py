@@ -1,0 +1,174 @@
+"""The engine `ray`: it plans, evaluates and keeps the clients' memory here, and has clients trained in a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from fedskew import tree
+from fedskew.client import Shared
+from fedskew.data.partitioners import Iid
+from fedskew.engines.guard import unguarded
+from fedskew.engines.jobs import Place
+from fedskew.engines.outcomes import Outcome, Settle, as_it_is
+from fedskew.engines.ray.cluster import Cluster
+from fedskew.engines.ray.packing import Message, pack, size
+from fedskew.engines.ray.pool import Call, Pool
+from fedskew.engines.ray.worker import Failure, Kit, Sent, Turn
+from fedskew.engines.sequential import Sequential
+from fedskew.errors import ConfigError, FieldError, TrainingError
+from fedskew.method import Method
+from fedskew.models.prepare import Model
+from fedskew.settings import Settings
+from fedskew.types import Params, Task
+
+if TYPE_CHECKING:
+    from fedskew.data.federation import Federation
+
+__all__ = ["Ray", "Sizes"]
+
+
+@dataclass
+class Sizes:
+    """Bytes that were packed so far, by kind of message, without Ray's envelopes; and how many messages."""
+
+    kit: int = 0
+    turn: int = 0
+    sent: int = 0
+    turns: int = 0
+    pieces: int = 0
+
+
+class Ray(Sequential):
+    """Clients train in worker processes of a Ray cluster, with the bits of `Sequential` for any number of them.
+
+    Each worker runs the `Threaded` engine with one thread. Weighted deltas come back singly and are added in the order
+    of the cohort. Questions, evaluations and the clients' memory stay in this process.
+    """
+
+    name = "ray"
+
+    def __init__(self, model: Model, fed: Federation, task: Task, settings: Settings) -> None:
+        """Connect to the cluster. Raises ConfigError where there is none, or where it is too small."""
+        self.cluster = Cluster(settings.ray_address, settings.ray_workers)
+        self.pool: Pool | None = None
+        self.sizes = Sizes()
+        try:
+            gpus = settings.ray_gpus if settings.device.startswith("cuda") else 0.0
+            most = self.cluster.room(gpus)
+            # a worker for which there is no room yet begins when there is; the others do not wait for it
+            self.count, self.gpus = settings.ray_workers or most, gpus
+            if not 1 <= self.count <= most:
+                each = f"a core{f' and {gpus:g} GPUs' if gpus else ''} each"
+                rule = f"fit the cluster, which has room for {most} with {each}"
+                raise FieldError("Settings", "ray_workers", rule, self.count)
+            super().__init__(model, fed, task, settings)
+        except BaseException:
+            self.cluster.leave()
+            raise
+        self.settings = settings
+
+    def birth(
+        self, method: Method, params: Params, buffers: Params, where: str = "device", folder: Path | None = None
+    ) -> None:
+        """Begin the workers, once the clients' memory is known. Raises ConfigError where something cannot be sent."""
+        import ray
+
+        super().birth(method, params, buffers, where, folder)
+        fed = replace(self.fed, partitioner=Iid())  # the rows are divided; what did it may be known here alone
+        held = Kit(self.model, fed, self.task, self.settings, self.memory.template)
+        kit = _packed("the model and the data", held, mapped=True)
+        self.sizes.kit = size(kit)
+        self.pool = Pool(self.count, self.gpus, ray.put(kit))
+
+    def close(self) -> None:
+        """End the workers, then as every engine."""
+        if self.pool is not None:
+            self.pool.close()
+        self.cluster.leave()
+        super().close()
+
+    def ready(self, method: Method, places: list[Place]) -> None:
+        """Each worker prepares for itself."""
+
+    def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
+        """One outcome a client, in order; of so many clients as are added up at the worker."""
+        size = self.settings.ray_sum
+        groups = [places[a : a + size] for a in range(0, len(places), size)]
+        yield from self._run(method, groups, settle, chained=False)
+
+    def run_chains(self, method: Method, chains: list[list[Place]], settle: Settle = as_it_is) -> Iterator[Outcome]:
+        """One outcome a chain, in order: one worker trains all members of a chain."""
+        yield from self._run(method, chains, settle, chained=True)
+
+    def _run(self, method: Method, groups: list[list[Place]], settle: Settle, *, chained: bool) -> Iterator[Outcome]:
+        import ray
+
+        assert self.pool is not None, "birth comes first"
+        if not groups:
+            return
+        shared: Shared = groups[0][0].job.shared
+        plain = _packed(f"the method {method.name!r}", unguarded(method))
+        # a probe's parameters are no deltas; where the server sees every delta there is no sum
+        summed = getattr(getattr(settle, "__self__", None), "weights", None) is not None
+        turn = _packed("what the clients are sent", Turn(plain, shared, settle, self.watcher.exact, summed))
+        given, number = [ray.put(turn)], self.sizes.turns
+        self.sizes.turns, self.sizes.turn = number + 1, self.sizes.turn + size(turn)
+
+        def call(at: int) -> Call:
+            def send(actor: Any) -> Any:
+                sent = pack([Sent(place.job.own, place.plan, place.keys) for place in groups[at]])
+                self.sizes.sent, self.sizes.pieces = self.sizes.sent + size(sent), self.sizes.pieces + 1
+                return actor.train.remote(number, given, begins[at], chained, sent)
+
+            return send
+
+        def told(at: int) -> str:
+            clients = ", ".join(str(place.plan.client) for place in groups[at])
+            return f"client {clients} of round {int(shared.round)}"
+
+        begins = [0, *accumulate(len(group) if not chained else 1 for group in groups)]
+        calls = [call(at) for at in range(len(groups))]
+        for at, answer in enumerate(self.pool.map(calls, told)):
+            if isinstance(answer, Failure):
+                raise _raised(answer, told(at))
+            yield self._here(answer, groups[at])
+
+    def _here(self, outcome: Outcome, places: list[Place]) -> Outcome:
+        """An outcome on the device of this engine, with the places that it is an outcome of."""
+        watched = zip(outcome.watches, places, strict=True)
+        outcome = outcome._replace(watches=tuple(watch._replace(places=[place]) for watch, place in watched))
+        if self.device.type == "cpu":
+            return outcome
+
+        def moved(leaf: Tensor) -> Tensor:
+            return leaf.to(self.device)
+
+        names = ("params", "buffers", "uploads", "memories")
+        return outcome._replace(**{name: tree.map_tree(moved, getattr(outcome, name)) for name in names})
+
+
+def _packed(what: str, value: Any, *, mapped: bool = False) -> Message:
+    """A message. Raises ConfigError where something in it cannot be sent to another process."""
+    try:
+        return pack(value, mapped=mapped)
+    except Exception as error:
+        said = (str(error).strip().splitlines() or ["no message"])[0]
+        raise ConfigError(
+            f"the engine ray cannot send {what} to its workers: {type(error).__name__}: {said}"
+        ) from error
+
+
+def _raised(failure: Failure, where: str) -> Exception:
+    """The error of a worker, as an error of this process."""
+    if failure.error is not None:
+        return failure.error
+    hook = f", {failure.hook}" if failure.hook else ""
+    error = TrainingError(f"{failure.words}; {where}{hook}, in a worker process of Ray")
+    error.add_note(failure.trace)
+    return error

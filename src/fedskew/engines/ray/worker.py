@@ -1,0 +1,193 @@
+"""A worker process: it holds the data and trains what it is sent, by the threaded engine with one thread."""
+
+from __future__ import annotations
+
+import os
+import platform
+import traceback
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from fedskew import tree
+from fedskew.client import Job, Own, Shared
+from fedskew.engines.base import chain
+from fedskew.engines.guard import guarded
+from fedskew.engines.jobs import Place
+from fedskew.engines.outcomes import Outcome, Settle
+from fedskew.engines.planning import Plan
+from fedskew.engines.ray.packing import Message, pack, unpack
+from fedskew.engines.sequential import Threaded
+from fedskew.errors import FedskewError
+from fedskew.method import Method
+from fedskew.models.precision import arithmetic
+from fedskew.models.prepare import Model
+from fedskew.settings import Settings
+from fedskew.tree import Tree
+from fedskew.types import Report, Task
+
+if TYPE_CHECKING:
+    from fedskew.data.federation import Federation
+
+__all__ = ["Failure", "Hello", "Kit", "Sent", "Turn", "Worker", "versions"]
+
+METHODS = 8  # that a worker keeps
+
+
+class Kit(NamedTuple):
+    """What a worker holds for the whole run. It is put into the memory of each node once."""
+
+    model: Model
+    fed: Federation
+    task: Task
+    settings: Settings
+    template: dict[str, Tree]  # memory of a client that has not taken part
+
+
+class Turn(NamedTuple):
+    """What all clients of a round are sent: once a worker, from the memory of its node."""
+
+    method: Message
+    shared: Shared
+    settle: Settle  # what is done with an outcome where it was trained
+    exact: bool  # how `Watcher` looks at what was trained
+    summed: bool  # an outcome's parameters are a weighted delta, of which sums may be made
+
+
+class Sent(NamedTuple):
+    """What one client is sent; a chain is sent as a list of them."""
+
+    own: Own
+    plan: Plan
+    keys: torch.Tensor
+
+
+class Hello(NamedTuple):
+    """Who a worker is."""
+
+    pid: int
+    node: str
+    versions: tuple[str, ...]
+
+
+class Failure(NamedTuple):
+    """What went wrong in a worker, in place of an outcome."""
+
+    error: FedskewError | None  # one of fedskew's, to be raised as it is
+    words: str = ""  # of any other
+    hook: str = ""
+    trace: str = ""
+
+
+def merged(outcomes: list[Outcome], summed: bool) -> Outcome:
+    """Outcomes of one client each as one of all, leaves [k, ...]; where ``summed``, with the sum of the deltas."""
+    kept = [outcome.kept for outcome in outcomes]
+    params = tree.concatenate([outcome.params for outcome in outcomes])
+    if summed:
+        params = outcomes[0].params
+        for outcome in outcomes[1:]:
+            params = {name: leaf + outcome.params[name] for name, leaf in params.items()}
+    return Outcome(
+        params=params,
+        buffers=tree.concatenate([outcome.buffers for outcome in outcomes]),
+        uploads=tree.concatenate([outcome.uploads for outcome in outcomes]),
+        memories=tree.concatenate([outcome.memories for outcome in outcomes]),
+        reports=Report(*(torch.cat(column) for column in zip(*(o.reports for o in outcomes), strict=True))),
+        watches=tuple(watch for outcome in outcomes for watch in outcome.watches),
+        kept=None if kept[0] is None else tree.concatenate(kept),
+    )
+
+
+def versions() -> tuple[str, ...]:
+    """What must be equal in all processes of a run."""
+    from fedskew import __version__
+
+    python = ".".join(platform.python_version_tuple()[:2])
+    return f"fedskew {__version__}", f"torch {torch.__version__}", f"Python {python}"
+
+
+class Worker:
+    """Becomes an actor. What it gives depends on what it is sent alone, so it can be replaced at any time."""
+
+    def __init__(self) -> None:
+        self.turn = -1
+        self.given: Turn | None = None
+        self.methods: dict[tuple[bytes, ...], Method] = {}
+        self.engine: Threaded
+
+    def hello(self, kit: list[Any]) -> Message:
+        """Take the run's data: a list with a reference to the packed `Kit`. A packed `Hello` or `Failure`."""
+        import ray
+
+        return pack(self._tried(lambda: self._begin(unpack(ray.get(kit[0])))))
+
+    def train(self, turn: int, given: list[Any], at: int, chained: bool, sent: Message) -> Message:
+        """Train one client, or a chain of them.
+
+        Args:
+            turn: number of what ``given`` refers to; it is fetched once.
+            given: a list with a reference to the packed `Turn`.
+            at: place in the cohort.
+            chained: whether it is a chain, which is reported as one; otherwise they are clients that follow each other.
+            sent: a packed list of `Sent`.
+
+        Returns:
+            A packed `Outcome`, settled, or a `Failure`.
+        """
+        return pack(self._tried(lambda: self._train(turn, given, at, chained, unpack(sent))))
+
+    def _tried(self, work: Any) -> Any:
+        try:
+            return work()
+        except FedskewError as error:
+            return Failure(error)
+        except Exception as error:
+            said = (str(error).strip().splitlines() or ["no message"])[0]
+            noted = self.engine.guard.noted if hasattr(self, "engine") else ""
+            return Failure(None, f"{type(error).__name__}: {said}", noted, traceback.format_exc())
+
+    def _begin(self, kit: Kit) -> Hello:
+        import ray
+
+        torch.set_num_threads(1)
+        # Ray shows a worker its own GPUs alone, counted from 0
+        device = "cuda" if kit.settings.device.startswith("cuda") else "cpu"
+        settings = replace(kit.settings, device=device, threads=1)
+        self.precision = settings.precision
+        self.engine = Threaded(kit.model.to(device=device), kit.fed, kit.task, settings)
+        self.engine.watcher.birth(kit.template)
+        return Hello(os.getpid(), ray.get_runtime_context().get_node_id(), versions())
+
+    def _train(self, turn: int, given: list[Any], at: int, chained: bool, members: list[Sent]) -> Outcome:
+        engine = self.engine
+        if turn != self.turn:
+            import ray
+
+            self.given = None  # two rounds need not fit
+            self.given, self.turn = unpack(ray.get(given[0])), turn
+        assert self.given is not None
+        message, shared, settle, engine.watcher.exact, summed = self.given
+        if engine.guard.round != (number := int(shared.round)):
+            engine.guard.begin(number)
+        method = self._method(message)
+        places = [Place(Job(shared, sent.own), sent.plan, sent.keys) for sent in members]
+        engine.guard.at()
+        with torch.no_grad(), arithmetic(self.precision):
+            engine.ready(method, places)
+            if chained:
+                outcome = settle(at, chain(engine, method, places))
+            else:
+                done = [settle(at + i, engine.run_client(method, place)) for i, place in enumerate(places)]
+                outcome = merged(done, summed) if len(done) > 1 else done[0]
+        # the places are the driver's; it knows where they stand
+        return outcome._replace(watches=tuple(watch._replace(places=[]) for watch in outcome.watches))
+
+    def _method(self, message: Message) -> Method:
+        """The method with watched hooks: one object as long as it is the same, so that traced steps are found."""
+        key = (message[0], *(buffer.tobytes() for buffer in message[1]))
+        if key not in self.methods:
+            if len(self.methods) >= METHODS:
+                self.methods.clear()
+            self.methods[key] = guarded(unpack(message), self.engine.guard)
+        return self.methods[key]

@@ -1,0 +1,190 @@
+"""The engine ray gives the bytes of `sequential`, from two nodes, whatever the method, the memory and the network."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import fedskew as fs
+from fedskew.method import Component, Method
+from fedskew.shared import Fixed
+from fedskew.types import Params, View
+from support.federations import RAGGED, blobs, skewed
+from support.methods import NAMES, each, tiny
+from support.nets import CONVOLUTIONAL, dropout_net, norm_net
+from support.resuming import equal, recorded, stop_after
+from support.runs import gap, go, rows_of, same
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.usefixtures("cluster"),
+    # Ray's own: sockets and processes that it leaves to the collector
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+SIX = ["fedavg", "scaffold", "astraea", "moon", "powerofchoice", "creff"]  # plain, memory, chains, heads, questions
+
+
+def both(method: Method, folder: Path, fed: Any = None, **options: Any) -> tuple[Path, Path]:
+    """The folders of the same run by `sequential` and by ray."""
+    fed = fed or skewed()
+    for engine in ("sequential", "ray"):
+        go(fed, method, out=folder / engine, **{"rounds": 3, **options, "engine": engine})
+    return folder / "sequential", folder / "ray"
+
+
+@pytest.mark.parametrize("name", [n if n in SIX else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
+def test_a_method_gives_the_bytes_of_sequential(name: str, tmp_path: Path) -> None:
+    equal(*both(tiny(name), tmp_path, model="mlp", dtype="float32"))
+
+
+@pytest.mark.parametrize("net", [norm_net, dropout_net, lambda: CONVOLUTIONAL["batch_norm"]])
+def test_a_network_of_the_users_own_gives_the_bytes_of_sequential(net: Callable[[], Any], tmp_path: Path) -> None:
+    equal(*both(tiny("scaffold"), tmp_path, model=net(), dtype="float32"))
+
+
+@pytest.mark.parametrize("memory", ["device", "ram", "disk"])
+def test_the_clients_memory_is_at_home_here(memory: str, tmp_path: Path) -> None:
+    equal(*both(tiny("moon"), tmp_path, memory=memory))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_any_number_of_workers(workers: int, tmp_path: Path) -> None:
+    equal(*both(tiny("fednova"), tmp_path, ray_workers=workers, cohort=6))
+
+
+def test_diagnostics_and_personal_models(tmp_path: Path) -> None:
+    options = {"diagnose": ("drift", "cosine", "per_class"), "personal_every": 1}
+    equal(*both(tiny("perfedavg"), tmp_path, **options))
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    go(skewed(), tiny("scaffold"), rounds=4, out=tmp_path / "whole")
+    part = tmp_path / "part"
+    stopped = go(skewed(), tiny("scaffold"), rounds=4, out=part, engine="ray", on_round=stop_after(2))
+    assert stopped.stopped == "interrupted" and len(recorded(part)) == 2
+    go(skewed(), tiny("scaffold"), rounds=4, out=part, engine="ray", resume=True)
+    equal(tmp_path / "whole", part)
+
+
+def test_values_that_are_not_finite_are_told_as_by_sequential() -> None:
+    method = replace(tiny("fedavg"), pace=Fixed(epochs=2, lr=1e30, batch_size=16))
+    said = []
+    for engine in ("sequential", "ray"):
+        with pytest.raises(fs.TrainingError) as caught:
+            go(skewed(), method, engine=engine, model="mlp", dtype="float32", rounds=5)
+        said.append((str(caught.value), caught.value.faults[0][:4]))
+    assert said[0] == said[1] and "at client" in said[0][0]
+
+
+@dataclass(frozen=True)
+class Huge(Component):
+    """Breaks client 2."""
+
+    name = "huge"
+
+    def broadcast(self, state: Any, ids: Tensor | None) -> tuple[Any, Any]:
+        return {}, None if ids is None else {"scale": 1.0 + (ids == 2).double() * 1e300}
+
+    def correct(self, grads: Params, view: View) -> Params:
+        return {n: g * view.ctx.shared[self.name]["scale"] ** 2 for n, g in grads.items()}
+
+
+@dataclass(frozen=True)
+class Wrong(Component):
+    """Raises at client 2."""
+
+    name = "wrong"
+
+    def broadcast(self, state: Any, ids: Tensor | None) -> tuple[Any, Any]:
+        return {}, None if ids is None else {"on": ids == 2}
+
+    def correct(self, grads: Params, view: View) -> Params:
+        if view.ctx.shared[self.name]["on"]:
+            raise ValueError("shapes differ\nin two lines")
+        return grads
+
+
+@pytest.fixture
+def by_value(cluster: Any) -> Any:
+    """Components of this file go to the workers by value, as those of a user's main program do."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.mark.usefixtures("by_value")
+def test_a_client_that_is_not_finite_is_dropped(tmp_path: Path) -> None:
+    method = Method("h", parts=(Huge(),), pace=Fixed(epochs=1, batch_size=2), selector=each(0, 2, 3))
+    one, two = both(method, tmp_path, fed=blobs(RAGGED), nonfinite="drop")
+    equal(one, two)
+    assert [d["client"] for d in recorded(two)[0]["dropped"]] == [2]
+
+
+@pytest.mark.usefixtures("by_value")
+def test_an_exception_of_a_component_is_located() -> None:
+    method = Method("w", parts=(Wrong(),), pace=Fixed(epochs=1, batch_size=2), selector=each(0, 2))
+    with pytest.raises(fs.TrainingError) as caught:
+        go(blobs(RAGGED), method, engine="ray")
+    said = str(caught.value)
+    assert said.startswith("ValueError: shapes differ; client 2 of round 1, hook 'correct' of component 'wrong'")
+    assert "\n" not in said
+
+
+def test_what_cannot_be_sent_is_told_in_one_line() -> None:
+    @dataclass(frozen=True)
+    class Stuck(Component):
+        name = "stuck"
+        lock: Any = None
+
+    import threading
+
+    method = Method("s", parts=(Stuck(threading.Lock()),))
+    with pytest.raises(fs.ConfigError, match=r"cannot send the method 's' to its workers: TypeError: .*lock") as caught:
+        go(blobs(RAGGED), method, engine="ray")
+    assert "\n" not in str(caught.value)
+
+
+def test_more_workers_than_the_cluster_has_room_for() -> None:
+    with pytest.raises(fs.ConfigError, match=r"ray_workers must fit the cluster, which has room for 2 .*; got 3"):
+        go(skewed(), tiny("fedavg"), engine="ray", ray_workers=3)
+
+
+def test_the_broadcast_is_packed_once_a_round(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedskew.engines.ray.engine import Ray
+
+    seen: list[Any] = []
+    plain = Ray.close
+    monkeypatch.setattr(Ray, "close", lambda self: (seen.append((self.sizes, self.pool.received)), plain(self))[1])
+    result = go(skewed(), tiny("fedavg"), engine="ray", rounds=3, cohort=4, model=fs.models.MLP(hidden=400))
+    (sizes, received) = seen[0]
+    model = sum(p.numel() * p.element_size() for p in result.params.values())
+    assert sizes.turns == 3 and sizes.pieces == 12
+    assert 3 * model < sizes.turn < 3 * model + 60_000  # the method, the weights and the pickle's own words
+    assert 12 * model < received < 12 * model + 12 * 20_000
+    assert sizes.sent < 12 * 20_000
+
+
+def test_the_result_is_that_of_threads(tmp_path: Path) -> None:
+    one = go(skewed(), tiny("fedprox"), engine="threaded", rounds=2)
+    two = go(skewed(), tiny("fedprox"), engine="ray", rounds=2)
+    assert rows_of(one) == rows_of(two) and same(one.params, two.params)
+    assert torch.equal(one.probabilities(skewed().dataset.x_test), two.probabilities(skewed().dataset.x_test))
+
+
+@pytest.mark.parametrize("name", ["scaffold", "powerofchoice", "creff", "astraea"])
+def test_sums_at_the_workers_agree_and_do_not_depend_on_their_number(name: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"engine": "ray", "cohort": 4, "ray_sum": 3, "rounds": 2}
+    exact = go(skewed(), tiny(name), rounds=2, cohort=4)
+    one = go(skewed(), tiny(name), out=tmp_path / "one", ray_workers=1, **options)
+    go(skewed(), tiny(name), out=tmp_path / "two", ray_workers=2, **options)
+    equal(tmp_path / "one", tmp_path / "two")
+    assert gap(one.params, exact.params) < 1e-12  # float64

@@ -1,0 +1,48 @@
+"""The engine ray, where its package is not installed or its cluster is not there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedskew.engines.ray import cluster
+from support.command import SMALL, mistake
+
+
+def test_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
+    said = mistake(capsys, "run", "fedavg", *SMALL, "--engine", "ray", "--out", tmp_path / "run")
+    assert "pip install 'fedskew[ray]'" in said and not (tmp_path / "run").exists()
+
+
+def test_a_folder_called_ray_is_not_the_package(tmp_path: Path) -> None:
+    (tmp_path / "ray").mkdir()
+    code = (
+        "import sys; sys.path = [p for p in sys.path if 'site-packages' not in p or p.endswith('x')]\n"
+        "from importlib.util import find_spec\n"
+        "spec = find_spec('ray')\n"
+        "assert spec is not None and spec.origin is None"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+
+
+def test_ray_is_not_imported_with_fedskew() -> None:
+    code = "import sys, fedskew as fs, fedskew.engines, fedskew.cli.command; sys.exit('ray' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("address", ["nowhere", "ray://127.0.0.1:10001", "127.0.0.1:none"])
+def test_an_address_is_host_and_port(address: str) -> None:
+    with pytest.raises(cluster.ConfigError, match=r"must be HOST:PORT, auto or local; got ") as caught:
+        cluster._reached(address)
+    assert "\n" not in str(caught.value)
+
+
+def test_nobody_answers() -> None:
+    with pytest.raises(cluster.ConfigError, match=r"there is no Ray cluster at '127.0.0.1:1': "):
+        cluster._reached("127.0.0.1:1")
