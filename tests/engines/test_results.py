@@ -12,6 +12,7 @@ from fedskew import engines, server
 from fedskew.method import Method
 from fedskew.models.architectures import build
 from fedskew.models.prepare import prepare
+from fedskew.settings import Settings
 from fedskew.types import Assignment, Results, Weights
 from support.federations import skewed
 from support.methods import tiny
@@ -27,7 +28,7 @@ def trained(
     fed = skewed()
     model = prepare(build("logistic", (1, 8, 8), 10, 0), None, (1, 8, 8), 10).to(torch.float64)
     task = model.task(fed.clients, 3)
-    runner = engines.ENGINES[engine](model, fed, task, seed=0, threads=2)
+    runner = engines.ENGINES[engine](model, fed, task, Settings(seed=0, threads=2))
     try:
         with torch.no_grad():
             runner.birth(method, model.params, model.buffers)
@@ -73,8 +74,8 @@ def test_a_run_is_the_same_with_and_without_diagnostics_of_deltas(name: str) -> 
 def test_an_engine_leaves_the_model_that_it_is_given_as_it_was() -> None:
     fed = skewed()
     model = prepare(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), None, (1, 8, 8), 10)
-    for name, kind in engines.ENGINES.items():
-        runner = kind(model, fed, model.task(fed.clients, 1), seed=0, threads=1)
+    for name in ("sequential", "threaded", "batched", "debug"):
+        runner = engines.ENGINES[name](model, fed, model.task(fed.clients, 1), Settings(seed=0, threads=1))
         assert model.unpadded is False and runner.model.unpadded is (name != "batched")
         assert runner.workers.model is runner.model
         runner.close()
