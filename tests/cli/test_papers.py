@@ -46,6 +46,21 @@ def test_costs_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert rows["fedga-table1-mnist"][:3] == ["6", "6", ""] and float(rows["fedga-table1-mnist"][3]) > 0
 
 
+def test_a_list_of_costs_does_not_ask_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    asked: list[str] = []
+    monkeypatch.setattr(datasets, "load_dataset", lambda repo, *more: asked.append(repo) or 1 / 0)
+    monkeypatch.setattr(protocols, "names", lambda: ("fedga-table1-svhn",))
+    monkeypatch.setenv("FEDSKEW_DATA", str(tmp_path))
+    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    assert fedskew("reproduce", "--scale", "paper", "--dry-run") == 0
+    assert "fedga-table1-svhn" in capsys.readouterr().out and not asked
+    assert fedskew("run", "fedavg", "--data", "svhn") == 2 and asked  # a run does ask
+
+
 def test_a_table_is_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

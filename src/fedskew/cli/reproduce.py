@@ -53,6 +53,7 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     """
     from dataclasses import replace
 
+    from fedskew.data.sources.parquet import offline
     from fedskew.studies.archives import lend
     from fedskew.studies.papers.protocol import Scale, protocol, scaled
     from fedskew.studies.study import Study
@@ -63,7 +64,8 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     if name is None:
         of_one = {"seeds": seeds, "out": out, "processes": given["processes"], "retry": given["retry"] or None}
         _check_list(scale, **of_one, **dict(part), **dict(how))
-        show(_costs(scale, store, given["archives"]) if given["dry_run"] else _listing())
+        with offline():  # a list of costs downloads nothing
+            show(_costs(scale, store, given["archives"]) if given["dry_run"] else _listing())
         return 0
     one = protocol(name)
     spec = one.at(scale)
@@ -171,7 +173,7 @@ def _costs(scale: str, store: str | None, archives: str | None) -> Any:
 
 
 def _at_hand(cells: Sequence[Cell]) -> bool:
-    """Whether the data of a study are there: they are asked for once, since a hub that does not answer takes long."""
+    """Whether the data of a study are there."""
     from fedskew.errors import FedskewError
     from fedskew.studies.address import dataset_of
 

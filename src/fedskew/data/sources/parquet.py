@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ __all__ = [
     "choose",
     "hub_installed",
     "hub_tables",
+    "offline",
     "parquet_files",
     "plain_column",
     "read_column",
@@ -31,6 +33,7 @@ __all__ = [
     "schema_names",
 ]
 
+_OFFLINE: ContextVar[bool] = ContextVar("offline", default=False)
 X_COLUMNS = ("img", "image", "x", "features", "input")
 Y_COLUMNS = ("label", "labels", "fine_label", "y", "target", "class")
 
@@ -247,6 +250,16 @@ def hub_installed() -> bool:
     return True
 
 
+@contextmanager
+def offline() -> Iterator[None]:
+    """Within it the hub is not asked: a data set that is not at hand is missing at once."""
+    token = _OFFLINE.set(True)
+    try:
+        yield
+    finally:
+        _OFFLINE.reset(token)
+
+
 def hub_tables(
     repo: str, config: str | None = None, train: str = "train", test: str | None = None, *, columns: Sequence[str] = ()
 ) -> HubTables:
@@ -270,6 +283,8 @@ def hub_tables(
         import datasets
     except ImportError:
         raise DataError(f"downloading {repo!r} needs the extra hub: {EXTRA}") from None
+    if _OFFLINE.get():
+        raise DataError(f"the hub dataset {repo!r} is not at hand, and the hub is not asked here")
     try:
         with _quiet():
             splits = datasets.load_dataset(repo, config)

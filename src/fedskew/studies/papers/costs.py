@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
+from fedskew.data.sources.parquet import offline
 from fedskew.errors import FedskewError, RecordError
 from fedskew.studies.address import dataset_of
 from fedskew.studies.cost import run_seconds
@@ -31,7 +32,8 @@ def costs_of(name: str) -> dict[tuple[str, str, str], float]:
         if cell.seed != spec.seeds[0] or cell.experiment is None:
             continue
         try:
-            dataset_of(cell.experiment.data, cell.experiment.path)
+            with offline():
+                dataset_of(cell.experiment.data, cell.experiment.path)
         except FedskewError:
             return {}
         if (seconds := run_seconds(cell.experiment)) is not None:
