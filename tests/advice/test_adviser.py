@@ -351,11 +351,10 @@ def test_the_packaged_descriptors_are_those_of_the_splits() -> None:
 
 def test_the_command_advises_on_a_file_of_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "counts.csv"
-    file.write_text("cat,dog,fox\n" + "\n".join(",".join(map(str, row)) for row in SKEWED))
+    file.write_text("cat,dog,fox\n" + "\n".join(",".join(map(str, row)) for row in 1000 * SKEWED))
     assert fedskew("advise", file, "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["descriptors"]["clients"] == 4 and found["threshold"] == NEAR
-    assert bool(found["recommendations"]) == found["neighbours"][0]["near"]
+    assert found["descriptors"]["clients"] == 4 and found["recommendations"] == [] and found["threshold"] == NEAR
     assert fedskew("advise", "--clients", 5, "--partition", "iid") == 0
     assert "no method is recommended" in " ".join(capsys.readouterr().out.split())
 

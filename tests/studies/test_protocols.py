@@ -25,6 +25,7 @@ from fedskew.studies.spec import Cell, Spec
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
 from support.paths import ROOT
+from support.smoke import smoked
 
 PAPERS = ("FedGA", "Seol-Kim", "FedLA")
 OURS = [name for name in names() if protocol(name).paper in PAPERS]
@@ -61,12 +62,7 @@ def made(cell: Cell) -> Experiment:
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_protocol_runs_at_the_scale_of_a_test(name: str, tmp_path: Path) -> None:
-    study = Study(protocol(name).at("smoke"), tmp_path)
-    for one in study.missing():
-        assert work(Job(one.address, one.job, str(tmp_path)))[1:3] == ("finished", "")
-    rows = study.table()
-    assert [row["state"] for row in rows] == ["finished"] * len(rows)
-    assert {row["label"] for row in rows} == {m.name for m in protocol(name).spec.methods}
+    smoked(name, tmp_path)
 
 
 @pytest.mark.parametrize("scale", ["small", "paper"])

@@ -19,8 +19,7 @@ from fedskew.method import method_spec
 from fedskew.methods.fednova import FedNova
 from fedskew.studies.papers.printed import printed
 from fedskew.studies.papers.protocol import Protocol, Scale, names, protocol, scaled
-from fedskew.studies.study import Study
-from fedskew.studies.work import Job, work
+from support.smoke import smoked
 
 OURS = [name for name in names() if name.startswith(("fedbal-", "fedgr-"))]
 ENTRIES = re.compile(r"(final|mean50)_(accuracy|macro_f1) \* 100|(rounds_to|speedup) FedAvg")
@@ -191,11 +190,6 @@ def test_a_scale_changes_the_options_of_one_method_alone() -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_smoke_run_of_every_method_finishes(name: str, tmp_path: Path) -> None:
-    study = Study(protocol(name).at("smoke"), tmp_path)
-    for one in study.missing():
-        assert work(Job(one.address, one.job, str(study.store.folder))).state == "finished", one.cell.label
-    rows = {row["label"]: row for row in study.table()}
-    assert {row["state"] for row in rows.values()} == {"finished"}
-    assert list(rows) == [m.name for m in protocol(name).spec.methods]
+    rows = smoked(name, tmp_path)
     if name == "fedbal-table8":  # no similarity of three or four clients is so far from the mean
         assert rows["FedBal beta=2"]["final_loss"] == rows["FedBal beta=3"]["final_loss"]
