@@ -41,10 +41,10 @@ __all__ = ["Result", "run"]
 
 COUNTED = 100_000  # cells of a matrix of counts that a configuration still holds
 LENGTH = ("rounds", "patience", "min_delta", "max_minutes")  # what ends a run
+CLUSTER = ("ray_address", "ray_workers", "ray_gpus")  # where its clients train
 # What may differ between the run that a folder holds and the one that resumes it: none of it decides a number.
 FREE = (
-    "engine", "engine_reason", "threads", "threads_used", "memory", "checkpoint_every", "diagnose",
-    "ray_address", "ray_workers", "ray_gpus", *LENGTH,
+    "engine", "engine_reason", "threads", "threads_used", "memory", "checkpoint_every", "diagnose", *CLUSTER, *LENGTH,
 )  # fmt: skip
 # what a record holds only where it is set, and what it means where it is not
 UNSET = {f.name: f.default for f in fields(Settings) if is_later(f)} | dict.fromkeys(("local_test", "seed_partition"))
@@ -266,10 +266,12 @@ def _check_continues(record: Record, facts: Mapping[str, Any], method: Method, s
 
 
 def _extend(record: Record, session: Session, settings: Settings) -> None:
-    """Let the record say how many rounds the run has now, and no longer how it ended before."""
+    """Let the record say how many rounds the run has now, and where, and no longer how it ended before."""
     done = session.state.round
     demand(settings, "rounds", settings.rounds >= done, f"be at least {done}, the rounds that are done")
-    record.go_on({name: getattr(settings, name) for name in LENGTH})
+    now = {name: getattr(settings, name) for name in (*LENGTH, *CLUSTER)}
+    # an entry that is at its default is dropped: the record is that of a run that began so
+    record.go_on({name: None if name in UNSET and value == UNSET[name] else value for name, value in now.items()})
 
 
 def _check_same_run(record: Record, facts: Mapping[str, Any]) -> None:

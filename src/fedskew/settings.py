@@ -84,7 +84,7 @@ class Settings:
     nonfinite: Literal["stop", "drop"] = later("stop")
     """when a client's training is not finite: stop the run, or drop the client from the round"""
     ray_address: str | None = later()
-    """HOST:PORT of a running Ray cluster, or auto; unset: RAY_ADDRESS, else a cluster of this machine alone"""
+    """HOST:PORT of a running Ray cluster, auto for the one here, local for a new one; unset: RAY_ADDRESS, else local"""
     ray_workers: Annotated[int, AtLeast(0)] = later(0)
     """worker processes of engine ray; 0: as many as the cluster has room for"""
     ray_gpus: Annotated[float, Above(0)] = later(1.0)

@@ -115,3 +115,45 @@ def test_other_options_beside_resume_are_refused(tmp_path: Path, capsys: pytest.
     capsys.readouterr()
     told = mistake(capsys, "run", "--resume", tmp_path / "a", "--rounds", 3, "--lr", 1)
     assert "--resume must stand alone, or beside --rounds" in told and "got '--lr 1'" in told
+
+
+def test_a_run_that_goes_on_elsewhere_says_where(tmp_path: Path) -> None:
+    """Where clients train is no part of a run: its record tells of the last place, and of none where none is set."""
+    fed, method, folder = skewed(), fs.methods.scaffold(), tmp_path / "a"
+    go(fed, method, rounds=4, out=tmp_path / "b")
+    go(fed, method, rounds=4, out=folder, ray_address="10.0.0.1:6379", ray_gpus=0.5, on_round=stop_after(1))
+    go(
+        fed,
+        method,
+        rounds=4,
+        out=folder,
+        resume=True,
+        ray_address="10.0.0.2:7000",
+        ray_workers=3,
+        on_round=stop_after(2),
+    )
+    told = json.loads((folder / "config.json").read_text())
+    assert told["ray_address"] == "10.0.0.2:7000" and told["ray_workers"] == 3 and "ray_gpus" not in told
+    go(fed, method, rounds=4, out=folder, resume=True)
+    equal(folder, tmp_path / "b")
+    assert read(folder)[0] == read(tmp_path / "b")[0]
+
+
+def test_sums_at_the_workers_belong_to_the_run(tmp_path: Path) -> None:
+    fed, method = skewed(), fs.methods.fedavg()
+    go(fed, method, rounds=3, out=tmp_path, ray_sum=2, on_round=stop_after(1))
+    before = (tmp_path / "config.json").read_bytes()
+    for other in ({}, {"ray_sum": 4}):
+        with pytest.raises(fs.RecordError, match=f"same run; ray_sum was 2 and is {other.get('ray_sum', 1)}"):
+            go(fed, method, rounds=3, out=tmp_path, resume=True, **other)
+    assert (tmp_path / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("flag", ["--ray.address", "--ray-address", "--ray.workers", "--ray.gpus"])
+def test_a_cluster_beside_a_run_of_another_engine_is_refused(
+    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fedskew("run", "fedavg", *SMALL, "--engine", "sequential", "--out", tmp_path / "a") == 0
+    capsys.readouterr()
+    told = mistake(capsys, "run", "--resume", tmp_path / "a", "--rounds", 3, flag, "1")
+    assert f"{flag} must go with a run of the engine ray; {tmp_path / 'a'} is one of sequential" in told

@@ -12,7 +12,7 @@ from fedskew.cli.composed import WORDS, Composed
 from fedskew.cli.output import say
 from fedskew.cli.tracking import tracked, trackers
 from fedskew.cli.values import Names, Place, Runs
-from fedskew.config.words import scan
+from fedskew.config.words import SHORT, scan
 from fedskew.errors import ConfigError, FieldError, RecordError
 
 if TYPE_CHECKING:
@@ -31,11 +31,12 @@ EXAMPLES = (
 
 
 ENDING = ("--rounds", "--patience", "--max-minutes")  # what ends a run
-BESIDE_RESUME = ("--resume", *ENDING, "--track", "--track.folder")
+CLUSTER = ("--ray.address", "--ray.workers", "--ray.gpus")  # a cluster has another address tomorrow
+BESIDE_RESUME = ("--resume", *ENDING, *CLUSTER, "--track", "--track.folder")
 
 
 class RunCommand(Composed):
-    """``--resume RUN`` stands alone, or beside what ends a run: the run's own configuration decides the rest."""
+    """``--resume RUN`` stands alone, or beside what ends a run or says where it is: its own record decides the rest."""
 
     def compose(self, positional: list[str], flags: list[tuple[str, str]]) -> Experiment | None:
         """The run's own composition where one is resumed. Raises ConfigError where other words stand beside it."""
@@ -43,13 +44,18 @@ class RunCommand(Composed):
 
         if "--resume" not in dict(flags):
             return super().compose(positional, flags)
-        others = [" ".join(pair) for pair in flags if pair[0] not in BESIDE_RESUME]
+        others = [" ".join(pair) for pair in flags if SHORT.get(pair[0], pair[0]) not in BESIDE_RESUME]
         if others or positional:
             told = " ".join([*positional, *others])
             beside = ", ".join(BESIDE_RESUME[1:])
             rule = f"stand alone, or beside {beside}: the run's own config.json decides the rest"
             raise ConfigError(f"--resume must {rule}; got {told!r}")
-        return load(_run_folder(Path(dict(flags)["--resume"])) / "config.json")
+        folder = _run_folder(Path(dict(flags)["--resume"]))
+        experiment = load(folder / "config.json")
+        far = [flag for flag, _ in flags if SHORT.get(flag, flag) in CLUSTER]
+        if far and experiment.engine != "ray":
+            raise ConfigError(f"{far[0]} must go with a run of the engine ray; {folder} is one of {experiment.engine}")
+        return experiment
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Whose options this page lists comes first where the command line does not say it."""
@@ -75,7 +81,8 @@ class RunCommand(Composed):
 )  # fmt: skip
 @click.option(
     "--resume", metavar="RUN", type=Runs(),
-    help="a run folder: go on after its last checkpoint; --rounds beside it adds rounds to the run",
+    help="a run folder: go on after its last checkpoint; --rounds beside it adds rounds to the run, --ray.address "
+    "names another cluster",
 )  # fmt: skip
 @tracked
 def run(
