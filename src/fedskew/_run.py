@@ -44,7 +44,8 @@ LENGTH = ("rounds", "patience", "min_delta", "max_minutes")  # what ends a run
 CLUSTER = ("ray_address", "ray_workers", "ray_gpus")  # where its clients train
 # What may differ between the run that a folder holds and the one that resumes it: none of it decides a number.
 FREE = (
-    "engine", "engine_reason", "threads", "threads_used", "memory", "checkpoint_every", "diagnose", *CLUSTER, *LENGTH,
+    "engine", "engine_reason", "threads", "threads_used", "memory", "checkpoint_every", "diagnose", "processors",
+    *CLUSTER, *LENGTH,
 )  # fmt: skip
 # what a record holds only where it is set, and what it means where it is not
 UNSET = {f.name: f.default for f in fields(Settings) if is_later(f)} | dict.fromkeys(("local_test", "seed_partition"))
@@ -153,6 +154,7 @@ def run(
     engine.birth(watched, params, prepared.buffers, settings.memory, None if out is None else Path(out))
     state = server.init(watched, params, prepared.buffers, fed, task)
     used = {"engine_used": kind.name, "engine_reason": reason, "threads_used": engine.workers.count}
+    used |= engine.processors.facts()
     facts = {**(config or _facts(fed, method, model, settings, cohort)), **_labels(fed), **used}
     record = _recorded(out, resume, facts, method, settings)
     try:
@@ -269,7 +271,9 @@ def _extend(record: Record, session: Session, settings: Settings) -> None:
     """Let the record say how many rounds the run has now, and where, and no longer how it ended before."""
     done = session.state.round
     demand(settings, "rounds", settings.rounds >= done, f"be at least {done}, the rounds that are done")
-    now = {name: getattr(settings, name) for name in (*LENGTH, *CLUSTER)}
+    for kind in record.config().get("processors", ()):  # of the rounds that are done
+        session.engine.processors.meet(kind)
+    now = {name: getattr(settings, name) for name in (*LENGTH, *CLUSTER)} | session.engine.processors.facts()
     # an entry that is at its default is dropped: the record is that of a run that began so
     record.go_on({name: None if name in UNSET and value == UNSET[name] else value for name, value in now.items()})
 

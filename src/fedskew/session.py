@@ -54,6 +54,7 @@ class Session:
     best: Kept | None = None  # the model of the best round by the monitored metric
     _watch: Watch | None = None  # after ``_watched`` rounds
     _watched: int = 0
+    _facts: Row = field(default_factory=dict)  # of the engine, that the record has
 
     @property
     def done(self) -> list[Row]:
@@ -111,6 +112,9 @@ class Session:
         watch.lap("evaluate_s")
         stages = watch.stages
         row |= {"wall_s": sum(stages.values()) + self.record_s, **stages, "record_s": self.record_s}
+        if self.record and (facts := self.engine.processors.facts()) != self._facts:
+            self.record.note(facts)  # before the round counts: no kill parts the two
+            self._facts = facts
         self.rows[self.state.round :] = [row]
         self.state = after
         self._keep(row)

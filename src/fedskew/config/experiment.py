@@ -29,7 +29,7 @@ PLAIN = ("path", "clients", "longtail", "validation", "auxiliary")  # fields tha
 SET = ("local_test", "seed_partition")  # fields that a file holds only where they are set
 OF_CLASSES = tuple(f.name for f in dataclasses.fields(ClassOptions))
 CLIENTS = 100  # where neither the user nor the partition says how many
-RECORDED = ("format", "label_names", "engine_used", "engine_reason", "threads_used")  # what a run adds
+RECORDED = ("format", "label_names", "engine_used", "engine_reason", "threads_used", "processors")  # what a run adds
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from fedskew.engines.memory import ClientMemory, home
 from fedskew.engines.outcomes import Outcome, Reduction, Settle, as_it_is, chained
 from fedskew.engines.personal import pooled
 from fedskew.engines.planning import Plan, Planner
+from fedskew.engines.processors import Processors
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.queries import Queries
 from fedskew.engines.runtime import Runtime
@@ -81,6 +82,7 @@ class LocalEngine:
         self.memory = ClientMemory({})
         self.watcher = Watcher()
         self.guard = Guard(full=self.watchful)
+        self.processors = Processors()
         never = float("inf")
         # the graph interpreter takes no list of truth values, which the backward pass of a convolution has
         after = {"cpu": never if self.model.convolutional else self.trace_after, "cuda": CAPTURE_AFTER}

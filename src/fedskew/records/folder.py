@@ -129,12 +129,13 @@ class Record:
         return _config(self.folder)
 
     def go_on(self, changed: Mapping[str, Any]) -> None:
-        """The run is resumed: what it wrote at its end no longer counts, and entries of its configuration change.
-
-        An entry that becomes None is dropped.
-        """
+        """The run is resumed: what it wrote at its end no longer counts, and entries of its configuration change."""
         self._manifest.forget(END)
         (self.folder / "summary.json").unlink(missing_ok=True)
+        self.note(changed)
+
+    def note(self, changed: Mapping[str, Any]) -> None:
+        """Change entries of the configuration, which a run learns as it goes. One that becomes None is dropped."""
         config = self.config()
         if any(config.get(name) != value for name, value in changed.items()):
             now = {**config, **changed}

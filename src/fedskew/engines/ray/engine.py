@@ -16,6 +16,7 @@ from fedskew.data.partitioners import Iid
 from fedskew.engines.guard import unguarded
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
+from fedskew.engines.processors import processor
 from fedskew.engines.ray.cluster import Cluster
 from fedskew.engines.ray.packing import Message, pack, size
 from fedskew.engines.ray.pool import Call, Pool
@@ -68,6 +69,7 @@ class Ray(Sequential):
                 rule = f"fit the cluster, which has room for {most} with {each}"
                 raise FieldError("Settings", "ray_workers", rule, self.count)
             super().__init__(model, fed, task, settings)
+            self.processors.meet(processor(settings.device))
         except BaseException:
             self.cluster.leave()
             raise
@@ -84,7 +86,7 @@ class Ray(Sequential):
         held = Kit(self.model, fed, self.task, self.settings, self.memory.template)
         kit = _packed("the model and the data", held, mapped=True)
         self.sizes.kit = size(kit)
-        self.pool = Pool(self.count, self.gpus, ray.put(kit))
+        self.pool = Pool(self.count, self.gpus, ray.put(kit), lambda hello: self.processors.meet(hello.processor))
 
     def close(self) -> None:
         """End the workers, then as every engine."""

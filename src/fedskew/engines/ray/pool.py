@@ -37,15 +37,16 @@ class Member:
 class Pool:
     """So many workers, which are all alike: it does not matter who does what."""
 
-    def __init__(self, count: int, gpus: float, kit: Any) -> None:
+    def __init__(self, count: int, gpus: float, kit: Any, met: Callable[[Hello], None] = lambda hello: None) -> None:
         """Begin the workers.
 
         Args:
             count: how many.
             gpus: of each; a fraction shares one.
             kit: reference to the packed data of the run (`fedskew.engines.ray.worker.Kit`).
+            met: called when a worker has begun, before it is given work.
         """
-        self.count, self.gpus, self.kit = count, gpus, kit
+        self.count, self.gpus, self.kit, self.met = count, gpus, kit, met
         self.members: list[Member] = []
         self.facts: list[Hello] = []  # of every worker that has begun
         self.failed = 0  # beginnings that failed, one after another
@@ -137,6 +138,7 @@ class Pool:
             raise ConfigError(f"all machines of a Ray cluster must have {here}; one has {there}")
         self.facts.append(hello)
         member.hello, self.failed = None, 0
+        self.met(hello)
 
     def _replace(self, member: Member, error: Exception) -> list[int]:
         """Begin another worker in the place of a lost one; the work that it had."""

@@ -17,6 +17,7 @@ from fedskew.engines.guard import guarded
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle
 from fedskew.engines.planning import Plan
+from fedskew.engines.processors import processor
 from fedskew.engines.ray.packing import Message, pack, unpack
 from fedskew.engines.sequential import Threaded
 from fedskew.errors import FedskewError
@@ -69,6 +70,7 @@ class Hello(NamedTuple):
     pid: int
     node: str
     versions: tuple[str, ...]
+    processor: str
 
 
 class Failure(NamedTuple):
@@ -157,7 +159,7 @@ class Worker:
         self.precision = settings.precision
         self.engine = Threaded(kit.model.to(device=device), kit.fed, kit.task, settings)
         self.engine.watcher.birth(kit.template)
-        return Hello(os.getpid(), ray.get_runtime_context().get_node_id(), versions())
+        return Hello(os.getpid(), ray.get_runtime_context().get_node_id(), versions(), processor(device))
 
     def _train(self, turn: int, given: list[Any], at: int, chained: bool, members: list[Sent]) -> Outcome:
         engine = self.engine
