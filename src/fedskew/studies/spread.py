@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from fedskew.engines.ray.cluster import Cluster
@@ -52,7 +53,7 @@ def _spread(jobs: Sequence[Job], count: int, told: Callable[[Outcome], None], be
     if count < 1:
         raise ConfigError("the Ray cluster has no core; `ray status` shows what it has")
     task = ray.remote(_work).options(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")
-    passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
+    passed, here = {n: value for n, value in os.environ.items() if n.startswith(PASSED)}, os.getcwd()
     waiting, deaths, running = deque(jobs), Counter[str](), dict[Any, Job]()
     later: list[tuple[float, Job]] = []  # runs of other processes, and when to look again
     try:
@@ -62,7 +63,7 @@ def _spread(jobs: Sequence[Job], count: int, told: Callable[[Outcome], None], be
             later = [(when, job) for when, job in later if when > now]
             while waiting and len(running) < count:
                 job = waiting.popleft()
-                running[task.remote(job, passed)] = job
+                running[task.remote(job._replace(store=os.path.abspath(job.store)), passed, here)] = job
                 began(job)
             for ref in ray.wait(list(running), num_returns=1, timeout=0.2)[0] if running else ():
                 job = running.pop(ref)
@@ -90,11 +91,16 @@ def _spread(jobs: Sequence[Job], count: int, told: Callable[[Outcome], None], be
         raise
 
 
-def _work(job: Job, passed: Mapping[str, str]) -> Outcome:
-    """In a worker: do a run, or what is left of it."""
+def _work(job: Job, passed: Mapping[str, str], here: str) -> Outcome:
+    """In a worker: do a run, or what is left of it, in the folder where the command was typed.
+
+    A worker begins where its cluster was started. Data, partitions and trackers are named as the user typed them.
+    """
     import torch
 
     os.environ.update(passed)
+    with suppress(OSError):  # a machine without this folder does what is named in full
+        os.chdir(here)
     torch.set_num_threads(1)
     return work(job)
 
