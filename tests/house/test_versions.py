@@ -61,9 +61,9 @@ def test_every_python_that_is_promised_is_tested() -> None:
     assert {row.get("constraints") for row in rows if row["python"] == floor.version} >= {"constraints-lowest.txt"}
 
 
-@pytest.mark.parametrize("name", sorted(set(_required("hub", "plot", "report", "dev")) - UNTESTED))
+@pytest.mark.parametrize("name", sorted(set(_required("hub", "plot", "report", "ray", "dev")) - UNTESTED))
 def test_the_lowest_versions_are_the_floors(name: str) -> None:
-    requirement = _required("hub", "plot", "report", "dev")[name]
+    requirement = _required("hub", "plot", "report", "ray", "dev")[name]
     if not requirement.specifier:
         return  # no floor is promised
     pins = _pins("constraints-lowest.txt")

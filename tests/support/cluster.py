@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,7 +25,9 @@ def cluster() -> Iterator[Any]:
     )
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     made.add_node(num_cpus=1)
-    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+    with warnings.catch_warnings():  # as fedskew's own `Cluster` does: Ray 2.50 tells of a default to come
+        warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
+        ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
     yield made
     ray.shutdown()
     made.shutdown()

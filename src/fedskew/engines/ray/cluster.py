@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -63,7 +64,9 @@ class Cluster:
             os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 lets everything else on the machine go first
         self._printing = _silenced()
         try:
-            with _signals_kept():
+            with _signals_kept(), warnings.catch_warnings():
+                # of a default to come for actors without a GPU, which here are told their device
+                warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
                 ray.init(address=where, **quiet)
         except (ConnectionError, RuntimeError, ValueError) as error:
             said = (str(error).strip().splitlines() or ["no answer"])[0]
