@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -43,8 +43,11 @@ class Workers:
         """Whether the caller is one of the threads."""
         return hasattr(self._own, "model")
 
-    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Results in the order of the items. Called from one of the threads, it works in that thread."""
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any], first: Sequence[int] = ()) -> Iterator[Any]:
+        """Results in the order of the items. Called from one of the threads, it works in that thread.
+
+        The items at the places ``first`` are begun before the others.
+        """
         work = list(items)
         if self.count == 1 or len(work) < 2 or self.inside:
             return map(function, work)
@@ -52,7 +55,14 @@ class Workers:
             # copied now: a thread may begin late, while the original is in the middle of a pass
             self._copies = [self.original.clone() for _ in range(self.count)]
             self._pool = ThreadPoolExecutor(self.count, "fedskew", self._begin)
-        return self._pool.map(torch.no_grad()(function), work)
+        return self._results(torch.no_grad()(function), work, first)
+
+    def _results(self, function: Callable[[Any], Any], work: list[Any], first: Sequence[int]) -> Iterator[Any]:
+        assert self._pool is not None
+        ahead = set(first)
+        order = [*first, *(i for i in range(len(work)) if i not in ahead)]
+        begun: dict[int, Future[Any]] = {i: self._pool.submit(function, work[i]) for i in order}
+        return _taken([begun.pop(i) for i in range(len(work))])
 
     def _begin(self) -> None:
         torch.set_num_threads(1)
@@ -63,3 +73,14 @@ class Workers:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
+
+
+def _taken(waiting: list[Future[Any]]) -> Iterator[Any]:
+    """The results in order, each let go as it is taken; what has not begun is dropped where one raises."""
+    waiting.reverse()
+    try:
+        while waiting:
+            yield waiting.pop().result()
+    finally:
+        for future in waiting:
+            future.cancel()
