@@ -73,7 +73,7 @@ def test_convolutions_in_float32(name: str, model: str, tracing: list[Stepper]) 
     assert traced(tracing) == 0  # their backward pass has arguments that the interpreter does not take
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedgrab", "feddyn"])
+@pytest.mark.parametrize("name", ["fedlc", "fedgrab", "feddyn"])
 def test_traced_stacks_change_no_bit(name: str, tracing: list[Stepper], monkeypatch: pytest.MonkeyPatch) -> None:
     traces = run(name, "batched")
     assert traced(tracing) > 0

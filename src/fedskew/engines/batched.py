@@ -14,10 +14,12 @@ from fedskew import tree
 from fedskew.client import Job, Shared
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.cuts import Price, cut, length
+from fedskew.engines.dense import Dense, descend, plain, steps_of
+from fedskew.engines.guard import unguarded
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
 from fedskew.engines.programs import StepFunction
-from fedskew.engines.stacks import DIMS, Leg, Now, contiguous, legs, narrowed, schedule, stack, whole
+from fedskew.engines.stacks import DIMS, Now, contiguous, legs, narrowed, schedule, stack, whole
 from fedskew.engines.stepper import TRACE_STACK
 from fedskew.method import Method
 from fedskew.types import Batch, Carry
@@ -25,7 +27,6 @@ from fedskew.types import Batch, Carry
 __all__ = ["Batched"]
 
 Rows = tuple[Tensor, Tensor]  # x and y of all clients of the stack, one after another
-Way = list[tuple[Leg, list[Now]]]
 
 COPIES = 6  # of the parameters for each client of a stack: before, gradient, update, after, and two of the method's
 BUDGET = 1 << 30  # bytes of all stacks on a CPU; on a GPU, 6/10 of what is free
@@ -47,6 +48,7 @@ class Batched(LocalEngine):
     def __init__(self, *args: Any, **options: Any) -> None:
         """As `LocalEngine`."""
         super().__init__(*args, **options)
+        self.dense = Dense.of(self.model) if self.device.type == "cpu" and not self.store.augmentation else None
         self.chunk = 0  # clients of a stack, at most; 0 until the first round estimates it
 
     def client_bytes(self, method: Method, place: Place) -> int:
@@ -115,7 +117,10 @@ class Batched(LocalEngine):
 
         With ``rungs``, steps have one of a few widths, so that traced steps are met again.
         """
-        job, carry, rows, way = self._begin(method, places, rungs)
+        if self.dense is not None and plain(method):
+            return self._run_written(method, places, self.dense)
+        way = schedule(places, self.device, rungs)
+        job, carry, rows = self._begin(method, places, way[0][0].width if way else 0)
         stepper, now = self.steppers.of(method), job
         ended: list[Carry] = []
         losses: list[Tensor] = []
@@ -128,20 +133,31 @@ class Batched(LocalEngine):
         clients = len(places)
         return self._finish(method, places, job, whole([*ended, carry], clients), losses)
 
-    def _begin(self, method: Method, places: list[Place], rungs: bool) -> tuple[Job, Carry, Rows, Way]:
-        way = schedule(places, self.device, rungs)
-        job = self.runtime.to_device(stack([p.job for p in places], way[0][0].width if way else 0))
+    def _run_written(self, method: Method, places: list[Place], net: Dense) -> Outcome:
+        """As `run_stack`, of a dense network under a plain method."""
+        job, carry, (x, y) = self._begin(method, places, len(places))
+        carry = carry._replace(params={name: p.clone() for name, p in carry.params.items()})  # written into
+        steps, decay = steps_of(places, y, self.dtype), unguarded(method).local.weight_decay  # type: ignore[attr-defined]
+        losses = descend(net, carry.params, x, steps, job.own.lr, decay)
+        return self._finish(method, places, job, carry, list(losses.unbind(1)))
+
+    def _begin(self, method: Method, places: list[Place], width: int) -> tuple[Job, Carry, Rows]:
+        job = self.runtime.to_device(stack([p.job for p in places], width))
         owned = torch.from_numpy(np.concatenate([p.plan.rows for p in places])).to(self.device)
         carry = torch.vmap(lambda j: rounds.begin(method, rounds.context(self.task, j)), in_dims=(DIMS,))(job)
         rows = self.store.floats(owned), self.store.y[owned]
-        return job, contiguous(carry), rows, way
+        return job, contiguous(carry), rows
 
     def _traces(self, method: Method, places: list[Place]) -> bool:
         """Whether steps may be traced in this run, by its length: a run that is resumed takes the same stacks."""
+        if self.dense is not None and plain(method):
+            return False
         return sum(len(p.plan.batches) for p in places) * self.task.rounds >= self.steppers.of(method).after
 
     def _trace(self, method: Method, stacks: Sequence[list[Place]], rungs: bool) -> None:
         """Trace the steps of shapes that will come often enough."""
+        if not self._traces(method, [place for places in stacks for place in places]):
+            return
         stepper, left = self.steppers.of(method), stacks[0][0].left
         for places in stacks:
             steps = [len(p.plan.batches) for p in places]
@@ -150,8 +166,8 @@ class Batched(LocalEngine):
             due = [stepper.due((leg.width, *shape, leg.ended), len(leg.times), left) for leg in way]
             if not any(due):
                 continue
-            job, carry, rows, schedules = self._begin(method, places, rungs)
-            for now, (leg, nows) in zip(due, schedules, strict=True):
+            job, carry, rows = self._begin(method, places, way[0].width)
+            for now, (leg, nows) in zip(due, schedule(places, self.device, rungs), strict=True):
                 if now:
                     part, start, _ = narrowed(job, carry, leg.width)
                     stepper.make(rows, part, start, nows[0])

@@ -15,7 +15,7 @@ from fedskew.client import Job, Own
 from fedskew.engines.jobs import Place
 from fedskew.types import Carry
 
-__all__ = ["DIMS", "Leg", "Now", "contiguous", "legs", "narrowed", "rung", "schedule", "stack", "whole"]
+__all__ = ["DIMS", "Leg", "Now", "contiguous", "legs", "narrowed", "positions", "rung", "schedule", "stack", "whole"]
 
 DIMS: Any = Job(None, 0)  # type: ignore[arg-type]  # vmap's axes of a stacked job
 Now = tuple[Tensor, ...]  # positions [K, D, B], keys [K, D], epoch [K], step [K], and active [K] where some have ended
@@ -83,7 +83,7 @@ def schedule(places: Sequence[Place], device: torch.device, rungs: bool) -> list
 
     A step has each client's rows, keys (its own, as in the sequential engine), and where in its run it is.
     """
-    at = torch.from_numpy(_padded(places)).to(device)
+    at = torch.from_numpy(positions(places)).to(device)
     clients, total, draws = at.shape[:3]
     keys = torch.zeros(clients, total, draws, dtype=torch.int64)
     epoch = np.ones((clients, total), np.int64)
@@ -111,7 +111,7 @@ def _filled(now: Now, width: int) -> Now:
     return at, keys, epoch, number, *active
 
 
-def _padded(places: Sequence[Place]) -> np.ndarray[Any, Any]:
+def positions(places: Sequence[Place]) -> np.ndarray[Any, Any]:
     """Positions among the rows of the whole stack, [K, T, D, B]; -1 is padding."""
     shapes = np.array([p.plan.batches.shape for p in places])
     out, begin = np.full((len(places), *shapes.max(0)), -1, np.int64), 0
