@@ -189,7 +189,7 @@ class LocalEngine:
         places = self.jobs.places(method, [group[0] for group in plans], given, self.memory, row_of)
         self.ready(method, places)
         for outcome in self.run_places(method, places, settle):
-            for i, at in enumerate(outcome.at):
+            for i, at in enumerate(() if self.memory.empty else outcome.at):
                 self.memory.put(places[at].plan.client, tree.row(outcome.memories, i))
             yield outcome
 

@@ -49,7 +49,14 @@ class Batched(LocalEngine):
         """As `LocalEngine`."""
         super().__init__(*args, **options)
         self.dense = Dense.of(self.model) if self.device.type == "cpu" and not self.store.augmentation else None
+        self._plain: tuple[Method | None, bool] = None, False  # the last method, and whether its steps are plain
         self.chunk = 0  # clients of a stack, at most; 0 until the first round estimates it
+
+    def written(self, method: Method) -> Dense | None:
+        """The network, where the steps of a method on it are written out."""
+        if self._plain[0] is not method:
+            self._plain = method, plain(method)
+        return self.dense if self._plain[1] else None
 
     def client_bytes(self, method: Method, place: Place) -> int:
         """Estimate of what one client of a stack takes: parameters, memory, rows, and activations of a mini-batch."""
@@ -87,8 +94,13 @@ class Batched(LocalEngine):
 
     def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
         """One outcome a stack."""
+        if not places:
+            return
         self._settle_chunk(method, places)
-        lengths, price = [length(p.plan.batches) for p in places], Price.of(self.model.parameter_count)
+        lengths, price = (
+            [length(p.plan.batches) for p in places],
+            Price.of(self.model.parameter_count, self.written(method) is not None),
+        )
         cuts = cut(lengths, self.workers.count, self.chunk, price)
         rungs = len(set(lengths)) > 1 and self._traces(method, places)
         if not self.workers.inside:
@@ -117,11 +129,11 @@ class Batched(LocalEngine):
 
         With ``rungs``, steps have one of a few widths, so that traced steps are met again.
         """
-        if self.dense is not None and plain(method):
-            return self._run_written(method, places, self.dense)
+        if (net := self.written(method)) is not None:
+            return self._run_written(method, places, net)
         way = schedule(places, self.device, rungs)
         job, carry, rows = self._begin(method, places, way[0][0].width if way else 0)
-        stepper, now = self.steppers.of(method), job
+        stepper, now, carry = self.steppers.of(method), job, contiguous(carry)
         ended: list[Carry] = []
         losses: list[Tensor] = []
         for leg, steps in way:
@@ -136,7 +148,8 @@ class Batched(LocalEngine):
     def _run_written(self, method: Method, places: list[Place], net: Dense) -> Outcome:
         """As `run_stack`, of a dense network under a plain method."""
         job, carry, (x, y) = self._begin(method, places, len(places))
-        carry = carry._replace(params={name: p.clone() for name, p in carry.params.items()})  # written into
+        own = {n: p.clone(memory_format=torch.contiguous_format) for n, p in carry.params.items()}  # written into
+        carry = carry._replace(params=own)
         steps, decay = steps_of(places, y, self.dtype), unguarded(method).local.weight_decay  # type: ignore[attr-defined]
         losses = descend(net, carry.params, x, steps, job.own.lr, decay)
         return self._finish(method, places, job, carry, list(losses.unbind(1)))
@@ -146,11 +159,11 @@ class Batched(LocalEngine):
         owned = torch.from_numpy(np.concatenate([p.plan.rows for p in places])).to(self.device)
         carry = torch.vmap(lambda j: rounds.begin(method, rounds.context(self.task, j)), in_dims=(DIMS,))(job)
         rows = self.store.floats(owned), self.store.y[owned]
-        return job, contiguous(carry), rows
+        return job, carry, rows
 
     def _traces(self, method: Method, places: list[Place]) -> bool:
         """Whether steps may be traced in this run, by its length: a run that is resumed takes the same stacks."""
-        if self.dense is not None and plain(method):
+        if self.written(method) is not None:
             return False
         return sum(len(p.plan.batches) for p in places) * self.task.rounds >= self.steppers.of(method).after
 
@@ -169,7 +182,7 @@ class Batched(LocalEngine):
             job, carry, rows = self._begin(method, places, way[0].width)
             for now, (leg, nows) in zip(due, schedule(places, self.device, rungs), strict=True):
                 if now:
-                    part, start, _ = narrowed(job, carry, leg.width)
+                    part, start, _ = narrowed(job, contiguous(carry), leg.width)
                     stepper.make(rows, part, start, nows[0])
 
     def step_function(self, method: Method) -> StepFunction:

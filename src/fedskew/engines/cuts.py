@@ -20,10 +20,11 @@ __all__ = ["Length", "Price", "cut", "length"]
 
 # Microseconds on two cores of an AMD EPYC, float32: docs/project/performance.md says how they were measured. They
 # decide only what is stacked with what, so that another machine's may be off by a factor.
-STEP = 250.0  # the operators of a step
-TOUCH = 0.0015  # a parameter is read and written
-PRODUCT = 0.0003  # a parameter meets a row, forwards and backwards
-SEARCHED = 256  # places at which sorted clients may be cut, at least; it bounds the search among many clients
+STEP = 1500.0  # the operators of a step by vmap
+WRITTEN = 85.0  # of one that is written out
+TOUCH = 0.0004  # a parameter is read and written
+PRODUCT = 0.00005  # a parameter meets a row, forwards and backwards
+SEARCHED = 64  # places at which sorted clients may be cut, at least; it bounds the search among many clients
 
 
 class Length(NamedTuple):
@@ -41,9 +42,9 @@ class Price(NamedTuple):
     product: float  # a client's row
 
     @classmethod
-    def of(cls, parameters: int) -> Price:
+    def of(cls, parameters: int, written: bool) -> Price:
         """The price of a network."""
-        return cls(STEP, TOUCH * parameters, PRODUCT * parameters)
+        return cls(WRITTEN if written else STEP, TOUCH * parameters, PRODUCT * parameters)
 
     def stack(self, lengths: Sequence[Length]) -> float:
         """Of all steps of a stack whose first client is its longest."""

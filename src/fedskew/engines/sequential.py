@@ -69,7 +69,7 @@ class Sequential(LocalEngine):
             for t, size in enumerate(_sizes(place)):
                 counts[size] += 1
                 where.setdefault(size, (place, t))
-        left = places[0].left
+        left = places[0].left if places else 0
         for size, count in counts.items():
             if stepper.due(size, count, left):
                 place, t = where[size]

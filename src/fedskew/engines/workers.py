@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from fedskew.models.precision import flushed
 from fedskew.models.prepare import Model
 
 __all__ = ["Workers"]
@@ -27,6 +28,7 @@ class Workers:
         self._own = threading.local()
         self._copies: list[Model] = []
         self._pool: ThreadPoolExecutor | None = None
+        self._flushed = False  # whether the threads take denormal numbers for 0, as their caller does
 
     @staticmethod
     def cores() -> int:
@@ -54,6 +56,7 @@ class Workers:
         if self._pool is None:
             # copied now: a thread may begin late, while the original is in the middle of a pass
             self._copies = [self.original.clone() for _ in range(self.count)]
+            self._flushed = flushed()
             self._pool = ThreadPoolExecutor(self.count, "fedskew", self._begin)
         return self._results(torch.no_grad()(function), work, first)
 
@@ -66,6 +69,7 @@ class Workers:
 
     def _begin(self) -> None:
         torch.set_num_threads(1)
+        torch.set_flush_denormal(self._flushed)  # a state of each thread
         self._own.model = self._copies.pop()
 
     def close(self) -> None:
