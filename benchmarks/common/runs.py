@@ -21,7 +21,7 @@ AUXILIARY = 8  # rows of each class at the server, for the methods that train on
 def federation(work: Work, auxiliary: int = 0) -> Any:
     """The workload's split, as clients that the data came with."""
     x, y, x_test, y_test = bench.make_data(work)
-    client = torch.arange(work.clients).repeat_interleave(work.rows)
+    client = torch.arange(work.clients).repeat_interleave(torch.from_numpy(work.sizes))
     data = fs.from_arrays(x, y, x_test, y_test, name=work.name, classes=work.classes, columns={"client": client})
     return fs.federate(data, fs.partitioners.Natural(), auxiliary=auxiliary)
 

@@ -1,8 +1,9 @@
 """The same federated work for every peer: data, split, network, local steps, evaluation, and how it is reported.
 
 A workload fixes everything that costs time. Pixels are made up, in the shape of the data set that the workload is
-named after; every client has the same number of rows, so every peer takes the same number of steps. A weak pattern in
-each class makes the work learnable: peers that did the same work report accuracies that agree.
+named after. Every client has the same number of rows, so every peer takes the same number of steps; where a workload is
+ragged (`common.ragged`), the cohorts are fixed as well. A weak pattern in each class makes the work learnable: peers
+that did the same work report accuracies that agree.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.library import Library
 from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from common import ragged
 
 EVALUATION_ROWS = 200  # faster on a CPU than 1000: the activations stay in its cache
 PATTERN = 0.1  # standard deviation of a class's pattern, beside the pixels' noise of 1
@@ -35,7 +39,10 @@ PATTERN = 0.1  # standard deviation of a class's pattern, beside the pixels' noi
 
 @dataclass(frozen=True)
 class Work:
-    """One workload. All clients own ``rows`` rows; a round trains ``cohort`` of them, then tests on ``test`` rows."""
+    """One workload. A round trains ``cohort`` clients, then tests on ``test`` rows.
+
+    All clients own ``rows`` rows; where it is ragged, that is the most, and sizes follow a power law (`common.ragged`).
+    """
 
     name: str
     model: str
@@ -52,11 +59,25 @@ class Work:
     classes: int = 10
     cpu: bool = True  # False: minutes a round on two cores, left out of bench.py's default
     threads: int = 1  # intra-op threads of the peers: small networks are no faster with two, convolutions are
+    power: float = 0.0  # exponent of the clients' sizes; 0: all own the same number of rows
+
+    @property
+    def sizes(self) -> np.ndarray[Any, Any]:
+        """Rows of each client, [N]."""
+        return ragged.sizes(self.clients, self.rows, self.power)
+
+    @property
+    def all_steps(self) -> int:
+        """Local steps of all rounds, over their cohorts."""
+        if not self.power:
+            return self.rounds * self.cohort * self.epochs * -(-self.rows // self.batch)
+        ids = [k for r in range(self.rounds) for k in ragged.cohort(self.clients, self.cohort, r)]
+        return int((self.epochs * -(-self.sizes[ids] // self.batch)).sum())
 
     @property
     def steps(self) -> int:
-        """Local steps of one round, over the cohort."""
-        return self.cohort * self.epochs * -(-self.rows // self.batch)
+        """Local steps of one round, over the cohort; of a ragged workload, on average."""
+        return self.all_steps // self.rounds
 
     @property
     def dense(self) -> bool:
@@ -64,7 +85,7 @@ class Work:
         return self.model in ("lr", "2nn") or self.model.startswith("mlp-")
 
 
-MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
+MNIST, CIFAR, TABLE = (1, 28, 28), (3, 32, 32), (1, 8, 8)
 WORKLOADS = {
     w.name: w
     for w in (
@@ -80,6 +101,9 @@ WORKLOADS = {
         Work("pfl-cifar", "pfl_cnn", CIFAR, 1000, 50, 50, 1, 10, 0.1, rounds=5, threads=2),
         # PFLlib's quick start: MNIST pooled, a quarter for testing, full batches only
         Work("pfllib-mnist", "pfllib_cnn", MNIST, 20, 2620, 20, 1, 10, 0.005, rounds=3, test=17_500, threads=2),
+        # our own: thousands of clients of unequal size with few rows each, a hundred a round
+        Work("ragged-mlp", "mlp-64", TABLE, 4000, 300, 100, 1, 10, 0.05, rounds=8, power=1.5),
+        Work("ragged-lenet", "lenet", MNIST, 400, 300, 20, 1, 10, 0.05, rounds=8, power=1.5, test=2000),
         # FedBal's network, 2 instead of its 10 local epochs
         Work("fedbal-convnet", "convnet", CIFAR, 100, 500, 10, 2, 64, 0.01, rounds=3, cpu=False, threads=2),
         Work("resnet20", "resnet20", CIFAR, 100, 500, 10, 1, 64, 0.1, rounds=3, cpu=False, threads=2),
@@ -148,6 +172,13 @@ def mlp(widths: tuple[int, ...], classes: int, features: int = 784) -> nn.Sequen
 MODELS: dict[str, Callable[[int], nn.Module]] = {
     "lr": lambda c: mlp((), c),
     "2nn": lambda c: mlp((200, 200), c),
+    "lenet": lambda c: net(
+        [
+            *conv(1, 6, 5, 2), nn.MaxPool2d(2), *conv(6, 16, 5), nn.MaxPool2d(2),
+            nn.Flatten(), *dense(400, 120), *dense(120, 84),
+        ],
+        84, c,
+    ),
     "tfcnn": lambda c: net(
         [
             *conv(3, 32, 3), nn.MaxPool2d(2), *conv(32, 64, 3), nn.MaxPool2d(2), *conv(64, 64, 3),
@@ -187,9 +218,11 @@ def make_model(work: Work) -> nn.Module:
 
 
 def labels_of(work: Work) -> Tensor:
-    """Labels [clients * rows]: client k has five classes, k to k + 4 modulo C, as near equal as its rows allow."""
-    client, row = torch.arange(work.clients)[:, None], torch.arange(work.rows)
-    return ((client + row % min(5, work.classes)) % work.classes).flatten()
+    """Labels [n], client by client: k has five classes, k to k + 4 modulo C, as near equal as its rows allow."""
+    sizes = torch.from_numpy(work.sizes)
+    client = torch.arange(work.clients).repeat_interleave(sizes)
+    row = torch.arange(len(client)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    return (client + row % min(5, work.classes)) % work.classes
 
 
 def make_data(work: Work) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -218,7 +251,8 @@ def images(pattern: Tensor, y: Tensor, g: torch.Generator) -> Tensor:
 
 def rows_of(work: Work, k: int) -> slice:
     """The rows of client k."""
-    return slice(k * work.rows, (k + 1) * work.rows)
+    begin = int(work.sizes[:k].sum()) if work.power else k * work.rows
+    return slice(begin, begin + int(work.sizes[k]))
 
 
 @torch.inference_mode()
@@ -298,6 +332,11 @@ class Clock:
         """
         return self.first_at - STARTED - min(self.rounds)
 
+    @property
+    def total_s(self) -> float:
+        """From the process's start to the end of the last round: what a short run costs."""
+        return self.first_at - STARTED + sum(self.rounds[1:])
+
 
 class Steps:
     """Counts the steps of all torch optimizers in this process, so that a peer that did less work is found out."""
@@ -325,11 +364,12 @@ def report(peer: str, work: Work, clock: Clock, score: float, steps: float, **fa
     """Print the RESULT line: median, least and most seconds of the rounds after the first, startup, memory, accuracy.
 
     ``steps`` are the local steps of all rounds. Exits where rounds or steps are missing: such a run did other work.
+    ``total_s`` is counted from the process's start to its last round's end.
     """
     if len(clock.rounds) != work.rounds:
         sys.exit(f"{peer}: {work.rounds} rounds were asked for; {len(clock.rounds)} came to an end")
-    if steps != work.rounds * work.steps:
-        sys.exit(f"{peer}: a round must take {work.steps} local steps; got {steps / work.rounds:g}")
+    if steps != work.all_steps:
+        sys.exit(f"{peer}: the rounds must take {work.all_steps} local steps; got {steps:g}")
     first, *rounds = clock.rounds
     kilobytes = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     line = {
@@ -341,6 +381,7 @@ def report(peer: str, work: Work, clock: Clock, score: float, steps: float, **fa
         "rounds": len(rounds),
         "first_round_s": first,
         "startup_s": clock.startup_s,
+        "total_s": clock.total_s,
         "rss_mb": kilobytes[0] / 1024,
         "child_rss_mb": kilobytes[1] / 1024,  # of the largest child; bench.py measures the sum over all processes
         "accuracy": score,

@@ -78,7 +78,13 @@ def at_threads(peer: Peer, threads: list[int] | None) -> list[Peer]:
 
 
 def takes(peer: Peer, work: Work) -> bool:
-    """Whether a peer is worth running: stacked convolutions are no floor on a CPU, and none is written out by hand."""
+    """Whether a peer is worth running, or can be.
+
+    Stacked convolutions are no floor on a CPU, and none is written out by hand. The other frameworks and `vmap` draw
+    cohorts of their own, which is the same work only where clients are equal.
+    """
+    if work.power and (peer.environment or peer.name == "vmap"):
+        return False
     return work.dense or peer.name not in ("vmap", "hand")
 
 

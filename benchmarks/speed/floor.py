@@ -5,7 +5,8 @@ python floor.py WORKLOAD --how loop|pool|vmap|hand [--layout nchw|nhwc] [--devic
 loop: one client after the other, plain autograd, --threads intra-op threads.
 pool: one client a thread, one thread a core, one intra-op thread each (torch releases the interpreter's lock).
 vmap: the whole cohort stacked, one forward pass under vmap: fewer and larger operations, for small networks and GPUs.
-hand: dense networks only, stacked, with their gradients written out: what torch's operators alone cost.
+hand: dense networks only, stacked, with their gradients written out: what torch's operators alone cost. Clients of
+unequal size are sorted, and a stack narrows as they end.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from torch.nn.functional import cross_entropy
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, where common is
 
+from common import ragged
 from common import work as bench
 from common.work import Work
 
 State = list[Tensor]  # parameters, then the running statistics
 Data = tuple[Tensor, Tensor]
+Seeded = list[tuple[int, int]]  # (client, seed)
 
 
 def state_of(net: nn.Module) -> State:
@@ -36,10 +39,10 @@ def state_of(net: nn.Module) -> State:
     return [*net.parameters(), *(b for b in net.buffers() if b.is_floating_point())]
 
 
-def batches(work: Work, g: torch.Generator) -> Iterator[Tensor]:
-    """Row numbers of each mini-batch of a client's round."""
+def batches(work: Work, rows: int, g: torch.Generator) -> Iterator[Tensor]:
+    """Row numbers of each mini-batch of a round of a client with so many rows."""
     for _ in range(work.epochs):
-        yield from torch.randperm(work.rows, generator=g).split(work.batch)
+        yield from torch.randperm(rows, generator=g).split(work.batch)
 
 
 @torch.no_grad()
@@ -61,7 +64,7 @@ def train_client(net: nn.Module, start: State, work: Work, data: Data, k: int, s
     x, y = (t[bench.rows_of(work, k)] for t in data)
     load(net, start)
     params = list(net.parameters())
-    for rows in batches(work, torch.Generator().manual_seed(seed)):
+    for rows in batches(work, len(y), torch.Generator().manual_seed(seed)):
         rows = rows.to(x.device)
         descend(params, torch.autograd.grad(cross_entropy(net(x[rows]), y[rows]), params), work)
     return [t.detach().clone() for t in state_of(net)]
@@ -72,7 +75,15 @@ def mean(states: list[State]) -> State:
     return [torch.stack(same).mean(0) for same in zip(*states, strict=True)]
 
 
-Seeded = list[tuple[int, int]]  # (client, seed)
+def weighted(work: Work, states: list[State], cohort: Seeded) -> State:
+    """The average of all clients, by their rows."""
+    if not work.power:
+        return mean(states)
+    share = torch.tensor([float(work.sizes[k]) for k, _ in cohort])
+    share /= share.sum()
+    return [torch.einsum("k,k...->...", share, torch.stack(same)) for same in zip(*states, strict=True)]
+
+
 Round = Callable[[State, Seeded], State]
 Score = Callable[[State], float]
 
@@ -81,7 +92,7 @@ def loop(net: nn.Module, work: Work, data: Data, test: Data) -> tuple[Round, Sco
     """One client after the other."""
 
     def train(state: State, cohort: Seeded) -> State:
-        return mean([train_client(net, state, work, data, k, seed) for k, seed in cohort])
+        return weighted(work, [train_client(net, state, work, data, k, seed) for k, seed in cohort], cohort)
 
     def score(state: State) -> float:
         load(net, state)
@@ -98,11 +109,14 @@ def pool(net: nn.Module, work: Work, data: Data, test: Data) -> tuple[Round, Sco
     threads = ThreadPoolExecutor(workers)
 
     def train(state: State, cohort: Seeded) -> State:
+        dealt = sorted(cohort, key=lambda one: -work.sizes[one[0]])  # where all are equal, as they came
+
         def share(i: int) -> list[State]:
             torch.set_num_threads(1)
-            return [train_client(nets[i], state, work, data, k, seed) for k, seed in cohort[i::workers]]
+            return [train_client(nets[i], state, work, data, k, seed) for k, seed in dealt[i::workers]]
 
-        return mean([s for part in threads.map(share, range(workers)) for s in part])
+        states = [s for part in threads.map(share, range(workers)) for s in part]
+        return weighted(work, states, [one for i in range(workers) for one in dealt[i::workers]])
 
     def score(state: State) -> float:
         parts = list(zip(*(t.chunk(workers) for t in test), strict=True))
@@ -132,7 +146,7 @@ def vmap(net: nn.Module, work: Work, data: Data, test: Data) -> tuple[Round, Sco
 
     def train(state: State, cohort: Seeded) -> State:
         params = [t.detach().expand(len(cohort), *t.shape).clone() for t in state]
-        plans = [list(batches(work, torch.Generator().manual_seed(seed))) for _, seed in cohort]
+        plans = [list(batches(work, work.rows, torch.Generator().manual_seed(seed))) for _, seed in cohort]
         first = torch.tensor([k * work.rows for k, _ in cohort]).unsqueeze(1)
         for rows in zip(*plans, strict=True):
             at = (torch.stack(rows) + first).to(data[0].device)
@@ -148,33 +162,52 @@ def hand(net: nn.Module, work: Work, data: Data, test: Data) -> tuple[Round, Sco
     size = sum(t.numel() * t.element_size() for t in net.parameters())
     stack = max(CACHE_BYTES // size, 1)
     classes = torch.arange(work.classes, device=y.device)
+    sizes = work.sizes
+    begins = sizes.cumsum() - sizes
 
-    def step(params: State, rows: Tensor) -> None:
+    def step(params: State, rows: Tensor, share: Tensor | float) -> None:
         inputs, weights, biases = [x[rows]], params[::2], params[1::2]
         for w, b in zip(weights, biases, strict=True):
             inputs.append(torch.baddbmm(b.unsqueeze(1), inputs[-1], w.transpose(1, 2)))
             if w is not weights[-1]:
                 inputs[-1].relu_()
-        slope = (inputs.pop().softmax(2) - (y[rows].unsqueeze(2) == classes).float()) / rows.shape[1]
+        slope = (inputs.pop().softmax(2) - (y[rows].unsqueeze(2) == classes).float()) * share
         for i in reversed(range(len(weights))):
             behind = torch.bmm(slope, weights[i]).mul_(inputs[i] > 0) if i else slope
             weights[i].baddbmm_(slope.transpose(1, 2), inputs[i], beta=1 - work.lr * work.weight_decay, alpha=-work.lr)
             biases[i].mul_(1 - work.lr * work.weight_decay).sub_(slope.sum(1), alpha=work.lr)
             slope = behind
 
+    def along(params: State, part: Seeded) -> None:
+        """Clients from the longest to the shortest: those that have ended lie behind the others."""
+        plans = [list(batches(work, int(sizes[k]), torch.Generator().manual_seed(seed))) for k, seed in part]
+        first = [int(begins[k]) for k, _ in part]
+        for t in range(len(plans[0])):
+            at = [plan[t] + begin for plan, begin in zip(plans, first, strict=True) if t < len(plan)]
+            rows = nn.utils.rnn.pad_sequence(at, batch_first=True, padding_value=-1)
+            real = rows >= 0
+            share = 1 / rows.shape[1] if real.all() else (real / real.sum(1, keepdim=True)).unsqueeze(2)
+            step([p[: len(at)] for p in params], rows.clamp_(min=0).to(x.device), share)
+
     def train(state: State, cohort: Seeded) -> State:
         ends = []
+        order = sorted(cohort, key=lambda one: -sizes[one[0]])
+        total = sum(float(sizes[k]) for k, _ in cohort)
         for at in range(0, len(cohort), stack):
-            part = cohort[at : at + stack]
+            part = order[at : at + stack]
             params = [t.detach().expand(len(part), *t.shape).clone() for t in state]
-            plans = [list(batches(work, torch.Generator().manual_seed(seed))) for _, seed in part]
-            first = torch.tensor([k * work.rows for k, _ in part]).unsqueeze(1)
-            for rows in zip(*plans, strict=True):
-                step(params, (torch.stack(rows) + first).to(x.device))
-            ends.append([p.sum(0) for p in params])
-        return [torch.stack(same).sum(0) / len(cohort) for same in zip(*ends, strict=True)]
+            along(params, part)
+            weight = torch.tensor([float(sizes[k]) / total for k, _ in part])
+            ends.append([torch.einsum("k,k...->...", weight, p) for p in params])
+        return [torch.stack(same).sum(0) for same in zip(*ends, strict=True)]
 
     return torch.no_grad()(train), loop(net, work, data, test)[1]
+
+
+def drawn(work: Work, g: torch.Generator) -> list[int]:
+    """Any cohort: clients that own the same number of rows are the same work."""
+    ids: list[int] = torch.randperm(work.clients, generator=g)[: work.cohort].tolist()
+    return ids
 
 
 HOWS = {"loop": loop, "pool": pool, "vmap": vmap, "hand": hand}
@@ -206,12 +239,11 @@ def main() -> None:
     clock = bench.Clock()
     clock.start()
     for r in range(work.rounds):
-        ids = torch.randperm(work.clients, generator=draw)[: work.cohort].tolist()
+        ids = ragged.cohort(work.clients, work.cohort, r) if work.power else drawn(work, draw)
         state = train(state, [(k, 100_003 * r + k) for k in ids])
         right = score(state)
         clock.tick()
-    planned = len(list(batches(work, draw))) * work.cohort * work.rounds
-    bench.report(f"floor-{args.how}-{args.layout}", work, clock, right, planned, device=args.device)
+    bench.report(f"floor-{args.how}-{args.layout}", work, clock, right, work.all_steps, device=args.device)
 
 
 if __name__ == "__main__":

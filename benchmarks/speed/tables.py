@@ -6,7 +6,7 @@ import statistics
 from typing import Any
 
 Row = dict[str, Any]
-HEAD = "| | runs | s a round | lowest to highest | x fedskew | x floor | MB | startup s | accuracy |"
+HEAD = "| | runs | s a round | lowest to highest | x fedskew | x floor | MB | startup s | s in all | accuracy |"
 
 
 def table(rows: list[Row]) -> str:
@@ -20,10 +20,10 @@ def table(rows: list[Row]) -> str:
     medians = {name: _median(runs, "round_s") for name, runs in by.items()}
     floor = min((medians[name] for name, runs in by.items() if runs[0]["floor"]), default=None)
     own = next((row["peer"] for row in rows if row["peer"].startswith("fedskew ")), "")
-    lines = [_title(rows), "", HEAD, "|---|" + "---:|" * 8]
+    lines = [_title(rows), "", HEAD, "|---|" + "---:|" * 9]
     for name in sorted(by, key=lambda n: medians[n]):
         lines.append(_line(name, by[name], medians[name], _ratios(by[name], by.get(own, [])), floor))
-    lines += [f"| {row['peer']} | failed: {row['failed']} |" + " |" * 7 for row in rows if "failed" in row]
+    lines += [f"| {row['peer']} | failed: {row['failed']} |" + " |" * 8 for row in rows if "failed" in row]
     return "\n".join(lines)
 
 
@@ -59,6 +59,7 @@ def _line(name: str, runs: list[Row], median: float, ratios: list[float], floor:
         f"{median / floor:.2f}" if floor else "",
         f"{_median(runs, 'peak_mb'):.0f}",
         f"{_median(runs, 'startup_s'):.1f}",
+        f"{_median(runs, 'total_s'):.1f}" if all("total_s" in run for run in runs) else "",
         f"{_median(runs, 'accuracy'):.3f}",
     ]
     return "| " + " | ".join(map(str, cells)) + " |"

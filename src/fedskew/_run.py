@@ -147,7 +147,7 @@ def run(
     prepared = _prepare(fed, model, head, settings, method.projection)
     task = prepared.task(fed.clients, settings.rounds)
     method.check(fed, task)
-    kind, reason = engines.choose(settings.engine, settings.device, prepared, method)
+    kind, reason = engines.choose(settings.engine, settings.device, prepared, method, bool(fed.dataset.augment))
     engine = kind(prepared, fed, task, settings)
     watched = guarded(method, engine.guard)
     params = _initial(watched, prepared.params, task, settings.seed_of("model"))

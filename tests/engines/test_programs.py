@@ -73,7 +73,7 @@ def test_convolutions_in_float32(name: str, model: str, tracing: list[Stepper]) 
     assert traced(tracing) == 0  # their backward pass has arguments that the interpreter does not take
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedgrab", "feddyn"])
+@pytest.mark.parametrize("name", ["fedlc", "fedgrab", "feddyn"])
 def test_traced_stacks_change_no_bit(name: str, tracing: list[Stepper], monkeypatch: pytest.MonkeyPatch) -> None:
     traces = run(name, "batched")
     assert traced(tracing) > 0
@@ -191,8 +191,10 @@ def test_what_is_drawn_is_drawn_in_every_step() -> None:
 
 def test_it_is_due_once() -> None:
     stepper = Stepper(lambda *_: None, 10)
-    assert [stepper.due("a", 4) for _ in range(5)] == [False, False, True, False, False]
-    assert stepper.due("b", 10) and not stepper.due("b", 10)
+    assert [stepper.due("a", 4, left) for left in (2, 1)] == [False, False], "8 steps lie ahead, and tracing pays at 10"
+    assert [stepper.due("b", 4, left) for left in (5, 4)] == [True, False]
+    assert not stepper.due("c", 3, 3) and stepper.due("c", 15, 2), "9 and 18 steps ahead by the average of its rounds"
+    assert not stepper.due("d", 0, 3) and not stepper.due("d", 4, 2), "half of 4 a round, for 2 rounds"
 
 
 def test_threads_share_no_model_and_keep_the_order() -> None:
@@ -243,11 +245,11 @@ def test_a_stack_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) ->
     whole = go(skewed(), tiny("scaffold"), engine="batched", cohort=5, threads=1)
     run, sizes = engines.Batched.run_stack, list[int]()
 
-    def small(self: Any, method: Method, places: list[Any]) -> Any:
+    def small(self: Any, method: Method, places: list[Any], *options: Any) -> Any:
         sizes.append(len(places))
         if len(places) > 2:
             raise torch.OutOfMemoryError("no more")
-        return run(self, method, places)
+        return run(self, method, places, *options)
 
     monkeypatch.setattr(engines.Batched, "run_stack", small)
     halved = go(skewed(), tiny("scaffold"), engine="batched", cohort=5, threads=1)
@@ -256,7 +258,7 @@ def test_a_stack_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_another_error_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Any, method: Method, places: list[Any]) -> Any:
+    def broken(self: Any, method: Method, places: list[Any], *options: Any) -> Any:
         raise RuntimeError("shapes differ")
 
     monkeypatch.setattr(engines.Batched, "run_stack", broken)
@@ -270,10 +272,10 @@ def test_the_chunk_keeps_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = list[int]()
     run, estimate = engines.Batched.run_stack, engines.Batched.client_bytes
 
-    def noted(self: Any, method: Method, places: list[Any]) -> Any:
+    def noted(self: Any, method: Method, places: list[Any], *options: Any) -> Any:
         sizes.append(len(places))
         assert estimate(self, method, places[0]) > 6 * 8 * 650  # 650 parameters of eight bytes, some copies of them
-        return run(self, method, places)
+        return run(self, method, places, *options)
 
     monkeypatch.setattr(engines.Batched, "run_stack", noted)
     monkeypatch.setattr(batched, "BUDGET", 250_000)
@@ -293,9 +295,9 @@ class NoLooking(TorchDispatchMode):
 def test_nothing_is_read_back_while_a_stack_trains(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run, looked = engines.Batched.run_stack, []
 
-    def blind(self: Any, method: Method, places: list[Any]) -> Any:
+    def blind(self: Any, method: Method, places: list[Any], *options: Any) -> Any:
         with NoLooking():
-            looked.append(run(self, method, places))
+            looked.append(run(self, method, places, *options))
         return looked[-1]
 
     monkeypatch.setattr(engines.Batched, "run_stack", blind)

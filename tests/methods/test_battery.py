@@ -108,9 +108,9 @@ def test_padding_is_invisible(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         return go(fed, method, model=norm_net(), engine="batched")
 
     before = run()
-    padded, more = stacks._padded, ((0, 0), (0, 2), (0, 0), (0, 3))
+    padded, more = stacks.positions, ((0, 0), (0, 2), (0, 0), (0, 3))
     # two more steps, three more rows in every mini-batch, and other clients to be stacked with
-    monkeypatch.setattr(stacks, "_padded", lambda p: np.pad(padded(p), more, constant_values=-1))
+    monkeypatch.setattr(stacks, "positions", lambda p: np.pad(padded(p), more, constant_values=-1))
     monkeypatch.setattr(batched.Batched, "_settle_chunk", lambda engine, *_: setattr(engine, "chunk", 2))
     close(before, run(), 1e-12)
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import fedskew as fs
 from fedskew.engines.stepper import Stepper
 from fedskew.errors import ConfigError
-from fedskew.models.precision import arithmetic
+from fedskew.method import Component, Method
+from fedskew.models.precision import arithmetic, flushed
 from fedskew.models.prepare import prepare
 from fedskew.settings import Settings
-from support.federations import skewed
+from fedskew.types import View
+from support.federations import RAGGED, blobs, skewed
 from support.methods import NAMES, tiny
 from support.nets import CONVOLUTIONAL, keyed
 from support.runs import gap, go, rows_of, same
@@ -99,3 +102,25 @@ def test_mistakes(given: tuple[str, str, str], message: str) -> None:
 def test_tf32_is_for_gpus_and_float32_parameters() -> None:
     assert Settings(precision="tf32", device="cuda:1").dtype == "float32"
     assert Settings(precision="float32", dtype="float64").device == "cpu"
+
+
+@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
+def test_denormals_are_zero_while_a_run_trains(engine: str) -> None:
+    """In every thread that trains; the caller's thread is left as it was."""
+
+    @dataclass(frozen=True)
+    class Asks(Component):
+        name = "asks"
+
+        def loss(self, view: View) -> Tensor:
+            found.append(flushed())
+            return view.out.logits.sum() * 0
+
+    for before in (False, True):
+        found: list[bool] = []
+        torch.set_flush_denormal(before)
+        try:
+            go(blobs(RAGGED), Method("a", parts=(Asks(),)), engine=engine, threads=2)
+            assert found and all(found) and flushed() is before
+        finally:
+            torch.set_flush_denormal(False)

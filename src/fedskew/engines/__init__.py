@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.batched import Batched
+from fedskew.engines.dense import Dense, plain
 from fedskew.engines.ray import Ray, require_ray
 from fedskew.engines.sequential import Debug, Sequential, Threaded
 from fedskew.errors import FieldError, unknown
@@ -21,15 +22,16 @@ SMALL = 20_000  # parameters: a stack of such clients fits the cache, and operat
 
 
 def choose(
-    name: str, device: str, model: Model | None = None, method: Method | None = None
+    name: str, device: str, model: Model | None = None, method: Method | None = None, augmented: bool = False
 ) -> tuple[type[LocalEngine], str]:
-    """The engine of a name, and why it was chosen.
+    """The engine of a name, why it was chosen, and what runs its local steps.
 
     Args:
         name: of `ENGINES`, or "auto", which decides from device, model and method, never from a clock.
         device: "cpu", "cuda" or "cuda:NUMBER".
         model: small dense models are stacked.
         method: only components of fedskew are stacked: a user's own may read values, which a stack does not allow.
+        augmented: whether training batches are augmented.
 
     A model whose clients cannot be stacked (`fedskew.models.stacking`) is trained without padding.
 
@@ -46,14 +48,34 @@ def choose(
         if wrong:
             hint = f"{wrong}; take auto, threaded or sequential"
             raise FieldError("Settings", "engine", "not be batched for this model", name, hint)
-        return ENGINES[name], "asked for"
+        return ENGINES[name], f"asked for; {_program(ENGINES[name], device, model, method, augmented)}"
+    kind, reason = _chosen(device, model, method)
+    return kind, f"{reason}; {_program(kind, device, model, method, augmented)}"
+
+
+def _chosen(device: str, model: Model | None, method: Method | None) -> tuple[type[LocalEngine], str]:
+    """What "auto" takes, and why."""
+    wrong = why_not_stacked(model) if model is not None else ""
     if device.startswith("cuda"):
-        wrong = why_not_stacked(model) if model is not None else ""
         return (Sequential, wrong) if wrong else (Batched, "a GPU is kept busy by stacked clients")
     small = model is not None and model.layer_kinds <= DENSE and model.parameter_count <= SMALL
     ours = method is not None and all(type(c).__module__.startswith("fedskew.") for c in method.components)
-    if small and ours and model is not None:
-        if wrong := why_not_stacked(model):
+    if small and ours:
+        if wrong:
             return Threaded, f"clients are not stacked: {wrong}"
-        return Batched, f"a dense model of at most {SMALL} parameters: clients are stacked, a stack a thread"
-    return Threaded, "on a CPU, a client a thread by plain autograd"
+        return Batched, f"a dense model of at most {SMALL} parameters: clients are stacked, at least a stack a thread"
+    return Threaded, "on a CPU, a client a thread"
+
+
+def _program(kind: type[LocalEngine], device: str, model: Model | None, method: Method | None, augmented: bool) -> str:
+    """What runs the local steps of an engine."""
+    on_cpu, convolutional = not device.startswith("cuda"), model is not None and model.convolutional
+    if kind is Batched:
+        if model is not None and method is not None and on_cpu and not augmented and plain(method) and Dense.of(model):
+            return "steps are written out"
+        if on_cpu:
+            return "steps by vmap" if convolutional else "steps by vmap, traced where many lie ahead"
+        return "steps by vmap, recorded where many lie ahead"
+    if kind in (Threaded, Ray) and on_cpu and not convolutional:
+        return "steps by autograd, traced where many lie ahead"
+    return "steps by plain autograd"

@@ -31,7 +31,7 @@ from fedskew.engines.processors import Processors
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.queries import Queries
 from fedskew.engines.runtime import Runtime
-from fedskew.engines.stepper import CAPTURE_AFTER, Steppers
+from fedskew.engines.stepper import CAPTURE, Steppers
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
@@ -56,7 +56,7 @@ class LocalEngine:
     stacked: ClassVar[bool] = False  # a step is one of several clients
     channels_last: ClassVar[bool] = False  # convolutions on a CPU see channels-last tensors
     watchful: ClassVar[bool] = False  # everything that a hook reads and gives is looked at
-    trace_after: float = float("inf")  # steps of one shape before that shape is traced
+    trace_after: float = float("inf")  # steps of one shape that must lie ahead, so that it is traced
 
     def __init__(self, model: Model, fed: Federation, task: Task, settings: Settings) -> None:
         """Bring the data to the device.
@@ -85,7 +85,7 @@ class LocalEngine:
         self.processors = Processors()
         never = float("inf")
         # the graph interpreter takes no list of truth values, which the backward pass of a convolution has
-        after = {"cpu": never if self.model.convolutional else self.trace_after, "cuda": CAPTURE_AFTER}
+        after = {"cpu": never if self.model.convolutional else self.trace_after, "cuda": CAPTURE}
         programs = self.device.type == "cpu" or self.stacked
         self.steppers = Steppers(self.step_function, after.get(self.device.type, never) if programs else never)
         auxiliary = auxiliary_source(fed)
@@ -129,15 +129,15 @@ class LocalEngine:
         raise NotImplementedError
 
     def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
-        """Local runs of independent clients, in order; an outcome may hold several clients.
+        """Local runs of independent clients; an outcome may hold several of them, which need not be neighbours.
 
-        ``settle`` (place of the outcome's first client, outcome) runs where the client was trained.
+        ``settle`` (places of the outcome's clients, outcome) runs where the client was trained.
         """
         raise NotImplementedError
 
     def run_chains(self, method: Method, chains: list[list[Place]], settle: Settle = as_it_is) -> Iterator[Outcome]:
         """As `run_places`, of chains: the outcome of each, in order."""
-        yield from self.train_map(lambda g: settle(g, chain(self, method, chains[g])), range(len(chains)))
+        yield from self.train_map(lambda g: settle((g,), chain(self, method, chains[g])), range(len(chains)))
 
     def ready(self, method: Method, places: list[Place]) -> None:
         """Prepare for local runs of these places, before any thread has begun one."""
@@ -188,12 +188,11 @@ class LocalEngine:
         self, method: Method, plans: list[list[Plan]], given: Broadcast, row_of: dict[int, int], settle: Settle
     ) -> Iterator[Outcome]:
         """Outcomes of clients that all start from the broadcast."""
-        places, done = self.jobs.places(method, [group[0] for group in plans], given, self.memory, row_of), 0
+        places = self.jobs.places(method, [group[0] for group in plans], given, self.memory, row_of)
         self.ready(method, places)
         for outcome in self.run_places(method, places, settle):
-            for i in range(len(outcome.reports.loss)):
-                self.memory.put(places[done + i].plan.client, tree.row(outcome.memories, i))
-            done += len(outcome.reports.loss)
+            for i, at in enumerate(() if self.memory.empty else outcome.at):
+                self.memory.put(places[at].plan.client, tree.row(outcome.memories, i))
             yield outcome
 
     def _chains(

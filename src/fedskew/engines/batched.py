@@ -1,9 +1,8 @@
-"""Stacks of clients by vmap; ragged clients are padded by masks on rows and on steps."""
+"""Stacks of clients by vmap: sorted by length, cut where it pays, and narrower as clients end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,14 @@ from fedskew import client as rounds
 from fedskew import tree
 from fedskew.client import Job, Shared
 from fedskew.engines.base import LocalEngine
+from fedskew.engines.cuts import Price, cut, length
+from fedskew.engines.dense import Dense, descend, plain, steps_of
+from fedskew.engines.guard import unguarded
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
 from fedskew.engines.programs import StepFunction
-from fedskew.engines.stacks import DIMS, Now, contiguous, schedule, stack
-from fedskew.engines.stepper import TRACE_AFTER
+from fedskew.engines.stacks import DIMS, Now, contiguous, legs, narrowed, schedule, stack, whole
+from fedskew.engines.stepper import TRACE_STACK
 from fedskew.method import Method
 from fedskew.types import Batch, Carry
 
@@ -31,21 +33,30 @@ BUDGET = 1 << 30  # bytes of all stacks on a CPU; on a GPU, 6/10 of what is free
 
 
 class Batched(LocalEngine):
-    """vmap over stacks of clients, as many as a byte budget holds; on a CPU, a stack a thread.
+    """vmap over stacks of clients, as many as a byte budget holds; on a CPU, at least a stack a thread.
 
     Where memory runs out all the same, the stack is halved, and stacks stay that small for the rest of the run. Sums
-    over clients are taken stack by stack, so their last bits depend on the number of threads.
+    over clients are taken stack by stack, so their last bits depend on the number of threads. Nothing else does: stacks
+    follow from the round's plans alone.
     """
 
     name = "batched"
     parallel = True
     stacked = True
-    trace_after = TRACE_AFTER
+    trace_after = TRACE_STACK
 
     def __init__(self, *args: Any, **options: Any) -> None:
         """As `LocalEngine`."""
         super().__init__(*args, **options)
+        self.dense = Dense.of(self.model) if self.device.type == "cpu" and not self.store.augmentation else None
+        self._plain: tuple[Method | None, bool] = None, False  # the last method, and whether its steps are plain
         self.chunk = 0  # clients of a stack, at most; 0 until the first round estimates it
+
+    def written(self, method: Method) -> Dense | None:
+        """The network, where the steps of a method on it are written out."""
+        if self._plain[0] is not method:
+            self._plain = method, plain(method)
+        return self.dense if self._plain[1] else None
 
     def client_bytes(self, method: Method, place: Place) -> int:
         """Estimate of what one client of a stack takes: parameters, memory, rows, and activations of a mini-batch."""
@@ -83,52 +94,96 @@ class Batched(LocalEngine):
 
     def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
         """One outcome a stack."""
+        if not places:
+            return
         self._settle_chunk(method, places)
-        count = max(1, min(self.workers.count, len(places)), -(-len(places) // self.chunk))
-        cuts = np.linspace(0, len(places), count + 1).round().astype(int).tolist()
-        stacks = [places[a:b] for a, b in pairwise(cuts)]
+        lengths, price = (
+            [length(p.plan.batches) for p in places],
+            Price.of(self.model.parameter_count, self.written(method) is not None),
+        )
+        cuts = cut(lengths, self.workers.count, self.chunk, price)
+        rungs = len(set(lengths)) > 1 and self._traces(method, places)
         if not self.workers.inside:
-            self._trace(method, stacks)
-        for outcomes in self.train_map(lambda i: self._halving(method, cuts[i], stacks[i], settle), range(count)):
+            self._trace(method, [[places[i] for i in at] for at in cuts], rungs)
+        for outcomes in self.train_map(lambda at: self._halving(method, at, places, settle, rungs), cuts):
             yield from outcomes
 
-    def _halving(self, method: Method, at: int, places: list[Place], settle: Settle) -> list[Outcome]:
+    def _halving(
+        self, method: Method, at: list[int], places: list[Place], settle: Settle, rungs: bool
+    ) -> list[Outcome]:
         """The outcome of a stack; of its halves, where memory runs out."""
         try:
-            return [settle(at, self.run_stack(method, places))]
+            return [settle(at, self.run_stack(method, [places[i] for i in at], rungs))]
         except RuntimeError as error:
-            if len(places) == 1 or not _out_of_memory(error):
+            if len(at) == 1 or not _out_of_memory(error):
                 raise
-        half = len(places) // 2
+        half = len(at) // 2
         self.chunk = min(self.chunk, half)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        first = self._halving(method, at, places[:half], settle)
-        return first + self._halving(method, at + half, places[half:], settle)
+        first = self._halving(method, at[:half], places, settle, rungs)
+        return first + self._halving(method, at[half:], places, settle, rungs)
 
-    def run_stack(self, method: Method, places: list[Place]) -> Outcome:
-        """Local runs of K clients: begin, step ..., finish, with as many steps as the longest run has."""
-        job, carry, rows, steps = self._begin(method, places)
-        carry, losses = self.steppers.of(method).run(rows, job, carry, steps)
-        return self._finish(method, places, job, carry, losses)
+    def run_stack(self, method: Method, places: list[Place], rungs: bool = False) -> Outcome:
+        """Local runs of K clients, the longest first: begin, step ..., finish.
 
-    def _begin(self, method: Method, places: list[Place]) -> tuple[Job, Carry, Rows, list[Now]]:
-        job = self.runtime.to_device(stack([p.job for p in places]))
+        With ``rungs``, steps have one of a few widths, so that traced steps are met again.
+        """
+        if (net := self.written(method)) is not None:
+            return self._run_written(method, places, net)
+        way = schedule(places, self.device, rungs)
+        job, carry, rows = self._begin(method, places, way[0][0].width if way else 0)
+        stepper, now, carry = self.steppers.of(method), job, contiguous(carry)
+        ended: list[Carry] = []
+        losses: list[Tensor] = []
+        for leg, steps in way:
+            if leg.width < len(now.own.steps):
+                now, carry, rest = narrowed(now, carry, leg.width)
+                ended.append(rest)
+            carry, found = stepper.run(rows, now, carry, steps)
+            losses += found
+        clients = len(places)
+        return self._finish(method, places, job, whole([*ended, carry], clients), losses)
+
+    def _run_written(self, method: Method, places: list[Place], net: Dense) -> Outcome:
+        """As `run_stack`, of a dense network under a plain method."""
+        job, carry, (x, y) = self._begin(method, places, len(places))
+        own = {n: p.clone(memory_format=torch.contiguous_format) for n, p in carry.params.items()}  # written into
+        carry = carry._replace(params=own)
+        steps, decay = steps_of(places, y, self.dtype), unguarded(method).local.weight_decay  # type: ignore[attr-defined]
+        losses = descend(net, carry.params, x, steps, job.own.lr, decay)
+        return self._finish(method, places, job, carry, list(losses.unbind(1)))
+
+    def _begin(self, method: Method, places: list[Place], width: int) -> tuple[Job, Carry, Rows]:
+        job = self.runtime.to_device(stack([p.job for p in places], width))
         owned = torch.from_numpy(np.concatenate([p.plan.rows for p in places])).to(self.device)
         carry = torch.vmap(lambda j: rounds.begin(method, rounds.context(self.task, j)), in_dims=(DIMS,))(job)
         rows = self.store.floats(owned), self.store.y[owned]
-        return job, contiguous(carry), rows, schedule(places, self.device)
+        return job, carry, rows
 
-    def _trace(self, method: Method, stacks: list[list[Place]]) -> None:
-        """Trace the steps of stacks whose shapes were seen often enough."""
-        stepper = self.steppers.of(method)
+    def _traces(self, method: Method, places: list[Place]) -> bool:
+        """Whether steps may be traced in this run, by its length: a run that is resumed takes the same stacks."""
+        if self.written(method) is not None:
+            return False
+        return sum(len(p.plan.batches) for p in places) * self.task.rounds >= self.steppers.of(method).after
+
+    def _trace(self, method: Method, stacks: Sequence[list[Place]], rungs: bool) -> None:
+        """Trace the steps of shapes that will come often enough."""
+        if not self._traces(method, [place for places in stacks for place in places]):
+            return
+        stepper, left = self.steppers.of(method), stacks[0][0].left
         for places in stacks:
-            steps = max(len(p.plan.batches) for p in places)
-            size = (len(places), *np.max([p.plan.batches.shape[1:] for p in places], 0).tolist())
-            if stepper.due(size, steps * len(places)):
-                job, carry, rows, nows = self._begin(method, places)
-                for now in {len(n): n for n in nows}.values():
-                    stepper.make(rows, job, carry, now)
+            steps = [len(p.plan.batches) for p in places]
+            shape = np.max([p.plan.batches.shape[1:] for p in places], 0).tolist()
+            way = legs(steps, max(steps), rungs)
+            due = [stepper.due((leg.width, *shape, leg.ended), len(leg.times), left) for leg in way]
+            if not any(due):
+                continue
+            job, carry, rows = self._begin(method, places, way[0].width)
+            for now, (leg, nows) in zip(due, schedule(places, self.device, rungs), strict=True):
+                if now:
+                    part, start, _ = narrowed(job, contiguous(carry), leg.width)
+                    stepper.make(rows, part, start, nows[0])
 
     def step_function(self, method: Method) -> StepFunction:
         """A step of a stack."""
@@ -153,8 +208,14 @@ class Batched(LocalEngine):
         return step
 
     def _finish(self, method: Method, places: list[Place], job: Job, carry: Carry, losses: list[Tensor]) -> Outcome:
+        if len(job.own.steps) > len(places):
+            job = narrowed(job, carry, len(places))[0]
         steps = job.own.steps.clamp(min=1)
-        stacked = torch.stack(losses, 1) if losses else torch.zeros(len(steps), 1, dtype=self.dtype, device=self.device)
+        stacked = (
+            _stacked(losses, len(places))
+            if losses
+            else torch.zeros(len(steps), 1, dtype=self.dtype, device=self.device)
+        )
 
         def one(j: Job, c: Carry, loss: Tensor) -> Any:
             return rounds.finish(method, rounds.context(self.task, j), c, j, loss)
@@ -163,6 +224,13 @@ class Batched(LocalEngine):
         uploads, memories, reports = torch.vmap(one, in_dims=(DIMS, 0, 0))(job, carry, mean)
         watch = self.watcher.watch(places, stacked, carry.params, carry.buffers, uploads, memories)
         return Outcome(carry.params, carry.buffers, uploads, memories, reports, (watch,))
+
+
+def _stacked(losses: list[Tensor], clients: int) -> Tensor:
+    """The losses of all steps, [K, T]; 0 where a client has ended."""
+    if all(len(loss) == clients for loss in losses):
+        return torch.stack(losses, 1)
+    return torch.stack([torch.nn.functional.pad(loss, (0, clients - len(loss))) for loss in losses], 1)
 
 
 def _out_of_memory(error: RuntimeError) -> bool:

@@ -146,12 +146,13 @@ def extremes(found: Tree) -> tuple[list[str], list[Tensor]]:
     return names, bounds
 
 
-def check(groups: Iterable[Sequence[Watch]]) -> None:
+def check(groups: Iterable[Sequence[Watch]], clients: Sequence[int] = ()) -> None:
     """Look at the local runs of a round.
 
     Args:
         groups: watches that count for themselves. Of the members of a chain, which are one group, only the first fault
             counts: the others began from its model.
+        clients: in the order in which faults are told, where watches are not in the order of the cohort.
 
     Raises:
         TrainingError: a loss, a parameter, a buffer, an upload or a memory is not finite.
@@ -164,7 +165,8 @@ def check(groups: Iterable[Sequence[Watch]]) -> None:
         found = [fault for watch in group for fault in _faults(watch)]
         faults += found if len(group) == 1 else found[:1]
     if faults:
-        raise not_finite(faults)
+        order = {client: i for i, client in enumerate(clients)}
+        raise not_finite(sorted(faults, key=lambda fault: order.get(fault.client, -1)) if clients else faults)
 
 
 def _all_finite(leaves: list[Tensor]) -> bool:

@@ -27,6 +27,12 @@ class Place(NamedTuple):
     plan: Plan
     keys: Tensor  # [T, D] one for each mini-batch
 
+    @property
+    def left(self) -> int:
+        """Rounds of the run from this one on."""
+        shared = self.job.shared
+        return max(int(shared.rounds) - int(shared.round), 0) + 1
+
 
 @dataclass(frozen=True, eq=False)
 class Jobs:

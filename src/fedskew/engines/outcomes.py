@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from fedskew.server import aggregate
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, Report, Results, Weights
 
-__all__ = ["Outcome", "Reduction", "Settle", "as_it_is", "chained"]
+__all__ = ["Outcome", "Reduction", "Settle", "as_it_is", "chained", "in_order"]
 
 
 class Outcome(NamedTuple):
@@ -28,14 +28,28 @@ class Outcome(NamedTuple):
     reports: Report
     watches: tuple[Watch, ...] = ()  # one; of a chain, one a member
     kept: Params | None = None  # deltas [k, ...] on the host, beside their weighted sum in ``params``
+    at: tuple[int, ...] = ()  # places of its clients in the cohort, which `Settle` notes
 
 
-Settle = Callable[[int, Outcome], Outcome]  # (place of the first client in the cohort, outcome) -> outcome
+Settle = Callable[[Sequence[int], Outcome], Outcome]  # (places of its clients in the cohort, outcome) -> outcome
 
 
-def as_it_is(at: int, outcome: Outcome) -> Outcome:
+def as_it_is(at: Sequence[int], outcome: Outcome) -> Outcome:
     """The outcome itself."""
-    return outcome
+    return outcome._replace(at=tuple(at))
+
+
+def in_order(outcomes: Sequence[Outcome], field: Callable[[Outcome], Tree]) -> Tree:
+    """What several outcomes hold, leaves [K, ...], in the order of the cohort.
+
+    An engine may sort clients by their length. Where it has not, nothing is copied twice.
+    """
+    at = [i for outcome in outcomes for i in outcome.at]
+    found = tree.concatenate([field(outcome) for outcome in outcomes])
+    if at == sorted(at):
+        return found
+    order = torch.tensor(at).argsort()
+    return tree.map_tree(lambda leaf: leaf[order.to(leaf.device)], found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,52 +64,48 @@ class Reduction:
     weights: Weights | None  # None: the server must see every delta
     keep: bool  # hand back every delta as well
 
-    def settle(self, at: int, outcome: Outcome) -> Outcome:
+    def settle(self, at: Sequence[int], outcome: Outcome) -> Outcome:
         """The outcome with deltas in place of parameters: [k, ...], or their weighted sum [1, ...]."""
         names, before = list(self.before), list(self.before.values())
         leaves = [outcome.params[n] for n in names]
         kept: Params | None = None
         if self.keep and self.weights is not None:  # on the host: the device has room for one stack, not for all
             kept = {n: (y - x).cpu() for n, y, x in zip(names, leaves, before, strict=True)}
-        change = self._change(at, len(outcome.reports.loss), leaves, before)
-        return outcome._replace(params=dict(zip(names, change, strict=True)), kept=kept)
+        change = self._change(at, leaves, before)
+        return outcome._replace(params=dict(zip(names, change, strict=True)), kept=kept, at=tuple(at))
 
-    def _change(self, at: int, clients: int, leaves: list[Tensor], before: list[Tensor]) -> list[Tensor]:
+    def _change(self, at: Sequence[int], leaves: list[Tensor], before: list[Tensor]) -> list[Tensor]:
         if self.weights is None:
             return [y - x for y, x in zip(leaves, before, strict=True)]
-        share = self.weights.update[at : at + clients]
-        if clients == 1:  # the bits of `aggregate`, by two calls for all parameters
+        share = self.weights.update[list(at)]
+        if len(at) == 1:  # the bits of `aggregate`, by two calls for all parameters
             moved = torch._foreach_sub([leaf[0] for leaf in leaves], before)
             torch._foreach_mul_(moved, float(share[0].to(before[0].dtype)))
             return [leaf.unsqueeze(0) for leaf in moved]
         return [aggregate(y - x, share).unsqueeze(0) for y, x in zip(leaves, before, strict=True)]
 
     def collect(self, cohort: Cohort, outcomes: Iterable[Outcome]) -> Results:
-        """The results of a round, from settled outcomes in the order of the cohort.
+        """The results of a round, from settled outcomes; sums are taken in the order in which these come.
 
         Raises:
             TrainingError: something that a client trained is not finite.
         """
         delta: Params | None = None
-        deltas, kept, buffers, uploads, losses, watches = [], [], [], [], [], []
+        done: list[Outcome] = []
         for outcome in outcomes:
-            watches.append(outcome.watches)
-            if self.weights is None:
-                deltas.append(outcome.params)
-            else:
+            if self.weights is not None:
                 delta = _added(delta, tree.row(outcome.params, 0))
-            if outcome.kept is not None:
-                kept.append(outcome.kept)
-            buffers.append(outcome.buffers)
-            uploads.append(outcome.uploads)
-            losses.append(outcome.reports.loss)
-        check(watches)
-        report = cohort.reports._replace(loss=torch.cat(losses).double().cpu())
-        cohort = cohort._replace(reports=report, uploads=tree.concatenate(uploads))
-        if deltas:
-            cohort = cohort._replace(deltas=tree.concatenate(deltas))
-            kept = [tree.map_tree(Tensor.cpu, cohort.deltas)] if self.keep else []
-        return Results(cohort, delta, tree.concatenate(buffers), tree.concatenate(kept) if kept else None)
+                outcome = outcome._replace(params={})
+            done.append(outcome._replace(memories={}))
+        stacked = any(len(outcome.at) > 1 for outcome in done)  # perhaps sorted
+        check([outcome.watches for outcome in done], cohort.ids.tolist() if stacked else ())
+        report = cohort.reports._replace(loss=in_order(done, lambda one: one.reports.loss).double().cpu())
+        cohort = cohort._replace(reports=report, uploads=in_order(done, lambda one: one.uploads))
+        kept = in_order(done, lambda one: one.kept) if done[0].kept is not None else None
+        if self.weights is None:
+            cohort = cohort._replace(deltas=in_order(done, lambda one: one.params))
+            kept = tree.map_tree(Tensor.cpu, cohort.deltas) if self.keep else None
+        return Results(cohort, delta, in_order(done, lambda one: one.buffers), kept)
 
 
 def _added(total: Params | None, share: Params) -> Params:

@@ -38,6 +38,14 @@ class Plan(NamedTuple):
     used: Tensor  # [C]
 
 
+class _Used(NamedTuple):
+    """Rows of each class that a client trains on: as a tensor, as an array, and their sum."""
+
+    counts: Tensor  # [C]
+    rows: Array
+    total: int
+
+
 @dataclass(frozen=True)
 class Planner:
     """Plans rounds of a run. Draws depend on the run's seed, the round and the client alone."""
@@ -57,6 +65,8 @@ class Planner:
         used, pace = self._pace(method, offered, assignment, broadcast.round)
         shared = broadcast.common.get(method.sampler.name, {})
         members = assignment.chains.shape[1]
+        paces: list[Pace] = list(zip(*(column.tolist() for column in pace), strict=True))
+        totals, draws = used.sum(1).tolist(), used.numpy()
         groups: list[list[Plan]] = []
         for g, chain in enumerate(assignment.chains.tolist()):
             group = []
@@ -65,7 +75,8 @@ class Planner:
                     continue
                 i = g * members + m
                 key = rng.seed_of(self.seed, broadcast.round, k, "plan")
-                group.append(_plan(method, source, k, m, offered[k], used[i], _pace_of(pace, i), shared, key))
+                some = _Used(used[i], draws[i], totals[i])
+                group.append(_plan(method, source, k, m, offered[k], some, paces[i], shared, key))
             groups.append(group)
         return groups
 
@@ -89,6 +100,8 @@ class Planner:
         chains = torch.tensor([[p.client for p in g] + [-1] * (longest - len(g)) for g in plans])
 
         def total(histogram: str) -> Tensor:
+            if longest == 1:
+                return torch.stack([getattr(group[0], histogram) for group in plans])
             return torch.stack([torch.stack([getattr(p, histogram) for p in group]).sum(0) for group in plans])
 
         return Cohort(
@@ -105,17 +118,13 @@ class Planner:
         )
 
 
-def _pace_of(pace: PacePlan, i: int) -> Pace:
-    return int(pace.batch[i]), int(pace.epochs[i]), int(pace.steps[i]), float(pace.lr[i])
-
-
 def _plan(
     method: Method,
     source: Source,
     client: int,
     member: int,
     offered: Tensor,
-    used: Tensor,
+    used: _Used,
     pace: Pace,
     shared: Tree,
     key: int,
@@ -125,18 +134,19 @@ def _plan(
     batch, epochs, steps, lr = pace
     draws = [
         method.sampler.plan(
-            labels, offered.numpy(), used.numpy(), (batch, epochs, steps), shared, _key(rng.folded(key, 7 * d + member))
+            labels, offered.numpy(), used.rows, (batch, epochs, steps), shared, _key(rng.folded(key, 7 * d + member))
         )
         for d in range(method.local.batches)
     ]
-    plan = np.stack(draws, axis=2)  # [E, S, D, B]
+    plan = np.stack(draws, axis=2) if len(draws) > 1 else draws[0][:, :, None]  # [E, S, D, B]
     epoch = np.repeat(np.arange(1, plan.shape[0] + 1), plan.shape[1])
     flat = plan.reshape(-1, *plan.shape[2:])
     real = (flat[:, 0] >= 0).any(1)
-    flat, epoch = flat[real], epoch[real]
+    if not real.all():
+        flat, epoch = flat[real], epoch[real]
     if flat.shape[2] > WIDE:  # a sampler of the user's own may pad a few rows to a batch size of a million
         flat = flat[..., : max(int((flat >= 0).sum(2).max(initial=0)), 1)]
-    return Plan(client, rows, flat, epoch, epochs, lr, int(used.sum()), source.counts[client], offered, used)
+    return Plan(client, rows, flat, epoch, epochs, lr, used.total, source.counts[client], offered, used.counts)
 
 
 def _key(value: int) -> Tensor:

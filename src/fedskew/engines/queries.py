@@ -13,7 +13,7 @@ from fedskew.engines.clients import Clients, Source
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.jobs import Jobs, Place
 from fedskew.engines.memory import ClientMemory
-from fedskew.engines.outcomes import Outcome
+from fedskew.engines.outcomes import Outcome, in_order
 from fedskew.engines.planning import Planner
 from fedskew.errors import FieldError, require
 from fedskew.method import Component, Method
@@ -112,7 +112,7 @@ class Queries:
         task = self.clients.task
         newborn = ClientMemory({c.name: c.init_client(plain.params, plain.buffers, task) for c in method.components})
         places = self.jobs.places(method, [group[0] for group in plans], plain, newborn, {})
-        after: Params = tree.concatenate([o.params for o in self.local_runs(method, places)])
+        after: Params = in_order(list(self.local_runs(method, places)), lambda one: one.params)
         return {name: y - broadcast.params[name] for name, y in after.items()}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from fedskew.engines.base import LocalEngine
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
 from fedskew.engines.programs import StepFunction
-from fedskew.engines.stepper import TRACE_AFTER
+from fedskew.engines.stepper import TRACE_CLIENT
 from fedskew.errors import FedskewError, TrainingError
 from fedskew.method import Method
 from fedskew.tree import Tree
@@ -24,6 +24,7 @@ from fedskew.types import Batch, Carry, Context, Report
 __all__ = ["Debug", "Sequential", "Threaded"]
 
 Rows = tuple[Tensor, Tensor]  # x and y of all rows of a client
+LEAD = 4  # clients a thread that are handed out before the others
 Now = tuple[Tensor, Tensor, Tensor, Tensor]  # positions [D, B] in the client's rows, keys [D], epoch (), step ()
 
 
@@ -35,8 +36,15 @@ class Sequential(LocalEngine):
     channels_last = True
 
     def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
-        """One outcome a client."""
-        yield from self.train_map(lambda i: settle(i, self.run_client(method, places[i])), range(len(places)))
+        """One outcome a client, in order."""
+
+        def one(i: int) -> Outcome:
+            return settle((i,), self.run_client(method, places[i]))
+
+        if self.parallel:
+            yield from self.runtime.map(one, range(len(places)), longest(places, LEAD * self.workers.count))
+        else:
+            yield from map(one, range(len(places)))
 
     def run_client(self, method: Method, place: Place) -> Outcome:
         """One local run: begin, step ..., finish."""
@@ -51,7 +59,7 @@ class Sequential(LocalEngine):
         return ctx, rounds.begin(method, ctx), (whole.x, whole.y), job
 
     def ready(self, method: Method, places: list[Place]) -> None:
-        """Trace the steps of shapes that this run has seen often enough."""
+        """Trace the steps of shapes that will come often enough."""
         stepper = self.steppers.of(method)
         if stepper.after == float("inf"):
             return
@@ -61,8 +69,9 @@ class Sequential(LocalEngine):
             for t, size in enumerate(_sizes(place)):
                 counts[size] += 1
                 where.setdefault(size, (place, t))
+        left = places[0].left if places else 0
         for size, count in counts.items():
-            if stepper.due(size, count):
+            if stepper.due(size, count, left):
                 place, t = where[size]
                 _, carry, rows, job = self._begin(method, place)
                 stepper.make(rows, job, carry, self._schedule(place)[t])
@@ -104,6 +113,16 @@ class Sequential(LocalEngine):
         return Batch(self.store.augmented(rows, key), y[at], torch.ones(len(at), dtype=self.dtype, device=self.device))
 
 
+def longest(places: Sequence[Place], count: int) -> list[int]:
+    """Places of the clients with the most steps, the longest first.
+
+    A long client that begins last keeps one thread busy while the others wait. Outcomes are taken in the order of the
+    cohort, so those of clients that began early wait in memory: a few of them are enough.
+    """
+    steps = [len(place.plan.batches) for place in places]
+    return sorted(range(len(places)), key=lambda i: -steps[i])[:count]
+
+
 def _sizes(place: Place) -> list[tuple[int, int]]:
     """(mini-batches D, rows B) of each step. Padding stands at the end of a mini-batch."""
     batches = place.plan.batches
@@ -120,7 +139,7 @@ class Threaded(Sequential):
 
     name = "threaded"
     parallel = True
-    trace_after = TRACE_AFTER
+    trace_after = TRACE_CLIENT
 
 
 class Debug(Sequential):

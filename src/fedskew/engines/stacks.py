@@ -1,8 +1,10 @@
-"""Stacks of clients: their jobs with a leading axis K, and their steps, padded to the longest local run."""
+"""Stacks of clients: their jobs with a leading axis K, and their steps, which narrow as clients end."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,14 +15,23 @@ from fedskew.client import Job, Own
 from fedskew.engines.jobs import Place
 from fedskew.types import Carry
 
-__all__ = ["DIMS", "Now", "contiguous", "schedule", "stack"]
+__all__ = ["DIMS", "Leg", "Now", "contiguous", "legs", "narrowed", "positions", "rung", "schedule", "stack", "whole"]
 
 DIMS: Any = Job(None, 0)  # type: ignore[arg-type]  # vmap's axes of a stacked job
 Now = tuple[Tensor, ...]  # positions [K, D, B], keys [K, D], epoch [K], step [K], and active [K] where some have ended
 
 
-def stack(jobs: list[Job]) -> Job:
-    """One job of K clients: what differs has a leading axis [K]."""
+class Leg(NamedTuple):
+    """Steps that follow each other and have the same clients: the first ``width`` of the stack."""
+
+    width: int
+    times: list[int]
+    ended: bool  # some of these clients have ended before its last step
+
+
+def stack(jobs: Sequence[Job], width: int = 0) -> Job:
+    """One job of K clients: what differs has a leading axis [K]; the last client repeated up to ``width``."""
+    jobs = [*jobs, *(jobs[-1] for _ in range(width - len(jobs)))]
     return Job(jobs[0].shared, Own(*(tree.stack([getattr(j.own, n) for j in jobs]) for n in Own._fields)))
 
 
@@ -29,25 +40,78 @@ def contiguous(carry: Carry) -> Carry:
     return Carry(*(tree.map_tree(torch.Tensor.contiguous, field) for field in carry))
 
 
-def schedule(places: list[Place], device: torch.device) -> list[Now]:
-    """Each step's rows, keys (each client's own, as in the sequential engine), and where in its run a client is."""
-    at = torch.from_numpy(_padded(places)).to(device)
+def narrowed(job: Job, carry: Carry, width: int) -> tuple[Job, Carry, Carry]:
+    """The first clients of a stack, and what the others have become."""
+    own = Own(*(tree.map_tree(lambda leaf: leaf[:width], field) for field in job.own))
+    first, rest = (
+        Carry(*(tree.map_tree(lambda leaf, at=at: leaf[at], field) for field in carry))
+        for at in (slice(width), slice(width, None))
+    )
+    return Job(job.shared, own), first, rest
+
+
+def whole(carries: Sequence[Carry], clients: int) -> Carry:
+    """The carry of the first clients of a stack, from the parts in which they ended; the last part comes first."""
+    parts = list(carries[::-1])
+    if len(parts) > 1:
+        parts = [Carry(*(tree.concatenate(list(fields)) for fields in zip(*parts, strict=True)))]
+    return Carry(*(tree.map_tree(lambda leaf: leaf[:clients], field) for field in parts[0]))
+
+
+def rung(width: int) -> int:
+    """The next larger width of a few: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, ..., so that widths come again."""
+    unit = 1 << max(width.bit_length() - 3, 0)
+    return -(-width // unit) * unit
+
+
+def legs(steps: Sequence[int], total: int, rungs: bool) -> list[Leg]:
+    """How a stack narrows. Clients that have ended are left out; with ``rungs`` only down to the next of a few widths.
+
+    Args:
+        steps: of each client, the longest first.
+        total: steps of the stack.
+        rungs: a leg may then be wider than the stack itself.
+    """
+    counts = (np.arange(total) < np.array(steps)[:, None]).sum(0).tolist()
+    widths = [max(rung(count) if rungs else count, 1) for count in counts]
+    found = [list(group) for _, group in groupby(range(total), key=widths.__getitem__)]
+    return [Leg(widths[times[0]], times, counts[times[-1]] < widths[times[0]]) for times in found]
+
+
+def schedule(places: Sequence[Place], device: torch.device, rungs: bool) -> list[tuple[Leg, list[Now]]]:
+    """The steps of each leg of a stack that is sorted, its longest client first.
+
+    A step has each client's rows, keys (its own, as in the sequential engine), and where in its run it is.
+    """
+    at = torch.from_numpy(positions(places)).to(device)
     clients, total, draws = at.shape[:3]
     keys = torch.zeros(clients, total, draws, dtype=torch.int64)
-    for row, place in zip(keys, places, strict=True):
-        row[: len(place.keys), : place.keys.shape[1]] = place.keys
     epoch = np.ones((clients, total), np.int64)
-    for i, p in enumerate(places):
-        epoch[i, : len(p.plan.epoch)] = p.plan.epoch
+    for i, (row, place) in enumerate(zip(keys, places, strict=True)):
+        row[: len(place.keys), : place.keys.shape[1]] = place.keys
+        epoch[i, : len(place.plan.epoch)] = place.plan.epoch
     number = torch.arange(1, total + 1, device=device).expand(clients, total)
-    steps = np.array([len(p.plan.batches) for p in places])
-    active = torch.from_numpy(np.arange(total) < steps[:, None]).to(device)
+    steps = [len(p.plan.batches) for p in places]
+    active = torch.arange(total, device=device) < torch.tensor(steps).to(device).unsqueeze(1)
     each = (at, keys.to(device), torch.from_numpy(epoch).to(device), number, active)
-    columns = zip(*(column.unbind(1) for column in each), strict=True)
-    return [now if t >= steps.min() else now[:-1] for t, now in enumerate(columns)]
+    columns = list(zip(*(column.unbind(1) for column in each), strict=True))
+    way = legs(steps, total, rungs)
+    return [(leg, [_filled(columns[t][: None if leg.ended else -1], leg.width) for t in leg.times]) for leg in way]
 
 
-def _padded(places: list[Place]) -> np.ndarray[Any, Any]:
+def _filled(now: Now, width: int) -> Now:
+    """A step of the first ``width`` clients; where the stack has fewer, of clients without rows that have ended."""
+    missing = width - len(now[0])
+    if missing <= 0:
+        return tuple(leaf[:width] for leaf in now)
+    at, keys, epoch, number, *active = (torch.cat([leaf, leaf[-1:].expand(missing, *leaf.shape[1:])]) for leaf in now)
+    at[-missing:] = -1
+    for one in active:
+        one[-missing:] = False
+    return at, keys, epoch, number, *active
+
+
+def positions(places: Sequence[Place]) -> np.ndarray[Any, Any]:
     """Positions among the rows of the whole stack, [K, T, D, B]; -1 is padding."""
     shapes = np.array([p.plan.batches.shape for p in places])
     out, begin = np.full((len(places), *shapes.max(0)), -1, np.int64), 0

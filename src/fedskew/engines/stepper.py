@@ -14,12 +14,14 @@ from fedskew.engines.captured import Captured, captured
 from fedskew.engines.flat import flatten, leaves_of, like
 from fedskew.engines.programs import Along, Program, StepFunction, program
 
-__all__ = ["CAPTURE_AFTER", "TRACE_AFTER", "Stepper", "Steppers"]
+__all__ = ["CAPTURE", "TRACE_CLIENT", "TRACE_STACK", "Stepper", "Steppers"]
 
 Known = Program | Captured | None  # None where a shape has no program
 
-TRACE_AFTER = 1000  # untraced steps of one shape: tracing costs about as much as it then saves
-CAPTURE_AFTER = 100  # the same on a GPU, where a recording costs some ten steps of a stack
+# Steps of one shape that must lie ahead, so that tracing costs less than it saves (docs/project/performance.md)
+TRACE_CLIENT = 4000  # of a client: a second or more, against a fraction of a millisecond a step
+TRACE_STACK = 800  # of a stack, whose step costs Python and vmap two milliseconds
+CAPTURE = 100  # of a stack on a GPU, where a recording costs some ten steps
 KNOWN = 64  # shapes that `Stepper.known` holds before it is emptied
 _LOCK = threading.Lock()  # make_fx sets modes of the whole process
 
@@ -33,17 +35,26 @@ class Stepper:
     """
 
     def __init__(self, function: StepFunction, after: float) -> None:
-        """Trace steps of one shape once ``after`` of them were noted by `due`; never with ``after`` infinite."""
+        """Trace steps of one shape where `due` expects at least ``after`` of them; never with ``after`` infinite."""
         self.function, self.after = function, after
         self.counts: Counter[Any] = Counter()
+        self.first: dict[Any, int] = {}  # how many rounds were left when a shape was first seen
+        self.asked: set[Any] = set()
         self.known: dict[Any, tuple[Any, Known]] = {}  # of the round in progress
         self.programs: dict[Any, Known] = {}
 
-    def due(self, size: Any, steps: int) -> bool:
-        """Note that steps of this size are about to run. True when it is time to trace them, which is once."""
-        before = self.counts[size]
+    def due(self, size: Any, steps: int, left: int) -> bool:
+        """Note that steps of this size are about to run. True when it is time to trace them, which is once.
+
+        The steps ahead are those that a round has had on average since the shape was first seen, times the rounds that
+        are ``left``, this one included. So a short run traces nothing, and a long one begins with it.
+        """
         self.counts[size] += steps
-        return before < self.after <= self.counts[size]
+        rounds = self.first.setdefault(size, left) - left + 1
+        if size in self.asked or self.counts[size] / rounds * left < self.after:
+            return False
+        self.asked.add(size)
+        return True
 
     def make(self, rows: Any, fixed: Any, carry: Any, now: Any) -> None:
         """Trace the step at these shapes, where that can be done. Call it while no thread trains."""

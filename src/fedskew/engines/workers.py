@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
 
+from fedskew.models.precision import flushed
 from fedskew.models.prepare import Model
 
 __all__ = ["Workers"]
@@ -27,6 +28,7 @@ class Workers:
         self._own = threading.local()
         self._copies: list[Model] = []
         self._pool: ThreadPoolExecutor | None = None
+        self._flushed = False  # whether the threads take denormal numbers for 0, as their caller does
 
     @staticmethod
     def cores() -> int:
@@ -43,19 +45,31 @@ class Workers:
         """Whether the caller is one of the threads."""
         return hasattr(self._own, "model")
 
-    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Results in the order of the items. Called from one of the threads, it works in that thread."""
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any], first: Sequence[int] = ()) -> Iterator[Any]:
+        """Results in the order of the items. Called from one of the threads, it works in that thread.
+
+        The items at the places ``first`` are begun before the others.
+        """
         work = list(items)
         if self.count == 1 or len(work) < 2 or self.inside:
             return map(function, work)
         if self._pool is None:
             # copied now: a thread may begin late, while the original is in the middle of a pass
             self._copies = [self.original.clone() for _ in range(self.count)]
+            self._flushed = flushed()
             self._pool = ThreadPoolExecutor(self.count, "fedskew", self._begin)
-        return self._pool.map(torch.no_grad()(function), work)
+        return self._results(torch.no_grad()(function), work, first)
+
+    def _results(self, function: Callable[[Any], Any], work: list[Any], first: Sequence[int]) -> Iterator[Any]:
+        assert self._pool is not None
+        ahead = set(first)
+        order = [*first, *(i for i in range(len(work)) if i not in ahead)]
+        begun: dict[int, Future[Any]] = {i: self._pool.submit(function, work[i]) for i in order}
+        return _taken([begun.pop(i) for i in range(len(work))])
 
     def _begin(self) -> None:
         torch.set_num_threads(1)
+        torch.set_flush_denormal(self._flushed)  # a state of each thread
         self._own.model = self._copies.pop()
 
     def close(self) -> None:
@@ -63,3 +77,14 @@ class Workers:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
+
+
+def _taken(waiting: list[Future[Any]]) -> Iterator[Any]:
+    """The results in order, each let go as it is taken; what has not begun is dropped where one raises."""
+    waiting.reverse()
+    try:
+        while waiting:
+            yield waiting.pop().result()
+    finally:
+        for future in waiting:
+            future.cancel()

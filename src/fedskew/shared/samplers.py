@@ -37,16 +37,18 @@ def realise(labels: Array, target: Array, draw: np.random.Generator) -> Array:
         >>> realise(np.array([0, 1, 1]), np.array([2, 2]), np.random.Generator(np.random.PCG64(0)))
         array([0, 0, 1, 2])
     """
-    order = np.argsort(labels, kind="stable")
-    bounds = np.searchsorted(labels[order], np.arange(len(target) + 1))
+    order = labels.argsort(kind="stable")
+    bounds = labels[order].searchsorted(np.arange(len(target) + 1)).tolist()
     chosen = []
-    for c in np.flatnonzero(target):
+    for c, wanted in enumerate(target.tolist()):  # a hundred clients a round come by here: no array of a few numbers
         own = order[bounds[c] : bounds[c + 1]]
-        if len(own) == 0:
+        if not wanted or not len(own):
             continue
-        copies, rest = divmod(int(target[c]), len(own))
-        chosen.append(np.tile(own, copies))
-        chosen.append(draw.permutation(own)[:rest])
+        copies, rest = divmod(int(wanted), len(own))
+        some = draw.permutation(own)  # drawn where none of it is wanted, too: later draws depend on it
+        chosen += [own] * copies
+        if rest:
+            chosen.append(some[:rest])
     return np.concatenate(chosen) if chosen else np.empty(0, np.int64)
 
 

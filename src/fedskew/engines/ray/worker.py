@@ -97,6 +97,7 @@ def merged(outcomes: list[Outcome], summed: bool) -> Outcome:
         memories=tree.concatenate([outcome.memories for outcome in outcomes]),
         reports=Report(*(torch.cat(column) for column in zip(*(o.reports for o in outcomes), strict=True))),
         watches=tuple(watch for outcome in outcomes for watch in outcome.watches),
+        at=tuple(i for outcome in outcomes for i in outcome.at),
         kept=None if kept[0] is None else tree.concatenate(kept),
     )
 
@@ -178,9 +179,9 @@ class Worker:
         with torch.no_grad(), arithmetic(self.precision):
             engine.ready(method, places)
             if chained:
-                outcome = settle(at, chain(engine, method, places))
+                outcome = settle((at,), chain(engine, method, places))
             else:
-                done = [settle(at + i, engine.run_client(method, place)) for i, place in enumerate(places)]
+                done = [settle((at + i,), engine.run_client(method, place)) for i, place in enumerate(places)]
                 outcome = merged(done, summed) if len(done) > 1 else done[0]
         # the places are the driver's; it knows where they stand
         return outcome._replace(watches=tuple(watch._replace(places=[]) for watch in outcome.watches))

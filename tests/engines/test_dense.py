@@ -1,0 +1,125 @@
+"""Networks that are written out: which are, and that they give what the tape gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fedskew as fs
+from fedskew.engines import dense
+from fedskew.engines.dense import Dense, plain
+from fedskew.methods import METHODS
+from fedskew.models.prepare import prepare
+from fedskew.shared import SGD, Fixed
+from support.federations import blobs
+from support.nets import norm_net, plain_module
+from support.runs import gap, go
+
+UNEVEN = [[1, 0, 0], [9, 30, 2], [0, 0, 1], [2, 5, 0], [8, 8, 8], [0, 1, 0], [1, 1, 2], [3, 0, 14]]
+
+NETS: dict[str, Callable[[], nn.Module]] = {
+    "logistic": lambda: nn.Linear(5, 3),
+    "without biases": lambda: nn.Sequential(nn.Linear(5, 4, bias=False), nn.ReLU(), nn.Linear(4, 3, bias=False)),
+    "activations": lambda: nn.Sequential(
+        nn.Flatten(), nn.Tanh(), nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 7), nn.Sigmoid(), nn.ReLU(), nn.Linear(7, 3)
+    ),
+    "dropouts": lambda: nn.Sequential(
+        nn.Dropout(0.1), nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.3), nn.Dropout(0.0), nn.Identity(),
+        nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2), nn.Tanh()), nn.Linear(8, 3),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def descents(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Widths of the stacks that were written out."""
+    widths: list[int] = []
+
+    def noted(*args: Any) -> Any:
+        widths.append(args[3].at.shape[1])
+        return dense.descend(*args)
+
+    monkeypatch.setattr("fedskew.engines.batched.descend", noted)
+    return widths
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("net", NETS)
+def test_written_steps_agree_with_the_reference(net: str, decay: float, descents: list[int]) -> None:
+    pace = Fixed(epochs=3, batch_size=4, lr=0.3, decay=0.9)
+    method = replace(fs.methods.fedavg(), pace=pace, local=SGD(weight_decay=decay))
+    model = plain_module(NETS[net])
+    runs = [
+        go(blobs(UNEVEN), method, model=model, engine=engine, cohort=n, threads=2, rounds=3)
+        for n in (8, 1)
+        for engine in ("sequential", "batched")
+    ]
+    assert gap(runs[0].params, runs[1].params) <= 1e-10 and gap(runs[2].params, runs[3].params) <= 1e-10
+    assert sum(descents) == 3 * 8 + 3
+    for one, two in zip(runs[0].rounds, runs[1].rounds, strict=True):
+        assert one["train_loss"] == pytest.approx(two["train_loss"], abs=1e-10)
+
+
+def test_what_is_broadcast_is_not_written_into() -> None:
+    """A stack of one client sees the broadcast itself, which the next stack starts from."""
+    fed, method = blobs(UNEVEN), replace(fs.methods.fedavg(), pace=Fixed(epochs=1, batch_size=4, lr=0.3))
+    one = go(fed, method, engine="batched", cohort=8, threads=8, rounds=1)
+    assert gap(one.params, go(fed, method, engine="sequential", cohort=8, rounds=1).params) <= 1e-10
+
+
+class Branches(nn.Module):
+    """Not a chain of layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.fc = nn.Linear(5, 5), nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.fc(x + self.a(x))
+        return out
+
+
+def tied() -> nn.Module:
+    one = nn.Linear(5, 5)
+    return nn.Sequential(one, nn.ReLU(), one, nn.Linear(5, 3))
+
+
+def hooked() -> nn.Module:
+    net = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 3))
+    net[0].register_forward_hook(lambda module, args, out: out * 2)
+    return net
+
+
+class Doubled(nn.Linear):
+    """A layer of a user's own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(x)
+
+
+def test_only_chains_of_known_layers_are_written_out() -> None:
+    for build in NETS.values():
+        assert Dense.of(prepare(build(), None, (5,), 3)) is not None
+    frozen = NETS["activations"]()
+    frozen[2].weight.requires_grad_(False)  # type: ignore[index,union-attr]
+    others = [
+        Branches(), tied(), hooked(), frozen, nn.Sequential(Doubled(5, 5), nn.Linear(5, 3)), norm_net(3, 5),
+        nn.Sequential(nn.Linear(5, 3), nn.Tanh()), nn.Sequential(nn.Linear(5, 4), nn.LayerNorm(4), nn.Linear(4, 3)),
+    ]  # fmt: skip
+    for net in others:
+        assert Dense.of(prepare(net, None, (5,), 3)) is None, net
+    assert Dense.of(prepare(nn.Linear(5, 3), None, (5,), 3, narrow=torch.bfloat16)) is None
+    assert Dense.of(prepare(nn.Linear(5, 3), None, (5,), 3).to(torch.bfloat16)) is None
+
+
+def test_only_plain_methods_are_written_out() -> None:
+    known = {name for name in METHODS if plain(METHODS[name]())}
+    assert {"fedavg", "fednova", "fedadam", "powerofchoice"} <= known
+    assert not known & {"fedprox", "scaffold", "feddyn", "moon", "fedlc", "perfedavg", "pfedme", "fedbal"}
+    for local in (SGD(momentum=0.9), SGD(clip=1.0)):
+        assert not plain(replace(fs.methods.fedavg(), local=local))
