@@ -18,7 +18,7 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.client import Job
 from fedskew.data.store import Store
-from fedskew.engines.clients import Clients, auxiliary_source, client_source
+from fedskew.engines.clients import Clients, Source, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.finite import Watch, Watcher, check
 from fedskew.engines.guard import Guard
@@ -76,7 +76,7 @@ class LocalEngine:
         self.store, test = _stores(fed, self.runtime)
         self.test = Evaluator(self.runtime, test, task.classes, keep=True)
         self.train_set = Evaluator(self.runtime, self.store, task.classes, keep=False)
-        self.clients = Clients(self.runtime, self.store, task, client_source(fed))
+        self.clients = Clients(self.runtime, self.store, task, self.rows_of(fed))
         self.planner, self.jobs = Planner(task, settings.seed), Jobs(self.runtime, task, settings.seed)
         self.memory = ClientMemory({})
         self.watcher = Watcher()
@@ -121,6 +121,10 @@ class LocalEngine:
         del self.steppers, self.queries
 
     # what a subclass defines
+
+    def rows_of(self, fed: Federation) -> Source:
+        """The clients' rows, from which rounds are planned."""
+        return client_source(fed)
 
     def step_function(self, method: Method) -> StepFunction:
         """One local step of a method, on what `run_places` gives to its steppers."""

@@ -36,6 +36,8 @@ class Plan(NamedTuple):
     owned: Tensor  # [C]
     offered: Tensor  # [C]
     used: Tensor  # [C]
+    member: int = 0  # place in its chain
+    pace: Pace = (0, 0, 0, 0.0)  # from which the mini-batches were made
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,56 @@ class Planner:
                 if k < 0:
                     continue
                 i = g * members + m
-                key = rng.seed_of(self.seed, broadcast.round, k, "plan")
-                group.append(_plan(method, source, k, m, offered[k], used[i], _pace_of(pace, i), shared, key))
+                group.append(
+                    self.plan(method, source, k, m, broadcast.round, offered[k], used[i], _pace_of(pace, i), shared)
+                )
             groups.append(group)
         return groups
+
+    def plan(
+        self,
+        method: Method,
+        source: Source,
+        client: int,
+        member: int,
+        round: int,
+        offered: Tensor,
+        used: Tensor,
+        pace: Pace,
+        shared: Tree,
+    ) -> Plan:
+        """The plan of one client. Each of a step's D mini-batches has its own order, so they agree in size.
+
+        Args:
+            method: its sampler draws, its local step says how many mini-batches a step reads.
+            source: the client's rows.
+            client: its number.
+            member: its place in its chain.
+            round: one-based.
+            offered: rows of each class that it can train on, [C].
+            used: those that it may train on, [C].
+            pace: batch size, epochs, steps an epoch and rate.
+            shared: the sampler's broadcast.
+        """
+        rows, labels = source.rows[client], source.labels[source.rows[client]]
+        batch, epochs, steps, lr = pace
+        key = rng.seed_of(self.seed, round, client, "plan")
+        draws = [
+            method.sampler.plan(
+                labels, offered.numpy(), used.numpy(), (batch, epochs, steps), shared,
+                _key(rng.folded(key, 7 * d + member)),
+            )
+            for d in range(method.local.batches)
+        ]  # fmt: skip
+        plan = np.stack(draws, axis=2)  # [E, S, D, B]
+        epoch = np.repeat(np.arange(1, plan.shape[0] + 1), plan.shape[1])
+        flat = plan.reshape(-1, *plan.shape[2:])
+        real = (flat[:, 0] >= 0).any(1)
+        flat, epoch = flat[real], epoch[real]
+        if flat.shape[2] > WIDE:  # a sampler of the user's own may pad a few rows to a batch size of a million
+            flat = flat[..., : max(int((flat >= 0).sum(2).max(initial=0)), 1)]
+        total, owned = int(used.sum()), source.counts[client]
+        return Plan(client, rows, flat, epoch, epochs, lr, total, owned, offered, used, member, pace)
 
     def _pace(self, method: Method, offered: Tensor, assignment: Assignment, round: int) -> tuple[Tensor, PacePlan]:
         """(rows of each class used [G*M, C], pace) of every place of the chains; padding uses no rows."""
@@ -107,36 +155,6 @@ class Planner:
 
 def _pace_of(pace: PacePlan, i: int) -> Pace:
     return int(pace.batch[i]), int(pace.epochs[i]), int(pace.steps[i]), float(pace.lr[i])
-
-
-def _plan(
-    method: Method,
-    source: Source,
-    client: int,
-    member: int,
-    offered: Tensor,
-    used: Tensor,
-    pace: Pace,
-    shared: Tree,
-    key: int,
-) -> Plan:
-    """The plan of one client. Each of a step's D mini-batches has its own order, so they agree in size."""
-    rows, labels = source.rows[client], source.labels[source.rows[client]]
-    batch, epochs, steps, lr = pace
-    draws = [
-        method.sampler.plan(
-            labels, offered.numpy(), used.numpy(), (batch, epochs, steps), shared, _key(rng.folded(key, 7 * d + member))
-        )
-        for d in range(method.local.batches)
-    ]
-    plan = np.stack(draws, axis=2)  # [E, S, D, B]
-    epoch = np.repeat(np.arange(1, plan.shape[0] + 1), plan.shape[1])
-    flat = plan.reshape(-1, *plan.shape[2:])
-    real = (flat[:, 0] >= 0).any(1)
-    flat, epoch = flat[real], epoch[real]
-    if flat.shape[2] > WIDE:  # a sampler of the user's own may pad a few rows to a batch size of a million
-        flat = flat[..., : max(int((flat >= 0).sum(2).max(initial=0)), 1)]
-    return Plan(client, rows, flat, epoch, epochs, lr, int(used.sum()), source.counts[client], offered, used)
 
 
 def _key(value: int) -> Tensor:

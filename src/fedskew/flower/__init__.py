@@ -1,0 +1,33 @@
+"""Methods on Flower: an app whose server and nodes are fedskew, and a strategy for a Flower project of your own.
+
+It needs the extra ``flower``. Flower is imported when something is called, never with fedskew.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from fedskew.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedskew.flower.serve import client_app, server_app
+
+__all__ = ["client_app", "require_flower", "server_app"]
+
+_HOMES = {"client_app": "serve", "server_app": "serve"}
+
+
+def require_flower() -> None:
+    """Raises ConfigError that names the extra where the package flwr is missing."""
+    found = find_spec("flwr")
+    if found is None or found.origin is None:
+        raise ConfigError("this needs the package flwr, which is not installed; pip install 'fedskew[flower]'")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require_flower()
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
