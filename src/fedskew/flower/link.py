@@ -121,6 +121,9 @@ class Link:
             if envelope is None:
                 continue  # it is asked again
             told = envelope.facts
+            if told.get("spare"):
+                self._known[node] = "spare"
+                continue
             if wrong or told.get("fatal"):
                 raise ConfigError(f"node {told.get('name') or node} must agree with the server: {wrong or told['differs']}")
             hello = Hello(node, int(told["client"]), told)

@@ -104,15 +104,16 @@ def server_options(config: Mapping[str, Any]) -> ServerOptions:
     return _made(ServerOptions, given, PREFIX)
 
 
-def node_options(config: Mapping[str, Any], run: str = "") -> NodeOptions:
+def node_options(config: Mapping[str, Any], out: str = "run") -> NodeOptions:
     """Those of a node's configuration.
 
-    In a simulation, where Flower numbers the nodes by ``partition-id``, node k is client k and allows everything.
+    In a simulation, where Flower numbers the nodes by ``partition-id``, node k is client k, allows everything and keeps
+    its state in ``out``, the run folder.
     """
     given = {key: value for key, value in config.items() if key != "num-partitions"}
     if "partition-id" in given:
-        given = {"client": given.pop("partition-id"), "allow": "all", **given}
-    return _made(NodeOptions, {**given, "run": run}, "")
+        given = {"client": given.pop("partition-id"), "allow": "all", "state": f"{out}/nodes", **given}
+    return _made(NodeOptions, {**given, "run": Path(out).name}, "")
 
 
 def _made(kind: Any, given: Mapping[str, Any], prefix: str) -> Any:

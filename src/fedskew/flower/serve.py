@@ -228,6 +228,9 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
     try:
         key = json.dumps([dict(context.run_config), dict(context.node_config), str(folder)], sort_keys=True)
         node = _node(key, build)
+    except _Spare:
+        told = {name: envelope.facts.get(name) for name in ("kind", "session", "turn", "client")}
+        return record({**told, "spare": True})
     except (FedskewError, OSError) as error:
         told = {name: envelope.facts.get(name) for name in ("kind", "session", "turn", "client")}
         return record({**told, "error": " ".join(str(error).split())}, sent=pack({}))
@@ -235,16 +238,22 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
     return record(facts, sent=packed)
 
 
+class _Spare(Exception):
+    """A simulated node for which there is no client: Flower simulates as many as its configuration says."""
+
+
 @lru_cache(maxsize=64)
 def _node(key: str, build: Build) -> Node:
     """The node of a configuration; a process of a simulation answers for many, one after another."""
     run_config, node_config, where = json.loads(key)
     experiment, server = build(run_config), server_options(run_config)
-    options = node_options(node_config, run=Path(server.out).name)
+    options = node_options(node_config, server.out)
     method, clients = experiment.method, experiment.clients
     model = architecture(experiment.model, method.projection)
     if options.client is None:
         raise ConfigError('client must be the number of this node, from 0, as in --node-config "client=0"; got none')
+    if "partition-id" in node_config and clients is not None and options.client >= clients:
+        raise _Spare
     if options.data or server.own_data:
         inputs, augment = inputs_of(Path(where), server.inputs)
         rows = of_node(inputs, options, augment)
