@@ -77,9 +77,11 @@ NODE = """#!/bin/sh
 # models and the number of its rows: {permits}; DATA names its own rows.
 cd "$(dirname "$0")" || exit 1
 client=${1:?sh node.sh K [SERVER]} server=${2:-127.0.0.1}
+config="client=$client allow='${ALLOW:-{allow}}' state='${STATE:-$PWD/state}'"
+config="$config${DATA:+ data='$DATA'}${MORE:+ $MORE}"
 exec flower-supernode --root-certificates keys/ca.crt --superlink "$server:${PORT:-{port}}" \\
   --auth-supernode-private-key "keys/node-$client" --port "$((9094 + client))" \\
-  --node-config "client=$client allow='${ALLOW:-{allow}}' state='${STATE:-$PWD/state}'${DATA:+ data='$DATA'}${MORE:+ $MORE}"
+  --node-config "$config"
 """
 RUN = """#!/bin/sh
 # Start the run; a run that stands in the folder of flower.out is gone on with.
@@ -101,7 +103,9 @@ root-certificates = "{root}"
 """
 
 
-def config_of(experiment: Experiment, given: Mapping[str, Any], *, own_data: bool, clients: int, out: str) -> dict[str, Any]:
+def config_of(
+    experiment: Experiment, given: Mapping[str, Any], *, own_data: bool, clients: int, out: str
+) -> dict[str, Any]:
     """``[tool.flwr.app.config]`` of an app: what was given, and what is often changed.
 
     Args:
@@ -162,8 +166,7 @@ version = "1.0.0"
 description = "{experiment.method.name} by fedskew on Flower"
 license = {{ file = "LICENSE" }}
 requires-python = ">=3.11"
-# fedskew {__version__} stands in the environment of the server and of each node: what is listed here, Flower installs anew
-# for each run
+# fedskew {__version__} stands in the environments of the server and the nodes: Flower installs what is listed here anew
 dependencies = ["flwr>=1.41"]
 
 [tool.hatch.build.targets.wheel]

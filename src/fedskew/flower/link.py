@@ -33,6 +33,16 @@ class Hello(NamedTuple):
         return f"node {given!r} (client {self.client})" if given else f"the node of client {self.client}"
 
 
+def _hello(node: int, told: Mapping[str, Any]) -> Hello:
+    """A node's hello. Raises ConfigError where it is none."""
+    client, permits = told.get("client"), told.get("permits")
+    numbers = [client, told.get("rows"), told.get("test_rows")]
+    whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 1 << 53 for n in numbers)
+    if not whole or not isinstance(permits, list) or not all(isinstance(p, str) for p in permits):
+        raise ConfigError(f"node {node} must say who it is; got {str(dict(told))[:80]}")
+    return Hello(node, int(str(client)), told)
+
+
 class Request(NamedTuple):
     """What one client is asked."""
 
@@ -125,8 +135,10 @@ class Link:
                 self._known[node] = "spare"
                 continue
             if wrong or told.get("fatal"):
-                raise ConfigError(f"node {told.get('name') or node} must agree with the server: {wrong or told['differs']}")
-            hello = Hello(node, int(told["client"]), told)
+                raise ConfigError(
+                    f"node {told.get('name') or node} must agree with the server: {wrong or told['differs']}"
+                )
+            hello = _hello(node, told)
             before = self.clients.get(hello.client)
             if before is not None and before.node in nodes:
                 raise ConfigError(f"two nodes say that they are client {hello.client}; give each its own number")
@@ -139,7 +151,7 @@ class Link:
 
     def ask(self, requests: Sequence[Request], kind: str, accept: Callable[[Hello], None]) -> Iterator[Answer]:
         """Answers in the order of the requests. Each node is asked once at a time; a missing one as the link says."""
-        waiting = {at: request for at, request in enumerate(requests)}
+        waiting = dict(enumerate(requests))
         done: dict[int, Answer] = {}
         flying: dict[str, tuple[int, int, float, int]] = {}  # message: place, turn, when, node
         tries: dict[int, int] = {}

@@ -192,7 +192,7 @@ class Node:
         told: dict[str, Any] = {"receipt": receipt, "steps": len(place.plan.batches), "samples": place.plan.samples}
         if fault is not None:
             told["fault"] = {"step": fault.step, "tensor": fault.tensor, "value": repr(fault.value)}
-        report = {name: value for name, value in outcome.reports._asdict().items()}
+        report = outcome.reports._asdict()
         sent = {"params": outcome.params, "buffers": outcome.buffers, "uploads": outcome.uploads, "report": report}
         return told, {"sent": sent}
 

@@ -57,7 +57,7 @@ class NodeOptions:
     state: str = "fedskew-state"
     """folder for what the client keeps between rounds"""
     data: str = ""
-    """a csv or npz file, a folder of images by class, or module:function; empty: the dataset of the app's configuration"""
+    """a csv or npz file, a folder of images by class, or module:function; empty: the app's dataset"""
     y_column: str = ""
     """column of labels in a csv file"""
     local_test: Annotated[float, AtLeast(0)] = 0.0
@@ -101,7 +101,8 @@ def experiment_of(config: Mapping[str, Any]) -> Experiment:
 def server_options(config: Mapping[str, Any]) -> ServerOptions:
     """Those of an app's configuration. Raises ConfigError."""
     given = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
-    return _made(ServerOptions, given, PREFIX)
+    made: ServerOptions = _made(ServerOptions, given, PREFIX)
+    return made
 
 
 def node_options(config: Mapping[str, Any], out: str = "run") -> NodeOptions:
@@ -113,7 +114,8 @@ def node_options(config: Mapping[str, Any], out: str = "run") -> NodeOptions:
     given = {key: value for key, value in config.items() if key != "num-partitions"}
     if "partition-id" in given:
         given = {"client": given.pop("partition-id"), "allow": "all", "state": f"{out}/nodes", **given}
-    return _made(NodeOptions, {**given, "run": Path(out).name}, "")
+    made: NodeOptions = _made(NodeOptions, {**given, "run": Path(out).name}, "")
+    return made
 
 
 def _made(kind: Any, given: Mapping[str, Any], prefix: str) -> Any:

@@ -64,7 +64,9 @@ def _read(source: str, inputs: Inputs, options: NodeOptions) -> tuple[Tensor, Te
     if ":" in source and not path.exists():
         return _called(source, inputs)
     if not path.exists():
-        raise DataError(f"data must be a csv or npz file, a folder of images by class, or module:function; got {source!r}")
+        raise DataError(
+            f"data must be a csv or npz file, a folder of images by class, or module:function; got {source!r}"
+        )
     if path.is_dir():
         return _pictures(path, inputs)
     if path.suffix == ".npz":

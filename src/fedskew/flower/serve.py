@@ -26,8 +26,9 @@ from fedskew.flower.contract import contract, needs, refused
 from fedskew.flower.link import Hello, Link
 from fedskew.flower.node import Node, Work
 from fedskew.flower.options import ServerOptions, experiment_of, node_options, server_options
-from fedskew.flower.remote import Remote, stand_in
+from fedskew.flower.remote import Remote
 from fedskew.flower.rows import inputs_of, named, of_client, of_node, server_data
+from fedskew.flower.standin import stand_in
 from fedskew.flower.wire import pack, read, record
 from fedskew.models import architecture
 from fedskew.models.prepare import Model
@@ -148,7 +149,9 @@ def _server(config: Mapping[str, Any], build: Build, folder: Path) -> _Server:
     return _Server(experiment, options, Federation(data, nobody, Iid(), n, experiment.seed, counts), inputs)
 
 
-def serve(grid: Any, config: Mapping[str, Any], build: Build = experiment_of, folder: Path = Path(".")) -> Result | None:
+def serve(
+    grid: Any, config: Mapping[str, Any], build: Build = experiment_of, folder: Path = Path(".")
+) -> Result | None:
     """Train over Flower's grid until the run's last round; the run folder at the server says what was done.
 
     Args:
@@ -193,7 +196,7 @@ def serve(grid: Any, config: Mapping[str, Any], build: Build = experiment_of, fo
         return Remote(prepared, fed, task, settings, link=link, options=options, local=local)
 
     cohort = experiment.cohort_of(fed.clients, fed.clients - len(fed.empty), method.share)
-    told = {name: value for name, value in needs(method).items()}
+    told = needs(method)
     facts = {
         **replace(experiment, clients=fed.clients, cohort=cohort, model=model).to_json(server.fed.dataset.fingerprint),
         "started_by": "flower", "disclosed": sorted(told),
