@@ -57,15 +57,15 @@ class NodeOptions:
     state: str = "fedskew-state"
     """folder for what the client keeps between rounds"""
     data: str = ""
-    """a csv or npz file, a folder of images by class, or module:function; empty: the app's dataset"""
+    """a csv, npz or parquet file, a folder of images by class, or module:function; empty: the app's dataset"""
     y_column: str = ""
-    """column of labels in a csv file"""
+    """column of labels in a csv or parquet file"""
     local_test: Annotated[float, AtLeast(0)] = 0.0
     """fraction of the node's rows that are kept for its own test"""
     threads: Annotated[int, AtLeast(0)] = 1
     """threads that train"""
     trace: bool = False
-    """send tracebacks of mistakes to the server"""
+    """send the details of mistakes to the server, which may quote the node's data; else they stay in the node's log"""
     run: str = ""
 
     def __post_init__(self) -> None:
@@ -113,7 +113,7 @@ def node_options(config: Mapping[str, Any], out: str = "run") -> NodeOptions:
     """
     given = {key: value for key, value in config.items() if key != "num-partitions"}
     if "partition-id" in given:
-        given = {"client": given.pop("partition-id"), "allow": "all", "state": f"{out}/nodes", **given}
+        given = {"client": given.pop("partition-id"), "allow": "all", "state": f"{out}/nodes", "trace": True, **given}
     made: NodeOptions = _made(NodeOptions, {**given, "run": Path(out).name}, "")
     return made
 

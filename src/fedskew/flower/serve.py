@@ -24,7 +24,7 @@ from fedskew.engines.base import LocalEngine
 from fedskew.errors import ConfigError, FedskewError
 from fedskew.flower.contract import contract, needs, refused
 from fedskew.flower.link import Hello, Link
-from fedskew.flower.node import Node, Work
+from fedskew.flower.node import Node, Work, told_of
 from fedskew.flower.options import ServerOptions, experiment_of, node_options, server_options
 from fedskew.flower.remote import Remote
 from fedskew.flower.rows import inputs_of, named, of_client, of_node, server_data
@@ -236,7 +236,7 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
         return record({**told, "spare": True})
     except (FedskewError, OSError) as error:
         told = {name: envelope.facts.get(name) for name in ("kind", "session", "turn", "client")}
-        return record({**told, "error": " ".join(str(error).split())}, sent=pack({}))
+        return record({**told, "error": told_of(error, bool(context.node_config.get("trace")))}, sent=pack({}))
     facts, packed = node.answer(envelope)
     return record(facts, sent=packed)
 
