@@ -279,6 +279,12 @@ def test_a_message_that_is_sent_again_by_another_is_refused(tmp_path: Path) -> N
     (name,) = pushed([again])
     (reply,) = grid.pull_messages([name])
     assert "was answered before" in read(reply.content).facts["error"]
+    # nor after the server has begun again
+    shutil.rmtree(tmp_path / "run")
+    served(tmp_path, content)
+    (name,) = pushed([again])
+    (reply,) = grid.pull_messages([name])
+    assert "was answered before" in read(reply.content).facts["error"]
 
 
 @pytest.mark.parametrize("entry", ["fedskew", "format", "method", "model", "classes", "shape"])
