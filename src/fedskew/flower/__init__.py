@@ -34,6 +34,6 @@ def require_flower() -> None:
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if _HOMES[name] != "functions":
+    if _HOMES[name] == "strategy":
         require_flower()
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew._run import initial_params, prepared_model
 from fedskew.client import Job, Own, Shared
 from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation
@@ -24,6 +23,7 @@ from fedskew.engines.finite import Fault, check
 from fedskew.engines.guard import guarded
 from fedskew.engines.jobs import Place
 from fedskew.engines.memory import ClientMemory
+from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.sequential import Threaded
 from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError
 from fedskew.flower.contract import PERMITS, contract, disagreement, kind_of

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import experiment_from
+from fedskew.config.words import words_of
 from fedskew.errors import ConfigError, FieldError, unknown
 from fedskew.fields import AtLeast, check, demand
 from fedskew.flower.contract import allowed
@@ -88,14 +89,9 @@ def experiment_of(config: Mapping[str, Any]) -> Experiment:
 
     Raises ConfigError, with one line, for a key that is no option or a value that breaks a rule.
     """
-    words = [str(config["method"])] if config.get("method") else []
-    for key, value in config.items():
-        if key == "method" or key.startswith(PREFIX) or value == "":
-            continue
-        if isinstance(value, bool):
-            value = str(value).lower()
-        words.append(f"--{key}={value}")
-    return experiment_from(words)
+    given = {key: value for key, value in config.items() if not key.startswith(PREFIX) and value != ""}
+    method = [str(given.pop("method"))] if "method" in given else []
+    return experiment_from([*method, *words_of(given)])
 
 
 def server_options(config: Mapping[str, Any]) -> ServerOptions:

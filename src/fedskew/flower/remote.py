@@ -5,29 +5,26 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedskew import digests, tree
+from fedskew import tree
 from fedskew.data.federation import Federation
-from fedskew.engines.clients import Source
 from fedskew.engines.finite import Watch
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is, chained
 from fedskew.engines.sequential import Sequential
-from fedskew.errors import ConfigError, TrainingError
+from fedskew.errors import ConfigError
 from fedskew.flower.contract import refused
-from fedskew.flower.link import Answer, Hello, Link, Request
+from fedskew.flower.exchange import MALFORMED, Bad, Exchange
+from fedskew.flower.link import Answer, Hello, Link
 from fedskew.flower.memory import NONE
 from fedskew.flower.options import ServerOptions
-from fedskew.flower.receipts import RECEIPT, Receipts, of_receipt, receipt_in
-from fedskew.flower.standin import told_counts
+from fedskew.flower.receipts import RECEIPT, Receipts, of_receipt
+from fedskew.flower.standin import nowhere, told_counts
 from fedskew.flower.wire import Envelope, Packed, pack
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
@@ -36,32 +33,9 @@ from fedskew.settings import Settings
 from fedskew.tree import Tree
 from fedskew.types import Answers, Params, Query, Report, Task
 
-__all__ = ["Bad", "Remote"]
+__all__ = ["Remote"]
 
 LOG = logging.getLogger("flwr")
-# what reading an answer that somebody else made up may raise
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
-
-
-class Bad(NamedTuple):
-    """A client whose answer did not come, or is of no use, in place of `fedskew.engines.finite.Fault`."""
-
-    client: int
-    tensor: str  # what is wrong, in words; the name that a round's record gives to it
-    round: int = 0
-    step: int = 0
-
-    def to_json(self) -> dict[str, int | str]:
-        """What a round's record says of it."""
-        return {"client": self.client, "step": self.step, "tensor": self.tensor}
-
-
-@dataclass
-class _Round:
-    """What was answered in one round: a round that is run again without a client asks the others nothing twice."""
-
-    number: int = 0
-    answers: dict[tuple[int, str], Envelope] = field(default_factory=dict)
 
 
 class Remote(Sequential):
@@ -72,6 +46,7 @@ class Remote(Sequential):
     """
 
     name = "flower"
+    rows_of = staticmethod(nowhere)
 
     def __init__(
         self,
@@ -99,15 +74,7 @@ class Remote(Sequential):
         self.measured = local and bool(link.measuring)
         self.counted = all("histogram" in hello.facts["permits"] for hello in link.clients.values())
         super().__init__(model, fed, task, settings)
-        self.round = _Round()
         self.method: Method | None = None
-
-    def rows_of(self, fed: Federation) -> Source:
-        """Rows that are nowhere: as many of each class as the nodes tell, from which steps are counted."""
-        labels = [np.repeat(np.arange(fed.counts.shape[1]), row) for row in fed.counts.tolist()]
-        ends = np.cumsum([0, *map(len, labels)])
-        rows = [np.arange(a, b) for a, b in pairwise(ends)]
-        return Source(rows, np.concatenate(labels) if labels else np.empty(0, np.int64), fed.counts)
 
     def birth(
         self, method: Method, params: Params, buffers: Params, where: str = "device", folder: Path | None = None
@@ -115,7 +82,8 @@ class Remote(Sequential):
         """The server keeps receipts; what components keep on a client lies at its node."""
         super().birth(method, params, buffers, "ram", None)
         self.method = method
-        self.memory = self.receipts = Receipts()
+        self.memory = receipts = Receipts()
+        self.exchange = Exchange(self.link, self.options, receipts, self.accept)
         for hello in self.link.clients.values():
             self.accept(hello)
 
@@ -168,8 +136,8 @@ class Remote(Sequential):
             if id(shared) not in packed:
                 packed[id(shared)] = pack({"shared": shared._asdict()})
             facts = {"kind": "train", "member": plan.member, "pace": list(plan.pace)}
-            requests.append(self._request(k, facts, packed[id(shared)], mine))
-        answers, wrong = self._asked(requests, "train", int(places[0].job.shared.round)), []
+            requests.append(self.exchange.request(k, facts, packed[id(shared)], mine))
+        answers, wrong = self.exchange.asked(requests, "train", int(places[0].job.shared.round)), []
         for place, answer in zip(places, answers, strict=True):
             try:
                 outcome = self._read(place, answer)
@@ -179,7 +147,7 @@ class Remote(Sequential):
             if not wrong:  # else the other answers are taken, so that nobody is asked again
                 yield outcome
         if wrong:
-            raise self._failure(wrong, "bad")
+            raise self.exchange.failure(wrong, "bad")
 
     def _read(self, place: Place, answer: Envelope) -> Outcome:
         """The outcome, checked: steps and rows, names, shapes and types. Raises one of MALFORMED."""
@@ -202,53 +170,6 @@ class Remote(Sequential):
         memories = tree.map_tree(lambda leaf: leaf.unsqueeze(0), of_receipt(_receipt(told["receipt"])))
         return Outcome(params, buffers, uploads, memories, report, (watch,))
 
-    # messages
-
-    def _request(self, k: int, facts: Mapping[str, Any], shared: Packed, own: Mapping[str, Tree]) -> Request:
-        """A message for one client; it says which memory belongs to this moment."""
-        kept = receipt_in(self.memory.get(k))
-        held = [saved.get(k, NONE) for saved in self.receipts.home.saved]
-        return Request(k, {**facts, "receipt": kept, "held": held}, {"shared": shared, "own": pack({"own": dict(own)})})
-
-    def _asked(self, requests: list[Request], kind: str, number: int) -> Iterator[Envelope]:
-        """Answers in order. Raises TrainingError, once all have come, where some are missing or of no use."""
-        wrong: list[Answer] = []
-        for answer in self._answers(requests, kind, number):
-            if answer.envelope is None:
-                wrong.append(answer)
-            elif not wrong:
-                yield answer.envelope
-        if wrong:
-            bad = [Bad(a.client, a.wrong, number) for a in wrong]
-            raise self._failure(bad, "missing" if all(a.missing for a in wrong) else "bad")
-
-    def _answers(self, requests: list[Request], kind: str, number: int) -> Iterator[Answer]:
-        """Answers in order, good or bad. What was answered in this round before is not asked again."""
-        if self.round.number != number:
-            self.round = _Round(number)
-        known = self.round.answers
-        keys = [(r.client, _key(r)) for r in requests]
-        fresh = self.link.ask([r for r, key in zip(requests, keys, strict=True) if key not in known], kind, self.accept)
-        for client, key in keys:
-            if (client, key) in known:
-                yield Answer(client, known[client, key])
-                continue
-            answer = next(fresh)
-            if answer.envelope is not None:
-                known[client, key] = answer.envelope
-            yield answer
-
-    def _failure(self, wrong: Sequence[Bad], option: str) -> TrainingError:
-        """The error for clients whose answers are of no use: they are dropped from the round, or the run ends.
-
-        ``option`` is "missing" or "bad", the option that says which.
-        """
-        drops, first = getattr(self.options, option) == "drop", wrong[0]
-        hello = self.link.clients.get(first.client)
-        who = hello.name if hello else f"the node of client {first.client}"
-        hint = "" if drops else f'; flower.{option} = "drop" leaves such a client out of the round'
-        return TrainingError(f"{who}: {first.tensor}{hint}", tuple(wrong) if drops else (), drop=drops)
-
     # questions and evaluation
 
     def query(self, query: Query, part: Component, method: Method, broadcast: Broadcast) -> Answers:
@@ -265,9 +186,9 @@ class Remote(Sequential):
         }  # fmt: skip
         shared, requests = _common(broadcast), []
         for k in ids.tolist():
-            requests.append(self._request(k, facts, shared, {"written": _written(self.memory.get(k))}))
+            requests.append(self.exchange.request(k, facts, shared, {"written": _written(self.memory.get(k))}))
         values: list[Tree] = []
-        for k, answer in zip(ids.tolist(), self._asked(requests, "query", broadcast.round), strict=True):
+        for k, answer in zip(ids.tolist(), self.exchange.asked(requests, "query", broadcast.round), strict=True):
             try:
                 if query.keep:
                     self.memory.put(k, of_receipt(_receipt(answer.facts["receipt"])))
@@ -276,7 +197,7 @@ class Remote(Sequential):
             except MALFORMED as error:
                 said = " ".join(str(error).split())
                 bad = Bad(k, f"its answer to {part.name!r} must be of use: {said}")
-                raise self._failure([bad], "bad") from None
+                raise self.exchange.failure([bad], "bad") from None
         return Answers(ids, {} if query.keep else tree.concatenate(values))
 
     def personal(self, method: Method, broadcast: Broadcast) -> tuple[Tensor, float]:
@@ -293,26 +214,22 @@ class Remote(Sequential):
         asked = self.link.measuring
         requests = []
         for k in asked:
-            requests.append(self._request(k, {"kind": kind}, shared, {"written": _written(self.memory.get(k))}))
+            requests.append(self.exchange.request(k, {"kind": kind}, shared, {"written": _written(self.memory.get(k))}))
         matrix, total, rows = torch.zeros(self.task.classes, self.task.classes, dtype=torch.int64), 0.0, 0
-        for answer in self._answers(requests, "evaluate", number):
+        for answer in self.exchange.answers(requests, "evaluate", number):
             try:
                 found, loss, n = _measured(answer, self.task.classes)
             except MALFORMED as error:
                 said = answer.wrong or " ".join(str(error).split())
-                failure = self._failure([Bad(answer.client, said, number)], "missing" if answer.missing else "bad")
+                failure = self.exchange.failure(
+                    [Bad(answer.client, said, number)], "missing" if answer.missing else "bad"
+                )
                 if not failure.drop:
                     raise failure from None
                 LOG.warning("fedskew: round %d is evaluated without it: %s", number, failure)
                 continue
             matrix, total, rows = matrix + found, total + loss * n, rows + n
         return matrix, total / max(rows, 1)
-
-
-def _key(request: Request) -> str:
-    """Digest of what is asked; how the node's folder is kept does not belong to it."""
-    facts = {name: value for name, value in request.facts.items() if name != "held"}
-    return digests.of_parts(repr(sorted(facts.items())), *(x for part in request.parts.values() for x in part))
 
 
 def _common(broadcast: Broadcast) -> Packed:

@@ -14,14 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedskew._run import Result, launch, prepared_model
+from fedskew._run import Result, launch
 from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import finished
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.partitioners import Iid, Partition
 from fedskew.engines.base import LocalEngine
+from fedskew.engines.network import prepared_model
 from fedskew.errors import ConfigError, FedskewError
+from fedskew.flower import require_flower
 from fedskew.flower.contract import contract, needs, refused
 from fedskew.flower.link import Hello, Link
 from fedskew.flower.node import Node, Work, told_of
@@ -53,6 +55,7 @@ def server_app(build: Build = experiment_of, folder: str | Path = ".") -> Any:
     Returns:
         A ``flwr.serverapp.ServerApp``.
     """
+    require_flower()
     from flwr.serverapp import ServerApp
 
     app = ServerApp()
@@ -70,6 +73,7 @@ def server_app(build: Build = experiment_of, folder: str | Path = ".") -> Any:
 
 def client_app(build: Build = experiment_of, folder: str | Path = ".") -> Any:
     """The ClientApp of a Flower app that trains a method of fedskew. Arguments are those of `server_app`."""
+    require_flower()
     from flwr.app import Message
     from flwr.clientapp import ClientApp
 
