@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -61,8 +62,10 @@ def server_app(build: Build = experiment_of, folder: str | Path = ".") -> Any:
         try:
             serve(grid, context.run_config, build, Path(folder))
         except FedskewError as error:
-            LOG.error("fedskew: %s", " ".join(str(error).split()))
-            raise SystemExit(2) from None
+            # Flower logs what is raised, sends that log to the user and ends the run as failed: one line is enough
+            sys.tracebacklimit = 0
+            error.__cause__, error.__suppress_context__ = None, True
+            raise
 
     return app
 
@@ -148,7 +151,9 @@ def _server(config: Mapping[str, Any], build: Build, folder: Path) -> _Server:
     return _Server(experiment, options, Federation(data, nobody, Iid(), n, experiment.seed, counts), inputs)
 
 
-def serve(grid: Any, config: Mapping[str, Any], build: Build = experiment_of, folder: Path = Path(".")) -> Result | None:
+def serve(
+    grid: Any, config: Mapping[str, Any], build: Build = experiment_of, folder: Path = Path(".")
+) -> Result | None:
     """Train over Flower's grid until the run's last round; the run folder at the server says what was done.
 
     Args:
