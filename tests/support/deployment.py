@@ -87,7 +87,10 @@ class Deployment:
             "PATH": paths, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1", "PORT": str(port), "NODE_PORT": str(others[0]), "HOST": "127.0.0.1",
         }  # fmt: skip
-        self.port = port
+        self.port, self.groups = port, folder / "groups"
+        self.groups.touch()
+        words_of = ["sh", "-c", REAPER, "reaper", str(os.getpid()), str(self.groups)]
+        self.reaper = subprocess.Popen(words_of, start_new_session=True, stderr=subprocess.DEVNULL)
         self.said("fedskew", "flower", "init", *words, "--clients", nodes, "--out", self.app)
         self.said("fedskew", "flower", "keys", "--app", self.app, "--nodes", nodes + 1)
         config = self.app / ".flwr" / "config.toml"
@@ -105,11 +108,17 @@ class Deployment:
         """Kill every process, and those that they began."""
         for name in list(self.alive):
             self.kill(name)
+        self.reaper.kill()
+        self.reaper.wait()
 
-    def said(self, *words: object, timeout: float = 120, code: int = 0) -> str:
+    def noted(self) -> None:
+        """Tell the reaper which groups there are."""
+        self.groups.write_text(" ".join(str(process.pid) for process in self.alive.values()), encoding="utf-8")
+
+    def said(self, *words: object, timeout: float = 120, code: int = 0, home: str = "") -> str:
         """What a command says, both streams. It must end with the code."""
         done = subprocess.run(
-            list(map(str, words)), env=self.env, timeout=timeout, text=True, check=False,
+            list(map(str, words)), env={**self.env, **({"FLWR_HOME": str(self.app / home)} if home else {})}, timeout=timeout, text=True, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             cwd=self.app if self.app.exists() else None,
         )  # fmt: skip
@@ -125,17 +134,19 @@ class Deployment:
                 list(map(str, words)), cwd=self.app, env={**self.env, **(env or {})}, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
             )  # fmt: skip
+        self.noted()
 
-    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
-        """Send a signal to all processes of a group, and wait for the first of them."""
+    def kill(self, name: str, *, alone: bool = False) -> None:
+        """Kill a group of processes, and unless ``alone`` those that it began in groups of their own."""
         process = self.alive.pop(name)
-        children = [] if number != signal.SIGKILL else self.below(process.pid)
+        children = [] if alone else self.below(process.pid)
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        for child in children:  # of a session of their own, as a superlink's
+            os.killpg(process.pid, signal.SIGKILL)
+        for child in children:
             with suppress(ProcessLookupError):
-                os.kill(child, number)
+                os.kill(child, signal.SIGKILL)
         process.wait(timeout=60)
+        self.noted()
 
     def below(self, pid: int) -> list[int]:
         """Processes that a process began, and those that they began."""
@@ -163,12 +174,12 @@ class Deployment:
         """Begin the node of client k."""
         self.start(f"node-{k}", "sh", "node.sh", k, env={"ALLOW": allow, **(env or {})})
 
-    def begin(self, allow: str = "none", env: Mapping[int, Mapping[str, str]] | None = None) -> None:
-        """Begin the SuperLink and all nodes."""
+    def begin(self, allow: Mapping[int, str] | None = None, env: Mapping[int, Mapping[str, str]] | None = None) -> None:
+        """Begin the SuperLink and all nodes; ``allow`` and ``env`` are of single nodes."""
         self.superlink()
         self.said("sh", "register.sh", timeout=300)
         for k in range(self.nodes):
-            self.node(k, allow, (env or {}).get(k))
+            self.node(k, (allow or {}).get(k, "none"), (env or {}).get(k))
 
     def until(self, holds: Callable[[], bool], name: str, seconds: float = 120) -> None:
         """Wait until something holds; the process of that name must live meanwhile."""
@@ -181,14 +192,19 @@ class Deployment:
 
     # runs
 
-    def run(self, out: str, **options: Any) -> str:
+    def run(self, out: str, *, name: str = "", **options: Any) -> str:
         """Begin a run as a process of its own; its name. A dash of an option is an underscore, a dot two."""
         config = {"flower.out": str(self.app / out), "flower.poll-s": 0.1}
-        config |= {name.replace("__", ".").replace("_", "-"): value for name, value in options.items()}
-        words = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
-        name = f"run-{out}"
+        config |= {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
+        words = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
+        name = name or f"run-{out}"
         self.start(name, "sh", "run.sh", "--run-config", words)
         return name
+
+    def stop(self, name: str) -> None:
+        """Stop a run, as its user does."""
+        number = re.findall(r"Successfully started run (\d+)", self.log(name))[-1]
+        self.said("flwr", "stop", number, "deployment", home=".flwr")
 
     def ended(self, name: str, seconds: float = 300) -> str:
         """What a run has said, once it has ended."""

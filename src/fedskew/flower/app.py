@@ -94,7 +94,7 @@ while :; do
   wait "$node" && exit 0
   code=$?
   [ "$code" -eq 1 ] && [ "$(date +%s)" -lt "$last" ] || exit "$code"
-  sleep 5
+  sleep 10
 done
 """
 RUN = """#!/bin/sh

@@ -147,6 +147,11 @@ class Link:
 
     def _greet(self, there: Lives, accept: Callable[[Hello], None]) -> bool:
         """Say hello to nodes that are new, and hear those that answer; whether one did. It does not wait for any."""
+        for client, hello in self.clients.items():
+            if hello.node in self._known and there.get(hello.node, hello.life) != hello.life:
+                # it was killed and has begun again; with each message it compares the contract and its number anew
+                self.clients[client] = hello._replace(life=there[hello.node])
+                self._known[hello.node] = there[hello.node]
         for name, sent in list(self._greeted.items()):
             if there.get(sent.node) != sent.life or time.monotonic() - sent.since > self.wait_s:
                 del self._greeted[name]  # it is said again, if the node comes
@@ -242,7 +247,7 @@ class Link:
         tries: dict[int, int],
         began: dict[int, float],
     ) -> None:
-        """Push what waits for a node that is there, and has said hello in this life."""
+        """Push what waits for a node that is there."""
         nodes = {k: hello for k, hello in self.clients.items() if there.get(hello.node) == hello.life}
         ready = [at for at, request in waiting.items() if request.client in nodes]
         if not ready:

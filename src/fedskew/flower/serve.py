@@ -32,6 +32,7 @@ from fedskew.flower.rows import inputs_of, named, of_client, of_node, server_dat
 from fedskew.flower.wire import pack, read, record
 from fedskew.models import architecture
 from fedskew.models.prepare import Model
+from fedskew.records.lock import Hold
 from fedskew.session import Observer, Row
 from fedskew.settings import Settings
 from fedskew.types import Task
@@ -175,6 +176,8 @@ def serve(
     if begun and finished(out, settings.rounds, settings.patience):
         LOG.info("fedskew: the run in %s is finished", out)
         return None
+    if out.exists():
+        Hold(out).release()  # another server may train in this folder: it is told before the nodes are asked
     model = architecture(experiment.model, method.projection)
     prepared = prepared_model(server.fed, model, None, settings, method.projection)
     link = Link(
