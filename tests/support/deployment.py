@@ -49,6 +49,11 @@ sys.meta_path.insert(0, Altered())
 """
 
 
+# kills the groups of processes of a file once the tests' process has gone, however it ended
+REAPER = """while kill -0 "$1" 2>/dev/null; do sleep 1; done
+for group in $(cat "$2"); do kill -9 -- "-$group" 2>/dev/null; done"""
+
+
 def altered(folder: Path) -> dict[str, str]:
     """The environment of a node that is not what it should be: ``change.json`` of the folder says in what."""
     folder.mkdir(exist_ok=True)
@@ -117,8 +122,9 @@ class Deployment:
 
     def said(self, *words: object, timeout: float = 120, code: int = 0, home: str = "") -> str:
         """What a command says, both streams. It must end with the code."""
+        env = {**self.env, **({"FLWR_HOME": str(self.app / home)} if home else {})}
         done = subprocess.run(
-            list(map(str, words)), env={**self.env, **({"FLWR_HOME": str(self.app / home)} if home else {})}, timeout=timeout, text=True, check=False,
+            list(map(str, words)), env=env, timeout=timeout, text=True, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             cwd=self.app if self.app.exists() else None,
         )  # fmt: skip
