@@ -16,7 +16,7 @@ from support.attack import Line, some
 from support.deployment import Deployment
 from support.kills import Killer, alone, differs
 
-pytestmark = [pytest.mark.flower, pytest.mark.slow]
+pytestmark = pytest.mark.flower
 KILLS = some(3, 100)
 CONFIG: dict[str, Any] = {
     "method": "scaffold", "data": "digits", "model": "logistic", "partition": "dirichlet", "partition.alpha": 0.5,

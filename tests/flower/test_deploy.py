@@ -30,11 +30,10 @@ LAST = NODES - 1  # the node that tells the server what the tests make it tell
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """One for all tests of this file. Node 0 forbids everything, the others permit histograms."""
+    """One for all tests of this file, which leave its nodes as they were."""
     folder = tmp_path_factory.mktemp("deployment")
     with Deployment(folder, "scaffold", *WORDS) as made:
-        allow = {k: "none" if k == 0 else "histogram" for k in range(NODES)}
-        made.begin(allow, {LAST: altered(folder / "altered")})
+        made.begin(env={LAST: altered(folder / "altered")})
         yield made
 
 
@@ -87,13 +86,6 @@ def test_a_node_that_is_not_what_the_server_is_ends_the_run_in_one_line(
     assert not (deployment.app / "refused").exists()
 
 
-def test_a_node_that_forbids_histograms_refuses_a_method_that_asks_for_them(deployment: Deployment) -> None:
-    said = deployment.ended(deployment.run("forbidden", method="fedla"))
-    line = one_line(said, "must allow")
-    assert "the node of client 0 must allow histogram (the rows of each class that the node holds) for fedla" in line
-    assert not (deployment.app / "forbidden").exists()
-
-
 def test_a_second_run_in_the_same_folder_is_refused_and_a_stopped_one_goes_on(
     deployment: Deployment, tmp_path: Path
 ) -> None:
@@ -107,6 +99,17 @@ def test_a_second_run_in_the_same_folder_is_refused_and_a_stopped_one_goes_on(
     assert "Traceback" not in deployment.ended(first)
     deployment.ended(deployment.run("twice", name="third", **options))
     assert differs(deployment.app / "twice", alone(tmp_path / "alone", {**CONFIG, **options})) == ""
+
+
+def test_a_node_that_forbids_histograms_refuses_a_method_that_asks_for_them(deployment: Deployment) -> None:
+    deployment.end("node-0")
+    deployment.node(0, "none")
+    said = deployment.ended(deployment.run("forbidden", method="fedla"))
+    line = one_line(said, "must allow")
+    assert "the node of client 0 must allow histogram (the rows of each class that the node holds) for fedla" in line
+    assert not (deployment.app / "forbidden").exists()
+    deployment.end("node-0")
+    deployment.node(0)
 
 
 def one_line(said: str, words: str) -> str:

@@ -154,6 +154,13 @@ class Deployment:
         process.wait(timeout=60)
         self.noted()
 
+    def end(self, name: str) -> None:
+        """Ask a group of processes to end, and wait until it has."""
+        process = self.alive.pop(name)
+        process.terminate()
+        process.wait(timeout=60)
+        self.noted()
+
     def below(self, pid: int) -> list[int]:
         """Processes that a process began, and those that they began."""
         tree: dict[int, list[int]] = {}
@@ -176,8 +183,8 @@ class Deployment:
         self.start("superlink", "sh", "superlink.sh")
         self.until(lambda: _answers(self.port), "superlink")
 
-    def node(self, k: int, allow: str = "none", env: Mapping[str, str] | None = None) -> None:
-        """Begin the node of client k."""
+    def node(self, k: int, allow: str = "histogram", env: Mapping[str, str] | None = None) -> None:
+        """Begin the node of client k. A server that is told histograms records what one process records."""
         self.start(f"node-{k}", "sh", "node.sh", k, env={"ALLOW": allow, **(env or {})})
 
     def begin(self, allow: Mapping[int, str] | None = None, env: Mapping[int, Mapping[str, str]] | None = None) -> None:
@@ -185,7 +192,7 @@ class Deployment:
         self.superlink()
         self.said("sh", "register.sh", timeout=300)
         for k in range(self.nodes):
-            self.node(k, (allow or {}).get(k, "none"), (env or {}).get(k))
+            self.node(k, (allow or {}).get(k, "histogram"), (env or {}).get(k))
 
     def until(self, holds: Callable[[], bool], name: str, seconds: float = 120) -> None:
         """Wait until something holds; the process of that name must live meanwhile."""
@@ -220,6 +227,7 @@ class Deployment:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{name} did not end in {seconds} s:\n{self.log(name)[-3000:]}") from None
         del self.alive[name]
+        self.noted()
         return self.log(name)
 
     def rounds(self, out: str) -> int:
