@@ -60,7 +60,7 @@ The method asks of a node: the number of its rows{needs}.
 SUPERLINK = """#!/bin/sh
 # The server's link to the nodes, over TLS, for registered nodes only. It goes on where its database says.
 cd "$(dirname "$0")" || exit 1
-export FLWR_HOME="$PWD/.flwr/server" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.1}"  # Flower's own is 1 s
+export FLWR_HOME="$PWD/.flwr/server" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.2}"  # Flower's own is 1 s
 rm -rf "$FLWR_HOME/apps"  # an app that was half unpacked when its process was killed is taken for whole
 exec flower-superlink --ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.crt --ssl-keyfile keys/server.key \\
   --enable-supernode-auth --host "${HOST:-0.0.0.0}" --port "${PORT:-{port}}" --database superlink.db \\
@@ -81,7 +81,7 @@ cd "$(dirname "$0")" || exit 1
 client=${1:?sh node.sh K [SERVER]} server=${2:-127.0.0.1}
 config="client=$client allow='${ALLOW:-{allow}}' state='${STATE:-$PWD/state}'"
 config="$config${DATA:+ data='$DATA'}${MORE:+ $MORE}"
-export FLWR_HOME="$PWD/.flwr/node-$client" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.1}"  # Flower's own is 1 s
+export FLWR_HOME="$PWD/.flwr/node-$client" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.2}"  # Flower's own is 1 s
 rm -rf "$FLWR_HOME/apps"  # an app that was half unpacked when its process was killed is taken for whole
 # A superlink keeps the place of a node that was killed for a minute, and refuses the node until then: it tries again.
 last=$(($(date +%s) + ${AGAIN:-90}))
