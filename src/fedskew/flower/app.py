@@ -60,6 +60,8 @@ The method asks of a node: the number of its rows{needs}.
 SUPERLINK = """#!/bin/sh
 # The server's link to the nodes, over TLS, for registered nodes only. It goes on where its database says.
 cd "$(dirname "$0")" || exit 1
+export FLWR_HOME="$PWD/.flwr/server" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.2}"  # Flower's own is 1 s
+rm -rf "$FLWR_HOME/apps"  # an app that was half unpacked when its process was killed is taken for whole
 exec flower-superlink --ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.crt --ssl-keyfile keys/server.key \\
   --enable-supernode-auth --host "${HOST:-0.0.0.0}" --port "${PORT:-{port}}" --database superlink.db \\
   --disable-runtime-dependency-installation
@@ -79,9 +81,21 @@ cd "$(dirname "$0")" || exit 1
 client=${1:?sh node.sh K [SERVER]} server=${2:-127.0.0.1}
 config="client=$client allow='${ALLOW:-{allow}}' state='${STATE:-$PWD/state}'"
 config="$config${DATA:+ data='$DATA'}${MORE:+ $MORE}"
-exec flower-supernode --root-certificates keys/ca.crt --superlink "$server:${PORT:-{port}}" \\
-  --auth-supernode-private-key "keys/node-$client" --port "$((9094 + client))" \\
-  --node-config "$config"
+export FLWR_HOME="$PWD/.flwr/node-$client" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.2}"  # Flower's own is 1 s
+rm -rf "$FLWR_HOME/apps"  # an app that was half unpacked when its process was killed is taken for whole
+# A superlink keeps the place of a node that was killed for a minute, and refuses the node until then: it tries again.
+last=$(($(date +%s) + ${AGAIN:-90}))
+while :; do
+  flower-supernode --root-certificates keys/ca.crt --superlink "$server:${PORT:-{port}}" \\
+    --auth-supernode-private-key "keys/node-$client" --port "$((${NODE_PORT:-9094} + client))" \\
+    --node-config "$config" &
+  node=$!
+  trap 'kill "$node" 2>/dev/null; wait "$node"; exit 143' INT TERM HUP
+  wait "$node" && exit 0
+  code=$?
+  [ "$code" -eq 1 ] && [ "$(date +%s)" -lt "$last" ] || exit "$code"
+  sleep 10
+done
 """
 RUN = """#!/bin/sh
 # Start the run; a run that stands in the folder of flower.out is gone on with.
@@ -125,7 +139,7 @@ def config_of(
     usual |= {"epochs": pace.epochs, "lr": pace.lr}
     usual |= {"batch-size": size} if (size := getattr(pace, "batch_size", None)) is not None else {}
     return {**usual, **given, "flower.out": out, "flower.own-data": own_data, "flower.missing": "wait",
-            "flower.bad": "stop", "flower.wait-s": 600.0, "flower.test": ""}  # fmt: skip
+            "flower.bad": "stop", "flower.wait-s": 600.0, "flower.poll-s": 0.2, "flower.test": ""}  # fmt: skip
 
 
 def write_app(

@@ -25,6 +25,7 @@ class Hello(NamedTuple):
     node: int
     client: int
     facts: Mapping[str, Any]
+    life: str = ""  # since when the node is there
 
     @property
     def name(self) -> str:
@@ -60,6 +61,20 @@ class Answer(NamedTuple):
     missing: bool = False  # nothing came at all
 
 
+class Sent(NamedTuple):
+    """A message that is under way."""
+
+    turn: int
+    since: float
+    node: int
+    life: str  # the node's: one that was killed comes again with its number, and knows nothing of the message
+    at: int = -1  # place of the request; -1: a hello
+
+
+Lives = Mapping[int, str]  # the nodes that are there: since when
+Flying = dict[str, Sent]  # by the message's name
+
+
 @dataclass
 class Sizes:
     """Bytes of the messages so far, without Flower's own."""
@@ -90,7 +105,10 @@ class Link:
     clients: dict[int, Hello] = field(default_factory=dict)
     sizes: Sizes = field(default_factory=Sizes)
     _turn: int = 0
-    _known: dict[int, str] = field(default_factory=dict)  # node: why it is not used, or ""
+    _known: dict[int, str] = field(default_factory=dict)  # node: the life in which it has said hello
+    _greeted: Flying = field(default_factory=dict)
+    _rivals: dict[int, Hello] = field(default_factory=dict)  # client: a second node that says it is the client
+    _warned: set[str] = field(default_factory=set)
 
     @property
     def measuring(self) -> list[int]:
@@ -106,9 +124,9 @@ class Link:
         Raises:
             ConfigError: a node does not agree with the server, or two nodes are one client; or nobody came in time.
         """
-        said, end = -1, time.monotonic() + self.wait_s
-        while len(self.clients) < count:
-            self._greet(accept)
+        said, end, pause = -1, time.monotonic() + self.wait_s, FIRST_S
+        while True:
+            heard = self._greet(self._there(), accept)
             if len(self.clients) >= count:
                 return
             if len(self.clients) != said:
@@ -117,35 +135,80 @@ class Link:
             if time.monotonic() > end and not self.forever:
                 lacking = [k for k in range(count) if k not in self.clients][:10]
                 raise ConfigError(f"nodes of all {count} clients must be there; those of {lacking} have not come")
-            time.sleep(min(self.poll_s, 0.5))
+            pause = FIRST_S if heard else min(2 * pause, self.poll_s)
+            time.sleep(pause)
 
-    def _greet(self, accept: Callable[[Hello], None]) -> None:
-        """Say hello to nodes that are new. A node that comes again takes its old place."""
-        nodes = list(self.grid.get_node_ids())
-        fresh = [node for node in nodes if node not in self._known]
-        if not fresh:
+    def _there(self) -> Lives:
+        """The nodes that are there. A node that was killed and comes again has its number, and another life."""
+        told = getattr(self.grid, "get_nodes", None)
+        if told is None:
+            return dict.fromkeys(self.grid.get_node_ids(), "")
+        return {info.node_id: info.last_activated_at for info in told()}
+
+    def _greet(self, there: Lives, accept: Callable[[Hello], None]) -> bool:
+        """Say hello to nodes that are new, and hear those that answer; whether one did. It does not wait for any."""
+        for client, hello in self.clients.items():
+            if hello.node in self._known and there.get(hello.node, hello.life) != hello.life:
+                # it was killed and has begun again; with each message it compares the contract and its number anew
+                self.clients[client] = hello._replace(life=there[hello.node])
+                self._known[hello.node] = there[hello.node]
+        for name, sent in list(self._greeted.items()):
+            if there.get(sent.node) != sent.life or time.monotonic() - sent.since > self.wait_s:
+                del self._greeted[name]  # it is said again, if the node comes
+        asked = {sent.node for sent in self._greeted.values()}
+        fresh = [node for node, life in there.items() if self._known.get(node) != life and node not in asked]
+        if fresh:
+            facts = {"kind": "hello", "contract": self.contract}
+            messages = [self._message(node, -1, "query", facts, {}) for node in fresh]
+            turns = range(self._turn - len(fresh) + 1, self._turn + 1)
+            for node, turn, name in zip(fresh, turns, self.grid.push_messages(messages), strict=True):
+                if name is not None:
+                    self._greeted[name] = Sent(turn, time.monotonic(), node, there[node])
+        found = self._pulled(list(self._greeted))
+        for name, message in found:
+            self._met(self._greeted.pop(name), message, there, accept)
+        for client, rival in list(self._rivals.items()):
+            if self.clients[client].node not in there:  # the old one has gone: this is the client's node now
+                del self._rivals[client]
+                self._take(rival, accept)
+        return bool(found)
+
+    def _met(self, sent: Sent, message: Any, there: Lives, accept: Callable[[Hello], None]) -> None:
+        """Take the answer to a hello. A node that comes again takes its old place."""
+        if message.has_error():
+            reason = f"node {sent.node}: Flower's error {message.error.code}: {message.error.reason}"
+            if reason not in self._warned:
+                self._warned.add(reason)
+                LOG.warning("fedskew: %s", reason)
+            return  # it is asked again
+        envelope, wrong = self._read(message, -1, sent.turn)
+        told = envelope.facts if envelope else {}
+        wrong = wrong or str(told.get("error") or "")
+        if told.get("spare"):
+            self._known[sent.node] = sent.life
             return
-        facts = {"kind": "hello", "contract": self.contract}
-        asked = {node: self._message(node, -1, "query", facts, {}) for node in fresh}
-        for node, (envelope, wrong) in self._gathered(asked, time.monotonic() + self.wait_s).items():
-            if envelope is None:
-                continue  # it is asked again
-            told = envelope.facts
-            if told.get("spare"):
-                self._known[node] = "spare"
-                continue
-            if wrong or told.get("fatal"):
-                raise ConfigError(
-                    f"node {told.get('name') or node} must agree with the server: {wrong or told['differs']}"
-                )
-            hello = _hello(node, told)
-            before = self.clients.get(hello.client)
-            if before is not None and before.node in nodes:
-                raise ConfigError(f"two nodes say that they are client {hello.client}; give each its own number")
-            if told.get("differs"):
-                LOG.warning("fedskew: %s: %s; last bits may differ", hello.name, told["differs"])
-            accept(hello)
-            self.clients[hello.client], self._known[node] = hello, ""
+        if wrong or told.get("fatal"):
+            who = Hello(sent.node, told["client"], told).name if "client" in told else f"node {sent.node}"
+            raise ConfigError(f"{who} must agree with the server: {wrong or told['differs']}")
+        hello = _hello(sent.node, told)._replace(life=sent.life)
+        self._known[sent.node] = sent.life
+        before = self.clients.get(hello.client)
+        rival = self._rivals.get(hello.client)
+        if rival is not None and rival.node != hello.node:
+            raise ConfigError(f"two nodes say that they are client {hello.client}; give each its own number")
+        if before is not None and before.node != hello.node and before.node in there:
+            # Flower lists a node that was killed for a minute: is this one in its place, or beside it?
+            self._rivals[hello.client] = hello
+            self._known.pop(before.node, None)
+            return
+        self._take(hello, accept)
+
+    def _take(self, hello: Hello, accept: Callable[[Hello], None]) -> None:
+        """This node is the client's from now on."""
+        if told := hello.facts.get("differs"):
+            LOG.warning("fedskew: %s: %s; last bits may differ", hello.name, told)
+        accept(hello)
+        self.clients[hello.client] = hello
 
     # questions
 
@@ -153,7 +216,7 @@ class Link:
         """Answers in the order of the requests. Each node is asked once at a time; a missing one as the link says."""
         waiting = dict(enumerate(requests))
         done: dict[int, Answer] = {}
-        flying: dict[str, tuple[int, int, float, int]] = {}  # message: place, turn, when, node
+        flying: Flying = {}
         tries: dict[int, int] = {}
         pause, given = FIRST_S, 0
         began = dict.fromkeys(waiting, time.monotonic())
@@ -162,50 +225,50 @@ class Link:
                 yield done.pop(given)
                 given += 1
                 continue
+            there = self._there()
             if waiting:
-                self._greet(accept)
-                self._send(waiting, flying, kind, tries, began)
+                self._greet(there, accept)
+                self._send(there, waiting, flying, kind, tries, began)
             found = self._pulled(list(flying))
             for name, message in found:
-                at, turn, _, node = flying.pop(name)
-                self._heard(requests[at], at, turn, node, message, waiting, done, tries)
+                sent = flying.pop(name)
+                self._heard(requests[sent.at], sent, message, waiting, done, tries)
             if not found:
                 time.sleep(pause)
             pause = FIRST_S if found else min(2 * pause, self.poll_s)
-            self._overdue(requests, waiting, flying, done, began)
+            self._overdue(there, requests, waiting, flying, done, began)
 
     def _send(
         self,
+        there: Lives,
         waiting: dict[int, Request],
-        flying: dict[str, tuple[int, int, float, int]],
+        flying: Flying,
         kind: str,
         tries: dict[int, int],
         began: dict[int, float],
     ) -> None:
         """Push what waits for a node that is there."""
-        there = set(self.grid.get_node_ids())
-        ready = [at for at, r in waiting.items() if r.client in self.clients and self.clients[r.client].node in there]
+        nodes = {k: hello for k, hello in self.clients.items() if there.get(hello.node) == hello.life}
+        ready = [at for at, request in waiting.items() if request.client in nodes]
         if not ready:
             return
-        messages, turns = [], []
+        messages, under_way = [], []
         for at in ready:
-            request, node = waiting[at], self.clients[waiting[at].client].node
-            messages.append(self._message(node, request.client, kind, request.facts, request.parts))
-            turns.append((at, self._turn, node))
-        for (at, turn, node), name in zip(turns, self.grid.push_messages(messages), strict=True):
+            request, hello = waiting[at], nodes[waiting[at].client]
+            messages.append(self._message(hello.node, request.client, kind, request.facts, request.parts))
+            under_way.append(Sent(self._turn, time.monotonic(), hello.node, hello.life, at))
+        for sent, name in zip(under_way, self.grid.push_messages(messages), strict=True):
             if name is None:
                 continue
-            del waiting[at]
-            tries[at] = tries.get(at, 0) + 1
-            began[at] = time.monotonic()
-            flying[name] = (at, turn, time.monotonic(), node)
+            del waiting[sent.at]
+            tries[sent.at] = tries.get(sent.at, 0) + 1
+            began[sent.at] = time.monotonic()
+            flying[name] = sent
 
     def _heard(
         self,
         request: Request,
-        at: int,
-        turn: int,
-        node: int,
+        sent: Sent,
         message: Any,
         waiting: dict[int, Request],
         done: dict[int, Answer],
@@ -215,36 +278,38 @@ class Link:
         if message.has_error():
             reason = f"Flower's error {message.error.code}: {message.error.reason}"
             LOG.warning("fedskew: client %d: %s", request.client, reason)
-            if self.forever or tries[at] < TRIES:
-                waiting[at] = request
+            if self.forever or tries[sent.at] < TRIES:
+                waiting[sent.at] = request
             else:
-                done[at] = Answer(request.client, None, reason, True)
+                done[sent.at] = Answer(request.client, None, reason, True)
             return
-        envelope, wrong = self._read(message, request.client, turn)
+        envelope, wrong = self._read(message, request.client, sent.turn)
         if envelope is not None and envelope.facts.get("error"):
             wrong = str(envelope.facts["error"])
             if trace := envelope.facts.get("trace"):
                 LOG.error("%s", trace)
-        done[at] = Answer(request.client, None if wrong else envelope, wrong)
+        done[sent.at] = Answer(request.client, None if wrong else envelope, wrong)
 
     def _overdue(
         self,
+        there: Lives,
         requests: Sequence[Request],
         waiting: dict[int, Request],
-        flying: dict[str, tuple[int, int, float, int]],
+        flying: Flying,
         done: dict[int, Answer],
         began: dict[int, float],
     ) -> None:
-        """Give up what was asked too long ago, or is at a node that has gone."""
-        now, there = time.monotonic(), set(self.grid.get_node_ids()) if flying else set()
-        for name, (at, _, since, node) in list(flying.items()):
-            gone = node not in there and now - since > 1.0
-            if gone or now - since > self.wait_s:
+        """Give up what was asked too long ago, or of a node that has gone or begun again since then."""
+        now = time.monotonic()
+        for name, sent in list(flying.items()):
+            gone = there.get(sent.node) != sent.life
+            if gone or now - sent.since > self.wait_s:
                 del flying[name]  # an answer that comes now is not looked for
                 if self.forever or gone:
-                    waiting[at] = requests[at]
+                    waiting[sent.at] = requests[sent.at]
                 else:
-                    done[at] = Answer(requests[at].client, None, f"no answer in {self.wait_s:g} s", True)
+                    client = requests[sent.at].client
+                    done[sent.at] = Answer(client, None, f"no answer in {self.wait_s:g} s", True)
         if self.forever:
             return
         for at in [at for at in waiting if now - began[at] > self.wait_s]:
@@ -260,30 +325,6 @@ class Link:
         self.sizes.down += packed_bytes(*parts.values())
         self.sizes.messages += 1
         return Message(record(told, **parts), dst_node_id=node, message_type=kind)
-
-    def _gathered(self, asked: Mapping[int, Any], end: float) -> dict[int, tuple[Envelope | None, str]]:
-        """Replies to messages, by node: an envelope and what is wrong; nothing from those that do not answer."""
-        turns = {node: self._turn - len(asked) + 1 + i for i, node in enumerate(asked)}
-        names = dict(zip(self.grid.push_messages(list(asked.values())), asked, strict=True))
-        found: dict[int, tuple[Envelope | None, str]] = {}
-        pause = FIRST_S
-        while len(found) < len(names) and time.monotonic() < end:
-            there = set(self.grid.get_node_ids())
-            left = [name for name, node in names.items() if node not in found and name is not None]
-            if not any(names[name] in there for name in left):
-                break
-            for name, message in self._pulled(left):
-                node = names[name]
-                if message.has_error():
-                    LOG.warning("fedskew: node %d: %s", node, message.error.reason)
-                    found[node] = (None, message.error.reason)
-                    continue
-                envelope, wrong = self._read(message, -1, turns[node])
-                told = str(envelope.facts.get("error") or "") if envelope else ""
-                found[node] = (envelope or Envelope({}, {}), wrong or told)
-            time.sleep(pause)
-            pause = min(2 * pause, self.poll_s)
-        return found
 
     def _pulled(self, names: Sequence[str]) -> list[tuple[str, Any]]:
         if not names:

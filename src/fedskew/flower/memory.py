@@ -71,9 +71,12 @@ class NodeMemory:
         return receipt
 
     def keep(self, *receipts: str) -> None:
-        """Remove every other memory: those of rounds that were abandoned, or are older than the server's checkpoint."""
+        """Remove every other memory: those of rounds that were abandoned, or are older than the server's checkpoint.
+
+        What a process that was killed had half written goes, too: a node answers one message after another.
+        """
         kept = {self._path(receipt) for receipt in receipts}
-        for path in self.folder.glob(FILE.format("*")):
+        for path in [*self.folder.glob(FILE.format("*")), *self.folder.glob(".*.tmp")]:
             if path not in kept:
                 with suppress(OSError):
                     path.unlink()

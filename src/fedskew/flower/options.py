@@ -38,7 +38,7 @@ class ServerOptions:
     """when an answer is late, damaged or of another shape: stop the run, or drop the client from the round"""
     wait_s: Annotated[float, AtLeast(0)] = 600.0
     """seconds that a node may take for an answer before it counts as missing; with missing = wait it is asked again"""
-    poll_s: Annotated[float, AtLeast(0.001)] = 0.5
+    poll_s: Annotated[float, AtLeast(0.001)] = 0.2
     """longest pause between two looks for answers"""
 
     def __post_init__(self) -> None:

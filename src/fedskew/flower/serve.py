@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -34,6 +35,7 @@ from fedskew.flower.standin import stand_in
 from fedskew.flower.wire import pack, read, record
 from fedskew.models import architecture
 from fedskew.models.prepare import Model
+from fedskew.records.lock import Hold
 from fedskew.session import Observer, Row
 from fedskew.settings import Settings
 from fedskew.types import Task
@@ -65,8 +67,10 @@ def server_app(build: Build = experiment_of, folder: str | Path = ".") -> Any:
         try:
             serve(grid, context.run_config, build, Path(folder))
         except FedskewError as error:
-            LOG.error("fedskew: %s", " ".join(str(error).split()))
-            raise SystemExit(2) from None
+            # Flower logs what is raised, sends that log to the user and ends the run as failed: one line is enough
+            sys.tracebacklimit = 0
+            error.__cause__, error.__suppress_context__ = None, True
+            raise
 
     return app
 
@@ -177,6 +181,8 @@ def serve(
     if begun and finished(out, settings.rounds, settings.patience):
         LOG.info("fedskew: the run in %s is finished", out)
         return None
+    if out.exists():
+        Hold(out).release()  # another server may train in this folder: it is told before the nodes are asked
     model = architecture(experiment.model, method.projection)
     prepared = prepared_model(server.fed, model, None, settings, method.projection)
     link = Link(
