@@ -1,6 +1,7 @@
 # make demo    five methods with three seeds on the digits that scikit-learn brings, and a report to look at
 # make test    the tests that need no special hardware, extra or network
 # make test-ray   the tests of the engine ray, which needs the extra of that name; it is installed into the same environment
+# make test-flower   the tests of fedskew on Flower, in an environment of their own: Flower pins versions that others need newer
 # make check   lint, format, types and those tests
 # make mutants plants 200 faults in the library and counts those that the tests notice (MUTANTS_ARGS="--seed 7 --draws 20")
 # make attack  attacks it: kills, signals, full disks, flipped bytes, fuzzed commands; a table of what survived
@@ -27,7 +28,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq $(addprefix -c ,$(CONSTRAINTS))
 NEEDS := pyproject.toml $(CONSTRAINTS)
 # Tests with these markers need minutes, an extra, a device or the network: name them yourself, as in `pytest -m slow`.
-MARKERS := not slow and not ray and not flower and not gpu and not network and not browser
+MARKERS := not slow and not ray and not flower and not flwr_datasets and not gpu and not network and not browser
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
 ATTACK_ARGS ?=
@@ -36,7 +37,7 @@ BENCH_ARGS ?=
 DEMO := fedavg fedla fedbal fedga scaffold --data digits --partition dirichlet --partition.alpha 0.1 --clients 20 --cohort 5 \
 	--rounds 30 --epochs 5 --batch-size 16 --seeds 0-2 --store demo/store --out demo
 
-.PHONY: help env demo test test-ray test-ray-env check mutants attack bench bench-peers clean
+.PHONY: help env demo test test-ray test-ray-env test-flower test-flower-env check mutants attack bench bench-peers clean
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
@@ -63,6 +64,14 @@ $(VENV)/.ray: $(NEEDS) $(VENV)/.dev
 	@$(PIP) -e '.[dev,ray]'
 	@touch $(VENV)/.plot $(VENV)/.dev $@
 
+# Flower pins ray, rich and packaging, so it shares neither the environment nor its versions.
+FLOWER := .venv-flower
+$(FLOWER)/.flower: pyproject.toml constraints-flower.txt
+	@test -x $(FLOWER)/bin/python || $(MAKE) --no-print-directory VENV=$(FLOWER) CONSTRAINTS= $(FLOWER)/bin/python
+	@$(FLOWER)/bin/python -m pip --disable-pip-version-check install -qq -c constraints-flower.txt -e '.[flower]' \
+		'pytest>=8' 'pytest-xdist>=3.6' 'hypothesis>=6.100' 'pillow>=10'
+	@touch $@
+
 demo: $(VENV)/.plot
 	@(set -x; $(BIN)/fedskew compare $(DEMO))
 	@echo "the report is demo/report.html: open it in a browser"
@@ -75,6 +84,13 @@ test-ray-env: $(VENV)/.ray
 
 test-ray: $(VENV)/.ray
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m 'ray and not slow' $(PYTEST_ARGS) tests/engines/ray tests/studies
+
+test-flower-env: $(FLOWER)/.flower
+	@:
+
+test-flower: $(FLOWER)/.flower
+	@OMP_NUM_THREADS=1 FLWR_TELEMETRY_ENABLED=0 $(FLOWER)/bin/python -m pytest -n 0 -m 'flower and not slow' $(PYTEST_ARGS) \
+		tests/flower tests/attack/test_flower_nodes.py
 
 check:
 	@scripts/check

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from fedskew import engines, models, rng, server
+from fedskew import engines, models, server
 from fedskew.data.inputs import Inputs
 from fedskew.engines.guard import guarded
+from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import FieldError, RecordError, require
 from fedskew.fields import demand, is_later
 from fedskew.method import Method, check_method, method_spec, spec
 from fedskew.models import Architecture
-from fedskew.models.precision import DTYPES, NARROW, arithmetic
-from fedskew.models.prepare import Model, prepare
-from fedskew.models.probe import require_runs
+from fedskew.models.precision import arithmetic
+from fedskew.models.prepare import Model
 from fedskew.records.folder import Record
 from fedskew.records.summary import Collapse, summarise
 from fedskew.records.watch import best_of
@@ -37,7 +37,9 @@ from fedskew.types import Params, Task
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Result", "run"]
+__all__ = ["Result", "launch", "run"]
+
+Made = Callable[[Model, "Federation", Task, Settings], engines.LocalEngine]
 
 COUNTED = 100_000  # cells of a matrix of counts that a configuration still holds
 LENGTH = ("rounds", "patience", "min_delta", "max_minutes")  # what ends a run
@@ -134,8 +136,43 @@ def run(
         >>> fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=3, cohort=5)
         Result(rounds=3, accuracy=0.3621)
     """
+    given = (settings or Settings()).with_options(options)
+    return launch(fed, method, given, model=model, head=head, out=out, resume=resume, on_round=on_round, config=config)
+
+
+def launch(
+    fed: Federation,
+    method: Method,
+    settings: Settings,
+    *,
+    model: str | Architecture | nn.Module,
+    head: str | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    on_round: Callable[[Row], None] | None = None,
+    config: Mapping[str, Any] | None = None,
+    made: Made | None = None,
+    observer: type[Observer] = Observer,
+) -> Result:
+    """`run`, with an engine that somebody else makes.
+
+    Args:
+        fed: as in `run`, like those that are not named here.
+        method: what is trained.
+        settings: how.
+        model: the network.
+        head: name of its classifier layer.
+        out: run folder.
+        resume: whether the folder is gone on with.
+        on_round: called after each round.
+        config: configuration to record.
+        made: makes the engine of model, federation, task and settings; None: that of ``settings.engine``.
+        observer: what measures rounds.
+
+    Raises:
+        FedskewError: as `run`.
+    """
     check_method(method)
-    settings = (settings or Settings()).with_options(options)
     settings.diagnose.check(fed.clients, out is not None)
     check_device(settings.device)
     began = time.monotonic()
@@ -144,22 +181,25 @@ def run(
     cohort = settings.cohort_of(fed.clients, fed.clients - len(fed.empty), method.share)
     if not isinstance(model, nn.Module):
         model = models.architecture(model, method.projection)
-    prepared = _prepare(fed, model, head, settings, method.projection)
+    prepared = prepared_model(fed, model, head, settings, method.projection)
     task = prepared.task(fed.clients, settings.rounds)
     method.check(fed, task)
-    kind, reason = engines.choose(settings.engine, settings.device, prepared, method, bool(fed.dataset.augment))
-    engine = kind(prepared, fed, task, settings)
+    reason = "started from outside"
+    if made is None:
+        augmented = bool(fed.dataset.augment)
+        made, reason = engines.choose(settings.engine, settings.device, prepared, method, augmented)
+    engine = made(prepared, fed, task, settings)
     watched = guarded(method, engine.guard)
-    params = _initial(watched, prepared.params, task, settings.seed_of("model"))
+    params = initial_params(watched, prepared.params, task, settings.seed_of("model"))
     engine.birth(watched, params, prepared.buffers, settings.memory, None if out is None else Path(out))
     state = server.init(watched, params, prepared.buffers, fed, task)
-    used = {"engine_used": kind.name, "engine_reason": reason, "threads_used": engine.workers.count}
+    used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
     used |= engine.processors.facts()
     facts = {**(config or _facts(fed, method, model, settings, cohort)), **_labels(fed), **used}
     record = _recorded(out, resume, facts, method, settings)
     try:
-        observer = Observer(fed, watched, task, engine, settings, record)
-        session = Session(watched, task, engine, settings, cohort, state, observer, record)
+        observing = observer(fed, watched, task, engine, settings, record)
+        session = Session(watched, task, engine, settings, cohort, state, observing, record)
         if record and resume:
             session.restore()
             _extend(record, session, settings)
@@ -186,34 +226,6 @@ def _signature() -> inspect.Signature:
 
 PLAIN = inspect.signature(run)
 run.__signature__ = _signature()  # type: ignore[attr-defined]
-
-
-def _prepare(
-    fed: Federation, model: Architecture | nn.Module, head: str | None, settings: Settings, projection: int
-) -> Model:
-    """The network as a pure function, with its initial weights, on the device; with the method's projection head."""
-    shape, classes = tuple(fed.dataset.x.shape[1:]), fed.dataset.classes
-    named = head or getattr(model, "head_name", None)
-    if not isinstance(model, nn.Module):
-        network = models.build(model, shape, classes, settings.seed_of("model"))
-        if model.projection and named == model.head:
-            named = f"{named}.{models.CLASSIFIER}"
-    elif projection:
-        network, named = models.projected(model, named, projection, settings.seed_of("model"))
-    else:
-        network = model
-    prepared = prepare(network, named, shape, classes, narrow=NARROW[settings.precision])
-    ready = prepared.to(DTYPES[settings.dtype], settings.device)
-    with arithmetic(settings.precision):
-        require_runs(ready)
-    return ready
-
-
-def _initial(method: Method, params: Params, task: Task, seed: int) -> Params:
-    """The model's parameters, and those that components add to it."""
-    for part in method.having("init_params"):
-        params = {**params, **part.init_params(params, task, rng.key(seed, "init", part.name))}
-    return params
 
 
 # What is recorded

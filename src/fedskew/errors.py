@@ -88,12 +88,13 @@ class DataError(FedskewError):
 class TrainingError(FedskewError):
     """Training produced a value that is not finite, or a component's hook failed.
 
-    ``faults`` has the first value of each client that is not finite (`fedskew.engines.finite.Fault`), if any.
+    ``faults`` has the first value of each client that is not finite (`fedskew.engines.finite.Fault`), if any. With
+    ``drop`` these clients are left out of the round, whatever the settings say of values that are not finite.
     """
 
-    def __init__(self, message: str, faults: tuple[Any, ...] = ()) -> None:
+    def __init__(self, message: str, faults: tuple[Any, ...] = (), drop: bool = False) -> None:
         super().__init__(message)
-        self.faults = faults
+        self.faults, self.drop = faults, drop
 
 
 class RecordError(FedskewError):

@@ -141,7 +141,7 @@ class Session:
             try:
                 return opened, self._train(opened), traffic, dropped
             except TrainingError as error:
-                if self.settings.nonfinite == "stop" or not error.faults:
+                if not error.faults or (self.settings.nonfinite == "stop" and not error.drop):
                     raise
                 dropped += error.faults
                 if opened.assignment.without([fault.client for fault in error.faults]) is None:

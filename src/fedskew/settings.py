@@ -19,7 +19,7 @@ from fedskew.records.diagnostics import Diagnostics
 __all__ = ["SEEDS", "Engine", "Home", "Settings", "check_device", "fields_from_json"]
 
 Monitor = Literal["val_accuracy", "val_macro_f1", "val_balanced_accuracy", "val_g_mean", "val_loss"]
-Engine = Literal["auto", "sequential", "threaded", "batched", "debug", "ray"]
+Engine = Literal["auto", "sequential", "threaded", "batched", "debug", "ray", "flower"]
 Home = Literal["device", "ram", "disk"]
 DEVICE = re.compile(r"cpu|cuda(?::\d+)?")
 SEEDS = ("seed", "seed_partition", "seed_model", "seed_clients")  # what tells repetitions of one experiment apart
@@ -52,7 +52,7 @@ class Settings:
     seed_clients: int | None = later()
     """seed of the sequence of selected clients; unset: as seed"""
     engine: Engine = "auto"
-    """how clients are trained: in turn, on threads, in stacks, with every error located, or on a Ray cluster"""
+    """how clients are trained: in turn, on threads, in stacks, with every error located, on Ray, or by Flower"""
     threads: Annotated[int, AtLeast(0)] = 0
     """threads that train and evaluate; 0: one a core"""
     device: str = "cpu"

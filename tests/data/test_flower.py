@@ -68,7 +68,7 @@ def hugging(labels, rows=False):
     return datasets.Dataset.from_dict({**columns, "row": list(range(len(labels)))} if rows else columns)
 
 
-@pytest.mark.flower
+@pytest.mark.flwr_datasets
 def test_their_partitioners_are_read(partitioners):
     p = partitioners
     kinds = [
@@ -88,7 +88,7 @@ def test_their_partitioners_are_read(partitioners):
     assert np.array_equal(from_flower(kinds[2]).rows, natural.rows)
 
 
-@pytest.mark.flower
+@pytest.mark.flwr_datasets
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of pyarrow, to their sorting
 def test_a_partitioner_without_a_table_needs_a_column(partitioners):
     shards = partitioners.ShardPartitioner(5, "label", num_shards_per_partition=2)  # its table is of the sorted rows
@@ -106,14 +106,14 @@ def test_a_partitioner_without_a_table_needs_a_column(partitioners):
         from_flower(partitioner, row_column="rows")
 
 
-@pytest.mark.flower
+@pytest.mark.flwr_datasets
 def test_our_lists_select_from_their_dataset(partitioners):
     data, parts = hugging(LABELS), LabelsK(2).split(LABELS, 10, 0)
     lists = to_flower(parts)
     assert all(data.select(lists[k])["label"] == LABELS[parts.of(k)].tolist() for k in range(10))
 
 
-@pytest.mark.flower
+@pytest.mark.flwr_datasets
 @pytest.mark.parametrize("alpha", [0.1, 1.0])
 @pytest.mark.parametrize("guard", [False, True])
 def test_our_dirichlet_has_the_distribution_of_theirs(partitioners, alpha, guard):

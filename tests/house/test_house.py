@@ -261,7 +261,7 @@ def _tracked() -> list[Path]:
 ROOM = {".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "Makefile", "pyproject.toml"}
 ROOM |= {"benchmarks", "docs", "examples", "results", "scripts", "src", "tests"}
 ROOM |= {"CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md"}
-ROOM |= {"constraints-lowest.txt", "constraints.txt"}
+ROOM |= {"constraints-flower.txt", "constraints-lowest.txt", "constraints.txt"}
 
 
 def test_the_root_holds_what_it_is_meant_to() -> None:

@@ -74,9 +74,10 @@ def test_the_lowest_versions_are_the_floors(name: str) -> None:
     assert pin.release[: len(floor.release)] == floor.release and pin in requirement.specifier
 
 
-@pytest.mark.parametrize("file", ["constraints.txt", "constraints-lowest.txt"])
+@pytest.mark.parametrize("file", ["constraints.txt", "constraints-lowest.txt", "constraints-flower.txt"])
 def test_constraints_meet_the_requirements(file: str) -> None:
+    """Flower pins an older ray than the engine ray needs, so its extra has an environment and versions of its own."""
     pins = _pins(file)
-    for name, requirement in _required(*EXTRAS).items():
+    for name, requirement in _required(*(["flower"] if "flower" in file else EXTRAS)).items():
         if name in pins:
             assert _pin(pins[name]) in requirement.specifier, f"{file} pins {name} outside of {requirement}"

@@ -17,6 +17,7 @@ from fedskew.cli.compare import compare
 from fedskew.cli.completion import answer, completion
 from fedskew.cli.describe import describe
 from fedskew.cli.evaluate import evaluate
+from fedskew.cli.flower import flower
 from fedskew.cli.ledger import ledger
 from fedskew.cli.output import say, speaking
 from fedskew.cli.partition import partition
@@ -39,6 +40,7 @@ ALLOCATION = (  # what torch, threading, the system's loader and its calls say o
 TITLES = {
     "Train and compare": ("run", "compare", "evaluate", "plot", "report", "advise"),
     "Check the papers": ("reproduce", "ledger"),
+    "Train on machines of their own": ("flower",),
     "Keep and share runs": ("runs", "show", "study", "verify"),
     "Divide data over clients": ("describe", "partition"),
     "What there is": ("methods", "datasets", "partitions", "models", "cite"),
@@ -68,7 +70,7 @@ def root() -> None:
 
 for _command in (
     run, compare, evaluate, plot, report, advise, reproduce, ledger, runs, show_run, study, verify, describe, partition,
-    methods, datasets, partitions, models, cite, completion,
+    methods, datasets, partitions, models, cite, completion, flower,
 ):  # fmt: skip
     root.add_command(_command)
 

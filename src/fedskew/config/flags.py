@@ -48,8 +48,12 @@ class Option:
     place: tuple[str, ...]  # ("method", "weighting", "beta") or ("rounds",)
     type: Any  # with its limits
     default: Any
-    help: str
     owner: type  # the class of the field
+
+    @property
+    def help(self) -> str:
+        """The field's docstring. It is looked up when somebody reads it: it takes the source of the class, parsed."""
+        return documented(self.owner).get(self.place[-1], "")
 
     @property
     def flags(self) -> list[str]:
@@ -197,25 +201,25 @@ def table_of(experiment: Experiment) -> dict[str, Option]:
 def _of_run(experiment: Experiment) -> Iterator[Option]:
     """Options of the run itself; those of a field that is a value of its own come last."""
     kind: Any = type(experiment)
-    hints, texts = hints_of(kind), documented(kind)
+    hints = hints_of(kind)
     shown = {f.name: getattr(experiment, f.name) for f in dataclasses.fields(experiment) if f.name not in HIDDEN}
     inner = {name: value for name, value in shown.items() if dataclasses.is_dataclass(value)}
     for name, value in shown.items():
         if name not in inner:
-            yield Option(f"--{name.replace('_', '-')}", (name,), hints[name], value, texts.get(name, ""), kind)
+            yield Option(f"--{name.replace('_', '-')}", (name,), hints[name], value, kind)
     for name, value in inner.items():
         yield from _fields(value, (name,), f"--{name}")
 
 
 def _fields(ingredient: Any, place: tuple[str, ...], prefix: str) -> Iterator[Option]:
     kind: Any = type(ingredient)
-    hints, texts = hints_of(kind), documented(kind)
+    hints = hints_of(kind)
     for f in dataclasses.fields(ingredient):
         value, inner, flag = getattr(ingredient, f.name), (*place, f.name), f"{prefix}.{f.name}"
         if dataclasses.is_dataclass(value):
             yield from _fields(value, inner, flag)
         else:
-            yield Option(flag, inner, hints[f.name], value, texts.get(f.name, ""), kind)
+            yield Option(flag, inner, hints[f.name], value, kind)
 
 
 def assign(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:

@@ -18,7 +18,7 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.client import Job
 from fedskew.data.store import Store
-from fedskew.engines.clients import Clients, auxiliary_source, client_source
+from fedskew.engines.clients import Clients, Source, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.finite import Watch, Watcher, check
 from fedskew.engines.guard import Guard
@@ -56,6 +56,7 @@ class LocalEngine:
     stacked: ClassVar[bool] = False  # a step is one of several clients
     channels_last: ClassVar[bool] = False  # convolutions on a CPU see channels-last tensors
     watchful: ClassVar[bool] = False  # everything that a hook reads and gives is looked at
+    rows_of: ClassVar[staticmethod[[Federation], Source]] = staticmethod(client_source)  # from which it plans
     trace_after: float = float("inf")  # steps of one shape that must lie ahead, so that it is traced
 
     def __init__(self, model: Model, fed: Federation, task: Task, settings: Settings) -> None:
@@ -77,7 +78,7 @@ class LocalEngine:
         self.store, test = _stores(fed, self.runtime)
         self.test = Evaluator(self.runtime, test, task.classes, keep=True)
         self.train_set = Evaluator(self.runtime, self.store, task.classes, keep=False)
-        self.clients = Clients(self.runtime, self.store, task, client_source(fed))
+        self.clients = Clients(self.runtime, self.store, task, self.rows_of(fed))
         self.planner, self.jobs = Planner(task, settings.seed), Jobs(self.runtime, task, settings.seed)
         self.memory = ClientMemory({})
         self.watcher = Watcher()

@@ -36,6 +36,8 @@ class Plan(NamedTuple):
     owned: Tensor  # [C]
     offered: Tensor  # [C]
     used: Tensor  # [C]
+    member: int = 0  # place in its chain
+    pace: Pace = (0, 0, 0, 0.0)  # from which the mini-batches were made
 
 
 class _Used(NamedTuple):
@@ -79,6 +81,34 @@ class Planner:
                 group.append(_plan(method, source, k, m, offered[k], some, paces[i], shared, key))
             groups.append(group)
         return groups
+
+    def plan(
+        self,
+        method: Method,
+        source: Source,
+        client: int,
+        member: int,
+        round: int,
+        offered: Tensor,
+        used: Tensor,
+        pace: Pace,
+        shared: Tree,
+    ) -> Plan:
+        """The plan of one client, from what `plans` would give to it.
+
+        Args:
+            method: its sampler draws, its local step says how many mini-batches a step reads.
+            source: the client's rows.
+            client: its number.
+            member: its place in its chain.
+            round: one-based.
+            offered: rows of each class that it can train on, [C].
+            used: those that it may train on, [C].
+            pace: batch size, epochs, steps an epoch and rate.
+            shared: the sampler's broadcast.
+        """
+        key, some = rng.seed_of(self.seed, round, client, "plan"), _Used(used, used.numpy(), int(used.sum()))
+        return _plan(method, source, client, member, offered, some, pace, shared, key)
 
     def _pace(self, method: Method, offered: Tensor, assignment: Assignment, round: int) -> tuple[Tensor, PacePlan]:
         """(rows of each class used [G*M, C], pace) of every place of the chains; padding uses no rows."""
@@ -146,7 +176,8 @@ def _plan(
         flat, epoch = flat[real], epoch[real]
     if flat.shape[2] > WIDE:  # a sampler of the user's own may pad a few rows to a batch size of a million
         flat = flat[..., : max(int((flat >= 0).sum(2).max(initial=0)), 1)]
-    return Plan(client, rows, flat, epoch, epochs, lr, used.total, source.counts[client], offered, used.counts)
+    owned = source.counts[client]
+    return Plan(client, rows, flat, epoch, epochs, lr, used.total, owned, offered, used.counts, member, pace)
 
 
 def _key(value: int) -> Tensor:

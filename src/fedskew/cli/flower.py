@@ -1,0 +1,96 @@
+"""``fedskew flower``: an app for Flower that trains a method on machines of their own, and the keys that it needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fedskew.cli.base import Command, Group
+from fedskew.cli.composed import WORDS, Composed
+from fedskew.cli.output import say
+from fedskew.cli.values import Names, Place, Positive
+from fedskew.config.words import scan
+from fedskew.errors import plural
+
+if TYPE_CHECKING:
+    from fedskew.config.experiment import Experiment
+
+__all__ = ["flower"]
+
+OWN = ("--out", "--own-data", "--from")
+EXAMPLES = (
+    "fedskew flower init scaffold --clients 5 --rounds 20 --out app",
+    "fedskew flower keys --app app --nodes 5 --host server.example.org",
+)
+
+
+@click.group("flower", cls=Group, kind="action of fedskew flower", lines=EXAMPLES)
+def flower() -> None:
+    """Train on machines of their own with Flower: write an app, and the certificates and keys of a deployment."""
+
+
+@flower.command("init", cls=Composed, lines=(EXAMPLES[0],), missing="METHOD")
+@click.argument("method", required=False, metavar="METHOD", type=Names("method"))
+@click.option("--out", metavar="FOLDER", type=Place("dir"), default="app", show_default=True, help="the app's folder")
+@click.option("--own-data", is_flag=True, help="nodes bring their own data, shaped and labelled as --data is")
+@click.pass_context
+def init(ctx: click.Context, method: str | None, out: str, own_data: bool, experiment: Experiment) -> None:
+    """Write a Flower app that trains METHOD: `flwr run` starts it, on this machine or on a SuperLink and its nodes.
+
+    The options are those of `fedskew run`. Node k holds client k of the federation that they name; with --own-data
+    they name an example of the data, from which the app takes shapes, classes and the encoding of columns.
+    """
+    from pathlib import Path
+
+    from fedskew.config.words import ALIASES
+    from fedskew.data.inputs import Inputs
+    from fedskew.flower.app import config_of, write_app
+    from fedskew.flower.contract import PERMITS, needs
+
+    fed = None if own_data else experiment.federation()
+    data = experiment.data.load(experiment.path) if fed is None else fed.dataset
+    clients = (experiment.clients or 5) if fed is None else fed.clients
+    pairs = [(f, v) for f, v in scan(ctx.meta.get(WORDS, []), {"--own-data"}) if f and v is not None and f not in OWN]
+    given = {ALIASES.get(flag, flag)[2:]: _typed(value) for flag, value in pairs}
+    aliases = {full[2:]: short[2:] for short, full in ALIASES.items()}
+    config = config_of(experiment, {}, own_data=own_data, clients=clients, out="run")
+    for key, value in given.items():
+        config[aliases[key] if aliases.get(key) in config else key] = value
+    files = write_app(Path(out), experiment, config, Inputs.of(data), data.augment)
+    say(f"{plural(len(files), 'file')} in {out}; begin with {out}/README.md")
+    for permit, part in needs(experiment.method).items():
+        say(f"a node must allow {permit}, {PERMITS[permit]}: {part} asks for it")
+
+
+@flower.command("keys", cls=Command, lines=(EXAMPLES[1],))
+@click.option("--app", metavar="FOLDER", type=Place("dir"), default=".", show_default=True, help="the app's folder")
+@click.option("--nodes", metavar="INT", type=Positive(), default=5, show_default=True, help="a whole number of nodes")
+@click.option(
+    "--host", metavar="HOST", default="127.0.0.1", show_default=True,
+    help="name or address by which nodes reach the server",
+)  # fmt: skip
+def keys(app: str, nodes: int, host: str) -> None:
+    """Write the certificates of a server and a key for each node into the app's folder keys.
+
+    They are for a deployment of your own: an authority of its own signs the server's certificate. Its key is not kept,
+    so the certificate is made once; files that are there stay. Give a node keys/ca.crt and its own keys/node-K alone.
+    """
+    from pathlib import Path
+
+    from fedskew.flower.app import write_keys
+
+    made = write_keys(Path(app), nodes, host)
+    say(f"{plural(len(made), 'new file')} in {Path(app) / 'keys'}")
+
+
+def _typed(value: str) -> str | int | float | bool:
+    """A value of the command line as one of TOML."""
+    if value in ("true", "false"):
+        return value == "true"
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value

@@ -1,0 +1,39 @@
+"""Methods on Flower: an app whose server and nodes are fedskew, and a strategy for a Flower project of your own.
+
+It needs the extra ``flower``. Flower is imported when something is called, never with fedskew.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from fedskew.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedskew.flower.functions import aggregation_weights, server_step
+    from fedskew.flower.serve import client_app, server_app
+    from fedskew.flower.strategy import FedSkewStrategy
+
+__all__ = ["FedSkewStrategy", "aggregation_weights", "client_app", "require_flower", "server_app", "server_step"]
+
+_HOMES = {
+    "FedSkewStrategy": "strategy", "aggregation_weights": "functions", "client_app": "serve", "server_app": "serve",
+    "server_step": "functions",
+}  # fmt: skip
+
+
+def require_flower() -> None:
+    """Raises ConfigError that names the extra where the package flwr is missing."""
+    found = find_spec("flwr")
+    if found is None or found.origin is None:
+        raise ConfigError("this needs the package flwr, which is not installed; pip install 'fedskew[flower]'")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if _HOMES[name] == "strategy":
+        require_flower()
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

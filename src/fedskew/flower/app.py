@@ -1,0 +1,342 @@
+"""`fedskew flower init` and `keys`: the files of a Flower app, and what a deployment over TLS needs."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedskew.config.experiment import Experiment
+from fedskew.data.inputs import Inputs
+from fedskew.errors import ConfigError, RecordError, require
+from fedskew.flower.contract import PERMITS, needs
+from fedskew.flower.rows import written
+
+__all__ = ["config_of", "write_app", "write_keys"]
+
+PORT = 8000
+YEARS = 2
+SERVER = '''"""The server: it trains the method of pyproject.toml with the nodes that have come."""
+
+from pathlib import Path
+
+from fedskew.flower import server_app
+
+app = server_app(folder=Path(__file__).parent)
+'''
+CLIENT = '''"""A node: it trains on its own rows, and answers only what its configuration allows."""
+
+from pathlib import Path
+
+from fedskew.flower import client_app
+
+app = client_app(folder=Path(__file__).parent)
+'''
+LICENSE = "Say here under which terms others may use this app. Flower wants the file.\n"
+README = """# {name}
+
+{method} with {clients} nodes, by fedskew on Flower. What can be changed stands in `pyproject.toml` under
+`[tool.flwr.app.config]`: the options of `fedskew run`, and those of the deployment, which begin with `flower.`.
+
+On this machine alone, with all nodes simulated:
+
+    flwr run . --stream
+
+On a machine for the server and one for each node, over TLS, see the page "deploy" of fedskew's guide; in short:
+
+    fedskew flower keys --nodes {clients} --host SERVER      # once, beside this file
+    sh superlink.sh                                          # on the server
+    sh register.sh                                           # on the server, once
+    sh node.sh 0 SERVER                                      # on the machine of node 0, and so on
+    sh run.sh                                                # on the server
+
+The method asks of a node: the number of its rows{needs}.
+"""
+SUPERLINK = """#!/bin/sh
+# The server's link to the nodes, over TLS, for registered nodes only. It goes on where its database says.
+cd "$(dirname "$0")" || exit 1
+export FLWR_HOME="$PWD/.flwr/server" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.2}"  # Flower's own is 1 s
+rm -rf "$FLWR_HOME/apps"  # an app that was half unpacked when its process was killed is taken for whole
+exec flower-superlink --ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.crt --ssl-keyfile keys/server.key \\
+  --enable-supernode-auth --host "${HOST:-0.0.0.0}" --port "${PORT:-{port}}" --database superlink.db \\
+  --disable-runtime-dependency-installation
+"""
+REGISTER = """#!/bin/sh
+# Tell the superlink which nodes may come. Once; a node that is known already is left as it is.
+cd "$(dirname "$0")" || exit 1
+export FLWR_HOME="$PWD/.flwr"
+for key in keys/node-*.pub; do
+  flwr supernode register "$key" deployment
+done
+"""
+NODE = """#!/bin/sh
+# Node K, which connects to the superlink at SERVER: sh node.sh K [SERVER]. ALLOW says what may leave it beside trained
+# models and the number of its rows: {permits}; DATA names its own rows.
+cd "$(dirname "$0")" || exit 1
+client=${1:?sh node.sh K [SERVER]} server=${2:-127.0.0.1}
+config="client=$client allow='${ALLOW:-{allow}}' state='${STATE:-$PWD/state}'"
+config="$config${DATA:+ data='$DATA'}${MORE:+ $MORE}"
+export FLWR_HOME="$PWD/.flwr/node-$client" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.2}"  # Flower's own is 1 s
+rm -rf "$FLWR_HOME/apps"  # an app that was half unpacked when its process was killed is taken for whole
+# A superlink keeps the place of a node that was killed for a minute, and refuses the node until then: it tries again.
+last=$(($(date +%s) + ${AGAIN:-90}))
+while :; do
+  flower-supernode --root-certificates keys/ca.crt --superlink "$server:${PORT:-{port}}" \\
+    --auth-supernode-private-key "keys/node-$client" --port "$((${NODE_PORT:-9094} + client))" \\
+    --node-config "$config" &
+  node=$!
+  trap 'kill "$node" 2>/dev/null; wait "$node"; exit 143' INT TERM HUP
+  wait "$node" && exit 0
+  code=$?
+  [ "$code" -eq 1 ] && [ "$(date +%s)" -lt "$last" ] || exit "$code"
+  sleep 10
+done
+"""
+RUN = """#!/bin/sh
+# Start the run; a run that stands in the folder of flower.out is gone on with.
+cd "$(dirname "$0")" || exit 1
+export FLWR_HOME="$PWD/.flwr"
+exec flwr run . deployment --stream "$@"
+"""
+CONNECTION = """[superlink]
+default = "local"
+
+[superlink.local]
+address = ":local:"
+options.num-supernodes = {clients}
+options.backend.client-resources.num-cpus = 1
+
+[superlink.deployment]
+address = "{host}:{port}"
+root-certificates = "{root}"
+"""
+
+
+def config_of(
+    experiment: Experiment, given: Mapping[str, Any], *, own_data: bool, clients: int, out: str
+) -> dict[str, Any]:
+    """``[tool.flwr.app.config]`` of an app: what was given, and what is often changed.
+
+    Args:
+        experiment: what the app trains.
+        given: options of ``fedskew run`` as they were typed, without dashes.
+        own_data: nodes bring their own data.
+        clients: number of nodes.
+        out: run folder at the server.
+    """
+    usual = {
+        "method": experiment.method.name.partition("(")[0], "clients": clients, "cohort": experiment.cohort or clients,
+        "rounds": experiment.rounds, "seed": experiment.seed, "model": experiment.model.name,
+    }  # fmt: skip
+    if not own_data:
+        usual |= {"data": experiment.data.name, "partition": experiment.partition.name}
+    pace = experiment.method.pace
+    usual |= {"epochs": pace.epochs, "lr": pace.lr}
+    usual |= {"batch-size": size} if (size := getattr(pace, "batch_size", None)) is not None else {}
+    return {**usual, **given, "flower.out": out, "flower.own-data": own_data, "flower.missing": "wait",
+            "flower.bad": "stop", "flower.wait-s": 600.0, "flower.poll-s": 0.2, "flower.test": ""}  # fmt: skip
+
+
+def write_app(
+    folder: Path, experiment: Experiment, config: Mapping[str, Any], inputs: Inputs, augment: tuple[str, ...]
+) -> list[str]:
+    """Write an app's files.
+
+    Args:
+        folder: where; it must not hold an app.
+        experiment: what is trained.
+        config: of `config_of`.
+        inputs: what a sample is, and the names of the classes.
+        augment: augmentations of training batches.
+
+    Returns:
+        Names of the files.
+
+    Raises:
+        ConfigError: the folder holds an app already.
+        RecordError: it cannot be written.
+    """
+    require(not (folder / "pyproject.toml").exists(), "out", "name a folder without an app", str(folder))
+    from fedskew import __version__
+
+    package = re.sub(r"\W", "_", folder.resolve().name) or "app"
+    package = f"app_{package}" if package[0].isdigit() or package in ("fedskew", "flwr", "keys", "state") else package
+    name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "app"
+    asked = needs(experiment.method)
+    allow = ", ".join(asked) or "none"
+    listed = "\n".join(f"{_toml(key)} = {_toml(value)}" for key, value in config.items())
+    project = f"""[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "{name}"
+version = "1.0.0"
+description = "{experiment.method.name} by fedskew on Flower"
+license = {{ file = "LICENSE" }}
+requires-python = ">=3.11"
+# fedskew {__version__} stands in the environments of the server and the nodes: Flower installs what is listed here anew
+dependencies = ["flwr>=1.41"]
+
+[tool.hatch.build.targets.wheel]
+packages = ["{package}"]
+
+[tool.flwr.app]
+publisher = "you"
+fab-format-version = 1
+flwr-version-target = "1.41.0"
+fab-include = ["LICENSE", "{package}/*.py", "{package}/*.json"]
+
+[tool.flwr.app.components]
+serverapp = "{package}.server:app"
+clientapp = "{package}.client:app"
+
+[tool.flwr.app.config]
+{listed}
+"""
+    clients = int(config["clients"])
+    told = "".join(f", {PERMITS[p]}" for p in asked)
+    fills = {"port": str(PORT), "allow": allow, "permits": ", ".join(PERMITS)}
+    files = {
+        "pyproject.toml": project,
+        "LICENSE": LICENSE,
+        "README.md": README.format(name=name, method=experiment.method.name, clients=clients, needs=told),
+        ".gitignore": "keys/\nstate/\n.flwr/\nrun/\n*.db\n",
+        f"{package}/__init__.py": f'"""{experiment.method.name} on Flower."""\n',
+        f"{package}/server.py": SERVER,
+        f"{package}/client.py": CLIENT,
+        f"{package}/inputs.json": written(inputs, augment) + "\n",
+        "superlink.sh": _filled(SUPERLINK, fills),
+        "register.sh": REGISTER,
+        "node.sh": _filled(NODE, fills),
+        "run.sh": RUN,
+    }
+    _connection(folder, clients, "127.0.0.1")
+    for path, text in files.items():
+        _write(folder / path, text)
+    return list(files)
+
+
+def _connection(folder: Path, clients: int, host: str) -> None:
+    """Where ``flwr run`` finds superlinks: .flwr/config.toml of the app."""
+    root = (folder / "keys" / "ca.crt").resolve()
+    text = CONNECTION.format(clients=clients, host=host, port=PORT, root=root)
+    _write(folder / ".flwr" / "config.toml", text)
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        text = text.replace("{" + name + "}", value)
+    return text
+
+
+def _toml(value: Any) -> str:
+    """A key or value of TOML. A dotted key is quoted, since a table of its own would stand beside a plain value."""
+    return json.dumps(value) if not isinstance(value, str) or not re.fullmatch(r"[\w-]+", value) else f'"{value}"'
+
+
+def _write(path: Path, text: str, mode: int = 0o644) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise RecordError(f"cannot write {path}: {error.strerror}") from None
+
+
+def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
+    """Write certificates and keys for a deployment of one's own: an authority, the server's, and a key a node.
+
+    Args:
+        folder: of the app; they go to its folder keys, those that are there stay.
+        nodes: number of nodes.
+        host: name or address of the server, as nodes reach it; localhost and 127.0.0.1 are always certified, too.
+
+    Returns:
+        Names of the files that are new.
+
+    Raises:
+        ConfigError: the package cryptography, which comes with the extra flower, is missing.
+        RecordError: a file cannot be written.
+    """
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.x509.oid import NameOID
+    except ImportError:
+        raise ConfigError("keys need the package cryptography; pip install 'fedskew[flower]'") from None
+    require(nodes >= 1, "nodes", "be at least 1", nodes)
+    place, made = folder / "keys", []
+
+    def pem(key: Any, kind: Any) -> str:
+        text: str = key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption()).decode()
+        return text
+
+    def certificate(subject: str, key: Any, issuer: Any, signer: Any, *, authority: bool) -> Any:
+        named = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
+        now = datetime.datetime.now(datetime.UTC)
+        built = (
+            x509.CertificateBuilder()
+            .subject_name(named)
+            .issuer_name(issuer or named)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        )
+        usage = dict.fromkeys(
+            ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only",
+             "decipher_only"), False,
+        )  # fmt: skip
+        built = built.add_extension(
+            x509.KeyUsage(digital_signature=not authority, key_cert_sign=authority, crl_sign=authority, **usage),
+            critical=True,
+        )
+        if not authority:
+            built = built.add_extension(x509.SubjectAlternativeName(_alternatives(x509, host)), critical=False)
+        return built.sign(signer, hashes.SHA256())
+
+    def text_of(found: Any) -> str:
+        told: str = found.public_bytes(serialization.Encoding.PEM).decode()
+        return told
+
+    if not (place / "ca.crt").exists():
+        root, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+        authority = certificate("fedskew deployment", root, None, root, authority=True)
+        own = certificate(host, server, authority.subject, root, authority=False)
+        plain = serialization.PrivateFormat.PKCS8
+        _write(place / "server.key", pem(server, plain), 0o600)
+        _write(place / "server.crt", text_of(own))
+        _write(place / "ca.crt", text_of(authority))  # last: with it the three are there
+        made += ["keys/ca.crt", "keys/server.crt", "keys/server.key"]
+    for k in range(nodes):
+        if (place / f"node-{k}").exists():
+            continue
+        key = ec.generate_private_key(ec.SECP384R1())
+        public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        _write(place / f"node-{k}.pub", public.decode() + f" node-{k}\n")
+        _write(place / f"node-{k}", pem(key, serialization.PrivateFormat.OpenSSH), 0o600)
+        made += [f"keys/node-{k}", f"keys/node-{k}.pub"]
+    _connection(folder, nodes, "127.0.0.1")
+    return made
+
+
+def _alternatives(x509: Any, host: str) -> list[Any]:
+    """Names and addresses that the server's certificate is for."""
+    found: list[Any] = []
+    for name in dict.fromkeys([host, "localhost", "127.0.0.1"]):
+        try:
+            found.append(x509.IPAddress(ipaddress.ip_address(name)))
+        except ValueError:
+            found.append(x509.DNSName(name))
+    return found

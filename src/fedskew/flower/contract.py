@@ -1,0 +1,115 @@
+"""What server and node must agree on before anything trains: a handshake, and the permissions of a node."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from fedskew import digests
+from fedskew.component import Sampler
+from fedskew.data.inputs import Inputs
+from fedskew.engines.guard import unguarded
+from fedskew.errors import ConfigError, unknown
+from fedskew.flower.wire import FORMAT
+from fedskew.method import Method, method_spec
+from fedskew.models.prepare import Model
+from fedskew.settings import Settings
+from fedskew.types import Query
+
+__all__ = ["PERMITS", "allowed", "contract", "disagreement", "kind_of", "needs", "refused"]
+
+PERMITS = {
+    "histogram": "the rows of each class that the node holds",
+    "labels": "which classes the node holds",
+    "loss": "the loss of a model on the node's rows, outside of training",
+    "probe": "gradients or statistics of the node's rows, outside of training",
+    "metrics": "the confusion matrix of a model on the node's own test rows",
+}
+IMPLIED = {"histogram": ("labels",)}
+FATAL = ("fedskew", "format", "method", "model", "classes", "shape")  # the others change the last bits at most
+
+
+def contract(method: Method, model: Model, inputs: Inputs, settings: Settings) -> dict[str, Any]:
+    """The facts that server and node compare; each makes its own."""
+    from fedskew import __version__
+
+    shapes = {name: [list(p.shape), str(p.dtype)] for name, p in {**model.params, **model.buffers}.items()}
+    return {
+        "fedskew": __version__,
+        "format": FORMAT,
+        "method": _digest(method_spec(method)),
+        "model": _digest([shapes, model.head, settings.seed_of("model"), settings.precision]),
+        "classes": list(inputs.label_names),
+        "shape": [list(inputs.shape), inputs.images, list(inputs.mean), list(inputs.std)],
+        "torch": torch.__version__.partition("+")[0],
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+    }
+
+
+def disagreement(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[str, bool]:
+    """(the first entry that differs, in words; whether it forbids the run); ("", False) where all agree."""
+    for name in (*FATAL, *(n for n in ours if n not in FATAL)):
+        if ours.get(name) != theirs.get(name):
+            here, there = (_short(c.get(name)) for c in (ours, theirs))
+            return f"{name} is {there} at the server and {here} at the node", name in FATAL
+    return "", False
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _digest(value: Any) -> str:
+    return digests.of_parts(json.dumps(value, sort_keys=True))[:16]
+
+
+def needs(method: Method) -> dict[str, str]:
+    """What a method asks of nodes beside training and the number of rows: {permit: the component that asks}."""
+    found: dict[str, str] = {}
+    for part in unguarded(method).components:
+        told = part.discloses
+        if "histogram" in told or (isinstance(part, Sampler) and type(part).offer is not Sampler.offer):
+            found.setdefault("histogram", part.name)
+        if "owned labels" in told:
+            found.setdefault("labels", part.name)
+        if "loss" in told:
+            found.setdefault("loss", part.name)
+        if "gradient" in told:
+            found.setdefault("probe", part.name)
+    return found
+
+
+def kind_of(query: Query) -> str:
+    """The permit of a question; "" for one whose answer stays on the client."""
+    if query.keep:
+        return ""
+    return {"counts": "histogram", "loss": "loss"}.get(query.what if isinstance(query.what, str) else "", "probe")
+
+
+def allowed(words: str | Sequence[str]) -> frozenset[str]:
+    """The permits of a node, from "histogram, loss"; "all" gives every one. Raises ConfigError for another word."""
+    listed: Iterable[str] = words.replace(",", " ").split() if isinstance(words, str) else words
+    given: set[str] = set()
+    for word in listed:
+        if word == "none":
+            continue
+        if word != "all" and word not in PERMITS:
+            raise unknown("word of allow", word, [*PERMITS, "all", "none"])
+        given |= set(PERMITS) if word == "all" else {word, *IMPLIED.get(word, ())}
+    return frozenset(given)
+
+
+def refused(method: Method, permits: frozenset[str], who: str) -> ConfigError | None:
+    """The error for a node that does not permit what a method needs; None where it does."""
+    for permit, part in needs(method).items():
+        if permit not in permits:
+            hint = f"start that node with allow={permit!r} in its configuration, or take another method"
+            return ConfigError(
+                f"{who} must allow {permit} ({PERMITS[permit]}) for {method.name}, whose {part!r} asks for it; {hint}"
+            )
+    return None

@@ -1,0 +1,106 @@
+"""A node's memory between rounds, in files named by their content: a message says which of them it goes on from.
+
+The server keeps a receipt, the digest of what a client holds, in its checkpoint. A round that is abandoned, or a server
+that goes on from an older checkpoint, therefore finds the memory that belongs to it, and never another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedskew import digests, tree
+from fedskew.errors import RecordError, from_json
+from fedskew.records.files import load_tree, save_tree, write_atomic
+from fedskew.tree import Tree
+
+__all__ = ["NONE", "NodeMemory", "receipt_of"]
+
+Memory = dict[str, Tree]
+NONE = ""  # receipt of a client that has not taken part
+FILE = "memory-{}.safetensors"
+SESSIONS = 1000  # that are remembered as over
+
+
+def receipt_of(memory: Memory) -> str:
+    """Digest of a memory, 32 hex digits."""
+    named: dict[str, Tensor] = {".".join(path): leaf for path, leaf in tree.flatten(memory) if leaf is not None}
+    return digests.of_tensors({name: leaf.detach().cpu().contiguous() for name, leaf in named.items()})
+
+
+class NodeMemory:
+    """The memories of one client in one run, as files of a folder."""
+
+    def __init__(self, folder: Path, template: Memory) -> None:
+        """``template`` is the memory of a client that has not taken part. Raises RecordError: no folder to write."""
+        self.folder, self.template = folder, template
+        self.empty = not any(True for _ in tree.leaves(template))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecordError(f"state must be a folder to write; got {str(folder)!r}: {error.strerror}") from None
+
+    def load(self, receipt: str) -> Memory:
+        """The memory of a receipt. Raises RecordError where this node does not have it, or it was altered."""
+        if receipt == NONE or self.empty:
+            return self.template
+        path = self._path(receipt)
+        if not path.exists():
+            hint = "has its folder been replaced? Begin the run again, or put the folder back"
+            raise RecordError(f"{path} must hold what this client kept; it is missing; {hint}")
+        found, _ = load_tree(path)
+        whole = {name: found.get(name, empty) for name, empty in self.template.items()}
+        if receipt_of(whole) != receipt:
+            raise RecordError(f"{path} was altered: it is not what this client kept")
+        return whole
+
+    def save(self, memory: Memory) -> str:
+        """Write a memory once, whole; its receipt."""
+        if self.empty:
+            return NONE
+        own = {name: tree.map_tree(_own, memory[name]) for name in self.template}
+        receipt = receipt_of(own)
+        if not self._path(receipt).exists():
+            save_tree(self._path(receipt), own, {})
+        return receipt
+
+    def keep(self, *receipts: str) -> None:
+        """Remove every other memory: those of rounds that were abandoned, or are older than the server's checkpoint.
+
+        What a process that was killed had half written goes, too: a node answers one message after another.
+        """
+        kept = {self._path(receipt) for receipt in receipts}
+        for path in [*self.folder.glob(FILE.format("*")), *self.folder.glob(".*.tmp")]:
+            if path not in kept:
+                with suppress(OSError):
+                    path.unlink()
+
+    def newer(self, session: str, turn: int) -> bool:
+        """Whether a message was not answered before; it is noted.
+
+        Messages of a server's session count upwards. Once a session has begun, those before it are over.
+        """
+        path = self.folder / "seen.json"
+        known, last, over = "", -1, []
+        with suppress(FileNotFoundError):
+            known, last, over = from_json(path.read_bytes())
+        if session in over or (session == known and turn <= last):
+            return False
+        if session != known:
+            over = [*over, known][-SESSIONS:]
+        write_atomic(path, json.dumps([session, turn, over]).encode())
+        return True
+
+    def _path(self, receipt: str) -> Path:
+        return self.folder / FILE.format(os.path.basename(receipt))
+
+
+def _own(leaf: Any) -> Tensor:
+    copied: Tensor = leaf.detach().cpu().clone(memory_format=torch.contiguous_format)
+    return copied

@@ -1,0 +1,279 @@
+"""The client's half of a deployment: one node answers the server's messages by the hooks that every engine drives."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedskew import tree
+from fedskew.client import Job, Own, Shared
+from fedskew.data.arrays import Dataset
+from fedskew.data.federation import Federation
+from fedskew.data.inputs import Inputs
+from fedskew.data.partitioners import Iid, Partition
+from fedskew.engines.finite import Fault, check
+from fedskew.engines.guard import guarded
+from fedskew.engines.jobs import Place
+from fedskew.engines.memory import ClientMemory
+from fedskew.engines.network import initial_params, prepared_model
+from fedskew.engines.sequential import Threaded
+from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError
+from fedskew.flower.contract import PERMITS, contract, disagreement, kind_of
+from fedskew.flower.memory import NodeMemory
+from fedskew.flower.options import NodeOptions
+from fedskew.flower.wire import Envelope, Packed, pack
+from fedskew.method import Method
+from fedskew.models.precision import arithmetic
+from fedskew.server import Broadcast
+from fedskew.settings import Settings
+from fedskew.tree import Tree
+from fedskew.types import Params, Query, Task
+
+__all__ = ["Node", "Rows", "Work", "told_of"]
+
+LOG = logging.getLogger("flwr")
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What is trained, as server and node know it alike."""
+
+    method: Method
+    model: Any  # an architecture or a module
+    settings: Settings
+    clients: int
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The data of one node.
+
+    ``train`` and ``test`` are samples and class numbers, in the order in which the client owns them; the test rows are
+    the client's own, and are empty where it keeps none.
+    """
+
+    inputs: Inputs
+    x: Tensor
+    y: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    augment: tuple[str, ...] = ()
+
+    def federation(self, client: int, clients: int) -> Federation:
+        """A federation in which this client alone has rows; row i of the client is row i of the data."""
+        inputs, n = self.inputs, len(self.y)
+        x, y = torch.cat([self.x, self.x_test]), torch.cat([self.y, self.y_test])
+        data = Dataset(
+            "node", x, y, x[:0], y[:0], len(inputs.label_names), inputs.label_names, inputs.mean, inputs.std,
+            self.augment, encoding=inputs.encoding,
+        )  # fmt: skip
+        counts = torch.zeros(clients, data.classes, dtype=torch.int64)
+        counts[client] = torch.bincount(self.y, minlength=data.classes)
+        own, held = (_alone(np.arange(a, b), client, clients) for a, b in ((0, n), (n, len(y))))
+        return Federation(data, own, Iid(), clients, 0, counts, held=held, local_test=0.0)
+
+
+def _alone(rows: np.ndarray[Any, Any], client: int, clients: int) -> Partition:
+    offsets = np.zeros(clients + 1, np.int64)
+    offsets[client + 1 :] = len(rows)
+    return Partition(rows.astype(np.int64), offsets)
+
+
+def told_of(error: Exception, whole: bool) -> str:
+    """What the server is told of a mistake: ``whole``, or without what may quote the node's data, which its log has."""
+    said = " ".join(str(error).split()) or "no message"
+    text = said if isinstance(error, FedskewError | OSError) else f"{type(error).__name__}: {said}"
+    if whole or (isinstance(error, FedskewError | OSError) and not isinstance(error, DataError)):
+        return text
+    LOG.error("fedskew: %s", text)
+    what = "its data do not fit" if isinstance(error, DataError) else f"{type(error).__name__} was raised"
+    return f"{what}; the node's own log says more, and tells it here with trace=true"
+
+
+class Node:
+    """Answers the messages for one client. It keeps nothing between them but what `NodeMemory` holds."""
+
+    def __init__(self, work: Work, rows: Rows, client: int, options: NodeOptions) -> None:
+        """Raises ConfigError: ``client`` is not one of the run's."""
+        if not 0 <= client < work.clients:
+            raise ConfigError(f"client must be at least 0 and below {work.clients}, the run's clients; got {client}")
+        self.work, self.rows, self.client, self.options = work, rows, client, options
+
+    @cached_property
+    def engine(self) -> Threaded:
+        """The engine, with the memories' template."""
+        work = self.work
+        fed = self.rows.federation(self.client, work.clients)
+        settings = replace(work.settings, engine="threaded", threads=self.options.threads, memory="ram")
+        model = prepared_model(fed, work.model, None, settings, work.method.projection)
+        task: Task = model.task(work.clients, settings.rounds)
+        engine = Threaded(model, fed, task, settings)
+        params = initial_params(work.method, model.params, task, settings.seed_of("model"))
+        engine.birth(work.method, params, model.buffers, "ram")
+        engine.watcher.exact = True
+        return engine
+
+    @cached_property
+    def memory(self) -> NodeMemory:
+        """What this client keeps between rounds."""
+        return NodeMemory(self.options.folder(self.client), self.engine.memory.template)
+
+    @cached_property
+    def contract(self) -> dict[str, Any]:
+        """This node's side of the handshake."""
+        return contract(self.work.method, self.engine.model, self.rows.inputs, self.work.settings)
+
+    @cached_property
+    def method(self) -> Method:
+        """The method, whose hooks say where a mistake is."""
+        return guarded(self.work.method, self.engine.guard)
+
+    # messages
+
+    def answer(self, message: Envelope) -> tuple[dict[str, Any], Packed]:
+        """(facts, tensors) of the reply. A mistake comes back in the facts, as ``error``."""
+        facts = message.facts
+        told = {name: facts.get(name) for name in ("kind", "session", "turn", "client")}
+        try:
+            with torch.no_grad(), arithmetic(self.work.settings.precision):
+                more, trees = self._answered(message)
+            return {**told, **more}, pack(trees)
+        except (FedskewError, OSError) as error:
+            return {**told, "error": told_of(error, self.options.trace)}, pack({})
+        except Exception as error:  # a component of the user's own may raise anything
+            noted, trace = self.engine.guard.noted, traceback.format_exc()
+            LOG.error("fedskew: %s", trace)
+            said = told_of(error, self.options.trace) + (f"; {noted}" if noted else "")
+            return {**told, "error": said, "trace": trace if self.options.trace else ""}, pack({})
+
+    def _answered(self, message: Envelope) -> tuple[dict[str, Any], dict[str, Tree]]:
+        torch.set_num_threads(1)
+        facts, kind = message.facts, message.facts.get("kind")
+        if kind == "hello":
+            return self._hello(facts)
+        wrong, fatal = disagreement(self.contract, facts["contract"])
+        if fatal:
+            raise ConfigError(f"this node must agree with the server: {wrong}")
+        if facts["client"] != self.client:
+            raise ConfigError(f"this node must be asked as client {self.client}; got {facts['client']}")
+        if not self.memory.newer(str(facts["session"]), int(facts["turn"])):
+            raise RecordError(f"message {facts['turn']} was answered before: it is late, or was sent again by another")
+        known = {"train": self._train, "ask": self._ask, "personal": self._personal, "evaluate": self._evaluate}
+        if kind not in known:
+            raise ConfigError(f"the kind of a message must be one of {', '.join(known)}; got {kind!r}")
+        self.memory.keep(facts["receipt"], *facts["held"])
+        return known[kind](facts, message.trees)
+
+    def _permit(self, permit: str) -> None:
+        if permit and permit not in self.options.permits:
+            raise ConfigError(f"this node does not allow {permit}, {PERMITS[permit]}")
+
+    def _hello(self, facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tree]]:
+        """Who this node is, and of its rows what it permits."""
+        wrong, fatal = disagreement(self.contract, facts["contract"])
+        counts = torch.bincount(self.rows.y, minlength=len(self.rows.inputs.label_names))
+        permits = self.options.permits
+        shown: dict[str, Any] = {"rows": len(self.rows.y), "test_rows": len(self.rows.y_test)}
+        if "histogram" in permits:
+            shown["counts"] = counts.tolist()
+        elif "labels" in permits:
+            shown["labels"] = (counts > 0).nonzero().flatten().tolist()
+        who = {"client": self.client, "name": self.options.name, "permits": sorted(permits)}
+        return {**who, **shown, "differs": wrong, "fatal": fatal}, {}
+
+    def _train(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
+        """One local run."""
+        engine, method = self.engine, self.method
+        shared = self._shared(trees["shared"])
+        place = self._place(facts, shared, trees.get("own", {}))
+        engine.guard.begin(int(shared.round))
+        engine.ready(method, [place])
+        outcome = engine.run_client(method, place)
+        fault: Fault | None = None
+        try:
+            check([outcome.watches])
+        except TrainingError as error:
+            fault = error.faults[0]
+        receipt = self.memory.save({n: tree.row(m, 0) for n, m in outcome.memories.items()}) if fault is None else ""
+        told: dict[str, Any] = {"receipt": receipt, "steps": len(place.plan.batches), "samples": place.plan.samples}
+        if fault is not None:
+            told["fault"] = {"step": fault.step, "tensor": fault.tensor, "value": repr(fault.value)}
+        report = outcome.reports._asdict()
+        sent = {"params": outcome.params, "buffers": outcome.buffers, "uploads": outcome.uploads, "report": report}
+        return told, {"sent": sent}
+
+    def _shared(self, told: Tree) -> Shared:
+        layout = self.engine.runtime.layout
+        return Shared(
+            layout(told["params"]), layout(told["buffers"]), layout(told["common"]), told["round"], told["rounds"]
+        )
+
+    def _place(self, facts: Mapping[str, Any], shared: Shared, own: Mapping[str, Tree]) -> Place:
+        """This client's place in the round, planned from its own rows by the server's pace."""
+        engine, method, k = self.engine, self.method, self.client
+        source = engine.clients.own
+        if "offered" in own:
+            offered, used = own["offered"], own["used"]
+        else:  # the server does not know the classes of the rows: it takes all of them
+            offered = used = source.counts[k]
+        pace = tuple(facts["pace"])
+        plan = engine.planner.plan(method, source, k, facts["member"], int(shared.round), offered, used, pace,
+                                   shared.common.get(method.sampler.name, {}))  # fmt: skip
+        memory = ClientMemory(engine.memory.template)
+        held = self.memory.load(facts["receipt"])
+        memory.put(k, {**held, **own.get("written", {})})
+        each = tree.map_tree(lambda leaf: leaf.unsqueeze(0), own.get("each", {}))
+        given = Broadcast(int(shared.round), shared.params, shared.buffers, shared.common, each)
+        (place,) = engine.jobs.places(method, [plan], given, memory, {k: 0}, facts["member"])
+        job = Job(shared, Own(**{**place.job.own._asdict(), "each": own.get("each", {})}))
+        return place._replace(job=job)
+
+    def _given(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> Broadcast:
+        """What the server broadcasts outside of training; this client's memory is loaded into the engine."""
+        told, own = trees["shared"], trees.get("own", {})
+        held = self.memory.load(facts["receipt"])
+        memory = ClientMemory(self.engine.memory.template)
+        memory.put(self.client, {**held, **own.get("written", {})})
+        self.engine.memory = memory
+        return Broadcast(int(told["round"]), told["params"], told["buffers"], told["common"], {})
+
+    def _ask(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
+        """A component's question."""
+        method, k = self.method, self.client
+        part = next((c for c in method.components if c.name == facts["part"]), None)
+        if part is None:
+            raise ConfigError(f"{method.name} must have the component that asks; got {facts['part']!r}")
+        what: Any = facts["what"]
+        if what not in ("loss", "delta"):
+            what = getattr(part, what, None)
+            if not callable(what):
+                raise ConfigError(f"a question must name a function of {part.name!r}; got {facts['what']!r}")
+        query = Query(torch.tensor([k]), what, "own", facts["keep"], facts["draws"], facts["augment"])
+        self._permit(kind_of(query))
+        answers = self.engine.query(query, part, method, self._given(facts, trees))
+        if not query.keep:
+            return {"receipt": None}, {"values": answers.values}
+        return {"receipt": self.memory.save(self.engine.memory.get(k))}, {"values": {}}
+
+    def _personal(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
+        """The client's own model on its own test rows."""
+        self._permit("metrics")
+        matrix, loss = self.engine.personal(self.method, self._given(facts, trees))
+        return {"loss": loss.hex(), "rows": len(self.rows.y_test)}, {"matrix": matrix}
+
+    def _evaluate(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
+        """The global model on the client's own test rows."""
+        self._permit("metrics")
+        told = trees["shared"]
+        rows = self.engine.fed.local_test_rows(self.client)
+        params: Params = told["params"]
+        matrix, loss = self.engine.evaluate(params, told["buffers"], rows, on="train")
+        return {"loss": float(loss).hex(), "rows": len(rows)}, {"matrix": matrix}

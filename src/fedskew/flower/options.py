@@ -1,0 +1,130 @@
+"""The options of a deployment: the server's in the app's configuration, the node's in the node's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fedskew.config.experiment import Experiment
+from fedskew.config.flags import experiment_from
+from fedskew.config.words import words_of
+from fedskew.errors import ConfigError, FieldError, unknown
+from fedskew.fields import AtLeast, check, demand
+from fedskew.flower.contract import allowed
+
+__all__ = ["PREFIX", "NodeOptions", "ServerOptions", "experiment_of", "node_options", "server_options"]
+
+PREFIX = "flower."  # of the app's configuration that is not the run's
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """What the server of a deployment does beside the run. Raises FieldError."""
+
+    out: str = "run"
+    """run folder at the server; a run that stands there is gone on with"""
+    own_data: bool = False
+    """each node brings data of its own; else node k holds client k of the named dataset"""
+    inputs: str = "inputs.json"
+    """file of the app with the shape of a sample and the names of the classes, for nodes with data of their own"""
+    test: str = ""
+    """file of test rows at the server, for nodes with data of their own; empty: nodes evaluate on rows of their own"""
+    missing: Literal["wait", "drop", "stop"] = "wait"
+    """when a node does not answer: wait for it, drop its client from the round, or stop the run"""
+    bad: Literal["stop", "drop"] = "stop"
+    """when an answer is late, damaged or of another shape: stop the run, or drop the client from the round"""
+    wait_s: Annotated[float, AtLeast(0)] = 600.0
+    """seconds that a node may take for an answer before it counts as missing; with missing = wait it is asked again"""
+    poll_s: Annotated[float, AtLeast(0.001)] = 0.2
+    """longest pause between two looks for answers"""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions:
+    """What the operator of a node decides. Raises ConfigError."""
+
+    client: int | None = None
+    """number of this node's client, from 0"""
+    name: str = ""
+    """name in messages and in the server's record"""
+    allow: str = "none"
+    """what may leave the node beside trained models and the number of rows: histogram, labels, loss, probe, metrics"""
+    state: str = "fedskew-state"
+    """folder for what the client keeps between rounds"""
+    data: str = ""
+    """a csv, npz or parquet file, a folder of images by class, or module:function; empty: the app's dataset"""
+    y_column: str = ""
+    """column of labels in a csv or parquet file"""
+    local_test: Annotated[float, AtLeast(0)] = 0.0
+    """fraction of the node's rows that are kept for its own test"""
+    threads: Annotated[int, AtLeast(0)] = 1
+    """threads that train"""
+    trace: bool = False
+    """send the details of mistakes to the server, which may quote the node's data; else they stay in the node's log"""
+    run: str = ""
+
+    def __post_init__(self) -> None:
+        check(self)
+        demand(self, "local_test", self.local_test < 1, "be below 1")
+        allowed(self.allow)
+
+    @property
+    def permits(self) -> frozenset[str]:
+        """What the node allows."""
+        return allowed(self.allow)
+
+    def folder(self, client: int) -> Path:
+        """The folder of a client's memory in this run."""
+        return Path(self.state).expanduser() / (self.run or "run") / f"client-{client}"
+
+
+def experiment_of(config: Mapping[str, Any]) -> Experiment:
+    """The experiment of an app's configuration: the words of ``fedskew run``, with ``method`` for METHOD.
+
+    Raises ConfigError, with one line, for a key that is no option or a value that breaks a rule.
+    """
+    given = {key: value for key, value in config.items() if not key.startswith(PREFIX) and value != ""}
+    method = [str(given.pop("method"))] if "method" in given else []
+    return experiment_from([*method, *words_of(given)])
+
+
+def server_options(config: Mapping[str, Any]) -> ServerOptions:
+    """Those of an app's configuration. Raises ConfigError."""
+    given = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
+    made: ServerOptions = _made(ServerOptions, given, PREFIX)
+    return made
+
+
+def node_options(config: Mapping[str, Any], out: str = "run") -> NodeOptions:
+    """Those of a node's configuration.
+
+    In a simulation, where Flower numbers the nodes by ``partition-id``, node k is client k, allows everything and keeps
+    its state in ``out``, the run folder.
+    """
+    given = {key: value for key, value in config.items() if key != "num-partitions"}
+    if "partition-id" in given:
+        given = {"client": given.pop("partition-id"), "allow": "all", "state": f"{out}/nodes", "trace": True, **given}
+    made: NodeOptions = _made(NodeOptions, {**given, "run": Path(out).name}, "")
+    return made
+
+
+def _made(kind: Any, given: Mapping[str, Any], prefix: str) -> Any:
+    known = {f.name.replace("_", "-"): f for f in dataclasses.fields(kind)}
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        if key not in known:
+            raise unknown("key of the configuration", f"{prefix}{key}", [f"{prefix}{k}" for k in known if k != "run"])
+        field = known[key]
+        if isinstance(value, int) and not isinstance(value, bool) and "float" in str(field.type):
+            value = float(value)
+        values[field.name] = value
+    try:
+        return kind(**values)
+    except FieldError as error:
+        raise ConfigError(error.named(f"{prefix}{error.field.replace('_', '-')}")) from None

@@ -1,0 +1,289 @@
+"""The two apps of a deployment, as ``server_app.py`` and ``client_app.py`` of a Flower app make them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedskew._run import Result, launch
+from fedskew.config.experiment import Experiment
+from fedskew.config.recorded import finished
+from fedskew.data.federation import Federation
+from fedskew.data.inputs import Inputs
+from fedskew.data.partitioners import Iid, Partition
+from fedskew.engines.base import LocalEngine
+from fedskew.engines.network import prepared_model
+from fedskew.errors import ConfigError, FedskewError
+from fedskew.flower import require_flower
+from fedskew.flower.contract import contract, needs, refused
+from fedskew.flower.link import Hello, Link
+from fedskew.flower.node import Node, Work, told_of
+from fedskew.flower.options import ServerOptions, experiment_of, node_options, server_options
+from fedskew.flower.remote import Remote
+from fedskew.flower.rows import inputs_of, named, of_client, of_node, server_data
+from fedskew.flower.standin import stand_in
+from fedskew.flower.wire import pack, read, record
+from fedskew.models import architecture
+from fedskew.models.prepare import Model
+from fedskew.records.lock import Hold
+from fedskew.session import Observer, Row
+from fedskew.settings import Settings
+from fedskew.types import Task
+
+__all__ = ["Overview", "client_app", "serve", "server_app"]
+
+LOG = logging.getLogger("flwr")
+Build = Callable[[Mapping[str, Any]], Experiment]
+
+
+def server_app(build: Build = experiment_of, folder: str | Path = ".") -> Any:
+    """The ServerApp of a Flower app that trains a method of fedskew.
+
+    Args:
+        build: makes the experiment from the run's configuration; by default its keys are the options of ``fedskew
+            run``, and ``method`` names METHOD.
+        folder: of the app, where ``inputs.json`` lies: ``Path(__file__).parent``.
+
+    Returns:
+        A ``flwr.serverapp.ServerApp``.
+    """
+    require_flower()
+    from flwr.serverapp import ServerApp
+
+    app = ServerApp()
+
+    @app.main()  # type: ignore[untyped-decorator]
+    def main(grid: Any, context: Any) -> None:
+        try:
+            serve(grid, context.run_config, build, Path(folder))
+        except FedskewError as error:
+            # Flower logs what is raised, sends that log to the user and ends the run as failed: one line is enough
+            sys.tracebacklimit = 0
+            error.__cause__, error.__suppress_context__ = None, True
+            raise
+
+    return app
+
+
+def client_app(build: Build = experiment_of, folder: str | Path = ".") -> Any:
+    """The ClientApp of a Flower app that trains a method of fedskew. Arguments are those of `server_app`."""
+    require_flower()
+    from flwr.app import Message
+    from flwr.clientapp import ClientApp
+
+    app = ClientApp()
+
+    def answer(message: Any, context: Any) -> Any:
+        return Message(_answer(message, context, build, Path(folder)), reply_to=message)
+
+    for register in (app.train, app.query, app.evaluate):
+        register()(answer)
+    return app
+
+
+# The server
+
+
+class Overview(Observer):
+    """Measures rounds where the server may have no test rows, and may not know the classes of the nodes' rows."""
+
+    engine: Remote
+
+    def _evaluate(self, state: Any) -> Row:
+        engine = self.engine
+        row: Row = {}
+        if len(self.fed.dataset.y_test):
+            row |= super()._evaluate(state)
+        if engine.measured or not row:
+            found = self._metrics(*engine.at_nodes(self.served(state), state.buffers, state.round))
+            row |= {f"local_{name}": value for name, value in found.items()} if row else found
+        return row
+
+    def _evaluate_personal(self, state: Any) -> Row:
+        return super()._evaluate_personal(state) if self.engine.link.measuring else {}
+
+    def finals(self, state: Any) -> Row:
+        """As `Observer.finals`, where the server has test rows."""
+        return super().finals(state) if len(self.fed.dataset.y_test) else {}
+
+    def _metrics(self, matrix: Tensor, loss: float) -> Row:
+        found = super()._metrics(matrix, loss)
+        return found if self.engine.counted else {n: v for n, v in found.items() if n not in GROUPED}
+
+    def _scores(self, matrix: Tensor, chances: Tensor) -> Row:
+        found = super()._scores(matrix, chances)
+        return found if self.engine.counted else {n: v for n, v in found.items() if not n.startswith("mix")}
+
+
+GROUPED = ("head_accuracy", "mid_accuracy", "tail_accuracy")
+
+
+@dataclass(frozen=True, eq=False)
+class _Server:
+    """What the server brings: its experiment, options, and rows."""
+
+    experiment: Experiment
+    options: ServerOptions
+    fed: Federation
+    inputs: Inputs
+
+    @property
+    def settings(self) -> Settings:
+        return replace(self.experiment.settings, memory="ram", engine="flower")
+
+
+def _server(config: Mapping[str, Any], build: Build, folder: Path) -> _Server:
+    experiment, options = build(config), server_options(config)
+    if not options.own_data:
+        fed = experiment.federation()
+        return _Server(experiment, options, fed, Inputs.of(fed.dataset))
+    if experiment.clients is None:
+        raise ConfigError("clients must say how many nodes there are, since they bring their own data; got none")
+    inputs, _ = inputs_of(folder, options.inputs)
+    data = server_data(inputs, options.test)
+    n, none = experiment.clients, np.empty(0, np.int64)
+    counts = torch.zeros(n, data.classes, dtype=torch.int64)
+    nobody = Partition(none, np.zeros(n + 1, np.int64))
+    return _Server(experiment, options, Federation(data, nobody, Iid(), n, experiment.seed, counts), inputs)
+
+
+def serve(
+    grid: Any, config: Mapping[str, Any], build: Build = experiment_of, folder: Path = Path(".")
+) -> Result | None:
+    """Train over Flower's grid until the run's last round; the run folder at the server says what was done.
+
+    Args:
+        grid: Flower's.
+        config: the run's configuration.
+        build: makes the experiment of it.
+        folder: of the app.
+
+    Returns:
+        The result; None where the run folder holds this run, finished.
+
+    Raises:
+        FedskewError: nodes and server do not agree, a node does not permit what the method needs, or as `fedskew.run`.
+    """
+    server = _server(config, build, folder)
+    experiment, options, settings = server.experiment, server.options, server.settings
+    method, out = experiment.method, Path(options.out).expanduser()
+    begun = (out / "rounds.jsonl").exists()
+    if begun and finished(out, settings.rounds, settings.patience):
+        LOG.info("fedskew: the run in %s is finished", out)
+        return None
+    if out.exists():
+        Hold(out).release()  # another server may train in this folder: it is told before the nodes are asked
+    model = architecture(experiment.model, method.projection)
+    prepared = prepared_model(server.fed, model, None, settings, method.projection)
+    link = Link(
+        grid, contract(method, prepared, server.inputs, settings), options.wait_s, options.poll_s,
+        options.missing == "wait",
+    )  # fmt: skip
+
+    def checked(hello: Hello) -> None:
+        if error := refused(method, frozenset(hello.facts["permits"]), hello.name):
+            raise error
+
+    LOG.info("fedskew: %s waits for %d nodes", method.name, server.fed.clients)
+    link.meet(server.fed.clients, checked)
+    local = options.own_data or server.fed.held is not None
+    if not len(server.fed.dataset.y_test) and not link.measuring:
+        hint = 'let nodes allow="metrics" and keep local-test rows, or name test rows of the server by flower.test'
+        raise ConfigError(f"somebody must have test rows that may be used; got none; {hint}")
+    fed = stand_in(server.fed, [link.clients[k] for k in range(server.fed.clients)])
+
+    def made(prepared: Model, fed: Federation, task: Task, settings: Settings) -> LocalEngine:
+        return Remote(prepared, fed, task, settings, link=link, options=options, local=local)
+
+    cohort = experiment.cohort_of(fed.clients, fed.clients - len(fed.empty), method.share)
+    told = needs(method)
+    facts = {
+        **replace(experiment, clients=fed.clients, cohort=cohort, model=model).to_json(server.fed.dataset.fingerprint),
+        "started_by": "flower", "disclosed": sorted(told),
+    }  # fmt: skip
+    result = launch(
+        fed, method, settings, model=model, out=out, resume=begun, on_round=_told, config=facts, made=made,
+        observer=Overview,
+    )  # fmt: skip
+    sizes = link.sizes
+    LOG.info(
+        "fedskew: %s; %d messages, %d bytes to the nodes, %d bytes back; %s", result, sizes.messages, sizes.down,
+        sizes.up, out,
+    )  # fmt: skip
+    return result
+
+
+def _told(row: Row) -> None:
+    shown = {name: row[name] for name in ("accuracy", "balanced_accuracy", "loss") if name in row}
+    gone = [f"client {d['client']}: {d['tensor']}" for d in row.get("dropped", ())]
+    LOG.info("fedskew: round %d %s%s", row["round"], json.dumps(shown), f"; dropped {gone}" if gone else "")
+
+
+# The node
+
+
+def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
+    """The record that goes back; a mistake goes back too, in one line."""
+    try:
+        envelope = read(message.content)
+    except FedskewError as error:
+        return record({"error": str(error)})
+    try:
+        key = json.dumps([dict(context.run_config), dict(context.node_config), str(folder)], sort_keys=True)
+        node = _node(key, build)
+    except _Spare:
+        told = {name: envelope.facts.get(name) for name in ("kind", "session", "turn", "client")}
+        return record({**told, "spare": True})
+    except (FedskewError, OSError) as error:
+        told = {name: envelope.facts.get(name) for name in ("kind", "session", "turn", "client")}
+        return record({**told, "error": told_of(error, bool(context.node_config.get("trace")))}, sent=pack({}))
+    facts, packed = node.answer(envelope)
+    return record(facts, sent=packed)
+
+
+class _Spare(Exception):
+    """A simulated node for which there is no client: Flower simulates as many as its configuration says."""
+
+
+@lru_cache(maxsize=64)
+def _node(key: str, build: Build) -> Node:
+    """The node of a configuration; a process of a simulation answers for many, one after another."""
+    run_config, node_config, where = json.loads(key)
+    experiment, server = build(run_config), server_options(run_config)
+    options = node_options(node_config, server.out)
+    method, clients = experiment.method, experiment.clients
+    model = architecture(experiment.model, method.projection)
+    if options.client is None:
+        raise ConfigError('client must be the number of this node, from 0, as in --node-config "client=0"; got none')
+    if "partition-id" in node_config and clients is not None and options.client >= clients:
+        raise _Spare
+    if options.data or server.own_data:
+        inputs, augment = inputs_of(Path(where), server.inputs)
+        rows = of_node(inputs, options, augment)
+    else:
+        fed = _federation(json.dumps(named(experiment), sort_keys=True), experiment)
+        rows, clients = of_client(fed, options.client), fed.clients
+    if clients is None:
+        raise ConfigError("clients must say how many nodes there are; got none")
+    return Node(Work(method, model, experiment.settings, clients), rows, options.client, options)
+
+
+_DIVIDED: dict[str, Federation] = {}
+
+
+def _federation(key: str, experiment: Experiment) -> Federation:
+    """The federation of a named dataset, divided once a process."""
+    if key not in _DIVIDED:
+        _DIVIDED.clear()
+        _DIVIDED[key] = experiment.federation()
+    return _DIVIDED[key]

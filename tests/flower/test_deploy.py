@@ -1,0 +1,119 @@
+"""A deployment on this machine: SuperLink and nodes are processes, which speak over TLS.
+
+What a node may send that is of no use is tested without processes, in test_grid.py. Nodes that are killed are in
+tests/attack/test_flower_nodes.py.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from support.deployment import NODES, Deployment, altered
+from support.kills import alone, differs
+
+pytestmark = pytest.mark.flower
+CONFIG: dict[str, Any] = {
+    "method": "scaffold", "data": "digits", "model": "logistic", "partition": "dirichlet", "partition.alpha": 0.5,
+    "clients": NODES, "cohort": NODES, "rounds": 2, "epochs": 1, "checkpoint-every": 1,
+}  # fmt: skip
+WORDS = [f"--{name}={value}" for name, value in CONFIG.items() if name not in ("method", "clients")]
+LAST = NODES - 1  # the node that tells the server what the tests make it tell
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """One for all tests of this file, which leave its nodes as they were."""
+    folder = tmp_path_factory.mktemp("deployment")
+    with Deployment(folder, "scaffold", *WORDS) as made:
+        made.begin(env={LAST: altered(folder / "altered")})
+        yield made
+
+
+def test_a_run_over_tls_has_the_bytes_of_sequential(deployment: Deployment, tmp_path: Path) -> None:
+    said = deployment.ended(deployment.run("plain", seed=1))
+    assert "round 2" in said and "Traceback" not in said
+    assert differs(deployment.app / "plain", alone(tmp_path / "alone", {**CONFIG, "seed": 1})) == ""
+
+
+def test_a_superlink_that_is_killed_and_begun_again_loses_nothing(deployment: Deployment, tmp_path: Path) -> None:
+    options = {"seed": 2, "rounds": 3}
+    first = deployment.run("killed", **options)
+    deployment.until(lambda: deployment.rounds("killed") >= 1, "superlink")
+    deployment.kill("superlink", alone=True)  # its server finds out by itself
+    deployment.kill(first)
+    time.sleep(1)
+    done = deployment.rounds("killed")
+    deployment.superlink()
+    said = deployment.ended(deployment.run("killed", name="again", **options))
+    assert done < 3 and f"round {done + 1} " in said and "round 1 " not in said
+    assert differs(deployment.app / "killed", alone(tmp_path / "alone", {**CONFIG, **options})) == ""
+
+
+def test_a_node_that_is_not_registered_is_refused(deployment: Deployment) -> None:
+    deployment.start("stranger", "sh", "node.sh", NODES, env={"AGAIN": "0", "ALLOW": "none"})
+    said = deployment.ended("stranger", 60)
+    assert "Failed to activate SuperNode" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"fedskew": "0.0.9"}, 'fedskew is "0.1.0" at the server and "0.0.9" at the node'),
+        ({"model": "0123456789abcdef"}, 'and "0123456789abcdef" at the node'),
+        ({"classes": ["cat", "dog"]}, 'and ["cat", "dog"] at the node'),
+    ],
+    ids=["version", "model", "labels"],
+)
+def test_a_node_that_is_not_what_the_server_is_ends_the_run_in_one_line(
+    deployment: Deployment, change: dict[str, Any], told: str
+) -> None:
+    file = deployment.app.parent / "altered" / "change.json"
+    file.write_text(json.dumps(change), encoding="utf-8")
+    try:
+        said = deployment.ended(deployment.run("refused", name=f"refused-{next(iter(change))}"))
+    finally:
+        file.write_text("{}", encoding="utf-8")
+    line = one_line(said, "must agree with the server")
+    assert f"the node of client {LAST} must agree with the server: {next(iter(change))} is " in line and told in line
+    assert not (deployment.app / "refused").exists()
+
+
+def test_a_second_run_in_the_same_folder_is_refused_and_a_stopped_one_goes_on(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    options = {"seed": 3, "rounds": 2}
+    first = deployment.run("twice", **options)
+    deployment.until(lambda: deployment.rounds("twice") >= 1, "superlink")
+    said = deployment.ended(deployment.run("twice", name="second", **options))
+    assert "twice is in use by process" in one_line(said, "is in use")
+    if deployment.alive[first].poll() is None:
+        deployment.stop(first)
+    assert "Traceback" not in deployment.ended(first)
+    deployment.ended(deployment.run("twice", name="third", **options))
+    assert differs(deployment.app / "twice", alone(tmp_path / "alone", {**CONFIG, **options})) == ""
+
+
+def test_a_node_that_forbids_histograms_refuses_a_method_that_asks_for_them(deployment: Deployment) -> None:
+    deployment.end("node-0")
+    deployment.node(0, "none")
+    said = deployment.ended(deployment.run("forbidden", method="fedla"))
+    line = one_line(said, "must allow")
+    assert "the node of client 0 must allow histogram (the rows of each class that the node holds) for fedla" in line
+    assert not (deployment.app / "forbidden").exists()
+    deployment.end("node-0")
+    deployment.node(0)
+
+
+def one_line(said: str, words: str) -> str:
+    """The only line with these words, of a run that ended without a traceback."""
+    (line,) = [line for line in said.splitlines() if words in line]
+    assert "Traceback" not in said and "round 1 " not in said
+    return line

@@ -1,0 +1,149 @@
+"""Who is which client while nodes come, go, are killed and come again. The grid has no processes and no time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from fedskew.errors import ConfigError
+from fedskew.flower.link import Hello, Link, Request
+from fedskew.flower.wire import pack, read, record
+
+pytestmark = pytest.mark.flower
+Say = Callable[[int, dict[str, Any]], dict[str, Any] | None]
+
+
+class Grid:
+    """Nodes by number, each with the time since when it is there; ``say`` answers a message, or not (None)."""
+
+    def __init__(self, nodes: dict[int, str], say: Say) -> None:
+        from flwr.supercore.task_identity import TaskIdentity
+
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1
+        self.nodes, self.say = nodes, say
+        self.replies: dict[str, Any] = {}
+        self.asked: list[tuple[int, str]] = []
+        self.looks: list[Callable[[], None]] = []  # what happens at the next looks for nodes
+
+    def get_nodes(self) -> list[Any]:
+        if self.looks:
+            self.looks.pop(0)()
+        return [SimpleNamespace(node_id=node, last_activated_at=life) for node, life in self.nodes.items()]
+
+    def push_messages(self, messages: Iterable[Any]) -> list[str]:
+        from flwr.app import Message
+
+        names = []
+        for message in messages:
+            name, node = f"message {len(self.asked)}", message.metadata.dst_node_id
+            message.metadata.__dict__["_message_id"] = name
+            facts = read(message.content).facts
+            self.asked.append((node, facts["kind"]))
+            told = self.say(node, facts)
+            if told is not None:
+                known = {key: facts.get(key) for key in ("kind", "session", "turn", "client")}
+                reply = Message(record({**known, **told}, sent=pack({})), reply_to=message)
+                reply.metadata.__dict__["_reply_to_message_id"] = name
+                self.replies[name] = reply
+            names.append(name)
+        return names
+
+    def pull_messages(self, names: Iterable[str]) -> list[Any]:
+        return [self.replies.pop(name) for name in list(names) if name in self.replies]
+
+
+def hello(client: int, **more: Any) -> dict[str, Any]:
+    return {"client": client, "rows": 5, "test_rows": 0, "permits": [], **more}
+
+
+def linked(grid: Grid, wait_s: float = 5.0) -> Link:
+    return Link(grid, {}, wait_s, 0.01, False)
+
+
+def met(link: Link, count: int) -> list[Hello]:
+    seen: list[Hello] = []
+    link.meet(count, seen.append)
+    return seen
+
+
+def ask(link: Link, clients: Iterable[int]) -> list[tuple[int, str]]:
+    requests = [Request(k, {"kind": "train"}, {"own": pack({})}) for k in clients]
+    return [(answer.client, answer.wrong) for answer in link.ask(requests, "train", lambda _: None)]
+
+
+def test_a_node_that_dies_at_its_hello_holds_up_nobody() -> None:
+    """Flower lists a node that was killed for a minute."""
+    grid = Grid({7: "1", 10: "1", 11: "1"}, lambda node, facts: None if node == 7 else hello(node - 10))
+    link = linked(grid)
+    assert sorted(one.node for one in met(link, 2)) == [10, 11]
+    assert ask(link, [0, 1]) == [(0, ""), (1, "")]
+
+
+def test_what_a_killed_node_forgot_is_asked_again_in_its_next_life() -> None:
+    """It has the same number, and nobody saw it away."""
+    grid = Grid({10: "1", 11: "1"}, lambda node, facts: hello(node - 10))
+    link = linked(grid)
+    met(link, 2)
+    plain, lost = grid.say, []
+
+    def dying(node: int, facts: dict[str, Any]) -> dict[str, Any] | None:
+        if node == 11 and not lost:
+            lost.append(facts["turn"])
+            grid.looks.append(lambda: grid.nodes.update({11: "2"}))
+            return None
+        return plain(node, facts)
+
+    grid.say = dying
+    assert ask(link, [0, 1]) == [(0, ""), (1, "")]
+    assert grid.asked[2:] == [(10, "train"), (11, "train"), (11, "train")], "no second hello, nobody else asked again"
+
+
+def test_a_node_that_comes_with_a_new_number_takes_its_place_when_the_old_one_is_gone() -> None:
+    grid = Grid({10: "1", 11: "1"}, lambda node, facts: hello(node % 10))
+    link = linked(grid)
+    met(link, 2)
+    grid.say = lambda node, facts: None if node == 11 else hello(node % 10)  # killed, and listed still
+    grid.nodes[21] = "2"
+    grid.looks = [lambda: None] * 3 + [lambda: grid.nodes.pop(11)]
+    assert ask(link, [0, 1]) == [(0, ""), (1, "")]
+    assert link.clients[1].node == 21
+
+
+def test_two_nodes_that_are_one_client_are_refused() -> None:
+    grid = Grid({10: "1", 20: "1"}, lambda node, facts: hello(0))
+    with pytest.raises(ConfigError, match="two nodes say that they are client 0; give each its own number"):
+        met(linked(grid), 2)
+
+
+def test_a_killed_node_of_which_another_has_the_number_is_no_second_one() -> None:
+    """At the start, too: the dead one answers no second hello, and goes from the list."""
+    dead: list[int] = []
+
+    def say(node: int, facts: dict[str, Any]) -> dict[str, Any] | None:
+        return None if node in dead else hello(node % 10)
+
+    grid = Grid({10: "1"}, say)
+    link = linked(grid)
+
+    def dies() -> None:
+        dead.append(10)
+        grid.nodes |= {20: "2", 21: "2"}
+
+    grid.looks = [lambda: None, dies, *[lambda: None] * 3, lambda: grid.nodes.pop(10)]
+    met(link, 2)
+    grid.looks += [lambda: None] * 9
+    assert ask(link, [0, 1]) == [(0, ""), (1, "")]
+    assert {k: one.node for k, one in link.clients.items()} == {0: 20, 1: 21}
+
+
+def test_a_client_whose_node_does_not_come_back_is_missing() -> None:
+    grid = Grid({10: "1", 11: "1"}, lambda node, facts: hello(node - 10))
+    link = linked(grid, 0.2)
+    met(link, 2)
+    del grid.nodes[11]
+    assert ask(link, [0, 1]) == [(0, ""), (1, "no node for 0.2 s")]
