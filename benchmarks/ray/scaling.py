@@ -1,15 +1,22 @@
 """Seconds and bytes of the engine ray by number of workers, and a model of both from constants that are measured here.
 
-    python benchmarks/ray/scaling.py --workers 1,2 --rounds 12 --repeats 3
+    python benchmarks/ray/scaling.py --json results/ray/scaling-DATE.json
 
-1. Constants, in this process, without Ray: seconds that a worker needs for a client (unpack, train, pack), that the
-   driver needs for a round. Of Ray itself: seconds of a call with messages of these sizes, from an actor that trains
-   nothing. From the rounds of one worker: processor seconds of the driver for a client.
-2. The same rounds by the engine with W workers, in turns.
-3. The model beside them. With K clients a round, w, d and r seconds of a client at the worker, the driver and in Ray,
-   and t of a round:  T(W) = t + max(ceil(K / W) (w + r), K d).
+1. Constants, in this process, without Ray: seconds that a worker needs for a client (w: unpack, train, pack), and those
+   of a round before its first client begins (t: plan, draw, pack the broadcast, unpack it). Of Ray itself: seconds of a
+   call with messages of these sizes, from an actor that trains nothing (r).
+2. From rounds of one worker, by /proc: processor seconds a round of the driver (D), of the worker (A) and of Ray's
+   daemons (S), each with all of its threads. They say what a round costs, not how long it takes.
+3. The same rounds by the engine with W workers, in turns, timed by the clock.
+4. The model beside them. With K clients a round, d = (D - t) / K, and c cores for driver, workers and daemons together:
 
-Every number is a median with its lowest and highest. `--json FILE` keeps them.
+       T(W) = t + max(ceil(K / W) (w + r), K d, (D + A + S - t) / c)
+
+   The workers' turn; the driver's; and all that is computed, shared by the cores. Only t keeps one core busy.
+
+No round counts before the steps of its workers are traced. Every number is a median with its lowest and highest, and
+the model takes medians. It prints the rows of docs/project/scale.md; `--json FILE` keeps all. Needs the extra ray, and
+Linux.
 """
 
 from __future__ import annotations
@@ -21,9 +28,8 @@ import os
 import statistics
 import time
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -33,52 +39,68 @@ from fedskew.engines.outcomes import Reduction
 from fedskew.engines.ray.engine import Ray
 from fedskew.engines.ray.packing import pack, size, unpack
 from fedskew.engines.ray.worker import Kit, Sent, Turn, Worker
+from fedskew.engines.sequential import Sequential, Threaded
+from fedskew.engines.stepper import TRACE_AFTER
 from fedskew.method import Method
 from fedskew.models import build
 from fedskew.models.prepare import prepare
 from fedskew.settings import Settings
 
-WORKLOADS: dict[str, tuple[Any, int, dict[str, Any]]] = {  # model, epochs, data
-    "digits-logistic": (fs.models.Logistic(), 1, {}),
-    "digits-mlp": (fs.models.MLP(hidden=200), 10, {}),
-    "digits-wide": (fs.models.MLP(hidden=4000), 5, {}),
+WORKLOADS: dict[str, tuple[Any, int]] = {  # model, epochs
+    "digits-logistic": (fs.models.Logistic(), 1),
+    "digits-mlp": (fs.models.MLP(hidden=200), 10),
+    "digits-wide": (fs.models.MLP(hidden=4000), 5),
 }
 COHORT, CLIENTS = 20, 40
+TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds, of /proc
+
+
+class Spent(NamedTuple):
+    """Processor seconds of the processes of a run."""
+
+    driver: float
+    workers: float
+    daemons: float
+
+    def since(self, before: Spent, rounds: int) -> Spent:
+        """A round's share of what was spent after another reading."""
+        return Spent(*((now - then) / rounds for now, then in zip(self, before, strict=True)))
 
 
 def parts(name: str) -> tuple[Any, Method, Any]:
     """(federation, method, model) of a workload."""
-    model, epochs, _ = WORKLOADS[name]
+    model, epochs = WORKLOADS[name]
     fed = fs.federate("digits", fs.partitioners.Iid(), clients=CLIENTS, seed=0)
     method = fs.methods.fedavg()
     return fed, replace(method, pace=replace(method.pace, epochs=epochs, batch_size=10)), model
+
+
+def warm(name: str, workers: int) -> int:
+    """Rounds until each worker has traced its steps: each epoch ends with a smaller mini-batch, a shape of its own."""
+    return math.ceil(1.1 * TRACE_AFTER * workers / (COHORT * WORKLOADS[name][1])) + 2
 
 
 def spread(values: list[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "low": min(values), "high": max(values), "n": len(values)}
 
 
-def constants(name: str, repeats: int) -> dict[str, Any]:
+def constants(name: str, rounds: int) -> dict[str, Any]:
     """Seconds of a client and of a round, and bytes, by the engine's own functions in this process."""
-    from fedskew.engines.sequential import Sequential, Threaded
-
     fed, method, architecture = parts(name)
-    network = build(architecture, tuple(fed.dataset.x.shape[1:]), fed.dataset.classes, 0)
-    model = prepare(network, None, tuple(fed.dataset.x.shape[1:]), fed.dataset.classes)
+    shape = tuple(fed.dataset.x.shape[1:])
+    model = prepare(build(architecture, shape, fed.dataset.classes, 0), None, shape, fed.dataset.classes)
     task, settings = model.task(fed.clients, 10), Settings(cohort=COHORT, threads=1)
     worker, engine = Worker(), Sequential(model, fed, task, settings)
     engine.birth(method, model.params, model.buffers)
     kit = pack(Kit(model, replace(fed, partitioner=fs.partitioners.Iid()), task, settings, {}), mapped=True)
-    kit_held = unpack(kit)
-    worker.engine, worker.precision = (
-        Threaded(kit_held.model, kit_held.fed, task, replace(settings, threads=1)),
-        "float32",
-    )
+    held = unpack(kit)
+    worker.engine, worker.precision = Threaded(held.model, held.fed, task, settings), "float32"
     state = fs.server.init(method, model.params, model.buffers, fed, task)
-    found: dict[str, list[float]] = {"w": [], "d": [], "t": []}
-    sizes: dict[str, float] = {"kit": size(kit)}
-    for turn in range(repeats):
-        start = time.perf_counter()
+    found: dict[str, list[float]] = {"w": [], "t": []}
+    sizes: dict[str, float] = {"kit": size(kit), "P": sum(p.nbytes for p in model.params.values())}
+    traced = warm(name, 1)
+    for turn in range(traced + rounds):
+        start = time.process_time()
         state = state._replace(round=turn)
         nobody: Any = None
         opened = fs.server.open_round(method, state, COHORT, 0, 0, nobody)
@@ -89,33 +111,20 @@ def constants(name: str, repeats: int) -> dict[str, Any]:
         reduction = Reduction(given.params, cohort.weights, False)
         places: list[Place] = engine.jobs.places(method, [g[0] for g in plans], given, engine.memory, {})
         message = pack(Turn(pack(method), places[0].job.shared, reduction.settle, False, True))
-        found["t"].append(time.perf_counter() - start)
-        sizes["turn"] = size(message)
         worker.turn, worker.given = turn, unpack(message)
-        outcomes = []
+        if turn >= traced:
+            found["t"].append(time.process_time() - start)
         for at, place in enumerate(places):
-            one = time.perf_counter()
             sent = pack([Sent(place.job.own, place.plan, place.keys)])
-            two = time.perf_counter()
+            start = time.process_time()
             back = worker.train(turn, [], at, False, sent)
-            three = time.perf_counter()
-            outcome = unpack(back)
-            watches = tuple(watch._replace(places=[place]) for watch in outcome.watches)
-            outcomes.append(outcome._replace(watches=watches))
-            four = time.perf_counter()
-            if turn >= repeats // 2:  # the step is traced by then
-                found["w"].append(three - two)
-                found["d"].append(two - one + four - three)
-            sizes["sent"], sizes["back"] = size(sent), size(back)
-        start = time.perf_counter()
-        reduction.collect(cohort, outcomes)
-        if turn:
-            found["d"] = [d + (time.perf_counter() - start) / COHORT if i >= len(found["d"]) - COHORT else d
-                          for i, d in enumerate(found["d"])]  # fmt: skip
+            if turn >= traced:
+                found["w"].append(time.process_time() - start)
+        sizes |= {"turn": size(message), "sent": size(sent), "back": size(back)}
     return {**{n: spread(v) for n, v in found.items()}, "bytes": sizes}
 
 
-def call_seconds(up: int, down: int, calls: int = 200) -> dict[str, float]:
+def call_seconds(up: int, down: int, calls: int = 400) -> dict[str, float]:
     """Seconds of a call of an actor that trains nothing, with messages of these sizes, two under way at a time."""
     import numpy as np
 
@@ -128,16 +137,39 @@ def call_seconds(up: int, down: int, calls: int = 200) -> dict[str, float]:
     actor = ray.remote(Echo).options(num_cpus=1).remote()
     found: list[float] = []
     message = (b"", [np.zeros(up, np.uint8)])
-    for _ in range(5):
+    for _ in range(9):
         start, flying = time.perf_counter(), []
-        for _ in range(calls // 5):
+        for _ in range(calls // 8):
             flying.append(actor.answer.remote(message))
             if len(flying) == 2:
                 ray.get(flying.pop(0))
         ray.get(flying)
-        found.append((time.perf_counter() - start) / (calls // 5))
+        found.append((time.perf_counter() - start) / (calls // 8))
     ray.kill(actor)
     return spread(found[1:])
+
+
+def spent() -> Spent:
+    """Processor seconds so far of this process, of the workers, and of the other processes of its cluster."""
+    parents, seconds, titles = dict[int, int](), dict[int, float](), dict[int, bytes]()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            titles[int(folder.name)] = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue  # it has ended
+        parents[int(folder.name)] = int(fields[1])
+        seconds[int(folder.name)] = TICK * (int(fields[11]) + int(fields[12]))
+
+    def ours(pid: int) -> bool:
+        while pid and pid != os.getpid():
+            pid = parents.get(pid, 0)
+        return bool(pid)
+
+    cluster = [pid for pid in seconds if pid != os.getpid() and ours(pid)]
+    workers = [pid for pid in cluster if titles[pid].startswith(b"ray::Worker")]
+    daemons = [pid for pid in cluster if pid not in workers]
+    return Spent(time.process_time(), *(sum(seconds[pid] for pid in some) for some in (workers, daemons)))
 
 
 def waiting() -> None:
@@ -152,33 +184,65 @@ def waiting() -> None:
     Ray.birth = birth  # type: ignore[method-assign]
 
 
-def rounds_of(name: str, workers: int, rounds: int) -> tuple[list[float], list[float]]:
-    """(seconds of training, processor seconds of the driver) of each round but the first three, by the engine."""
+def rounds_of(name: str, workers: int, rounds: int) -> tuple[list[float], Spent]:
+    """(seconds of training of each round, processor seconds of a round) by the engine, once the steps are traced."""
     fed, method, model = parts(name)
-    options = {"rounds": rounds + 3, "cohort": COHORT, "eval_every": 1000}
-    spent = [time.process_time()]
-    note = lambda row: spent.append(time.process_time())
+    before = warm(name, workers)
+    read: dict[int, Spent] = {}
+
+    def note(row: dict[str, Any]) -> None:
+        if row["round"] in (before, before + rounds):
+            read[row["round"]] = spent()
+
+    options = {"rounds": before + rounds, "cohort": COHORT, "eval_every": 1000}
     result = fs.run(fed, method, model=model, engine="ray", ray_workers=workers, on_round=note, **options)
-    return [row["train_s"] for row in result.rounds[3:]], [b - a for a, b in pairwise(spent)][3:]
+    rows = result.rounds[before:]
+    # what the driver does between the rounds' training is none of it
+    between = sum(row["wall_s"] - row["train_s"] - row["record_s"] for row in rows) / rounds
+    found = read[before + rounds].since(read[before], rounds)
+    return [row["train_s"] for row in rows], found._replace(driver=found.driver - between)
 
 
-def predicted(found: dict[str, Any], workers: int) -> float:
-    """T(W) of the model, seconds: of the lowest values, those that other programs on the machine disturbed least."""
-    w, d, t, r = (found[n]["low"] for n in ("w", "d", "t", "r"))
-    return float(t + max(math.ceil(COHORT / workers) * (w + r), COHORT * d))
+def predicted(found: dict[str, Any], workers: int, cores: int) -> float:
+    """T(W) of the model, seconds, where driver, workers and daemons share so many cores."""
+    w, t, r, *processor = (found[n]["median"] for n in ("w", "t", "r", "D", "A", "S"))
+    driver, everyone = processor[0] - t, sum(processor) - t
+    return float(t + max(math.ceil(COHORT / workers) * (w + r), driver, everyone / cores))
+
+
+def tables(table: dict[str, Any], counts: list[int]) -> None:
+    """Print the rows of docs/project/scale.md."""
+
+    def shown(value: dict[str, float], unit: float = 1.0, digits: int = 3) -> str:
+        middle, low, high = (f"{value[n] / unit:.{digits}f}" for n in ("median", "low", "high"))
+        return f"{middle} ({low} to {high})"
+
+    print("\n| workload | workers | measured, s | model, s | model against measured |\n|---|---:|---:|---:|---:|")
+    for name, found in table.items():
+        for n in counts:
+            measured, model = found["measured"][n], found["predicted"][n]
+            off = f"{100 * (model / measured['median'] - 1):+.0f} %"
+            print(f"| {name} | {n} | {shown(measured)} | {model:.3f} | {off} |")
+    print("\n| workload | w, ms | r, ms | t, ms | D, ms | A, ms | S, ms |\n|---|---:|---:|---:|---:|---:|---:|")
+    for name, found in table.items():
+        print("|", " | ".join([name, *(shown(found[n], 1e-3, 2) for n in "wrtDAS")]), "|")
+    print("\n| workload | parameters | data | broadcast | share | answer |\n|---|---:|---:|---:|---:|---:|")
+    for name, found in table.items():
+        print("|", " | ".join([name, *(f"{found['bytes'][n]:,}" for n in ("P", "kit", "turn", "sent", "back"))]), "|")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", default="1,2")
-    parser.add_argument("--workloads", default=",".join(WORKLOADS))
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--workloads", default="digits-mlp,digits-wide")
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     import ray
 
-    counts = [int(n) for n in given.workers.split(",")]
+    cores = len(os.sched_getaffinity(0))
+    counts = sorted({1, *(int(n) for n in given.workers.split(","))})
     torch.set_num_threads(1)
     os.environ |= {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     ray.init(address="local", num_cpus=max(counts), include_dashboard=False, log_to_driver=False, logging_level="ERROR")
@@ -189,21 +253,24 @@ def main() -> None:
             found = constants(name, 10)
         found["r"] = call_seconds(int(found["bytes"]["sent"]), int(found["bytes"]["back"]))
         seen: dict[int, list[float]] = {n: [] for n in counts}
-        loads, driver = [], list[float]()
+        costs: dict[int, list[Spent]] = {n: [] for n in counts}
+        loads = []
         for _ in range(given.repeats):
             for n in counts:
                 loads.append(os.getloadavg()[0])
-                seconds, spent = rounds_of(name, n, given.rounds)
+                seconds, cost = rounds_of(name, n, given.rounds)
                 seen[n] += seconds
-                if n == 1:
-                    driver += spent
-        # all that the driver does for a client, Ray's threads in its process among it
-        found["d"] = spread([(s - found["t"]["median"]) / COHORT for s in driver])
+                costs[n].append(cost)
+        for letter, column in zip("DAS", zip(*costs[1], strict=True), strict=True):
+            found[letter] = spread(list(column))
         found["measured"] = {n: spread(seen[n]) for n in counts}
-        found["predicted"] = {n: predicted(found, n) for n in (*counts, 16, 128, 1024)}
-        found["load"] = spread(loads)
+        found["spent"] = {n: costs[n] for n in counts}
+        found["predicted"] = {n: predicted(found, n, cores) for n in counts}
+        found["apart"] = {n: predicted(found, n, n + 1) for n in (16, 128, 1024)}  # a core for each
+        found["load"], found["cores"] = spread(loads), cores
         table[name] = found
         print(name, json.dumps(found, default=float), flush=True)
+    tables(table, counts)
     if given.json:
         given.json.write_text(json.dumps({"date": time.strftime("%Y-%m-%dT%H:%M:%S"), **table}, indent=1) + "\n")
 
