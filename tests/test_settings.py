@@ -67,7 +67,7 @@ def test_a_field_is_read_from_the_command_line(name: str) -> None:
 
 
 def test_names_in_annotations_are_those_of_the_tables() -> None:
-    assert set(get_args(Engine)) == {*ENGINES, "auto"} and set(get_args(Home)) == set(HOMES)
+    assert set(get_args(Engine)) == {*ENGINES, "auto", "flower"} and set(get_args(Home)) == set(HOMES)
     hints = {f.name: f.type for f in dataclasses.fields(Settings)}
     assert all(name in str(hints["dtype"]) for name in DTYPES)
 

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from fedskew import engines, models, rng, server
+from fedskew import engines, models, server
 from fedskew.data.inputs import Inputs
 from fedskew.engines.guard import guarded
+from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import FieldError, RecordError, require
 from fedskew.fields import demand, is_later
 from fedskew.method import Method, check_method, method_spec, spec
 from fedskew.models import Architecture
-from fedskew.models.precision import DTYPES, NARROW, arithmetic
-from fedskew.models.prepare import Model, prepare
-from fedskew.models.probe import require_runs
+from fedskew.models.precision import arithmetic
+from fedskew.models.prepare import Model
 from fedskew.records.folder import Record
 from fedskew.records.summary import Collapse, summarise
 from fedskew.records.watch import best_of
@@ -37,7 +37,7 @@ from fedskew.types import Params, Task
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Result", "initial_params", "launch", "prepared_model", "run"]
+__all__ = ["Result", "launch", "run"]
 
 Made = Callable[[Model, "Federation", Task, Settings], engines.LocalEngine]
 
@@ -223,34 +223,6 @@ def _signature() -> inspect.Signature:
 
 PLAIN = inspect.signature(run)
 run.__signature__ = _signature()  # type: ignore[attr-defined]
-
-
-def prepared_model(
-    fed: Federation, model: Architecture | nn.Module, head: str | None, settings: Settings, projection: int
-) -> Model:
-    """The network as a pure function, with its initial weights, on the device; with the method's projection head."""
-    shape, classes = tuple(fed.dataset.x.shape[1:]), fed.dataset.classes
-    named = head or getattr(model, "head_name", None)
-    if not isinstance(model, nn.Module):
-        network = models.build(model, shape, classes, settings.seed_of("model"))
-        if model.projection and named == model.head:
-            named = f"{named}.{models.CLASSIFIER}"
-    elif projection:
-        network, named = models.projected(model, named, projection, settings.seed_of("model"))
-    else:
-        network = model
-    prepared = prepare(network, named, shape, classes, narrow=NARROW[settings.precision])
-    ready = prepared.to(DTYPES[settings.dtype], settings.device)
-    with arithmetic(settings.precision):
-        require_runs(ready)
-    return ready
-
-
-def initial_params(method: Method, params: Params, task: Task, seed: int) -> Params:
-    """The model's parameters, and those that components add to it."""
-    for part in method.having("init_params"):
-        params = {**params, **part.init_params(params, task, rng.key(seed, "init", part.name))}
-    return params
 
 
 # What is recorded

@@ -52,7 +52,7 @@ class Settings:
     seed_clients: int | None = later()
     """seed of the sequence of selected clients; unset: as seed"""
     engine: Engine = "auto"
-    """how clients are trained: in turn, on threads, in stacks, with every error located, on a Ray cluster, or by nodes"""
+    """how clients are trained: in turn, on threads, in stacks, with every error located, on Ray, or by Flower"""
     threads: Annotated[int, AtLeast(0)] = 0
     """threads that train and evaluate; 0: one a core"""
     device: str = "cpu"

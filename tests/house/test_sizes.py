@@ -9,7 +9,7 @@ from support.paths import ROOT
 PACKAGE = ROOT / "src" / "fedskew"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-ENTRIES = 32  # files and folders at the root of the package
+ENTRIES = 33  # files and folders at the root of the package
 FILE_LINES = 400
 LONGER: dict[str, int] = {}  # path inside the package -> its lines, and why
 CLASS_METHODS = 15  # those of Python's protocols (__init__, __repr__) are not counted

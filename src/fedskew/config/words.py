@@ -8,14 +8,14 @@ from __future__ import annotations
 import difflib
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
 from fedskew.errors import ConfigError, from_json
 from fedskew.fields import fits, kind_of
 
-__all__ = ["ALIASES", "SHORT", "Pair", "choices_of", "parse", "scan", "split", "without_none"]
+__all__ = ["ALIASES", "SHORT", "Pair", "choices_of", "parse", "scan", "split", "without_none", "words_of"]
 
 ALIASES = {  # what users type -> the flag made from the field
     "--epochs": "--pace.epochs",
@@ -91,6 +91,17 @@ def split(
                 raise ConfigError(f"{flag} must be followed by a value{wanted(flag)}")
             _once(flag, value, flags)
     return positional, list(flags.values())
+
+
+def words_of(values: Mapping[str, Any]) -> list[str]:
+    """Options by name, without dashes, as words of a command line.
+
+    Example:
+        >>> words_of({"lr": 0.1, "partition.strict": True})
+        ['--lr=0.1', '--partition.strict=true']
+    """
+    text = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
+    return [f"--{name}={value}" for name, value in text.items()]
 
 
 def _undashed(word: str) -> str:

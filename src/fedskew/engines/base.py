@@ -55,6 +55,7 @@ class LocalEngine:
     stacked: ClassVar[bool] = False  # a step is one of several clients
     channels_last: ClassVar[bool] = False  # convolutions on a CPU see channels-last tensors
     watchful: ClassVar[bool] = False  # everything that a hook reads and gives is looked at
+    rows_of: ClassVar[staticmethod[[Federation], Source]] = staticmethod(client_source)  # from which it plans
     trace_after: float = float("inf")  # steps of one shape before that shape is traced
 
     def __init__(self, model: Model, fed: Federation, task: Task, settings: Settings) -> None:
@@ -121,10 +122,6 @@ class LocalEngine:
         del self.steppers, self.queries
 
     # what a subclass defines
-
-    def rows_of(self, fed: Federation) -> Source:
-        """The clients' rows, from which rounds are planned."""
-        return client_source(fed)
 
     def step_function(self, method: Method) -> StepFunction:
         """One local step of a method, on what `run_places` gives to its steppers."""

@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING, Any
 from fedskew.errors import ConfigError
 
 if TYPE_CHECKING:
+    from fedskew.flower.functions import aggregation_weights, server_step
     from fedskew.flower.serve import client_app, server_app
+    from fedskew.flower.strategy import FedSkewStrategy
 
-__all__ = ["client_app", "require_flower", "server_app"]
+__all__ = ["FedSkewStrategy", "aggregation_weights", "client_app", "require_flower", "server_app", "server_step"]
 
-_HOMES = {"client_app": "serve", "server_app": "serve"}
+_HOMES = {
+    "FedSkewStrategy": "strategy", "aggregation_weights": "functions", "client_app": "serve", "server_app": "serve",
+    "server_step": "functions",
+}  # fmt: skip
 
 
 def require_flower() -> None:
@@ -29,5 +34,6 @@ def require_flower() -> None:
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require_flower()
+    if _HOMES[name] == "strategy":
+        require_flower()
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -180,8 +180,7 @@ version = "1.0.0"
 description = "{experiment.method.name} by fedskew on Flower"
 license = {{ file = "LICENSE" }}
 requires-python = ">=3.11"
-# fedskew {__version__} stands in the environment of the server and of each node: what is listed here, Flower installs anew
-# for each run
+# fedskew {__version__} stands in the environments of the server and the nodes: Flower installs what is listed here anew
 dependencies = ["flwr>=1.41"]
 
 [tool.hatch.build.targets.wheel]

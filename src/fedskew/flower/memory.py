@@ -6,6 +6,7 @@ that goes on from an older checkpoint, therefore finds the memory that belongs t
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedskew import digests, tree
-from fedskew.errors import RecordError
+from fedskew.errors import RecordError, from_json
 from fedskew.records.files import load_tree, save_tree, write_atomic
 from fedskew.tree import Tree
 
@@ -24,6 +25,7 @@ __all__ = ["NONE", "NodeMemory", "receipt_of"]
 Memory = dict[str, Tree]
 NONE = ""  # receipt of a client that has not taken part
 FILE = "memory-{}.safetensors"
+SESSIONS = 1000  # that are remembered as over
 
 
 def receipt_of(memory: Memory) -> str:
@@ -80,13 +82,19 @@ class NodeMemory:
                     path.unlink()
 
     def newer(self, session: str, turn: int) -> bool:
-        """Whether a message of a server's session was not answered before; it is noted. Messages count upwards."""
-        path = self.folder / "seen"
-        with suppress(OSError, ValueError):
-            known, _, last = path.read_text().partition(" ")
-            if known == session and turn <= int(last):
-                return False
-        write_atomic(path, f"{session} {turn}".encode())
+        """Whether a message was not answered before; it is noted.
+
+        Messages of a server's session count upwards. Once a session has begun, those before it are over.
+        """
+        path = self.folder / "seen.json"
+        known, last, over = "", -1, []
+        with suppress(FileNotFoundError):
+            known, last, over = from_json(path.read_bytes())
+        if session in over or (session == known and turn <= last):
+            return False
+        if session != known:
+            over = [*over, known][-SESSIONS:]
+        write_atomic(path, json.dumps([session, turn, over]).encode())
         return True
 
     def _path(self, receipt: str) -> Path:

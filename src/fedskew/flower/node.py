@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +14,6 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew._run import initial_params, prepared_model
 from fedskew.client import Job, Own, Shared
 from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation
@@ -23,8 +23,9 @@ from fedskew.engines.finite import Fault, check
 from fedskew.engines.guard import guarded
 from fedskew.engines.jobs import Place
 from fedskew.engines.memory import ClientMemory
+from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.sequential import Threaded
-from fedskew.errors import ConfigError, FedskewError, RecordError, TrainingError
+from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError
 from fedskew.flower.contract import PERMITS, contract, disagreement, kind_of
 from fedskew.flower.memory import NodeMemory
 from fedskew.flower.options import NodeOptions
@@ -36,7 +37,9 @@ from fedskew.settings import Settings
 from fedskew.tree import Tree
 from fedskew.types import Params, Query, Task
 
-__all__ = ["Node", "Rows", "Work"]
+__all__ = ["Node", "Rows", "Work", "told_of"]
+
+LOG = logging.getLogger("flwr")
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +85,17 @@ def _alone(rows: np.ndarray[Any, Any], client: int, clients: int) -> Partition:
     offsets = np.zeros(clients + 1, np.int64)
     offsets[client + 1 :] = len(rows)
     return Partition(rows.astype(np.int64), offsets)
+
+
+def told_of(error: Exception, whole: bool) -> str:
+    """What the server is told of a mistake: ``whole``, or without what may quote the node's data, which its log has."""
+    said = " ".join(str(error).split()) or "no message"
+    text = said if isinstance(error, FedskewError | OSError) else f"{type(error).__name__}: {said}"
+    if whole or (isinstance(error, FedskewError | OSError) and not isinstance(error, DataError)):
+        return text
+    LOG.error("fedskew: %s", text)
+    what = "its data do not fit" if isinstance(error, DataError) else f"{type(error).__name__} was raised"
+    return f"{what}; the node's own log says more, and tells it here with trace=true"
 
 
 class Node:
@@ -133,12 +147,12 @@ class Node:
                 more, trees = self._answered(message)
             return {**told, **more}, pack(trees)
         except (FedskewError, OSError) as error:
-            return {**told, "error": " ".join(str(error).split())}, pack({})
+            return {**told, "error": told_of(error, self.options.trace)}, pack({})
         except Exception as error:  # a component of the user's own may raise anything
-            said = (str(error).strip().splitlines() or ["no message"])[0]
-            said += f"; {noted}" if (noted := self.engine.guard.noted) else ""
-            trace = traceback.format_exc() if self.options.trace else ""
-            return {**told, "error": f"{type(error).__name__}: {said}", "trace": trace}, pack({})
+            noted, trace = self.engine.guard.noted, traceback.format_exc()
+            LOG.error("fedskew: %s", trace)
+            said = told_of(error, self.options.trace) + (f"; {noted}" if noted else "")
+            return {**told, "error": said, "trace": trace if self.options.trace else ""}, pack({})
 
     def _answered(self, message: Envelope) -> tuple[dict[str, Any], dict[str, Tree]]:
         torch.set_num_threads(1)
@@ -192,7 +206,7 @@ class Node:
         told: dict[str, Any] = {"receipt": receipt, "steps": len(place.plan.batches), "samples": place.plan.samples}
         if fault is not None:
             told["fault"] = {"step": fault.step, "tensor": fault.tensor, "value": repr(fault.value)}
-        report = {name: value for name, value in outcome.reports._asdict().items()}
+        report = outcome.reports._asdict()
         sent = {"params": outcome.params, "buffers": outcome.buffers, "uploads": outcome.uploads, "report": report}
         return told, {"sent": sent}
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import experiment_from
+from fedskew.config.words import words_of
 from fedskew.errors import ConfigError, FieldError, unknown
 from fedskew.fields import AtLeast, check, demand
 from fedskew.flower.contract import allowed
@@ -57,15 +58,15 @@ class NodeOptions:
     state: str = "fedskew-state"
     """folder for what the client keeps between rounds"""
     data: str = ""
-    """a csv or npz file, a folder of images by class, or module:function; empty: the dataset of the app's configuration"""
+    """a csv, npz or parquet file, a folder of images by class, or module:function; empty: the app's dataset"""
     y_column: str = ""
-    """column of labels in a csv file"""
+    """column of labels in a csv or parquet file"""
     local_test: Annotated[float, AtLeast(0)] = 0.0
     """fraction of the node's rows that are kept for its own test"""
     threads: Annotated[int, AtLeast(0)] = 1
     """threads that train"""
     trace: bool = False
-    """send tracebacks of mistakes to the server"""
+    """send the details of mistakes to the server, which may quote the node's data; else they stay in the node's log"""
     run: str = ""
 
     def __post_init__(self) -> None:
@@ -88,20 +89,16 @@ def experiment_of(config: Mapping[str, Any]) -> Experiment:
 
     Raises ConfigError, with one line, for a key that is no option or a value that breaks a rule.
     """
-    words = [str(config["method"])] if config.get("method") else []
-    for key, value in config.items():
-        if key == "method" or key.startswith(PREFIX) or value == "":
-            continue
-        if isinstance(value, bool):
-            value = str(value).lower()
-        words.append(f"--{key}={value}")
-    return experiment_from(words)
+    given = {key: value for key, value in config.items() if not key.startswith(PREFIX) and value != ""}
+    method = [str(given.pop("method"))] if "method" in given else []
+    return experiment_from([*method, *words_of(given)])
 
 
 def server_options(config: Mapping[str, Any]) -> ServerOptions:
     """Those of an app's configuration. Raises ConfigError."""
     given = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
-    return _made(ServerOptions, given, PREFIX)
+    made: ServerOptions = _made(ServerOptions, given, PREFIX)
+    return made
 
 
 def node_options(config: Mapping[str, Any], out: str = "run") -> NodeOptions:
@@ -112,8 +109,9 @@ def node_options(config: Mapping[str, Any], out: str = "run") -> NodeOptions:
     """
     given = {key: value for key, value in config.items() if key != "num-partitions"}
     if "partition-id" in given:
-        given = {"client": given.pop("partition-id"), "allow": "all", "state": f"{out}/nodes", **given}
-    return _made(NodeOptions, {**given, "run": Path(out).name}, "")
+        given = {"client": given.pop("partition-id"), "allow": "all", "state": f"{out}/nodes", "trace": True, **given}
+    made: NodeOptions = _made(NodeOptions, {**given, "run": Path(out).name}, "")
+    return made
 
 
 def _made(kind: Any, given: Mapping[str, Any], prefix: str) -> Any:

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedskew import digests, tree
+from fedskew import tree
 from fedskew.data.federation import Federation
-from fedskew.engines.clients import Source
 from fedskew.engines.finite import Watch
 from fedskew.engines.jobs import Place
-from fedskew.engines.memory import ClientMemory, Held
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is, chained
 from fedskew.engines.sequential import Sequential
-from fedskew.errors import ConfigError, TrainingError
+from fedskew.errors import ConfigError
 from fedskew.flower.contract import refused
-from fedskew.flower.link import Answer, Hello, Link, Request
+from fedskew.flower.exchange import MALFORMED, Bad, Exchange
+from fedskew.flower.link import Answer, Hello, Link
 from fedskew.flower.memory import NONE
 from fedskew.flower.options import ServerOptions
+from fedskew.flower.receipts import RECEIPT, Receipts, of_receipt
+from fedskew.flower.standin import nowhere, told_counts
 from fedskew.flower.wire import Envelope, Packed, pack
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
@@ -33,121 +33,9 @@ from fedskew.settings import Settings
 from fedskew.tree import Tree
 from fedskew.types import Answers, Params, Query, Report, Task
 
-__all__ = ["Bad", "Receipts", "Remote", "stand_in"]
+__all__ = ["Remote"]
 
-RECEIPT = "@receipt"  # beside the names of components: no component has it
-
-
-class Bad(NamedTuple):
-    """A client whose answer did not come, or is of no use, in place of `fedskew.engines.finite.Fault`."""
-
-    client: int
-    tensor: str  # what is wrong, in words; the name that a round's record gives to it
-    round: int = 0
-    step: int = 0
-
-    def to_json(self) -> dict[str, int | str]:
-        """What a round's record says of it."""
-        return {"client": self.client, "step": self.step, "tensor": self.tensor}
-
-
-class Kept(Held):
-    """What the server keeps of clients' memories: receipts, and what it has yet to send them."""
-
-    def __init__(self) -> None:
-        super().__init__({})
-        self.saved: list[dict[int, str]] = [{}, {}]  # receipts of the last two checkpoints
-
-    def dump(self) -> Tree:
-        """As `Held`; the receipts that are written here must stay at the nodes."""
-        self.saved = [self.saved[1], {k: receipt_in(memory) for k, memory in self.kept.items()}]
-        return super().dump()
-
-    def load(self, dumped: Tree) -> None:
-        """The inverse of `dump`."""
-        self.write({int(client): memory for client, memory in dumped.items()})
-        now = {k: receipt_in(memory) for k, memory in self.kept.items()}
-        self.saved = [now, now]
-
-
-class Receipts(ClientMemory):
-    """Client memory as the server of a deployment knows it: a receipt for each client."""
-
-    home: Kept
-
-    def __init__(self) -> None:
-        super().__init__({}, Kept())
-
-    def get(self, client: int) -> dict[str, Tree]:
-        """The receipt, and what components wrote since then."""
-        return self.pending.get(client) or self.home.read(client) or {}
-
-    def put(self, client: int, memory: Mapping[str, Tree]) -> None:
-        """A new receipt replaces all; what a component writes is kept beside it until the node has it."""
-        fresh = RECEIPT in memory
-        merged = dict(memory) if fresh else {**self.get(client), **memory}
-        own: Callable[[Tensor], Tensor] = lambda leaf: leaf.detach().cpu().clone(memory_format=torch.contiguous_format)
-        self.pending[client] = {name: tree.map_tree(own, value) for name, value in merged.items()}
-
-
-def receipt_in(memory: Mapping[str, Tree]) -> str:
-    """The receipt among what the server keeps of a client."""
-    found = memory.get(RECEIPT)
-    return NONE if found is None or not len(found["digest"]) else bytes(found["digest"].tolist()).hex()
-
-
-def of_receipt(receipt: str) -> dict[str, Tree]:
-    """The inverse of `receipt_in`."""
-    return {RECEIPT: {"digest": torch.tensor(list(bytes.fromhex(receipt)), dtype=torch.uint8)}}
-
-
-def stand_in(server: Federation, hellos: Sequence[Hello]) -> Federation:
-    """The federation as the server knows it: its own rows, and of the nodes' rows what they tell.
-
-    A node that tells only the number of its rows counts as if they were spread over the classes evenly.
-    """
-    classes = server.dataset.classes
-    counts = torch.zeros(len(hellos), classes, dtype=torch.int64)
-    for hello in hellos:
-        counts[hello.client] = told_counts(hello.facts, classes)
-    held = np.concatenate([server.validation_rows, server.auxiliary_rows]).astype(np.int64)
-    at = torch.from_numpy(held)
-    data = replace(server.dataset, x=server.dataset.x[at], y=server.dataset.y[at], columns={}, column_names={})
-    n = len(server.validation_rows)
-    nobody = type(server.partition)(np.empty(0, np.int64), np.zeros(len(hellos) + 1, np.int64))
-    return replace(
-        server, dataset=data, partition=nobody, clients=len(hellos), counts=counts, held=None, local_test=None,
-        validation_rows=np.arange(n), auxiliary_rows=np.arange(n, len(held)),
-    )  # fmt: skip
-
-
-def told_counts(facts: Mapping[str, Any], classes: int) -> Tensor:
-    """Rows of each class, as far as a node tells them, [C]. Raises ConfigError where they are no counts."""
-    n, told, labels = facts.get("rows"), facts.get("counts"), facts.get("labels")
-    whole = lambda v: isinstance(v, int) and not isinstance(v, bool) and 0 <= v < 1 << 53
-    if not whole(n):
-        raise ConfigError(f"a node must tell the number of its rows; got {n!r}")
-    if told is not None:
-        if not isinstance(told, list) or len(told) != classes or not all(map(whole, told)) or sum(told) != n:
-            raise ConfigError(f"a node must tell {classes} counts that add up to its {n} rows; got {str(told)[:80]}")
-        return torch.tensor(told, dtype=torch.int64)
-    present = list(range(classes)) if labels is None else labels
-    if not isinstance(present, list) or not all(whole(c) and c < classes for c in present):
-        raise ConfigError(f"a node must tell which of {classes} classes it has; got {str(present)[:80]}")
-    counts = torch.zeros(classes, dtype=torch.int64)
-    if n and present:
-        each, rest = divmod(n, len(present))
-        counts[torch.tensor(present)] = each
-        counts[torch.tensor(present[:rest], dtype=torch.int64)] += 1
-    return counts
-
-
-@dataclass
-class _Round:
-    """What was answered in one round: a round that is run again without a client asks the others nothing twice."""
-
-    number: int = 0
-    answers: dict[tuple[int, str], Envelope] = field(default_factory=dict)
+LOG = logging.getLogger("flwr")
 
 
 class Remote(Sequential):
@@ -158,6 +46,7 @@ class Remote(Sequential):
     """
 
     name = "flower"
+    rows_of = staticmethod(nowhere)
 
     def __init__(
         self,
@@ -185,15 +74,7 @@ class Remote(Sequential):
         self.measured = local and bool(link.measuring)
         self.counted = all("histogram" in hello.facts["permits"] for hello in link.clients.values())
         super().__init__(model, fed, task, settings)
-        self.round = _Round()
         self.method: Method | None = None
-
-    def rows_of(self, fed: Federation) -> Source:
-        """Rows that are nowhere: as many of each class as the nodes tell, from which steps are counted."""
-        labels = [np.repeat(np.arange(fed.counts.shape[1]), row) for row in fed.counts.tolist()]
-        ends = np.cumsum([0, *map(len, labels)])
-        rows = [np.arange(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
-        return Source(rows, np.concatenate(labels) if labels else np.empty(0, np.int64), fed.counts)
 
     def birth(
         self, method: Method, params: Params, buffers: Params, where: str = "device", folder: Path | None = None
@@ -201,7 +82,8 @@ class Remote(Sequential):
         """The server keeps receipts; what components keep on a client lies at its node."""
         super().birth(method, params, buffers, "ram", None)
         self.method = method
-        self.memory = Receipts()
+        self.memory = receipts = Receipts()
+        self.exchange = Exchange(self.link, self.options, receipts, self.accept)
         for hello in self.link.clients.values():
             self.accept(hello)
 
@@ -250,93 +132,43 @@ class Remote(Sequential):
             plan, (shared, own), k = place.plan, place.job, place.plan.client
             mine: dict[str, Tree] = {"each": own.each, "written": _written(own.memory)}
             if "histogram" in self.link.clients[k].facts["permits"]:
-                mine |= {"offered": plan.offered, "used": plan.used}
+                mine |= {"offered": plan.offered.clone(), "used": plan.used.clone()}
             if id(shared) not in packed:
                 packed[id(shared)] = pack({"shared": shared._asdict()})
             facts = {"kind": "train", "member": plan.member, "pace": list(plan.pace)}
-            requests.append(self._request(k, facts, packed[id(shared)], mine))
-        answers = self._asked(requests, "train", int(places[0].job.shared.round))
+            requests.append(self.exchange.request(k, facts, packed[id(shared)], mine))
+        answers, wrong = self.exchange.asked(requests, "train", int(places[0].job.shared.round)), []
         for place, answer in zip(places, answers, strict=True):
-            yield self._outcome(place, answer)
+            try:
+                outcome = self._read(place, answer)
+            except MALFORMED as error:
+                said = " ".join(str(error).split()) or type(error).__name__
+                wrong.append(Bad(place.plan.client, f"its update must fit what was asked: {said}"))
+            if not wrong:  # else the other answers are taken, so that nobody is asked again
+                yield outcome
+        if wrong:
+            raise self.exchange.failure(wrong, "bad")
 
-    def _outcome(self, place: Place, answer: Envelope) -> Outcome:
-        """The outcome that a node tells, checked: shapes and types, steps and rows. Raises TrainingError."""
+    def _read(self, place: Place, answer: Envelope) -> Outcome:
+        """The outcome, checked: steps and rows, names, shapes and types. Raises one of MALFORMED."""
         shared, plan, told = place.job.shared, place.plan, answer.facts
-        sent = answer.trees.get("sent", {})
-        steps = len(plan.batches)
-        if (told.get("steps"), told.get("samples")) != (steps, plan.samples):
-            got = f"{told.get('steps')} steps of {told.get('samples')} rows"
-            self._fail([Bad(plan.client, f"it must train {steps} steps of {plan.samples} rows; got {got}")])
-        try:
-            params, buffers = (_fitting(sent[n], getattr(shared, n), n) for n in ("params", "buffers"))
-            uploads = _rows_of_one(sent["uploads"])
-            report = Report(**{n: _number(sent["report"][n], n) for n in Report._fields})
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            self._fail([Bad(plan.client, f"its update must fit the model: {' '.join(str(error).split())}")])
+        sent, steps = answer.trees["sent"], len(plan.batches)
+        if (told["steps"], told["samples"]) != (steps, plan.samples):
+            got = f"{told['steps']} steps of {told['samples']} rows"
+            raise ValueError(f"{steps} steps of {plan.samples} rows were to be trained; got {got}")
+        params, buffers = (_fitting(sent[n], getattr(shared, n), n) for n in ("params", "buffers"))
+        uploads = _rows_of_one(sent["uploads"])
+        report = Report(**{n: _number(sent["report"][n], n) for n in Report._fields})
         losses = torch.zeros(1, max(steps, 1), dtype=self.dtype)
-        fault = told.get("fault")
-        if fault and fault["tensor"] == "loss":
+        fault: Any = told.get("fault")
+        tensor = str(fault["tensor"]) if fault is not None else ""
+        if tensor == "loss":
             losses[0, min(max(int(fault["step"]), 1), len(losses[0])) - 1] = float(fault["value"])
         watch = self.watcher.watch([place], losses, params, buffers, uploads, {})
-        if fault and fault["tensor"] != "loss":
-            nan = torch.full((1,), math.nan)
-            watch = watch._replace(names=[*watch.names, str(fault["tensor"])], sums=[*watch.sums, nan])
-        receipt = self._receipt(plan.client, told.get("receipt"))
-        memories = tree.map_tree(lambda leaf: leaf.unsqueeze(0), of_receipt(receipt))
+        if tensor and tensor != "loss":
+            watch = watch._replace(names=[*watch.names, tensor], sums=[*watch.sums, torch.full((1,), math.nan)])
+        memories = tree.map_tree(lambda leaf: leaf.unsqueeze(0), of_receipt(_receipt(told["receipt"])))
         return Outcome(params, buffers, uploads, memories, report, (watch,))
-
-    # messages
-
-    def _request(self, k: int, facts: Mapping[str, Any], shared: Packed, own: Mapping[str, Tree]) -> Request:
-        """A message for one client; it says which memory belongs to this moment."""
-        kept = receipt_in(self.memory.get(k))
-        held = [saved.get(k, NONE) for saved in self.memory.home.saved]
-        return Request(k, {**facts, "receipt": kept, "held": held}, {"shared": shared, "own": pack({"own": dict(own)})})
-
-    def _asked(self, requests: list[Request], kind: str, number: int) -> Iterator[Envelope]:
-        """Answers in order. Raises TrainingError, once all have come, where some are missing or of no use."""
-        if self.round.number != number:
-            self.round = _Round(number)
-        known = self.round.answers
-        keys = [(r.client, _key(r)) for r in requests]
-        fresh = [i for i, key in enumerate(keys) if key not in known]
-        wrong: list[Bad] = []
-        answers = self.link.ask([requests[i] for i in fresh], kind, self.accept)
-        found: dict[int, Answer] = {}
-        for i, key in enumerate(keys):
-            if key in known:
-                if not wrong:
-                    yield known[key]
-                continue
-            found[i] = next(answers)
-            envelope = found[i].envelope
-            if envelope is None:
-                wrong.append(Bad(found[i].client, found[i].wrong, number))
-                continue
-            known[key] = envelope
-            if not wrong:
-                yield envelope
-        if wrong:
-            gone = {a.client for a in found.values() if a.missing}
-            self._fail(wrong, self.options.missing if {b.client for b in wrong} <= gone else self.options.bad)
-
-    def _fail(self, wrong: Sequence[Bad], policy: str = "") -> None:
-        """Raise for clients whose answers are missing or of no use: dropped from the round, or the end of the run."""
-        policy = policy or self.options.bad
-        first = wrong[0]
-        hello = self.link.clients.get(first.client)
-        who = hello.name if hello else f"the node of client {first.client}"
-        key = "bad" if policy == self.options.bad else "missing"
-        hint = f"; flower.{key} = \"drop\" leaves such a client out of the round" if policy != "drop" else ""
-        faults = tuple(wrong) if policy == "drop" else ()
-        raise TrainingError(f"{who}: {first.tensor}{hint}", faults, drop=policy == "drop")
-
-    def _receipt(self, client: int, told: Any) -> str:
-        """A receipt that a node gave. Raises TrainingError where it is none."""
-        if told == NONE or (isinstance(told, str) and len(told) == 32 and set(told) <= set("0123456789abcdef")):
-            return str(told)
-        self._fail([Bad(client, f"its receipt must be 32 hex digits; got {str(told)[:40]!r}")])
-        raise AssertionError
 
     # questions and evaluation
 
@@ -354,13 +186,18 @@ class Remote(Sequential):
         }  # fmt: skip
         shared, requests = _common(broadcast), []
         for k in ids.tolist():
-            requests.append(self._request(k, facts, shared, {"written": _written(self.memory.get(k))}))
-        values = []
-        for k, answer in zip(ids.tolist(), self._asked(requests, "query", broadcast.round), strict=True):
-            if query.keep:
-                self.memory.put(k, of_receipt(self._receipt(k, answer.facts.get("receipt"))))
-            else:
-                values.append(_finite(answer.trees.get("values"), part.name, k))
+            requests.append(self.exchange.request(k, facts, shared, {"written": _written(self.memory.get(k))}))
+        values: list[Tree] = []
+        for k, answer in zip(ids.tolist(), self.exchange.asked(requests, "query", broadcast.round), strict=True):
+            try:
+                if query.keep:
+                    self.memory.put(k, of_receipt(_receipt(answer.facts["receipt"])))
+                else:
+                    values.append(_alike(answer.trees["values"], values))
+            except MALFORMED as error:
+                said = " ".join(str(error).split())
+                bad = Bad(k, f"its answer to {part.name!r} must be of use: {said}")
+                raise self.exchange.failure([bad], "bad") from None
         return Answers(ids, {} if query.keep else tree.concatenate(values))
 
     def personal(self, method: Method, broadcast: Broadcast) -> tuple[Tensor, float]:
@@ -377,21 +214,22 @@ class Remote(Sequential):
         asked = self.link.measuring
         requests = []
         for k in asked:
-            requests.append(self._request(k, {"kind": kind}, shared, {"written": _written(self.memory.get(k))}))
+            requests.append(self.exchange.request(k, {"kind": kind}, shared, {"written": _written(self.memory.get(k))}))
         matrix, total, rows = torch.zeros(self.task.classes, self.task.classes, dtype=torch.int64), 0.0, 0
-        for k, answer in zip(asked, self._asked(requests, "evaluate", number), strict=True):
-            found, n = answer.trees.get("matrix"), answer.facts.get("rows")
-            if not isinstance(found, Tensor) or found.shape != matrix.shape or found.dtype != torch.int64:
-                self._fail([Bad(k, "its confusion matrix must have a row and a column for each class")])
-            matrix = matrix + found
-            total, rows = total + float.fromhex(answer.facts["loss"]) * int(n), rows + int(n)
+        for answer in self.exchange.answers(requests, "evaluate", number):
+            try:
+                found, loss, n = _measured(answer, self.task.classes)
+            except MALFORMED as error:
+                said = answer.wrong or " ".join(str(error).split())
+                failure = self.exchange.failure(
+                    [Bad(answer.client, said, number)], "missing" if answer.missing else "bad"
+                )
+                if not failure.drop:
+                    raise failure from None
+                LOG.warning("fedskew: round %d is evaluated without it: %s", number, failure)
+                continue
+            matrix, total, rows = matrix + found, total + loss * n, rows + n
         return matrix, total / max(rows, 1)
-
-
-def _key(request: Request) -> str:
-    """Digest of what is asked; how the node's folder is kept does not belong to it."""
-    facts = {name: value for name, value in request.facts.items() if name != "held"}
-    return digests.of_parts(repr(sorted(facts.items())), *(x for part in request.parts.values() for x in part))
 
 
 def _common(broadcast: Broadcast) -> Packed:
@@ -439,9 +277,34 @@ def _number(value: Tensor, name: str) -> Tensor:
     return value.reshape(1)
 
 
-def _finite(values: Tree, part: str, k: int) -> Tree:
-    """A node's answer. Raises TrainingError where it is not finite."""
+def _alike(values: Tree, others: Sequence[Tree]) -> Tree:
+    """A node's answer. Raises ValueError where it is not finite, or not of the shape of the others."""
+    told = [(path, tuple(leaf.shape), leaf.dtype) for path, leaf in tree.flatten(values) if leaf is not None]
+    if others:
+        known = [(path, tuple(leaf.shape), leaf.dtype) for path, leaf in tree.flatten(others[0]) if leaf is not None]
+        if told != known:
+            raise ValueError(f"it has {len(told)} tensors of other names, shapes or types than those of other nodes")
     for leaf in tree.leaves(values):
         if leaf.is_floating_point() and not bool(torch.isfinite(leaf).all()):
-            raise TrainingError(f"the answer of client {k} to the question of {part!r} is not finite", (Bad(k, "answer"),))
+            raise ValueError("it is not finite")
     return values
+
+
+def _receipt(told: Any) -> str:
+    """A receipt that a node gave. Raises ValueError where it is none."""
+    if told == NONE or (isinstance(told, str) and len(told) == 32 and set(told) <= set("0123456789abcdef")):
+        return str(told)
+    raise ValueError(f"a receipt has 32 hex digits; got {str(told)[:40]!r}")
+
+
+def _measured(answer: Answer, classes: int) -> tuple[Tensor, float, int]:
+    """(confusion matrix, mean loss, rows) that a node tells. Raises one of MALFORMED."""
+    if answer.envelope is None:
+        raise ValueError(answer.wrong)
+    matrix, n = answer.envelope.trees["matrix"], answer.envelope.facts["rows"]
+    loss = float.fromhex(answer.envelope.facts["loss"])
+    if not isinstance(matrix, Tensor) or tuple(matrix.shape) != (classes, classes) or matrix.dtype != torch.int64:
+        raise ValueError("its confusion matrix must have a row and a column for each class")
+    if int(matrix.sum()) != n or bool((matrix < 0).any()):
+        raise ValueError(f"its confusion matrix must count its {n} test rows")
+    return matrix, loss, int(n)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
 import json
 import sys
@@ -19,14 +18,17 @@ from fedskew.config.experiment import Experiment
 from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
-from fedskew.data.sources.readers import read_bytes, read_npz
-from fedskew.errors import ConfigError, DataError, closest, json_file
+from fedskew.data.sources.delimited import Csv
+from fedskew.data.sources.rows import Rows as FileRows
+from fedskew.data.sources.rows import rows_of
+from fedskew.data.sources.table import Npz, Parquet
+from fedskew.errors import ConfigError, DataError, FieldError, json_file
 from fedskew.flower.node import Rows
 from fedskew.flower.options import NodeOptions
 
 __all__ = ["inputs_of", "of_client", "of_node", "server_data"]
 
-LABELS = ("label", "labels", "y", "target", "class")
+KINDS: dict[str, Any] = {".csv": Csv, ".npz": Npz, ".parquet": Parquet}
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm")
 
 
@@ -64,17 +66,34 @@ def _read(source: str, inputs: Inputs, options: NodeOptions) -> tuple[Tensor, Te
     if ":" in source and not path.exists():
         return _called(source, inputs)
     if not path.exists():
-        raise DataError(f"data must be a csv or npz file, a folder of images by class, or module:function; got {source!r}")
+        raise DataError(
+            f"data must be a csv, npz or parquet file, a folder of images by class, or module:function; got {source!r}"
+        )
     if path.is_dir():
         return _pictures(path, inputs)
-    if path.suffix == ".npz":
-        arrays = read_npz(path)
-        if not {"x", "y"} <= set(arrays):
-            raise DataError(f"{path} must hold arrays x and y; it holds {', '.join(arrays) or 'nothing'}")
-        return _encoded(arrays["x"], arrays["y"], inputs, str(path))
-    if path.suffix == ".csv":
-        return _table(path, inputs, options.y_column)
-    raise DataError(f"data must end in .csv or .npz, or be a folder; got {source!r}")
+    kind = KINDS.get(path.suffix)
+    if kind is None:
+        raise DataError(f"data must end in {', '.join(KINDS)}, or be a folder; got {source!r}")
+    named = {"y_column": options.y_column} if options.y_column and path.suffix != ".npz" else {}
+    try:
+        found = rows_of(kind(**named), str(path), inputs.encoding)
+    except FieldError as error:
+        raise DataError(error.named(error.field.replace("_", "-"))) from None
+    assert isinstance(found, FileRows), "a file is no dataset"
+    if found.y is None:
+        columns = ", ".join(found.x) if hasattr(found.x, "keys") else "no labels"
+        raise DataError(f"y-column must be a column of labels of {path}; got none among {columns}")
+    y = inputs.labels(found.y, f"{found.label} of {path}", found.numbers)
+    if not hasattr(found.x, "keys"):
+        return inputs.samples(found.x, encoded=True, what=f"x of {path}"), y
+    table = {name: values for name, values in found.x.items() if name != found.label}
+    if inputs.encoding is not None:
+        return inputs.samples(table, what=found.what, rows=found.numbers), y
+    try:
+        x = np.stack([np.asarray(values).astype(np.float32) for values in table.values()], 1)
+    except ValueError as error:
+        raise DataError(f"{path} must hold numbers in every column but {found.label!r}: {error}") from None
+    return inputs.samples(x, what=found.what), y
 
 
 def _encoded(x: Any, y: Any, inputs: Inputs, what: str) -> tuple[Tensor, Tensor]:
@@ -99,29 +118,6 @@ def _called(source: str, inputs: Inputs) -> tuple[Tensor, Tensor]:
         raise DataError(f"{source} must return (x, y) or a Dataset; got {type(found).__name__}")
     x, y = found
     return inputs.samples(x, encoded=not hasattr(x, "keys"), what=f"x of {source}"), inputs.labels(y, f"y of {source}")
-
-
-def _table(path: Path, inputs: Inputs, column: str) -> tuple[Tensor, Tensor]:
-    """Rows of a csv file with a line of names."""
-    try:
-        lines = [line for line in csv.reader(read_bytes(path).decode("utf-8-sig").splitlines()) if any(line)]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{path} must be a csv file in UTF-8: {error}") from None
-    if len(lines) < 2 or len({len(line) for line in lines}) != 1:
-        raise DataError(f"{path} must have a line of names, and lines of as many values")
-    columns = {name.strip(): np.array(values) for name, *values in zip(*lines, strict=True)}
-    numbers = list(range(2, len(lines) + 1))  # rows as an editor counts them
-    named = column or next((n for n in LABELS if n in columns), "")
-    if named not in columns:
-        raise DataError(f"y-column must be a column of {path}; got {column!r}{closest(column, list(columns))}")
-    y = inputs.labels(columns.pop(named), named, numbers)
-    if inputs.encoding is not None:
-        return inputs.samples(columns, what=str(path), rows=numbers), y
-    try:
-        x = np.stack([values.astype(np.float32) for values in columns.values()], 1)
-    except ValueError as error:
-        raise DataError(f"{path} must hold numbers in every column but {named!r}: {error}") from None
-    return inputs.samples(x.reshape(len(x), *inputs.shape) if x[0].size == np.prod(inputs.shape) else x), y
 
 
 def _pictures(path: Path, inputs: Inputs) -> tuple[Tensor, Tensor]:

@@ -15,20 +15,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedskew._run import Result, launch, prepared_model
+from fedskew._run import Result, launch
 from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import finished
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.partitioners import Iid, Partition
 from fedskew.engines.base import LocalEngine
+from fedskew.engines.network import prepared_model
 from fedskew.errors import ConfigError, FedskewError
+from fedskew.flower import require_flower
 from fedskew.flower.contract import contract, needs, refused
 from fedskew.flower.link import Hello, Link
-from fedskew.flower.node import Node, Work
+from fedskew.flower.node import Node, Work, told_of
 from fedskew.flower.options import ServerOptions, experiment_of, node_options, server_options
-from fedskew.flower.remote import Remote, stand_in
+from fedskew.flower.remote import Remote
 from fedskew.flower.rows import inputs_of, named, of_client, of_node, server_data
+from fedskew.flower.standin import stand_in
 from fedskew.flower.wire import pack, read, record
 from fedskew.models import architecture
 from fedskew.models.prepare import Model
@@ -54,6 +57,7 @@ def server_app(build: Build = experiment_of, folder: str | Path = ".") -> Any:
     Returns:
         A ``flwr.serverapp.ServerApp``.
     """
+    require_flower()
     from flwr.serverapp import ServerApp
 
     app = ServerApp()
@@ -73,6 +77,7 @@ def server_app(build: Build = experiment_of, folder: str | Path = ".") -> Any:
 
 def client_app(build: Build = experiment_of, folder: str | Path = ".") -> Any:
     """The ClientApp of a Flower app that trains a method of fedskew. Arguments are those of `server_app`."""
+    require_flower()
     from flwr.app import Message
     from flwr.clientapp import ClientApp
 
@@ -201,7 +206,7 @@ def serve(
         return Remote(prepared, fed, task, settings, link=link, options=options, local=local)
 
     cohort = experiment.cohort_of(fed.clients, fed.clients - len(fed.empty), method.share)
-    told = {name: value for name, value in needs(method).items()}
+    told = needs(method)
     facts = {
         **replace(experiment, clients=fed.clients, cohort=cohort, model=model).to_json(server.fed.dataset.fingerprint),
         "started_by": "flower", "disclosed": sorted(told),
@@ -241,7 +246,7 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
         return record({**told, "spare": True})
     except (FedskewError, OSError) as error:
         told = {name: envelope.facts.get(name) for name in ("kind", "session", "turn", "client")}
-        return record({**told, "error": " ".join(str(error).split())}, sent=pack({}))
+        return record({**told, "error": told_of(error, bool(context.node_config.get("trace")))}, sent=pack({}))
     facts, packed = node.answer(envelope)
     return record(facts, sent=packed)
 

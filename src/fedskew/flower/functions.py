@@ -1,0 +1,267 @@
+"""Aggregation weights and server steps on numpy arrays, for a Flower project that has its own strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedskew import server, tree
+from fedskew.component import Component
+from fedskew.config.tables import make, method_named
+from fedskew.engines.guard import unguarded
+from fedskew.errors import ConfigError, FieldError, require, unknown
+from fedskew.method import Method
+from fedskew.server import State
+from fedskew.shared import SGD, Shuffle
+from fedskew.shared.selectors import Random
+from fedskew.tree import Tree
+from fedskew.types import Cohort, Params, Report, Results, Task, Weights
+
+__all__ = ["ServerState", "aggregation_weights", "check_server_side", "cohort_of", "server_step", "start_state"]
+
+Array = npt.NDArray[Any]
+ServerState = State
+CLIENT = ("start", "correct", "learn", "finish", "personalize", "init_client")  # hooks that a client must run
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def _only_loss(method: Method, part: Component) -> bool:
+    """Whether all that a part does is a term of the loss, from what a client knows by itself."""
+    more = (*CLIENT, "broadcast", "ask", "absorb", "combine", "init_params")
+    return part in method.having("loss") and not any(part in method.having(hook) for hook in more)
+
+
+class _Nobody:
+    """In place of a federation: what a server without fedskew's clients cannot know."""
+
+    auxiliary_rows: tuple[int, ...] = ()
+
+    def __init__(self, part: str) -> None:
+        self._part = part
+
+    @property
+    def counts(self) -> Tensor:
+        """Raises ConfigError: nobody has told them."""
+        raise ConfigError(
+            f"{self._part!r} reads the label counts of all clients before the first round, which clients of your own "
+            "do not tell; `fedskew flower init` writes an app that asks for them"
+        )
+
+
+def check_server_side(method: Method, clients_run: Sequence[str] = ()) -> None:
+    """Check that everything of a method happens at the server.
+
+    Args:
+        method: the method.
+        clients_run: losses whose formula your own clients compute, by the component's name, as in
+            ``fedskew.functional``; the server has nothing to do for them.
+
+    Raises:
+        ConfigError: a component runs on clients, asks them, or chooses them; the message names it and what to do.
+
+    Example:
+        >>> from fedskew import methods
+        >>> check_server_side(methods.fedadam())
+        >>> check_server_side(methods.fedprox())
+        Traceback (most recent call last):
+        fedskew.errors.ConfigError: fedprox changes what clients do ('proximal'), which clients of your own would not \
+do; `fedskew flower init fedprox` writes an app whose clients do
+    """
+    plain = unguarded(method)
+    for name in clients_run:
+        if name not in (losses := [p.name for p in plain.parts if _only_loss(plain, p)]):
+            raise unknown("loss that clients may run by themselves", name, losses)
+    hint = f"`fedskew flower init {method.name.partition('(')[0]}` writes an app whose clients do"
+    for part in [p for p in plain.components if p.name not in clients_run]:
+        own = [hook for hook in CLIENT if part in plain.having(hook)]
+        told = part in plain.parts and part.name != "cross_entropy" and part in plain.having("loss")
+        if not isinstance(part, SGD) if part is plain.local else own or told:
+            why = f"changes what clients do ({part.name!r}), which clients of your own would not do"
+            raise ConfigError(f"{method.name} {why}; {hint}")
+        if part in plain.having("ask") or part in plain.having("broadcast") or part in plain.having("init_params"):
+            raise ConfigError(f"{method.name} sends or asks more than the model ({part.name!r}); {hint}")
+    for slot, kind in (("sampler", Shuffle), ("selector", Random)):
+        if not isinstance(found := getattr(plain, slot), kind):
+            raise ConfigError(
+                f"{method.name} needs its own {slot}, {found.name!r}, not that of a Flower strategy; {hint}"
+            )
+
+
+def cohort_of(
+    before: Mapping[str, Array],
+    after: Sequence[Mapping[str, Array]],
+    samples: Sequence[float],
+    *,
+    counts: Any = None,
+    steps: Sequence[float] | None = None,
+    lr: float = 1.0,
+    round: int = 1,
+    head: str = "",
+) -> tuple[Cohort, Params]:
+    """(cohort with the clients' deltas, their BatchNorm statistics [K, ...]) of trained models.
+
+    Args:
+        before: the model that the clients were sent, by name.
+        after: each client's trained model, with the same names.
+        samples: rows that each client trained on, [K].
+        counts: rows of each class at each client, [K, C]; None where no weighting reads them.
+        steps: local steps of each client, [K]; None where no weighting reads them.
+        lr: learning rate of the clients, which FedNova's authors' server momentum reads.
+        round: one-based.
+        head: name of the classifier layer, which CReFF-like components read; the last matrix where it is empty.
+
+    Raises:
+        ConfigError: names, shapes or lengths do not agree, or a value is not finite.
+    """
+    require(len(after) > 0, "after", "hold a model of one client at least", [])
+    require(len(samples) == len(after), "samples", f"have {len(after)} numbers", list(samples))
+    known = {name: torch.from_numpy(np.array(value)) for name, value in before.items()}
+    models = []
+    for k, model in enumerate(after):
+        if set(model) != set(known):
+            raise ConfigError(
+                f"the model of client {k} must have the names of the global model; got {sorted(model)[:5]}"
+            )
+        leaves = {name: torch.from_numpy(np.array(model[name])) for name in known}
+        for name, leaf in leaves.items():
+            require(leaf.shape == known[name].shape, f"{name} of client {k}", f"have shape {tuple(known[name].shape)}",
+                    tuple(leaf.shape))  # fmt: skip
+            finite = not leaf.is_floating_point() or bool(torch.isfinite(leaf).all())
+            require(finite, f"{name} of client {k}", "be finite", "a value that is not")
+        models.append(leaves)
+    trained = [n for n, p in known.items() if p.is_floating_point() and not n.endswith(STATISTICS)]
+    params = {name: known[name] for name in trained}
+    stacked = tree.stack(models)
+    deltas = {name: stacked[name] - params[name] for name in trained}
+    buffers = {name: stacked[name] for name in known if name not in params}
+    n = torch.tensor([float(value) for value in samples], dtype=torch.float64)
+    require(bool((n >= 0).all()) and float(n.sum()) > 0, "samples", "be at least 0, and not all 0", list(samples))
+    owned = torch.as_tensor(np.asarray(counts)) if counts is not None else n.long().unsqueeze(1)
+    require(owned.dim() == 2 and len(owned) == len(after), "counts", f"be a matrix of {len(after)} rows", owned.shape)
+    taken = torch.tensor([float(s) for s in steps], dtype=torch.float64) if steps is not None else torch.ones_like(n)
+    rate = torch.full_like(n, lr)
+    report = Report(n, taken, rate, torch.zeros_like(n), taken)
+    matrices = [name for name in trained if params[name].dim() == 2]
+    layer = head or (matrices[-1].rpartition(".")[0] if matrices else "")
+    task = Task(layer, owned.shape[1], 0, len(after), 0)
+    cohort = Cohort(
+        task=task, ids=torch.arange(len(after)), owned=owned, offered=owned, used=owned, reports=report, before=params,
+        round=round, chains=torch.arange(len(after)).unsqueeze(1), uploads={}, trained=deltas, deltas=deltas,
+    )  # fmt: skip
+    return cohort, buffers
+
+
+def start_state(method: Method, model: Mapping[str, Array], clients_run: Sequence[str] = ()) -> State:
+    """The server's state before the first round. Raises ConfigError where the method needs clients of fedskew."""
+    check_server_side(method, clients_run)
+    known = {name: torch.from_numpy(np.array(value)) for name, value in model.items()}
+    params = {n: p for n, p in known.items() if p.is_floating_point() and not n.endswith(STATISTICS)}
+    buffers = {n: p for n, p in known.items() if n not in params}
+    task = Task("", 0, 0, 0, 0)
+    parts: dict[str, Tree] = {}
+    for part in method.components:
+        nobody: Any = _Nobody(part.name)
+        parts[part.name] = {} if part is method.selector else part.init_server(params, nobody, task)
+    return State(0, params, buffers, parts)
+
+
+def aggregation_weights(
+    weighting: str | Mapping[str, Any] | Method,
+    samples: Sequence[float],
+    *,
+    counts: Any = None,
+    steps: Sequence[float] | None = None,
+) -> Array:
+    """Aggregation weights of a cohort, float64 [K].
+
+    Args:
+        weighting: name of a weighting, ``{"name": ..., field: value}``, or a method, whose weighting is taken.
+        samples: rows that each client trained on, [K].
+        counts: rows of each class at each client, [K, C].
+        steps: local steps of each client, [K].
+
+    Returns:
+        The weights, in the order of the clients. Those of FedNova need not sum to 1.
+
+    Raises:
+        ConfigError: there is no such weighting, or it reads the clients' models, or what was not given.
+
+    Example:
+        >>> aggregation_weights("size", [10, 30]).tolist()
+        [0.25, 0.75]
+        >>> aggregation_weights("label_aware", [10, 10], counts=[[10, 0], [5, 5]]).round(3).tolist()
+        [0.333, 0.667]
+    """
+    part = weighting.weighting if isinstance(weighting, Method) else make("weighting", weighting)
+    told = part.discloses
+    if part.reads_deltas:
+        raise ConfigError(f"weighting {part.name!r} reads the clients' models: use server_step with a method")
+    require(counts is not None or "histogram" not in told, "counts", f"be given for weighting {part.name!r}", None)
+    reads_steps = "fednova" in (part.name, getattr(getattr(part, "inner", None), "name", ""))
+    require(steps is not None or not reads_steps, "steps", f"be given for weighting {part.name!r}", None)
+    cohort, _ = cohort_of({"w": np.zeros(1)}, [{"w": np.zeros(1)}] * len(samples), samples, counts=counts, steps=steps)
+    nobody: Any = _Nobody(part.name)
+    found: Weights = part.weigh(part.init_server({}, nobody, cohort.task), cohort)
+    weights: Array = found.update.double().numpy()
+    return weights
+
+
+def server_step(
+    method: str | Method,
+    state: ServerState | None,
+    before: Mapping[str, Array],
+    after: Sequence[Mapping[str, Array]],
+    samples: Sequence[float],
+    *,
+    counts: Any = None,
+    steps: Sequence[float] | None = None,
+    lr: float = 1.0,
+    seed: int = 0,
+    clients_run: Sequence[str] = (),
+) -> tuple[dict[str, Array], ServerState]:
+    """One round at the server: weigh, combine, add up, step.
+
+    Args:
+        method: a method or its name, all of which happens at the server.
+        state: what the last call returned; None before the first round.
+        before: the model that the clients were sent, by name.
+        after: each client's trained model.
+        samples: rows that each client trained on, [K].
+        counts: rows of each class at each client, [K, C].
+        steps: local steps of each client, [K].
+        lr: learning rate of the clients.
+        seed: of what the server draws.
+        clients_run: as for `check_server_side`.
+
+    Returns:
+        (the new global model by name, state). BatchNorm statistics are averaged, never stepped.
+
+    Raises:
+        ConfigError: the method needs clients of fedskew, something it reads was not given, or models do not agree.
+
+    Example:
+        >>> import numpy as np
+        >>> model, state = {"w": np.zeros(2)}, None
+        >>> model, state = server_step("fedavg", state, model, [{"w": np.ones(2)}, {"w": 3 * np.ones(2)}], [30, 10])
+        >>> model["w"].tolist()
+        [1.5, 1.5]
+    """
+    value = method_named(method) if isinstance(method, str) else method
+    held = start_state(value, before, clients_run) if state is None else state
+    part = value.weighting
+    require(counts is not None or "histogram" not in part.discloses, "counts", f"be given for {value.name}", None)
+    reads_steps = "fednova" in (part.name, getattr(getattr(part, "inner", None), "name", ""))
+    require(steps is not None or not reads_steps, "steps", f"be given for {value.name}", None)
+    cohort, buffers = cohort_of(before, after, samples, counts=counts, steps=steps, lr=lr, round=held.round + 1)
+    held = held._replace(params=cohort.before)
+    with torch.no_grad():
+        next_state, written, _ = server.close_round(value, held, Results(cohort, None, buffers), seed)
+    if written:
+        raise FieldError("Method", "parts", "keep nothing on clients", sorted(written)[0])
+    model = {**next_state.params, **next_state.buffers}
+    return {name: model[name].numpy() for name in before}, next_state

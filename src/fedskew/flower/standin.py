@@ -1,0 +1,71 @@
+"""The federation as the server of a deployment knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedskew.data.federation import Federation
+from fedskew.engines.clients import Source
+from fedskew.errors import ConfigError
+from fedskew.flower.link import Hello
+
+__all__ = ["nowhere", "stand_in", "told_counts"]
+
+
+def stand_in(server: Federation, hellos: Sequence[Hello]) -> Federation:
+    """The federation as the server knows it: its own rows, and of the nodes' rows what they tell.
+
+    A node that tells only the number of its rows counts as if they were spread over the classes evenly.
+    """
+    classes = server.dataset.classes
+    counts = torch.zeros(len(hellos), classes, dtype=torch.int64)
+    for hello in hellos:
+        counts[hello.client] = told_counts(hello.facts, classes)
+    held = np.concatenate([server.validation_rows, server.auxiliary_rows]).astype(np.int64)
+    at = torch.from_numpy(held)
+    data = replace(server.dataset, x=server.dataset.x[at], y=server.dataset.y[at], columns={}, column_names={})
+    n = len(server.validation_rows)
+    nobody = type(server.partition)(np.empty(0, np.int64), np.zeros(len(hellos) + 1, np.int64))
+    return replace(
+        server, dataset=data, partition=nobody, clients=len(hellos), counts=counts, held=None, local_test=None,
+        validation_rows=np.arange(n), auxiliary_rows=np.arange(n, len(held)),
+    )  # fmt: skip
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
+
+
+def told_counts(facts: Mapping[str, Any], classes: int) -> Tensor:
+    """Rows of each class, as far as a node tells them, [C]. Raises ConfigError where they are no counts."""
+    n, told, labels = facts.get("rows"), facts.get("counts"), facts.get("labels")
+    if not isinstance(n, int) or not _whole(n):
+        raise ConfigError(f"a node must tell the number of its rows; got {n!r}")
+    if told is not None:
+        if not isinstance(told, list) or len(told) != classes or not all(map(_whole, told)) or sum(told) != n:
+            raise ConfigError(f"a node must tell {classes} counts that add up to its {n} rows; got {str(told)[:80]}")
+        return torch.tensor(told, dtype=torch.int64)
+    present = list(range(classes)) if labels is None else labels
+    if not isinstance(present, list) or not all(_whole(c) and c < classes for c in present):
+        raise ConfigError(f"a node must tell which of {classes} classes it has; got {str(present)[:80]}")
+    counts = torch.zeros(classes, dtype=torch.int64)
+    if n and present:
+        each, rest = divmod(n, len(present))
+        counts[torch.tensor(present)] = each
+        counts[torch.tensor(present[:rest], dtype=torch.int64)] += 1
+    return counts
+
+
+def nowhere(fed: Federation) -> Source:
+    """Rows that are nowhere: as many of each class as the nodes tell, from which steps are counted."""
+    labels = [np.repeat(np.arange(fed.counts.shape[1]), row) for row in fed.counts.tolist()]
+    ends = np.cumsum([0, *map(len, labels)])
+    rows = [np.arange(a, b) for a, b in pairwise(ends)]
+    return Source(rows, np.concatenate(labels) if labels else np.empty(0, np.int64), fed.counts)

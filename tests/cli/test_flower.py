@@ -1,0 +1,130 @@
+"""`fedskew flower`: an app's files and a deployment's keys; no test here needs Flower."""
+
+from __future__ import annotations
+
+import json
+import stat
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fedskew.flower.options import experiment_of, server_options
+from fedskew.flower.rows import inputs_of
+from support.command import fedskew, mistake
+
+
+def config_of(app: Path) -> dict[str, object]:
+    found: dict[str, object] = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    return found
+
+
+def test_init_writes_an_app_whose_configuration_is_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = tmp_path / "my app"
+    words = ["--clients", "7", "--partition.alpha", "0.3", "--lr", "0.05", "--parts.control_variate.option", "1"]
+    assert fedskew("flower", "init", "scaffold", *words, "--out", app) == 0
+    assert "12 files" in capsys.readouterr().out
+    config = config_of(app)
+    found = experiment_of(config)
+    assert (found.clients, found.partition.alpha, found.method.pace.lr) == (7, 0.3, 0.05)
+    assert found.method.parts[-1].option == 1
+    assert server_options(config).out == "run"
+    inputs, augment = inputs_of(app / "my_app", "inputs.json")
+    assert (inputs.shape, len(inputs.label_names), augment) == ((1, 8, 8), 10, ())
+    for name in ("server", "client"):
+        compile((app / "my_app" / f"{name}.py").read_text(), name, "exec")
+    project = tomllib.loads((app / "pyproject.toml").read_text())
+    assert project["project"]["name"] == "my-app"
+    assert project["tool"]["flwr"]["app"]["components"]["serverapp"] == "my_app.server:app"
+
+
+def test_init_says_what_a_method_asks_of_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("flower", "init", "fedla", "--out", tmp_path / "app") == 0
+    assert "a node must allow histogram, the rows of each class that the node holds" in capsys.readouterr().out
+    assert "${ALLOW:-histogram}" in (tmp_path / "app" / "node.sh").read_text()
+
+
+def test_init_for_nodes_with_data_of_their_own_takes_an_example(tmp_path: Path) -> None:
+    (tmp_path / "example.csv").write_text(
+        "age,sex,class\n" + "60,f,ill\n45,m,well\n50,m,ill\n30,f,well\n70,f,ill\n" * 4
+    )
+    words = ["--own-data", "--data", "csv", "--data.path", tmp_path / "example.csv", "--data.categories", "sex"]
+    assert (
+        fedskew("flower", "init", "fedla", *words, "--clients", 3, "--model", "logistic", "--out", tmp_path / "app")
+        == 0
+    )
+    config = config_of(tmp_path / "app")
+    assert server_options(config).own_data
+    assert config["clients"] == 3
+    inputs, _ = inputs_of(tmp_path / "app" / "app", "inputs.json")
+    assert inputs.encoding is not None
+    assert inputs.samples({"age": ["50"], "sex": ["m"]}).shape == (1, 3)
+    experiment_of(config)
+
+
+def test_an_app_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("flower", "init", "fedavg", "--out", tmp_path / "app") == 0
+    before = (tmp_path / "app" / "pyproject.toml").read_text()
+    capsys.readouterr()
+    said = mistake(capsys, "flower", "init", "fedprox", "--out", tmp_path / "app")
+    assert "--out must name a folder without an app" in said
+    assert (tmp_path / "app" / "pyproject.toml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["init"], "name a METHOD"),
+        (["init", "fedvag"], "did you mean 'fedavg'"),
+        (["init", "fedavg", "--clents", "3"], "did you mean '--clients'"),
+        (["innit"], "did you mean 'init'"),
+        (["keys", "--nodes", "0"], "--nodes must be"),
+        (["keys", "extra"], "takes options alone"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert told in mistake(capsys, "flower", *words)
+
+
+def test_the_engine_flower_says_where_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
+    said = mistake(capsys, "run", "fedavg", "--engine", "flower")
+    assert "--engine must be one that this process drives by itself; got 'flower'; `fedskew flower init`" in said
+
+
+@pytest.mark.flower
+def test_keys_are_made_once_and_are_for_their_owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x509 = pytest.importorskip("cryptography.x509")
+    assert fedskew("flower", "keys", "--app", tmp_path, "--nodes", 2, "--host", "server.example.org") == 0
+    keys = tmp_path / "keys"
+    held = {file.name: file.read_bytes() for file in keys.iterdir()}
+    assert sorted(held) == ["ca.crt", "node-0", "node-0.pub", "node-1", "node-1.pub", "server.crt", "server.key"]
+    for name in ("node-0", "node-1", "server.key"):
+        assert stat.S_IMODE((keys / name).stat().st_mode) == 0o600
+    authority, server = (x509.load_pem_x509_certificate(held[n]) for n in ("ca.crt", "server.crt"))
+    server.verify_directly_issued_by(authority)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "server.example.org" in names.get_values_for_type(x509.DNSName)
+    assert fedskew("flower", "keys", "--app", tmp_path, "--nodes", 3) == 0
+    assert {file.name: file.read_bytes() for file in keys.iterdir() if file.name in held} == held
+    assert (keys / "node-2").exists()
+
+
+def test_keys_without_the_extra_name_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    assert "pip install 'fedskew[flower]'" in mistake(capsys, "flower", "keys", "--app", tmp_path)
+
+
+def test_an_app_without_the_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fedskew.flower
+    from fedskew.errors import ConfigError
+
+    monkeypatch.setattr(fedskew.flower, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'fedskew\[flower\]'"):
+        _ = fedskew.flower.server_app
+    with pytest.raises(AttributeError):
+        _ = fedskew.flower.nothing
+    assert json.dumps(fedskew.flower.aggregation_weights("size", [1, 1]).tolist()) == "[0.5, 0.5]"

@@ -1,0 +1,381 @@
+"""Every method over Flower's messages gives the bytes of the engine sequential; what does not fit is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("flwr")
+from fedskew.errors import ConfigError, FedskewError, RecordError, TrainingError
+from fedskew.flower import serve
+from fedskew.flower.options import experiment_of
+from fedskew.flower.wire import Packed, pack, read, record
+from fedskew.methods import METHODS
+from support.flower_grid import Grid, bits, config, plain, served
+
+pytestmark = pytest.mark.flower
+SIX = ("fedavg", "scaffold", "fedgc", "astraea", "creff", "pfedme")  # plain, memory, written back, chains, probes, own
+OTHERS = [name for name in METHODS if name not in SIX]
+
+
+def same_as_sequential(tmp_path: Path, content: dict[str, Any], **options: Any) -> Any:
+    alone = {name: value for name, value in content.items() if not name.startswith("flower.")}
+    expected = experiment_of({**alone, "engine": "sequential"}).run()
+    found = served(tmp_path, content, **options)
+    assert bits(found) == bits(expected)
+    assert plain(found.rounds) == plain(expected.rounds)
+    return found
+
+
+@pytest.mark.parametrize("method", SIX)
+def test_a_method_gives_the_bytes_of_sequential(method: str, tmp_path: Path) -> None:
+    same_as_sequential(tmp_path, config(tmp_path, method))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", OTHERS)
+def test_every_other_method_gives_the_bytes_of_sequential(method: str, tmp_path: Path) -> None:
+    same_as_sequential(tmp_path, config(tmp_path, method, model="mlp"))
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedrl"])
+def test_a_convolutional_network_with_statistics_gives_the_bytes_too(method: str, tmp_path: Path) -> None:
+    same_as_sequential(tmp_path, config(tmp_path, method, model="resnet20", rounds=2, cohort=2))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"validation": 0.1, "local_test": 0.2, "clients": 4},
+        {"dtype": "float64"},
+        {"nonfinite": "drop", "eval_every": 2},
+        {"server": "adam", "weighting": "uniform"},
+        {"scores": "every", "personal_every": 1},
+    ],
+)
+def test_options_of_a_run_mean_the_same(more: dict[str, Any], tmp_path: Path) -> None:
+    same_as_sequential(tmp_path, config(tmp_path, "scaffold", **more))
+
+
+def test_a_run_that_was_stopped_goes_on_from_the_servers_checkpoint(tmp_path: Path) -> None:
+    content = config(tmp_path, "scaffold", rounds=6, checkpoint_every=2)
+    expected = experiment_of(
+        {**{k: v for k, v in content.items() if not k.startswith("flower.")}, "engine": "sequential"}
+    )
+    whole = expected.run()
+    first = Grid(4, content, tmp_path)
+    pushed = first.push_messages
+
+    def stop(messages: Any) -> Any:
+        if len(first.pushed) >= 4 + 3 * 4:  # in round 5, after the checkpoint of round 4
+            raise KeyboardInterrupt
+        return pushed(messages)
+
+    first.push_messages = stop  # type: ignore[method-assign]
+    serve.serve(first, content)
+    assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 4
+    found = served(tmp_path, content)
+    assert bits(found) == bits(whole)
+    assert plain(found.rounds) == plain(whole.rounds)
+    assert served(tmp_path, content) is None  # it is finished
+
+
+def test_a_server_that_goes_back_to_an_older_checkpoint_finds_the_memory_of_that_time(tmp_path: Path) -> None:
+    content = config(tmp_path, "scaffold", rounds=3, checkpoint_every=1)
+    served(tmp_path, content)
+    shutil.copytree(tmp_path / "run", tmp_path / "older")
+    longer = {**content, "rounds": 6, "checkpoint-every": 3}
+    whole = served(tmp_path, longer)
+    shutil.rmtree(tmp_path / "run")
+    shutil.copytree(tmp_path / "older", tmp_path / "run")
+    # the nodes hold memories of rounds 4 to 6 beside those of the last two checkpoints, of which round 3 is one
+    assert bits(served(tmp_path, longer)) == bits(whole)
+
+
+def test_memory_that_was_lost_or_altered_is_found_out(tmp_path: Path) -> None:
+    content = config(tmp_path, "scaffold", rounds=2, checkpoint_every=1)
+    served(tmp_path, content)
+    files = sorted((tmp_path / "state").rglob("memory-*.safetensors"))
+    assert files
+    raw = bytearray(files[0].read_bytes())
+    raw[-1] ^= 1
+    for file in files:
+        file.write_bytes(raw)
+    with pytest.raises(TrainingError, match=r"damaged|altered"):
+        served(tmp_path, {**content, "rounds": 3})
+    for file in files:
+        file.unlink(missing_ok=True)
+    with pytest.raises(TrainingError, match="must hold what this client kept; it is missing"):
+        served(tmp_path, {**content, "rounds": 3})
+
+
+# permits
+
+
+def test_a_node_that_tells_only_its_size_trains_a_method_that_asks_no_more(tmp_path: Path) -> None:
+    content = config(tmp_path, "fedprox")
+    alone = {name: value for name, value in content.items() if not name.startswith("flower.")}
+    expected = experiment_of({**alone, "engine": "sequential"}).run()
+    found = served(tmp_path, content, nodes={k: {"allow": "none"} for k in range(4)})
+    assert bits(found) == bits(expected)
+    assert "head_accuracy" not in found.rounds[-1], "the server cannot know which classes are rare"
+
+
+@pytest.mark.parametrize(
+    ("method", "permit"),
+    [
+        ("fedla", "histogram"),
+        ("fedgc", "labels"),
+        ("powerofchoice", "loss"),
+        ("creff", "probe"),
+        ("seolkim", "histogram"),
+    ],
+)
+def test_a_node_that_forbids_what_a_method_needs_is_told_before_training(
+    method: str, permit: str, tmp_path: Path
+) -> None:
+    allowed = ",".join(p for p in ("histogram", "labels", "loss", "probe") if p != permit)
+    allowed = "loss, probe" if permit == "labels" else allowed
+    content = config(tmp_path, method)
+    with pytest.raises(ConfigError, match=f"node 'ours' \\(client 2\\) must allow {permit} .* for {method}"):
+        served(tmp_path, content, nodes={2: {"allow": allowed, "name": "ours"}})
+    assert not (tmp_path / "run").exists()
+
+
+def test_labels_alone_are_enough_for_fedgc(tmp_path: Path) -> None:
+    found = served(tmp_path, config(tmp_path, "fedgc"), nodes={k: {"allow": "labels"} for k in range(4)})
+    assert len(found.rounds) == 3
+
+
+# what does not fit
+
+
+def altered(k: int, change: Any) -> Any:
+    """A lie: client k's trained tensors or facts are changed; hellos stay."""
+
+    def lie(client: int, content: Any) -> Any:
+        envelope = read(content)
+        if client != k or envelope.facts.get("kind") == "hello":
+            return content
+        facts, trees = dict(envelope.facts), dict(envelope.trees)
+        change(facts, trees)
+        return record(facts, sent=pack(trees))
+
+    return lie
+
+
+def wrong_shape(facts: Any, trees: Any) -> None:
+    params = trees["sent"]["params"]
+    first = next(iter(params))
+    params[first] = params[first][..., :-1]
+
+
+def lost_name(facts: Any, trees: Any) -> None:
+    trees["sent"]["params"].popitem()
+
+
+def late(facts: Any, trees: Any) -> None:
+    facts["turn"] -= 1
+
+
+def other_client(facts: Any, trees: Any) -> None:
+    facts["client"] = 3
+
+
+def fewer_steps(facts: Any, trees: Any) -> None:
+    facts["steps"] -= 1
+
+
+def not_a_number(facts: Any, trees: Any) -> None:
+    params = trees["sent"]["params"]
+    first = next(iter(params))
+    params[first] = params[first].clone().fill_(float("nan"))
+
+
+LIES = {
+    wrong_shape: "must be torch.float32", lost_name: "tensors by the model's names", late: "is to another message",
+    other_client: "is of client 3", fewer_steps: "were to be trained",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
+def test_a_bad_answer_stops_the_run_or_is_dropped_and_recorded(lie: Any, tmp_path: Path) -> None:
+    content = config(tmp_path, cohort=4, rounds=2)
+    with pytest.raises(TrainingError, match=f"the node of client 1: .*{LIES[lie]}.*flower.bad"):
+        served(tmp_path, content, lie=altered(1, lie))
+    shutil.rmtree(tmp_path / "run")
+    found = served(tmp_path, {**content, "flower.bad": "drop"}, lie=altered(1, lie))
+    assert [[d["client"] for d in row["dropped"]] for row in found.rounds] == [[1], [1]]
+    assert all(LIES[lie] in row["dropped"][0]["tensor"] for row in found.rounds)
+
+
+def test_an_update_that_is_not_finite_goes_by_the_runs_own_rule(tmp_path: Path) -> None:
+    content = config(tmp_path, cohort=4, rounds=2)
+    with pytest.raises(TrainingError, match=r"parameter .* is not finite at client 1"):
+        served(tmp_path, content, lie=altered(1, not_a_number))
+    shutil.rmtree(tmp_path / "run")
+    found = served(tmp_path, {**content, "nonfinite": "drop"}, lie=altered(1, not_a_number))
+    assert [[d["client"] for d in row["dropped"]] for row in found.rounds] == [[1], [1]]
+
+
+def test_a_run_that_becomes_infinite_says_so_as_every_engine_does(tmp_path: Path) -> None:
+    content = config(tmp_path, lr=1e30, model="mlp")
+    alone = {name: value for name, value in content.items() if not name.startswith("flower.")}
+    with pytest.raises(TrainingError) as expected:
+        experiment_of({**alone, "engine": "sequential"}).run()
+    with pytest.raises(TrainingError) as found:
+        served(tmp_path, content)
+    assert str(found.value) == str(expected.value)
+
+
+def test_the_others_are_not_asked_again_when_one_is_dropped(tmp_path: Path) -> None:
+    content = config(tmp_path, cohort=4, rounds=1, flower__bad="drop")
+    grid = Grid(4, content, tmp_path, lie=altered(1, wrong_shape))
+    serve.serve(grid, content)
+    assert sorted(k for k, kind in grid.pushed if kind == "train") == [0, 1, 2, 3]
+
+
+def test_a_node_that_does_not_answer_is_dropped_or_stops_the_run(tmp_path: Path) -> None:
+    def silent(client: int, content: Any) -> Any:
+        return None if client == 2 and read(content).facts["kind"] == "train" else content
+
+    content = config(tmp_path, cohort=4, rounds=2, flower__wait_s=0.3, flower__missing="drop")
+    found = served(tmp_path, content, lie=silent)
+    assert [[d["client"] for d in row["dropped"]] for row in found.rounds] == [[2], [2]]
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(TrainingError, match=r"the node of client 2: no answer in 0.3 s; flower.missing"):
+        served(tmp_path, {**content, "flower.missing": "stop"}, lie=silent)
+
+
+def test_a_node_that_goes_and_comes_is_waited_for(tmp_path: Path) -> None:
+    content = config(tmp_path, "scaffold", cohort=4, rounds=3, flower__wait_s=0.2)
+    alone = {name: value for name, value in content.items() if not name.startswith("flower.")}
+    expected = experiment_of({**alone, "engine": "sequential"}).run()
+    left = [3]
+
+    def losing(client: int, content: Any) -> Any:
+        if client == 1 and read(content).facts["kind"] == "train" and left[0]:
+            left[0] -= 1  # trained, and its memory written, but the answer is lost
+            return None
+        return content
+
+    assert bits(served(tmp_path, content, lie=losing)) == bits(expected)
+    assert not left[0]
+
+
+def test_a_message_that_is_sent_again_by_another_is_refused(tmp_path: Path) -> None:
+    content = config(tmp_path, rounds=1)
+    grid = Grid(4, content, tmp_path)
+    kept: list[Any] = []
+    pushed = grid.push_messages
+    grid.push_messages = lambda messages: pushed([kept.append(m) or m for m in messages])  # type: ignore[method-assign]
+    serve.serve(grid, content)
+    again = next(m for m in kept if m.metadata.message_type == "train")
+    (name,) = pushed([again])
+    (reply,) = grid.pull_messages([name])
+    assert "was answered before" in read(reply.content).facts["error"]
+    # nor after the server has begun again
+    shutil.rmtree(tmp_path / "run")
+    served(tmp_path, content)
+    (name,) = pushed([again])
+    (reply,) = grid.pull_messages([name])
+    assert "was answered before" in read(reply.content).facts["error"]
+
+
+@pytest.mark.parametrize("entry", ["fedskew", "format", "method", "model", "classes", "shape"])
+def test_a_node_that_does_not_agree_is_refused_before_training(
+    entry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedskew.flower.node import Node
+
+    ours = Node.contract.func  # type: ignore[attr-defined]
+
+    def other(node: Node) -> dict[str, Any]:
+        return ours(node) | ({entry: ["other"]} if node.client == 1 else {})
+
+    monkeypatch.setattr(Node, "contract", property(other))
+    serve._node.cache_clear()
+    with pytest.raises(ConfigError, match=f"node .* must agree with the server: {entry} is .* at the node"):
+        served(tmp_path, config(tmp_path))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"client": "one"}, "must say who it is"),
+        ({"permits": None}, "must say who it is"),
+        ({"rows": -1}, "must say who it is"),
+        ({"counts": [1, 2]}, "must tell 10 counts that add up"),
+        ({"client": 0}, "two nodes say that they are client 0"),
+        ({"counts": "many"}, "must tell 10 counts that add up"),
+    ],
+)
+def test_a_hello_that_makes_no_sense_is_refused(change: dict[str, Any], told: str, tmp_path: Path) -> None:
+    def lie(client: int, content: Any) -> Any:
+        envelope = read(content)
+        return record({**envelope.facts, **change}) if client == 1 else content
+
+    with pytest.raises(ConfigError, match=told):
+        served(tmp_path, config(tmp_path), lie=lie)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_answer_that_somebody_makes_up_is_more_than_one_line(seed: int, tmp_path: Path) -> None:
+    """Facts and tensors of one node are altered at random: the run ends, or raises an error of fedskew's own."""
+    draw = torch.Generator().manual_seed(seed)
+    pick = lambda n: int(torch.randint(n, (1,), generator=draw))
+    odd = [None, -1, 1 << 70, "x", [], {}, float("nan"), True, [[]], "\0"]
+
+    def lie(client: int, content: Any) -> Any:
+        if client != 1 or pick(2):
+            return content
+        envelope = read(content)
+        facts, trees = dict(envelope.facts), dict(envelope.trees)
+        if pick(2) and facts:
+            facts[sorted(facts)[pick(len(facts))]] = odd[pick(len(odd))]
+        packed = pack(trees)
+        if pick(2) and packed.data:
+            raw, text = bytearray(packed.data), bytearray(packed.leaves.encode())
+            target = [raw, text][pick(2)]
+            target[pick(len(target))] = 32 + pick(95)
+            packed = Packed(text.decode(), bytes(raw))
+        if not pick(4):
+            packed = packed._replace(data=packed.data[: pick(len(packed.data) + 1)])
+        return record(facts, sent=packed)
+
+    content = config(tmp_path, "scaffold" if seed % 2 else "creff", cohort=4, rounds=2, flower__wait_s=0.3)
+    content |= {"flower.missing": "drop", "flower.bad": ["stop", "drop"][seed % 2]}
+    try:
+        served(tmp_path, content, lie=lie)
+    except FedskewError as error:
+        assert "\n" not in str(error)
+
+
+# records and messages
+
+
+def test_the_record_says_who_trained(tmp_path: Path) -> None:
+    served(tmp_path, config(tmp_path, "fedla"))
+    held = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert held["engine_used"] == "flower"
+    assert held["disclosed"] == ["histogram"]
+
+
+def test_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:
+    served(tmp_path, config(tmp_path, rounds=1))
+    with pytest.raises(RecordError, match="resume must continue the same run"):
+        served(tmp_path, config(tmp_path, rounds=2, seed=2))
+
+
+def test_a_message_of_another_program_is_refused(tmp_path: Path) -> None:
+    from flwr.app import ConfigRecord, RecordDict
+
+    for content in (RecordDict(), RecordDict({"fedskew": ConfigRecord({"format": 9})}), None):
+        with pytest.raises(ConfigError, match="a message must"):
+            read(content)

@@ -1,0 +1,258 @@
+"""A node's own data: files, folders and functions; what the server has without data of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedskew import methods
+from fedskew.config.experiment import Experiment
+from fedskew.data import from_arrays
+from fedskew.data.encoding import Column, Encoding
+from fedskew.data.inputs import Inputs
+from fedskew.errors import ConfigError, DataError, FedskewError
+from fedskew.flower.options import NodeOptions, experiment_of, node_options, server_options
+from fedskew.flower.rows import inputs_of, of_node, server_data, written
+
+TABLE = Inputs(
+    (3,), False, (), (), Encoding((Column("age", mean=50.0, std=10.0), Column("sex", values=("f", "m")))),
+    ("ill", "well"),
+)  # fmt: skip
+NUMBERS = Inputs((2,), False, (), (), None, ("a", "b", "c"))
+PICTURES = Inputs((1, 4, 4), True, (0.5,), (0.5,), None, ("cat", "dog"))
+
+
+def rows(inputs: Inputs, data: Any, **options: Any) -> Any:
+    return of_node(inputs, NodeOptions(client=0, data=str(data), **options))
+
+
+def test_a_csv_file_is_encoded_as_the_app_says(tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text("sex,age,class\nm,60,well\nf,45,ill\n")
+    found = rows(TABLE, file)
+    assert found.x.tolist() == [[1.0, 0.0, 1.0], [-0.5, 1.0, 0.0]]
+    assert found.y.tolist() == [1, 0]
+    assert found.federation(2, 5).counts.tolist() == [[0, 0], [0, 0], [1, 1], [0, 0], [0, 0]]
+
+
+def test_a_csv_file_of_numbers_is_taken_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text("u,v,kind\n1,2,c\n3,4,a\n")
+    found = rows(NUMBERS, file, y_column="kind")
+    assert found.x.tolist() == [[1, 2], [3, 4]]
+    assert found.y.tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "sex,age,class\nm,60,better\n",
+            "class of .* must hold classes of the model, ill, well; got 'better' in row 2",
+        ),
+        ("sex,age,class\nx,60,well\n", "row 2"),
+        ("sex,age\nm,60\n", "y-column must be a column of labels"),
+        ("sex,class\nm,well\n", "age"),
+        ("sex,age,class\nm,60\n", "must have 3 values a row; row 2 has 2"),
+        ("", "must have rows below a line of different column names"),
+        ("sex,age,class\n", "must have rows below a line of different column names"),
+    ],
+)
+def test_a_csv_file_that_does_not_fit_is_told_by_row_and_column(text: str, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text(text)
+    with pytest.raises(DataError, match=told) as error:
+        rows(TABLE, file)
+    assert "\n" not in str(error.value)
+
+
+def test_arrays_are_taken_with_labels_by_name_or_number(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", x=np.arange(6.0).reshape(3, 2), y=np.array(["b", "a", "c"]))
+    assert rows(NUMBERS, tmp_path / "mine.npz").y.tolist() == [1, 0, 2]
+    np.savez(tmp_path / "wide.npz", x=np.ones((2, 5)), y=np.array([0, 1]))
+    with pytest.raises(DataError, match="as the model was trained on"):
+        rows(Inputs((2,), False, (), (), None, ("0", "1")), tmp_path / "wide.npz")
+    np.savez(tmp_path / "other.npz", images=np.zeros(3))
+    with pytest.raises(DataError, match="must hold x, or x_test; got images"):
+        rows(NUMBERS, tmp_path / "other.npz")
+
+
+def test_a_folder_of_images_by_class(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name, grey in (("dog", 200), ("cat", 10)):
+        (tmp_path / name).mkdir()
+        image.new("L", (4, 4), grey).save(tmp_path / name / "1.png")
+    found = rows(PICTURES, tmp_path)
+    assert found.x.shape == (2, 1, 4, 4)
+    assert found.x.dtype == torch.uint8
+    assert found.y.tolist() == [0, 1]
+    image.new("L", (5, 4)).save(tmp_path / "dog" / "2.png")
+    with pytest.raises(DataError, match="must have 4 x 4 pixels; got 5 x 4"):
+        rows(PICTURES, tmp_path)
+    (tmp_path / "horse").mkdir()
+    (tmp_path / "dog" / "2.png").unlink()
+    image.new("L", (4, 4)).save(tmp_path / "horse" / "1.png")
+    with pytest.raises(DataError, match="must hold classes of the model, cat, dog; got 'horse'"):
+        rows(PICTURES, tmp_path)
+
+
+def test_a_function_returns_rows_or_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_rows_of_a_node.py").write_text(
+        "import numpy as np\nfrom fedskew.data import from_arrays\n"
+        "def pair(): return np.ones((3, 2)), ['a', 'c', 'b']\n"
+        "def whole(): return from_arrays(np.ones((10, 2)), ['a', 'b'] * 5)\n"
+        "def wrong(): return 3\n"
+    )
+    assert rows(NUMBERS, "own_rows_of_a_node:pair").y.tolist() == [0, 2, 1]
+    assert set(rows(NUMBERS, "own_rows_of_a_node:whole").y.tolist()) == {0, 1}
+    with pytest.raises(DataError, match=r"must return \(x, y\) or a Dataset; got int"):
+        rows(NUMBERS, "own_rows_of_a_node:wrong")
+    with pytest.raises(DataError, match="data must name a function as module:function"):
+        rows(NUMBERS, "own_rows_of_a_node:lost")
+    with pytest.raises(DataError, match="data must be a csv, npz or parquet file"):
+        rows(NUMBERS, tmp_path / "nowhere.csv")
+
+
+def test_rows_are_kept_for_the_nodes_own_test(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", x=np.arange(40.0).reshape(20, 2), y=np.array(["a", "b"] * 10))
+    found = rows(NUMBERS, tmp_path / "mine.npz", local_test=0.25)
+    assert (len(found.y), len(found.y_test)) == (15, 5)
+    fed = found.federation(1, 3)
+    assert fed.local_test_rows(1).tolist() == [15, 16, 17, 18, 19]
+    assert torch.equal(fed.dataset.x[15:], found.x_test)
+
+
+def test_what_an_app_says_of_its_inputs_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "inputs.json").write_text(written(TABLE, ("flip",)))
+    assert inputs_of(tmp_path, "inputs.json") == (TABLE, ("flip",))
+    for text in ("", "{}", "[]", json.dumps({"inputs": {"shape": [0]}})):
+        (tmp_path / "inputs.json").write_text(text)
+        with pytest.raises(FedskewError, match=r"inputs.json must be what `fedskew flower init` writes|Inputs"):
+            inputs_of(tmp_path, "inputs.json")
+    with pytest.raises(ConfigError, match="it is missing; `fedskew flower init` writes it"):
+        inputs_of(tmp_path, "other.json")
+
+
+def test_the_server_may_have_test_rows_or_none(tmp_path: Path) -> None:
+    assert len(server_data(NUMBERS, "").y_test) == 0
+    np.savez(tmp_path / "test.npz", x=np.ones((2, 2)), y=np.array(["a", "b"]))
+    assert server_data(NUMBERS, str(tmp_path / "test.npz")).y_test.tolist() == [0, 1]
+
+
+# options
+
+
+def test_the_apps_configuration_has_the_words_of_the_command() -> None:
+    found = experiment_of({"method": "fedprox", "lr": 0.5, "parts.proximal.mu": 0.3, "clients": 4, "flower.out": "x",
+                           "path": "", "partition": "shards"})  # fmt: skip
+    expected = Experiment(methods.fedprox().with_("pace", lr=0.5).with_("proximal", mu=0.3), clients=4)
+    assert found.method == expected.method
+    assert (found.clients, found.partition.name) == (4, "shards")
+    with pytest.raises(ConfigError, match=r"unknown option '--partition.alpah'; did you mean"):
+        experiment_of({"method": "fedavg", "partition.alpah": 0.3})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"client": 0, "allow": "histograms"}, "unknown word of allow 'histograms'; did you mean 'histogram'"),
+        ({"client": 0, "alow": "all"}, "unknown key of the configuration 'alow'; did you mean 'allow'"),
+        ({"client": "zero"}, "client must be"),
+        ({"client": 0, "local-test": 1.0}, "local-test must be below 1; got 1.0"),
+    ],
+)
+def test_a_nodes_configuration_is_checked(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        node_options(given)
+
+
+def test_a_simulated_node_is_the_client_of_its_number(tmp_path: Path) -> None:
+    found = node_options({"partition-id": 3, "num-partitions": 5}, "out/run")
+    assert (found.client, found.state) == (3, "out/run/nodes")
+    assert "histogram" in found.permits
+    assert node_options({"client": 1}).permits == frozenset()
+    assert node_options({"client": 1, "allow": "histogram"}).permits == {"histogram", "labels"}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"flower.missing": "skip"}, "flower.missing must be one of wait, drop, stop; got 'skip'"),
+        ({"flower.wait": 3}, "unknown key of the configuration 'flower.wait'; did you mean 'flower.wait-s'"),
+        ({"flower.wait-s": -1}, "flower.wait-s must be at least 0; got -1"),
+    ],
+)
+def test_the_servers_options_are_checked(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        server_options(given)
+    assert server_options({"flower.wait-s": 3}).wait_s == 3.0
+
+
+# whole runs with data of the nodes' own
+
+
+def app_of(tmp_path: Path, nodes: int = 3) -> tuple[Path, dict[str, Any], dict[int, dict[str, Any]]]:
+    """(folder of inputs.json, configuration, nodes) of an app whose nodes bring files."""
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(60 * nodes, 2)), np.tile(["a", "b", "c"], 20 * nodes)
+    x += np.array([[0, 0], [3, 0], [0, 3]])[np.arange(len(y)) % 3]
+    inputs = Inputs.of(from_arrays(x, y))
+    (tmp_path / "inputs.json").write_text(written(inputs, ()))
+    for k in range(nodes):
+        np.savez(tmp_path / f"{k}.npz", x=x[k::nodes].astype(np.float32), y=y[k::nodes])
+    config = {
+        "method": "fedla", "clients": nodes, "cohort": nodes, "rounds": 3, "epochs": 2, "model": "logistic",
+        "flower.out": str(tmp_path / "run"), "flower.own-data": True, "flower.poll-s": 0.01,
+    }  # fmt: skip
+    return tmp_path, config, {k: {"data": str(tmp_path / f"{k}.npz"), "local-test": 0.2} for k in range(nodes)}
+
+
+@pytest.mark.flower
+def test_nodes_with_files_train_and_measure_on_rows_of_their_own(tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    from support.flower_grid import served
+
+    app, config, nodes = app_of(tmp_path)
+    found = served(tmp_path, config, nodes=nodes, app=app)
+    last = found.rounds[-1]
+    assert last["accuracy"] > 0.6
+    assert sum(last["support"]) == 3 * 12
+    assert found.predict(np.array([[3.0, 0.0]], np.float32)).tolist() == [1]
+    # with test rows at the server they come first, and the nodes' own beside them
+    np.savez(tmp_path / "test.npz", x=np.array([[0, 0], [3, 0], [0, 3.0]]), y=np.array(["a", "b", "c"]))
+    more = {**config, "flower.test": str(tmp_path / "test.npz"), "flower.out": str(tmp_path / "more")}
+    row = served(tmp_path, more, nodes=nodes, app=app).rounds[-1]
+    assert sum(row["support"]) == 3
+    assert row["local_accuracy"] == last["accuracy"]
+
+
+@pytest.mark.flower
+def test_somebody_must_be_able_to_measure(tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    from support.flower_grid import served
+
+    app, config, nodes = app_of(tmp_path)
+    shy = {k: {**node, "allow": "histogram"} for k, node in nodes.items()}
+    with pytest.raises(ConfigError, match="somebody must have test rows that may be used; got none"):
+        served(tmp_path, config, nodes=shy, app=app)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.flower
+def test_a_node_whose_labels_are_others_is_refused_with_its_file_and_row(tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    from support.flower_grid import served
+
+    app, config, nodes = app_of(tmp_path)
+    np.savez(tmp_path / "1.npz", x=np.ones((3, 2), np.float32), y=np.array(["a", "d", "b"]))
+    with pytest.raises(ConfigError, match="its data do not fit; the node's own log says more"):
+        served(tmp_path, config, nodes=nodes, app=app)  # what is in a node's file is not told to others
+    nodes[1]["trace"] = True
+    with pytest.raises(ConfigError, match=r"y of .*1.npz must hold classes of the model, a, b, c; got 'd' in row 1"):
+        served(tmp_path, config, nodes=nodes, app=app)

@@ -1,0 +1,160 @@
+"""fedskew's server half in a Flower project whose clients are its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedskew import functional as F
+from fedskew import methods, servers, weightings
+from fedskew.errors import ConfigError
+from fedskew.flower import aggregation_weights, server_step
+
+NORM = {"fc.weight": np.zeros((2, 3), np.float32), "bn.running_mean": np.zeros(3, np.float32),
+        "bn.num_batches_tracked": np.array(0)}  # fmt: skip
+
+
+def trained(k: int) -> dict[str, Any]:
+    return {"fc.weight": np.full((2, 3), k, np.float32), "bn.running_mean": np.full(3, k, np.float32),
+            "bn.num_batches_tracked": np.array(k)}  # fmt: skip
+
+
+def test_weights_are_those_of_the_weightings() -> None:
+    counts = [[10, 0, 0], [0, 5, 5], [1, 1, 8]]
+    samples = [10, 10, 10]
+    assert aggregation_weights("size", [1, 3]).tolist() == [0.25, 0.75]
+    assert aggregation_weights("uniform", [1, 3]).tolist() == [0.5, 0.5]
+    expected = F.label_aware_weights(torch.tensor(counts)).double()
+    np.testing.assert_allclose(aggregation_weights("label_aware", samples, counts=counts), expected)
+    np.testing.assert_allclose(aggregation_weights(methods.fednova(), [1, 3], steps=[2, 6]), [0.625, 0.625])
+
+
+@pytest.mark.parametrize(
+    ("weighting", "told"),
+    [
+        ("label_aware", "counts must be given"), ("fednova", "steps must be given"), ("labelaware", "did you mean"),
+        ("aggregation_balancer", "reads the clients' models"),
+    ],
+)  # fmt: skip
+def test_what_a_weighting_reads_must_be_given(weighting: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        aggregation_weights(weighting, [1, 2])
+
+
+def test_statistics_are_averaged_and_never_stepped() -> None:
+    model, state = server_step("fedadam", None, NORM, [trained(1), trained(3)], [30, 10])
+    assert model["bn.running_mean"].tolist() == [1.5] * 3
+    assert model["bn.num_batches_tracked"] == 1  # of the client with the largest weight
+    assert list(model) == list(NORM)
+    assert state.round == 1
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedavgm", "fedadam", "fedyogi", "fedadagrad"])
+def test_steps_are_those_of_a_run(method: str) -> None:
+    """Two rounds on numbers: the weighted mean through the server's own optimizer."""
+    value = methods.METHODS[method]()
+    model: Any = {"w": np.zeros(3)}
+    state = None
+    params = {"w": torch.zeros(3, dtype=torch.float64)}
+    held = value.server.init_server(params, None, None)  # type: ignore[arg-type]
+    for r in (1, 2):
+        after = [{"w": model["w"] + r}, {"w": model["w"] - 3 * r}]
+        delta = {"w": torch.full((3,), 0.75 * r - 0.25 * 3 * r, dtype=torch.float64)}
+        from fedskew.flower.functions import cohort_of
+
+        cohort, _ = cohort_of(model, after, [30, 10], round=r)
+        params, held = value.server.update(
+            params, delta, held, cohort._replace(weights=weightings.Size().weigh({}, cohort))
+        )
+        model, state = server_step(value, state, model, after, [30, 10])
+        np.testing.assert_allclose(model["w"], params["w"].numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["fedprox", "scaffold", "seolkim", "fedvc", "pfedme", "creff", "fedlc", "climb"])
+def test_a_method_that_needs_clients_of_fedskew_says_so(method: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"^{method} .*`fedskew flower init {method}` writes an app whose clients do$"
+    ):
+        server_step(method, None, {"w": np.zeros(2)}, [{"w": np.ones(2)}], [1])
+
+
+def test_a_loss_that_clients_run_by_themselves_is_theirs() -> None:
+    model, _ = server_step(
+        "fedlc", None, {"w": np.zeros(2)}, [{"w": np.ones(2)}], [1], clients_run=("logit_calibration",)
+    )
+    assert model["w"].tolist() == [1, 1]
+    with pytest.raises(ConfigError, match="unknown loss that clients may run by themselves 'control_variate'"):
+        server_step("scaffold", None, {"w": np.zeros(2)}, [{"w": np.ones(2)}], [1], clients_run=("control_variate",))
+
+
+@pytest.mark.parametrize(
+    ("after", "samples", "told"),
+    [
+        ([], [], "after must hold a model"),
+        ([{"w": np.ones(2)}], [1, 2], "samples must have 1 numbers"),
+        ([{"v": np.ones(2)}], [1], "must have the names of the global model"),
+        ([{"w": np.ones(3)}], [1], "must have shape"),
+        ([{"w": np.array([1, np.nan])}], [1], "must be finite"),
+        ([{"w": np.ones(2)}], [0], "not all 0"),
+    ],
+)
+def test_models_that_do_not_agree_are_refused(after: Any, samples: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        server_step("fedavg", None, {"w": np.zeros(2)}, after, samples)
+
+
+def test_a_composition_may_replace_the_servers_half() -> None:
+    method = methods.fedavg().with_(weighting=weightings.Uniform(), server=servers.Momentum(beta=0.5))
+    model, state = server_step(method, None, {"w": np.zeros(1)}, [{"w": np.ones(1)}, {"w": 3 * np.ones(1)}], [9, 1])
+    model, state = server_step(method, state, model, [model, model], [9, 1])
+    assert model["w"].tolist() == [3.0]  # 2, then half of it again
+
+
+@pytest.mark.flower
+def test_the_strategy_takes_the_place_of_fedavg() -> None:
+    """Flower's own loop over a grid whose clients add their number to the model."""
+    pytest.importorskip("flwr")
+    from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+    from flwr.serverapp.strategy import FedAvg
+    from flwr.supercore.task_identity import TaskIdentity
+
+    from fedskew.flower import FedSkewStrategy
+
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1
+
+    class Grid:
+        def get_node_ids(self) -> list[int]:
+            return [1, 2, 3]
+
+        def send_and_receive(self, messages: Any, timeout: float | None = None) -> list[Any]:
+            return [self.reply(m) for m in messages]
+
+        def reply(self, message: Any) -> Any:
+            k = message.metadata.dst_node_id
+            message.metadata.__dict__["_message_id"] = str(k)
+            sent = message.content["arrays"]
+            counts = [10, 0] if k == 1 else [5, 5]
+            metrics: dict[str, Any] = {"num-examples": 10, "loss": float(k), "label-counts": counts}
+            arrays = {name: Array(a.numpy() + k) for name, a in sent.items()}
+            content = RecordDict({"metrics": MetricRecord(metrics)})
+            if message.metadata.message_type == "train":
+                content["arrays"] = ArrayRecord(arrays)
+            return Message(content, reply_to=message)
+
+    def run(strategy: Any) -> Any:
+        start = ArrayRecord({"w": Array(np.zeros(2, np.float32))})
+        result = strategy.start(grid=Grid(), initial_arrays=start, num_rounds=2)
+        return result.arrays["w"].numpy(), result.train_metrics_clientapp[2]
+
+    plain, metrics = run(FedAvg())
+    same, told = run(FedSkewStrategy("fedavg"))
+    np.testing.assert_allclose(same, plain)
+    assert told["loss"] == pytest.approx(metrics["loss"])
+    aware, _ = run(FedSkewStrategy("fedla"))
+    weights = aggregation_weights("label_aware", [10] * 3, counts=[[10, 0], [5, 5], [5, 5]])
+    np.testing.assert_allclose(aware, np.full(2, 2 * weights @ [1, 2, 3]), rtol=1e-6)
+    with pytest.raises(ConfigError, match="scaffold changes what clients do"):
+        FedSkewStrategy("scaffold")
