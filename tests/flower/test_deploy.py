@@ -59,7 +59,7 @@ def test_a_superlink_that_is_killed_and_begun_again_loses_nothing(deployment: De
 
 def test_a_node_that_is_not_registered_is_refused(deployment: Deployment) -> None:
     deployment.start("stranger", "sh", "node.sh", NODES, env={"AGAIN": "0", "ALLOW": "none"})
-    said = deployment.ended("stranger", 60)
+    said = deployment.ended("stranger")
     assert "Failed to activate SuperNode" in said
 
 
