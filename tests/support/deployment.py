@@ -51,7 +51,7 @@ sys.meta_path.insert(0, Altered())
 
 # kills the groups of processes of a file once the tests' process has gone, however it ended
 REAPER = """while kill -0 "$1" 2>/dev/null; do sleep 1; done
-for group in $(cat "$2"); do kill -9 -- "-$group" 2>/dev/null; done"""
+for group in $(cat "$2"); do kill -9 "-$group" 2>/dev/null; done"""
 
 
 def altered(folder: Path) -> dict[str, str]:
