@@ -51,7 +51,7 @@ sys.meta_path.insert(0, Altered())
 
 # kills the groups of processes of a file once the tests' process has gone, however it ended
 REAPER = """while kill -0 "$1" 2>/dev/null; do sleep 1; done
-for group in $(cat "$2"); do kill -9 -- "-$group" 2>/dev/null; done"""
+for group in $(cat "$2"); do kill -9 "-$group" 2>/dev/null; done"""
 
 
 def altered(folder: Path) -> dict[str, str]:
@@ -120,7 +120,7 @@ class Deployment:
         """Tell the reaper which groups there are."""
         self.groups.write_text(" ".join(str(process.pid) for process in self.alive.values()), encoding="utf-8")
 
-    def said(self, *words: object, timeout: float = 120, code: int = 0, home: str = "") -> str:
+    def said(self, *words: object, timeout: float = 300, code: int = 0, home: str = "") -> str:
         """What a command says, both streams. It must end with the code."""
         env = {**self.env, **({"FLWR_HOME": str(self.app / home)} if home else {})}
         done = subprocess.run(
@@ -151,14 +151,14 @@ class Deployment:
         for child in children:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
-        process.wait(timeout=60)
+        process.wait(timeout=300)
         self.noted()
 
     def end(self, name: str) -> None:
         """Ask a group of processes to end, and wait until it has."""
         process = self.alive.pop(name)
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=300)
         self.noted()
 
     def below(self, pid: int) -> list[int]:
@@ -194,7 +194,7 @@ class Deployment:
         for k in range(self.nodes):
             self.node(k, (allow or {}).get(k, "histogram"), (env or {}).get(k))
 
-    def until(self, holds: Callable[[], bool], name: str, seconds: float = 120) -> None:
+    def until(self, holds: Callable[[], bool], name: str, seconds: float = 600) -> None:
         """Wait until something holds; the process of that name must live meanwhile."""
         end = time.monotonic() + seconds
         while not holds():
@@ -219,7 +219,7 @@ class Deployment:
         number = re.findall(r"Successfully started run (\d+)", self.log(name))[-1]
         self.said("flwr", "stop", number, "deployment", home=".flwr")
 
-    def ended(self, name: str, seconds: float = 300) -> str:
+    def ended(self, name: str, seconds: float = 900) -> str:
         """What a run has said, once it has ended."""
         process = self.alive[name]
         try:

@@ -188,7 +188,8 @@ class Link:
             self._known[sent.node] = sent.life
             return
         if wrong or told.get("fatal"):
-            who = Hello(sent.node, told["client"], told).name if "client" in told else f"node {sent.node}"
+            known = told.get("client") not in (None, -1)  # a mistake before it knew its number comes with the hello's
+            who = Hello(sent.node, told["client"], told).name if known else f"node {sent.node}"
             raise ConfigError(f"{who} must agree with the server: {wrong or told['differs']}")
         hello = _hello(sent.node, told)._replace(life=sent.life)
         self._known[sent.node] = sent.life
