@@ -124,7 +124,9 @@ def test_an_app_without_the_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(fedskew.flower, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'fedskew\[flower\]'"):
-        _ = fedskew.flower.server_app
+        fedskew.flower.server_app()
+    with pytest.raises(ConfigError, match=r"pip install 'fedskew\[flower\]'"):
+        _ = fedskew.flower.FedSkewStrategy
     with pytest.raises(AttributeError):
         _ = fedskew.flower.nothing
     assert json.dumps(fedskew.flower.aggregation_weights("size", [1, 1]).tolist()) == "[0.5, 0.5]"
