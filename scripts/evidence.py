@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,19 +34,31 @@ GAINS = {  # study -> (method, the method that it is compared with)
 
 def federations() -> None:
     """Points of each system over FedAvg and over FedAvg with uniform weights: means over the sixteen federations."""
+    over("federations", ("fedbal", "fedga", "seolkim", "fedgr", "fedla", "feddyn"), ("fedavg", "control"))
+
+
+def cross() -> None:
+    """The same on the papers' protocols, and points of the compositions over the best single method."""
+    composed = ("FedGA + FedDyn", "FedGA + FedDyn + FedLA", "FedGA + FedLA", "FedGA + FedLA + KLD selection")
+    over("cross", ("fedbal", "fedga", "seolkim", "fedgr", "fedla", "feddyn", *composed), ("fedavg", "control"))
+    over("cross", composed, ("feddyn", "fedga"))
+
+
+def over(study: str, names: Sequence[str], bases: Sequence[str]) -> None:
+    """Means over the settings of a study of the difference to a base, with 95 % t intervals over settings."""
     scores: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for row in rows_of("federations", Path(__file__).parents[1] / "results/studies"):
+    for row in rows_of(study, Path(__file__).parents[1] / "results/studies"):
         if row["state"] == "finished":
             scores[row["setting"]][row["label"]][row["seed"]] = 100 * row["mean10_accuracy"]
-    for name in ("fedbal", "fedga", "seolkim", "fedgr", "fedla", "feddyn"):
-        for base in ("fedavg", "control"):
+    for name in names:
+        for base in bases:
             each = [
                 statistics.fmean(by[name][s] - by[base][s] for s in by[name] if s in by[base]) for by in scores.values()
             ]
             low, high = t_interval(np.array(each)) or (float("nan"),) * 2
             above = sum(v > 0 for v in each)
             told = f"{statistics.fmean(each):+.1f} ({low:.1f} to {high:.1f}), above 0 in {above} of {len(each)}"
-            print(f"federations: {name} less {base}: {told}")
+            print(f"{study}: {name} less {base}: {told}")
 
 
 def gains(study: str) -> None:
@@ -107,5 +120,6 @@ if __name__ == "__main__":
     for name in GAINS:
         gains(name)
     federations()
+    cross()
     faster()
     from_the_papers()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fedskew.errors import RecordError, require
 from fedskew.records.files import write_atomic
 from fedskew.studies.merging import take
-from fedskew.studies.packing import runs_of
+from fedskew.studies.packing import failures_of, runs_of
 from fedskew.studies.store import POINTS, archive_line, read_archives
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ HERE = Path("results/studies")  # in the current folder: where archives are foun
 
 
 def write(place: str | Path, out: str | Path, points: int = POINTS) -> int:
-    """Write the finished runs of a study or of a store as an archive, in the order of their addresses.
+    """Write the runs of a study or of a store that are over as an archive, in the order of their addresses.
+
+    A run that ended by its own numbers, such as an infinite loss, has a line that says so: which trial of a tuning was
+    best depends on it.
 
     Args:
         place: A study or a store.
@@ -35,8 +38,9 @@ def write(place: str | Path, out: str | Path, points: int = POINTS) -> int:
         RecordError: The study cannot be read, or the file not written.
     """
     require(points >= 1, "points", "be at least 1", points)
-    entries = sorted((e for e in runs_of(place) if e.state == "finished"), key=lambda entry: entry.address)
-    require(bool(entries), "runs", "hold one that has ended", str(place))
+    ended = [entry for entry in runs_of(place) if entry.state == "finished"]
+    require(bool(ended), "runs", "hold one that has ended", str(place))
+    entries = sorted([*ended, *failures_of(place)], key=lambda entry: entry.address)
     try:
         Path(out).parent.mkdir(parents=True, exist_ok=True)
         write_atomic(Path(out), "".join(f"{archive_line(entry, points)}\n" for entry in entries).encode())
@@ -69,8 +73,11 @@ def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:
     for stage in (study.trials, study.plan):  # which trial was best decides what the compared runs are
         wanted = {one.address for one in study.missing(stage())} & known.keys()
         found = [known[address] for address in sorted(wanted)]
-        if keep and found:
-            take(found, study.store)
+        if keep:
+            take([entry for entry in found if entry.state == "finished"], study.store)
+            for entry in found:
+                if entry.state == "failed":
+                    study.store.refuse(entry.address, "failed", entry.reason)
         else:
             study.store.archived.update({entry.address: entry for entry in found})
         count += len(found)

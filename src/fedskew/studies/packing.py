@@ -25,7 +25,7 @@ from fedskew.studies.merging import Merged, existing, merge
 from fedskew.studies.runs import own_files
 from fedskew.studies.store import Entry, Store, archive_line, ended
 
-__all__ = ["members", "pack", "runs_of", "unpack"]
+__all__ = ["failures_of", "members", "pack", "runs_of", "unpack"]
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -88,6 +88,15 @@ def runs_of(place: str | Path) -> list[Entry]:
     store, addresses, _ = members(place)
     found = (store.entry(address) for address in addresses)
     return [entry for entry in found if entry is not None]
+
+
+def failures_of(place: str | Path) -> list[Entry]:
+    """The runs of a study or of a store that ended by their own numbers. Raises RecordError as `members`."""
+    store, _, study = members(place)
+    noted = (file.stem for file in sorted((store.folder / "refused").glob("*.json")))
+    wanted = noted if study is None else (str(run["address"]) for run in study["runs"])
+    found = (Entry(a, {}, [], {}, {}, *told) for a in wanted if (told := store.refusal(a)) is not None)
+    return [entry for entry in found if entry.state == "failed"]
 
 
 def _entry(store: Store, address: str) -> bool:

@@ -123,7 +123,7 @@ class Store:
     @cached_property
     def archived(self) -> dict[str, Entry]:
         """Runs of the archives, by address. Raises RecordError for a line that is none."""
-        return {entry.address: entry for entry in read_archives(self.folder)}
+        return {entry.address: entry for entry in read_archives(self.folder) if entry.state == "finished"}
 
     def addresses(self) -> Iterator[str]:
         """Every run that is there, finished or not."""
@@ -160,7 +160,7 @@ def read_archives(place: Path) -> Iterator[Entry]:
 
 
 def read_archive(file: Path) -> Iterator[Entry]:
-    """The runs of an archive that came to their end. Raises RecordError for a line that is none."""
+    """The runs of an archive that are over, failed ones too. Raises RecordError for a line that is none."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
@@ -168,6 +168,9 @@ def read_archive(file: Path) -> Iterator[Entry]:
     for number, line in enumerate(lines, 1):
         try:
             found = json.loads(line)
+            if found.get("state") == "failed":
+                yield Entry(str(found["address"]), {}, [], {}, {}, "failed", str(found["reason"]))
+                continue
             entry = Entry(**{name: found[name] for name in ("address", "config", "rows", "summary", "env")})
             if not entry.summary.get("stopped"):
                 yield Entry(entry.address, dict(entry.config), list(entry.rows), dict(entry.summary), dict(entry.env))
@@ -176,7 +179,10 @@ def read_archive(file: Path) -> Iterator[Entry]:
 
 
 def archive_line(entry: Entry, points: int = POINTS) -> str:
-    """A run as a line of an archive, with so many rounds at most."""
+    """A run as a line of an archive, with so many rounds at most; of one that failed, why."""
+    if entry.state == "failed":
+        told = {"address": entry.address, "state": "failed", "reason": entry.reason}
+        return json.dumps(told, separators=(",", ":"))
     kept = {name: value for name, value in asdict(entry).items() if name in ("address", "config", "summary", "env")}
     kept["rows"] = [{n: row[n] for n in KEPT if n in row} for row in thinned(entry.rows, points)]
     return json.dumps(kept, separators=(",", ":"))

@@ -61,7 +61,7 @@ class Runs:
     @staticmethod
     def of(folder: Path) -> Runs:
         """The runs of every archive in a folder. Raises RecordError for a line that is none."""
-        return Runs(read_archives(folder))
+        return Runs(entry for entry in read_archives(folder) if entry.state == "finished")
 
 
 @dataclass
