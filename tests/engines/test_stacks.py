@@ -50,6 +50,7 @@ def test_stacks_are_cut_where_it_pays() -> None:
 
     even, wide = [Length(10, 10)] * 8, [Length(10, 10)] * 4 + [Length(10, 1000)] * 4
     assert sizes(even, 1, 100.0, 1.0, 0.1) == [8] and sizes(even, 2, 100.0, 50.0, 5.0) == [4, 4]
+    assert sizes(even, 2, 100.0, 1.0, 0.1, True) == [8], "two threads that wait for Python in turns"
     assert sizes(wide, 1, 100.0, 0.0, 0.1) == [4, 4], "rows are not padded to a thousand"
     assert sizes(wide, 1, 1e6, 0.0, 0.1) == [8], "operators that cost more than padded rows"
     ragged = [Length(t, 10) for t in (60, 10, 5, 5, 5, 5, 5, 5)]
@@ -88,7 +89,8 @@ def _rows(carry: Carry, k: int) -> Carry:
 @pytest.fixture(params=ENDS.values(), ids=ENDS)
 def priced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stacks of one client, one stack, and something between."""
-    monkeypatch.setattr(cuts, "STEP", request.param[0])
+    for name in ("STEP", "TRACED", "WRITTEN"):
+        monkeypatch.setattr(cuts, name, request.param[0])
     monkeypatch.setattr(cuts, "PRODUCT", request.param[1])
 
 

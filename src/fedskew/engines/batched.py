@@ -97,12 +97,10 @@ class Batched(LocalEngine):
         if not places:
             return
         self._settle_chunk(method, places)
-        lengths, price = (
-            [length(p.plan.batches) for p in places],
-            Price.of(self.model.parameter_count, self.written(method) is not None),
-        )
+        traced, lengths = self._traces(method, places), [length(p.plan.batches) for p in places]
+        price = Price.of(self.model.parameter_count, written=self.written(method) is not None, traced=traced)
         cuts = cut(lengths, self.workers.count, self.chunk, price)
-        rungs = len(set(lengths)) > 1 and self._traces(method, places)
+        rungs = traced and len(set(lengths)) > 1
         if not self.workers.inside:
             self._trace(method, [[places[i] for i in at] for at in cuts], rungs)
         for outcomes in self.train_map(lambda at: self._halving(method, at, places, settle, rungs), cuts):

@@ -21,6 +21,7 @@ __all__ = ["Length", "Price", "cut", "length"]
 # Microseconds on two cores of an AMD EPYC, float32: docs/project/performance.md says how they were measured. They
 # decide only what is stacked with what, so that another machine's may be off by a factor.
 STEP = 1500.0  # the operators of a step by vmap
+TRACED = 250.0  # of one that is traced
 WRITTEN = 85.0  # of one that is written out
 TOUCH = 0.0004  # a parameter is read and written
 PRODUCT = 0.00005  # a parameter meets a row, forwards and backwards
@@ -40,11 +41,13 @@ class Price(NamedTuple):
     step: float
     touch: float  # a client
     product: float  # a client's row
+    python: bool = False  # its operators are short and called from Python, so that threads wait for each other
 
     @classmethod
-    def of(cls, parameters: int, written: bool) -> Price:
-        """The price of a network."""
-        return cls(WRITTEN if written else STEP, TOUCH * parameters, PRODUCT * parameters)
+    def of(cls, parameters: int, *, written: bool, traced: bool) -> Price:
+        """The price of a network, whose steps are written out, or may be traced, or neither."""
+        step = WRITTEN if written else TRACED if traced else STEP
+        return cls(step, TOUCH * parameters, PRODUCT * parameters, written)
 
     def stack(self, lengths: Sequence[Length]) -> float:
         """Of all steps of a stack whose first client is its longest."""
@@ -72,11 +75,15 @@ def cut(lengths: Sequence[Length], threads: int, most: int, price: Price) -> lis
     def cost(part: list[int]) -> float:
         return price.stack([lengths[i] for i in part])
 
+    def end(parts: list[list[int]]) -> float:
+        alone = price.python * price.step * sum(lengths[part[0]].steps for part in parts)
+        return max(_span(list(map(cost, parts)), threads), alone)
+
     parts.sort(key=cost, reverse=True)
     while len(parts[0]) > 1:  # as long as the threads end sooner for it
         split = _halves(parts[0], cost)
         after = sorted([*split, *parts[1:]], key=cost, reverse=True)
-        if _span(list(map(cost, after)), threads) >= 0.98 * _span(list(map(cost, parts)), threads):
+        if end(after) >= 0.98 * end(parts):
             break
         parts = after
     return parts
