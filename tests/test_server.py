@@ -202,7 +202,9 @@ def test_each_client_gets_its_own_share(engine: str, tmp_path: Path) -> None:
     assert {k: m["turns"]["written"].tolist() for k, m in memory.items()} == {1: [3, 1], 3: [3, 3]}
     assert {k: float(m["turns"]["told"]) for k, m in memory.items()} == {1: 412, 3: 432}
     plain = go(fed, replace(fs.methods.fedavg(), selector=each(3, 1)), rounds=3)
-    assert same(result.params, plain.params)
+    for name, leaf in result.params.items():  # a plain stack runs written-out steps, whose last bits are others
+        torch.testing.assert_close(leaf, plain.params[name], rtol=1e-12, atol=1e-12 if engine == "batched" else 0.0)
+    assert engine == "batched" or same(result.params, plain.params)
     for row, other in zip(result.rounds, plain.rounds, strict=True):
         assert row["upload_bytes"] - other["upload_bytes"] == 2 * 4
         assert row["download_bytes"] - other["download_bytes"] == 2 * 4 + 2 * 4
