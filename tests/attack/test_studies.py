@@ -25,8 +25,8 @@ METHODS = ("fedavg", "fedla", "scaffold", "fedbal")[: some(1, 4)]
 SEEDS = some(6, 30)
 ROUNDS = some(6, 20)
 WORDS = (
-    "compare", *METHODS, "--seeds", f"0-{SEEDS - 1}", "--clients", "5", "--cohort", "3", "--rounds", str(ROUNDS),
-    "--model", "logistic", "--checkpoint.every", "2",
+    "compare", *METHODS, "--seeds", f"0-{SEEDS - 1}", "--clients", "5", "--cohort", "3", "--model", "logistic",
+    "--checkpoint.every", "2",
 )  # fmt: skip
 KILLS = some(2, 200)
 
@@ -35,9 +35,10 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(fs.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 
 
-def begun(store: Path, *more: str) -> subprocess.Popen[str]:
+def begun(store: Path, *more: str, rounds: int = ROUNDS) -> subprocess.Popen[str]:
     """The command, begun in a session of its own."""
-    words = [sys.executable, "-m", "fedskew", *WORDS, "--store", str(store), "--processes", "2", *more]
+    words = [sys.executable, "-m", "fedskew", *WORDS, "--rounds", str(rounds), "--store", str(store)]
+    words += ["--processes", "2", *more]
     return subprocess.Popen(
         words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -132,8 +133,8 @@ def test_two_schedulers_share_a_store(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_a_study_that_goes_on(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    process = begun(store)
+    store, rounds = tmp_path / "store", 200  # so many that no quick machine ends the runs first
+    process = begun(store, rounds=rounds)
     before = time.monotonic()
     while not workers(process.pid) and time.monotonic() - before < 120:
         time.sleep(0.05)
@@ -142,5 +143,5 @@ def test_ctrl_c_ends_a_study_that_goes_on(tmp_path: Path) -> None:
     said = process.communicate(timeout=60)[0]
     assert process.returncode == 130 and said.rstrip().endswith("interrupted; the same command goes on"), said[-500:]
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers(process.pid))
-    after = begun(store)
+    after = begun(store, rounds=rounds)
     assert "Traceback" not in said and after.communicate(timeout=600) and after.returncode == 0
