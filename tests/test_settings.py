@@ -32,11 +32,13 @@ OTHER: dict[str, Any] = {  # a value of each field that is not its default
     "ray_address": "10.0.0.1:6379", "ray_workers": 2, "ray_gpus": 0.5, "ray_sum": 4,
     "engine": "debug", "threads": 1, "device": "cuda", "dtype": "float64",
     "nonfinite": "drop", "scores": "every", "recall_at": 0.5,
-    "precision": "bfloat16", "memory": "ram", "eval_every": 2, "personal_every": 3, "checkpoint_every": 4,
+    "precision": "bfloat16", "memory": "ram", "eval_every": 2, "eval_rows": 7, "personal_every": 3,
+    "checkpoint_every": 4,
     "diagnose": Diagnostics(("drift",), clients=(1,), every=2),
 }  # fmt: skip
 LATER = [f.name for f in dataclasses.fields(Settings) if is_later(f)]
-BESIDE = {name: {"monitor": "val_loss"} for name in ("patience", "min_delta")}  # what a field must stand beside
+BESIDE: dict[str, Any] = {name: {"monitor": "val_loss"} for name in ("patience", "min_delta")}
+BESIDE |= {"eval_rows": {"eval_every": 2}}  # what a field must stand beside
 
 
 def test_every_field_is_an_option_everywhere() -> None:
@@ -47,7 +49,7 @@ def test_every_field_is_an_option_everywhere() -> None:
     flags = {option.place[0] for option in options_of(Experiment(method_named("fedavg")))}
     assert set(FIELDS) <= flags
     unset = (*LATER, "diagnose")  # recorded only where they are set
-    recorded = Settings(**{name: OTHER[name] for name in unset}).to_json()
+    recorded = Settings(eval_every=2, **{name: OTHER[name] for name in unset}).to_json()
     assert not {*unset} & {*Settings().to_json()}
     assert set(FIELDS) == set(recorded) and set(FIELDS) <= set(documented(Settings))
 
@@ -62,7 +64,7 @@ def test_a_field_goes_to_a_file_and_back(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [n for n in FIELDS if n not in ("device", "diagnose")])
 def test_a_field_is_read_from_the_command_line(name: str) -> None:
     flag = next(o.flag for o in options_of(Experiment(method_named("fedavg"))) if o.place == (name,))
-    beside = [word for n, v in BESIDE.get(name, {}).items() for word in (f"--{n}", v)]
+    beside = [word for n, v in BESIDE.get(name, {}).items() for word in (f"--{n.replace('_', '-')}", str(v))]
     assert getattr(experiment_from(["fedavg", flag, str(OTHER[name]), *beside]), name) == OTHER[name]
 
 

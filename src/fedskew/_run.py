@@ -178,6 +178,9 @@ def launch(
     began = time.monotonic()
     measured = settings.monitor is None or len(fed.validation_rows) > 0
     demand(settings, "monitor", measured, "have validation rows to be measured on", "validation=0.1 holds some out")
+    tested = len(fed.dataset.y_test)
+    most = settings.eval_rows is None or settings.eval_rows <= tested
+    demand(settings, "eval_rows", most, f"be at most the number of test rows, {tested}")
     cohort = settings.cohort_of(fed.clients, fed.clients - len(fed.empty), method.share)
     if not isinstance(model, nn.Module):
         model = models.architecture(model, method.projection)

@@ -6,13 +6,16 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedskew import server, tree
+from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
 from fedskew.engines.finite import Fault, extremes, fetched, not_finite
 from fedskew.errors import TrainingError
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Observer", "Row", "Session"]
 
 Row = dict[str, Any]
+Array = np.ndarray[Any, Any]
 RATES = "a smaller rate of the clients or of the server, or clipping, may help"
 PERSONAL = ("accuracy", "macro_f1", "balanced_accuracy", "loss")  # what is recorded of the clients' own models
 
@@ -243,6 +247,9 @@ class Observer:
         row: Row = {"round": number}
         if due(number, self.settings.eval_every) or number == self.task.rounds:
             row |= self._evaluate(state)
+        elif self.settings.eval_rows is not None:
+            found = self.engine.evaluate(self.served(state), state.buffers, self.part)
+            row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
         last = is_last(row)
         if self.method.having("personalize") and (due(number, self.settings.personal_every) or last):
             row |= self._evaluate_personal(state)
@@ -254,6 +261,11 @@ class Observer:
         if self.settings.diagnose.due(number, self.task.rounds):
             row["diagnostics"] = self._diagnose(opened, results, weights, state)
         return row
+
+    @cached_property
+    def part(self) -> Array:
+        """The test rows of rounds between evaluations."""
+        return evenly(self.fed.dataset.y_test.cpu().numpy(), self.task.classes, self.settings.eval_rows or 0)
 
     def wants_deltas(self, number: int) -> bool:
         """Whether a diagnostic of this round reads every client's update."""

@@ -65,6 +65,8 @@ class Settings:
     """where clients keep state between rounds: on the device, in ram, or on disk in the run folder"""
     eval_every: Annotated[int, AtLeast(1)] = 1
     """rounds between evaluations; the last round is always evaluated"""
+    eval_rows: Annotated[int, AtLeast(1)] | None = later()
+    """rows of a fixed stratified part of the test set: rounds between evaluations measure it as part_*; unset: none"""
     personal_every: Annotated[int, AtLeast(0)] = 0
     """rounds between evaluations of the clients' own models; 0: after the last round only"""
     scores: Literal["last", "every"] = later("last")
@@ -103,6 +105,9 @@ class Settings:
             for name in ("patience", "min_delta"):
                 hint = "val_balanced_accuracy counts every class equally"
                 demand(self, name, getattr(self, name) is None, "stand beside a monitor", hint)
+        between = self.eval_rows is None or self.eval_every > 1
+        hint = "eval_every=10 leaves nine of ten rounds to the part"
+        demand(self, "eval_rows", between, "stand beside an eval_every above 1", hint)
         plain = self.precision == "float32" or self.dtype == "float32"
         demand(self, "precision", plain, f"be float32 beside dtype {self.dtype}")
 

@@ -27,6 +27,7 @@ ALIASES = {  # what users type -> the flag made from the field
     "--clip": "--local.clip",
     "--server-lr": "--server.lr",
     "--eval.every": "--eval-every",
+    "--eval.rows": "--eval-rows",
     "--eval.personal": "--personal-every",
     "--eval.scores": "--scores",
     "--eval.recall-at": "--recall-at",

@@ -25,7 +25,7 @@ Row = dict[str, Any]
 # Entries that do not make two runs different experiments: where they ran, how often they were evaluated, the seed, and
 # what follows from the seed (the counts of the split) or from the fingerprint (the names of the classes).
 NEUTRAL = {
-    "engine", "engine_used", "engine_reason", "threads", "threads_used", "device", "memory", "eval_every",
+    "engine", "engine_used", "engine_reason", "threads", "threads_used", "device", "memory", "eval_every", "eval_rows",
     "personal_every", "scores", "recall_at", "checkpoint_every", "path", "diagnose", "counts", "label_names",
     "started_by", "format", "ray_address", "ray_workers", "ray_gpus", "processors",
 }  # fmt: skip

@@ -93,8 +93,9 @@ def run_seconds(experiment: Experiment) -> float | None:
     except FedskewError:
         return None
     evaluations = -(-experiment.rounds // experiment.eval_every)
+    parts = (experiment.rounds - evaluations) * (experiment.eval_rows or 0)
     trained = experiment.rounds * min(experiment.cohort or COHORT, clients) * steps
-    return trained * step + evaluations * len(data.y_test) / EVALUATED * forward
+    return trained * step + (evaluations * len(data.y_test) + parts) / EVALUATED * forward
 
 
 def _local(experiment: Experiment) -> tuple[int, float, float]:
