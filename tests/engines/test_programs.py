@@ -30,8 +30,8 @@ def tracing(monkeypatch: pytest.MonkeyPatch) -> list[Stepper]:
     made: list[Stepper] = []
     init = Stepper.__init__
 
-    def noted(self: Stepper, function: Any, after: float) -> None:
-        init(self, function, after if after == float("inf") else 2)
+    def noted(self: Stepper, function: Any, after: float, mark: Any = None) -> None:
+        init(self, function, after if after == float("inf") else 2, mark)
         made.append(self)
 
     monkeypatch.setattr(Stepper, "__init__", noted)

@@ -23,6 +23,7 @@ from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.finite import Watch, Watcher, check
 from fedskew.engines.guard import Guard
 from fedskew.engines.jobs import Jobs, Place
+from fedskew.engines.kept import mark
 from fedskew.engines.memory import ClientMemory, home
 from fedskew.engines.outcomes import Outcome, Reduction, Settle, as_it_is, chained
 from fedskew.engines.personal import pooled
@@ -88,7 +89,8 @@ class LocalEngine:
         # the graph interpreter takes no list of truth values, which the backward pass of a convolution has
         after = {"cpu": never if self.model.convolutional else self.trace_after, "cuda": CAPTURE}
         programs = self.device.type == "cpu" or self.stacked
-        self.steppers = Steppers(self.step_function, after.get(self.device.type, never) if programs else never)
+        late = after.get(self.device.type, never) if programs else never
+        self.steppers = Steppers(self.step_function, late, lambda m: mark(self.name, m, self.model, task, self.store))
         auxiliary = auxiliary_source(fed)
         self.queries = Queries(self.clients, auxiliary, self.planner, self.jobs, self.train_set, self._probes)
 

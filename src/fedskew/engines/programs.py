@@ -48,7 +48,9 @@ class Program(NamedTuple):
         return along
 
 
-def program(function: StepFunction, rows: Any, fixed: Any, carry: Any, now: Any) -> Program | None:
+def program(
+    function: StepFunction, rows: Any, fixed: Any, carry: Any, now: Any, known: Program | None = None
+) -> Program | None:
     """Trace a function at these arguments.
 
     Args:
@@ -57,6 +59,7 @@ def program(function: StepFunction, rows: Any, fixed: Any, carry: Any, now: Any)
         fixed: what stays the same over a local run.
         carry: what a step hands to the next.
         now: what differs from step to step.
+        known: a program of another run that may be this function's, too; it is then compared and nothing is traced.
 
     Returns:
         The program, or None where the function cannot be traced or the trace gives other bits.
@@ -69,9 +72,9 @@ def program(function: StepFunction, rows: Any, fixed: Any, carry: Any, now: Any)
         flat[-len(later) - len(now) : -len(now)] = later
         expected = plain(*flat)
         lasting = len(leaves_of((rows, fixed)))
-        traced = _trace(plain, flat, lasting)
+        traced = known or _trace(plain, flat, lasting)
         kept = traced.once(*flat[:lasting])
-        for _ in range(3):  # the interpreter optimises in its first runs
+        for _ in range(1 if known else 3):  # the interpreter optimises in its first runs
             got = traced.each(*kept, *flat[lasting:])
     except Exception:  # a user's component may do anything; what cannot be traced runs untraced
         return None

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedskew.engines.captured import Captured, captured
 from fedskew.engines.flat import flatten, leaves_of, like
+from fedskew.engines.kept import SHELF, Mark
 from fedskew.engines.programs import Along, Program, StepFunction, program
 
 __all__ = ["CAPTURE", "TRACE_CLIENT", "TRACE_STACK", "Stepper", "Steppers"]
@@ -34,9 +35,12 @@ class Stepper:
     round, so its identity stands for its shapes; ``own`` is a tree that differs from client to client.
     """
 
-    def __init__(self, function: StepFunction, after: float) -> None:
-        """Trace steps of one shape where `due` expects at least ``after`` of them; never with ``after`` infinite."""
-        self.function, self.after = function, after
+    def __init__(self, function: StepFunction, after: float, mark: Mark | None = None) -> None:
+        """Trace steps of one shape where `due` expects at least ``after`` of them; never with ``after`` infinite.
+
+        Steps under one ``mark`` and of one shape have one program in the whole process (`fedskew.engines.kept`).
+        """
+        self.function, self.after, self.mark = function, after, mark
         self.counts: Counter[Any] = Counter()
         self.first: dict[Any, int] = {}  # how many rounds were left when a shape was first seen
         self.asked: set[Any] = set()
@@ -60,10 +64,23 @@ class Stepper:
         """Trace the step at these shapes, where that can be done. Call it while no thread trains."""
         key = _key(rows, fixed, carry, now)
         kinds = {leaf.device.type for leaf in leaves_of(carry)}
-        if key not in self.programs and kinds in ({"cpu"}, {"cuda"}):
-            with _LOCK:
-                how = program if kinds == {"cpu"} else captured
-                self.programs[key] = how(self.function, rows, fixed, carry, now)
+        if key in self.programs or kinds not in ({"cpu"}, {"cuda"}):
+            return
+        with _LOCK:
+            if kinds == {"cuda"}:
+                self.programs[key] = captured(self.function, rows, fixed, carry, now)
+            else:
+                self.programs[key] = self._program(key, rows, fixed, carry, now)
+
+    def _program(self, key: Any, rows: Any, fixed: Any, carry: Any, now: Any) -> Program | None:
+        """The program of a run before this one, else a new one."""
+        held = None if self.mark is None else SHELF.get(self.mark, key)
+        found = held and program(self.function, rows, fixed, carry, now, held)
+        if found is None:
+            found = program(self.function, rows, fixed, carry, now)
+            if found is not None and self.mark is not None:
+                SHELF.put(self.mark, key, found)
+        return found
 
     def run(self, rows: Any, fixed: Any, carry: Any, schedule: Sequence[Any]) -> tuple[Any, list[Tensor]]:
         """All steps of a schedule: the carry after the last one, and the loss of each."""
@@ -105,9 +122,14 @@ class Steppers:
     Keys are compared by ``==``, so that they need no hash: a method with a tensor in a field has none.
     """
 
-    def __init__(self, function_of: Callable[[Any], StepFunction], after: float) -> None:
-        """``function_of(key)`` makes the function of a stepper; ``after`` is as in `Stepper`."""
-        self._function_of, self._after = function_of, after
+    def __init__(
+        self,
+        function_of: Callable[[Any], StepFunction],
+        after: float,
+        mark_of: Callable[[Any], Mark | None] | None = None,
+    ) -> None:
+        """``function_of(key)`` makes the function of a stepper; ``after`` and ``mark_of(key)`` are as in `Stepper`."""
+        self._function_of, self._after, self._mark_of = function_of, after, mark_of or (lambda key: None)
         self._made: list[tuple[Any, Stepper]] = []
 
     def of(self, key: Any) -> Stepper:
@@ -115,7 +137,7 @@ class Steppers:
         for known, stepper in self._made:
             if known is key or known == key:
                 return stepper
-        self._made.append((key, Stepper(self._function_of(key), self._after)))
+        self._made.append((key, Stepper(self._function_of(key), self._after, self._mark_of(key))))
         return self._made[-1][1]
 
 
