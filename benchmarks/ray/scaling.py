@@ -40,7 +40,7 @@ from fedskew.engines.ray.engine import Ray
 from fedskew.engines.ray.packing import pack, size, unpack
 from fedskew.engines.ray.worker import Kit, Sent, Turn, Worker
 from fedskew.engines.sequential import Sequential, Threaded
-from fedskew.engines.stepper import TRACE_AFTER
+from fedskew.engines.stepper import TRACE_CLIENT
 from fedskew.method import Method
 from fedskew.models import build
 from fedskew.models.prepare import prepare
@@ -52,6 +52,7 @@ WORKLOADS: dict[str, tuple[Any, int]] = {  # model, epochs
     "digits-wide": (fs.models.MLP(hidden=4000), 5),
 }
 COHORT, CLIENTS = 20, 40
+WARM = 3  # rounds before any counts
 TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds, of /proc
 
 
@@ -75,9 +76,12 @@ def parts(name: str) -> tuple[Any, Method, Any]:
     return fed, replace(method, pace=replace(method.pace, epochs=epochs, batch_size=10)), model
 
 
-def warm(name: str, workers: int) -> int:
-    """Rounds until each worker has traced its steps: each epoch ends with a smaller mini-batch, a shape of its own."""
-    return math.ceil(1.1 * TRACE_AFTER * workers / (COHORT * WORKLOADS[name][1])) + 2
+def length(name: str, workers: int, rounds: int) -> int:
+    """Rounds of a run in which each worker traces its steps, which it does in the first.
+
+    Each epoch ends with a smaller mini-batch, a shape of its own: TRACE_CLIENT of them must lie ahead of every worker.
+    """
+    return max(WARM + rounds, math.ceil(1.2 * TRACE_CLIENT * workers / (COHORT * WORKLOADS[name][1])))
 
 
 def spread(values: list[float]) -> dict[str, float]:
@@ -89,7 +93,7 @@ def constants(name: str, rounds: int) -> dict[str, Any]:
     fed, method, architecture = parts(name)
     shape = tuple(fed.dataset.x.shape[1:])
     model = prepare(build(architecture, shape, fed.dataset.classes, 0), None, shape, fed.dataset.classes)
-    task, settings = model.task(fed.clients, 10), Settings(cohort=COHORT, threads=1)
+    task, settings = model.task(fed.clients, length(name, 1, rounds)), Settings(cohort=COHORT, threads=1)
     worker, engine = Worker(), Sequential(model, fed, task, settings)
     engine.birth(method, model.params, model.buffers)
     kit = pack(Kit(model, replace(fed, partitioner=fs.partitioners.Iid()), task, settings, {}), mapped=True)
@@ -98,8 +102,7 @@ def constants(name: str, rounds: int) -> dict[str, Any]:
     state = fs.server.init(method, model.params, model.buffers, fed, task)
     found: dict[str, list[float]] = {"w": [], "t": []}
     sizes: dict[str, float] = {"kit": size(kit), "P": sum(p.nbytes for p in model.params.values())}
-    traced = warm(name, 1)
-    for turn in range(traced + rounds):
+    for turn in range(WARM + rounds):
         start = time.process_time()
         state = state._replace(round=turn)
         nobody: Any = None
@@ -112,13 +115,13 @@ def constants(name: str, rounds: int) -> dict[str, Any]:
         places: list[Place] = engine.jobs.places(method, [g[0] for g in plans], given, engine.memory, {})
         message = pack(Turn(pack(method), places[0].job.shared, reduction.settle, False, True))
         worker.turn, worker.given = turn, unpack(message)
-        if turn >= traced:
+        if turn >= WARM:
             found["t"].append(time.process_time() - start)
         for at, place in enumerate(places):
             sent = pack([Sent(place.job.own, place.plan, place.keys)])
             start = time.process_time()
             back = worker.train(turn, [], at, False, sent)
-            if turn >= traced:
+            if turn >= WARM:
                 found["w"].append(time.process_time() - start)
         sizes |= {"turn": size(message), "sent": size(sent), "back": size(back)}
     return {**{n: spread(v) for n, v in found.items()}, "bytes": sizes}
@@ -187,19 +190,20 @@ def waiting() -> None:
 def rounds_of(name: str, workers: int, rounds: int) -> tuple[list[float], Spent]:
     """(seconds of training of each round, processor seconds of a round) by the engine, once the steps are traced."""
     fed, method, model = parts(name)
-    before = warm(name, workers)
+    total = length(name, workers, rounds)
+    before = total - rounds
     read: dict[int, Spent] = {}
 
     def note(row: dict[str, Any]) -> None:
-        if row["round"] in (before, before + rounds):
+        if row["round"] in (before, total):
             read[row["round"]] = spent()
 
-    options = {"rounds": before + rounds, "cohort": COHORT, "eval_every": 1000}
+    options = {"rounds": total, "cohort": COHORT, "eval_every": 1000}
     result = fs.run(fed, method, model=model, engine="ray", ray_workers=workers, on_round=note, **options)
     rows = result.rounds[before:]
     # what the driver does between the rounds' training is none of it
     between = sum(row["wall_s"] - row["train_s"] - row["record_s"] for row in rows) / rounds
-    found = read[before + rounds].since(read[before], rounds)
+    found = read[total].since(read[before], rounds)
     return [row["train_s"] for row in rows], found._replace(driver=found.driver - between)
 
 

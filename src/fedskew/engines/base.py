@@ -23,7 +23,7 @@ from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.finite import Watch, Watcher, check
 from fedskew.engines.guard import Guard
 from fedskew.engines.jobs import Jobs, Place
-from fedskew.engines.kept import mark
+from fedskew.engines.marks import mark
 from fedskew.engines.memory import ClientMemory, home
 from fedskew.engines.outcomes import Outcome, Reduction, Settle, as_it_is, chained
 from fedskew.engines.personal import pooled
