@@ -2,7 +2,7 @@
 
 python benchmarks/speed/bench.py --install  # the peers' environments, in benchmarks/.envs
 python benchmarks/speed/bench.py --workloads mnist-lr,cifar-tfcnn --peers pfl,fluke --repeats 3 --engine auto,batched
-python benchmarks/speed/bench.py --table results/speed/bench-mnist-lr.jsonl
+python benchmarks/speed/bench.py --table results/speed/bench-mnist-lr.jsonl --since 2026-11-23
 
 Every run of a peer is followed by one of fedskew, and ratios are taken within such a pair: on a shared machine, what
 slows one slows the other. The order of the peers is shuffled anew in each repeat under a fixed seed. Every run is a
@@ -30,6 +30,7 @@ from common.session import BENCHMARKS, ROOT, setting
 from common.work import WORKLOADS, Work
 
 HERE = Path(__file__).resolve().parent
+RAGGED = ("pfl", "flower")  # frameworks whose scripts know clients of unequal size
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONPATH")  # peers set their own
 
 
@@ -80,10 +81,10 @@ def at_threads(peer: Peer, threads: list[int] | None) -> list[Peer]:
 def takes(peer: Peer, work: Work) -> bool:
     """Whether a peer is worth running, or can be.
 
-    Stacked convolutions are no floor on a CPU, and none is written out by hand. The other frameworks and `vmap` draw
-    cohorts of their own, which is the same work only where clients are equal.
+    Stacked convolutions are no floor on a CPU, and none is written out by hand. Where clients are ragged, `vmap` is
+    none either; frameworks draw cohorts of their own there, and `report` scales their seconds to the workload's steps.
     """
-    if work.power and (peer.environment or peer.name == "vmap"):
+    if work.power and (peer.name == "vmap" or peer.environment not in ("", *RAGGED)):
         return False
     return work.dense or peer.name not in ("vmap", "hand")
 
@@ -175,6 +176,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "speed")
     parser.add_argument("--install", nargs="*", metavar="PEER", help="make the environments of these peers, or of all")
     parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="print the last session of each file")
+    parser.add_argument("--since", default="", metavar="TIME", help="with --table: all sessions from this time on")
     args = parser.parse_args()
     if args.repeats < 1:
         parser.error(f"--repeats must be at least 1; got {args.repeats}")
@@ -189,7 +191,7 @@ def main() -> int:
         return install(args.install or list(ENVIRONMENTS))
     if args.table:
         for path in args.table:
-            print(table([json.loads(line) for line in path.read_text().splitlines()]), end="\n\n")
+            print(table([json.loads(line) for line in path.read_text().splitlines()], args.since), end="\n\n")
         return 0
     warn_if_busy()
     facts, failed = setting(), 0

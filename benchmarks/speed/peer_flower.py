@@ -51,7 +51,7 @@ def client_app(work: bench.Work) -> ClientApp:
                 cross_entropy(net(xb), yb).backward()
                 optimizer.step()
                 steps += 1
-        metrics = MetricRecord({"num-examples": work.rows, "steps": steps})
+        metrics = MetricRecord({"num-examples": rows.stop - rows.start, "steps": steps})
         return Message(RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}), reply_to=message)
 
     return app

@@ -73,7 +73,8 @@ def main() -> None:
     x, y, x_test, y_test = bench.make_data(work)
 
     def user(k: int) -> Dataset:
-        rows, order = bench.rows_of(work, k), torch.randperm(work.rows)
+        rows = bench.rows_of(work, k)
+        order = torch.randperm(rows.stop - rows.start)
         return Dataset(raw_data=[x[rows][order], y[rows][order]], user_id=str(k))
 
     def optimizer(params: list[Tensor], lr: float) -> torch.optim.Optimizer:

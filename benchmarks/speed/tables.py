@@ -9,10 +9,12 @@ Row = dict[str, Any]
 HEAD = "| | runs | s a round | lowest to highest | x fedskew | x floor | MB | startup s | s in all | accuracy |"
 
 
-def table(rows: list[Row]) -> str:
-    """Markdown: the last session in ``rows``, fastest first, failures last."""
-    session = max(row["session"] for row in rows)
-    rows = [row for row in rows if row["session"] == session]
+def table(rows: list[Row], since: str = "") -> str:
+    """Markdown: the last session in ``rows``, or all sessions since a time; fastest first, failures last."""
+    last = max(row["session"] for row in rows)
+    rows = [row for row in rows if (row["session"] >= since if since else row["session"] == last)]
+    if not rows:
+        return f"no session since {since}"
     good = [row for row in rows if "failed" not in row]
     by: dict[str, list[Row]] = {}
     for row in good:
@@ -28,11 +30,13 @@ def table(rows: list[Row]) -> str:
 
 
 def _title(rows: list[Row]) -> str:
-    first = rows[0]
-    load = statistics.median(row["load_before"] for row in rows)
+    first, sessions = rows[0], sorted({row["session"] for row in rows})
+    loads = [row["load_before"] for row in rows]
+    when = sessions[0] + (f" to {sessions[-1]} ({len(sessions)} sessions)" if len(sessions) > 1 else "")
     return (
-        f"**{first['workload']}**, {first['session']}, commit {first['commit']}, "
-        f"{first['cores']} x {first['machine']}, load before a run {load:.1f}; x fedskew above 1: fedskew is faster"
+        f"**{first['workload']}**, {when}, commit {', '.join(sorted({row['commit'] for row in rows}))}, "
+        f"{first['cores']} x {first['machine']}, load before a run {statistics.median(loads):.1f} "
+        f"({min(loads):.1f} to {max(loads):.1f}); x fedskew above 1: fedskew is faster"
     )
 
 
@@ -42,9 +46,14 @@ def _median(rows: list[Row], key: str) -> float:
 
 def _ratios(runs: list[Row], own: list[Row]) -> list[float]:
     """Seconds a round over those of the fedskew run of the same pair."""
-    reference = {(row["repeat"], row["place"]): row["round_s"] for row in own}
-    pairs = [(row["round_s"], reference.get((row["repeat"], row["place"]))) for row in runs]
+    reference = {_pair(row): row["round_s"] for row in own}
+    pairs = [(row["round_s"], reference.get(_pair(row))) for row in runs]
     return [mine / other for mine, other in pairs if other]
+
+
+def _pair(row: Row) -> tuple[Any, ...]:
+    """What a run and the one of fedskew after it have in common."""
+    return row["session"], row["repeat"], row["place"]
 
 
 def _line(name: str, runs: list[Row], median: float, ratios: list[float], floor: float | None) -> str:
