@@ -23,7 +23,7 @@ def test_init_writes_an_app_whose_configuration_is_the_run(tmp_path: Path, capsy
     app = tmp_path / "my app"
     words = ["--clients", "7", "--partition.alpha", "0.3", "--lr", "0.05", "--parts.control_variate.option", "1"]
     assert fedskew("flower", "init", "scaffold", *words, "--out", app) == 0
-    assert "12 files" in capsys.readouterr().out
+    assert "13 files" in capsys.readouterr().out
     config = config_of(app)
     found = experiment_of(config)
     assert (found.clients, found.partition.alpha, found.method.pace.lr) == (7, 0.3, 0.05)
@@ -55,11 +55,18 @@ def test_init_for_nodes_with_data_of_their_own_takes_an_example(tmp_path: Path) 
     )
     config = config_of(tmp_path / "app")
     assert server_options(config).own_data
-    assert config["clients"] == 3
+    assert config["clients"] == 3 and "example.csv" not in str(config)  # whose path is the server's own
     inputs, _ = inputs_of(tmp_path / "app" / "app", "inputs.json")
     assert inputs.encoding is not None
     assert inputs.samples({"age": ["50"], "sex": ["m"]}).shape == (1, 3)
     experiment_of(config)
+
+
+def test_keys_are_for_the_nodes_of_the_app(tmp_path: Path) -> None:
+    from fedskew.flower.app import nodes_of
+
+    assert fedskew("flower", "init", "fedavg", "--clients", 3, "--out", tmp_path / "app") == 0
+    assert nodes_of(tmp_path / "app") == 3
 
 
 def test_an_app_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,6 +87,10 @@ def test_an_app_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["innit"], "did you mean 'init'"),
         (["keys", "--nodes", "0"], "--nodes must be"),
         (["keys", "extra"], "takes options alone"),
+        (
+            ["keys", "--app", "nowhere"],
+            "app must be the folder of an app; got 'nowhere'; `fedskew flower init` makes one",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -115,7 +126,7 @@ def test_keys_without_the_extra_name_it(
     import sys
 
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    assert "pip install 'fedskew[flower]'" in mistake(capsys, "flower", "keys", "--app", tmp_path)
+    assert "pip install 'fedskew[flower]'" in mistake(capsys, "flower", "keys", "--app", tmp_path, "--nodes", 2)
 
 
 def test_an_app_without_the_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

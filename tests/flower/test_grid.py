@@ -367,6 +367,23 @@ def test_the_record_says_who_trained(tmp_path: Path) -> None:
     assert held["disclosed"] == ["histogram"]
 
 
+def test_the_commands_read_the_folder_as_any_other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What repeats the run here is the engine whose bytes it has; what would go on without its nodes is refused."""
+    from support.command import fedskew
+
+    served(tmp_path, config(tmp_path, "scaffold", rounds=2))
+    run, again = tmp_path / "run", tmp_path / "again"
+    assert fedskew("show", run) == 0 and fedskew("evaluate", run) == 0
+    assert fedskew("report", run, "--out", tmp_path / "page.html") == 0
+    said = capfd.readouterr()
+    assert "again: fedskew run scaffold" in said.out and "not one of this fedskew" not in said.out
+    assert fedskew("run", "--from", run, "--out", again) == 0
+    assert (run / "final.safetensors").read_bytes() == (again / "final.safetensors").read_bytes()
+    capfd.readouterr()
+    assert fedskew("run", "--resume", run, "--rounds", 3) == 2
+    assert "whose nodes keep their memory; `sh run.sh` in the folder of its app does" in capfd.readouterr().err
+
+
 def test_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     served(tmp_path, config(tmp_path, rounds=1))
     with pytest.raises(RecordError, match="resume must continue the same run"):

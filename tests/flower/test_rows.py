@@ -233,6 +233,22 @@ def test_nodes_with_files_train_and_measure_on_rows_of_their_own(tmp_path: Path)
 
 
 @pytest.mark.flower
+def test_the_commands_say_that_the_nodes_kept_their_rows(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("flwr")
+    from support.command import fedskew
+    from support.flower_grid import served
+
+    app, config, nodes = app_of(tmp_path)
+    served(tmp_path, {**config, "rounds": 1}, nodes=nodes, app=app)
+    run = tmp_path / "run"
+    assert fedskew("show", run) == 0
+    assert "on the nodes' own rows: `sh run.sh`" in capfd.readouterr().out
+    assert fedskew("run", "--from", run) == 2 and fedskew("evaluate", run) == 2
+    assert capfd.readouterr().err.count("its nodes kept theirs") == 1
+    assert fedskew("report", run, "--out", tmp_path / "page.html") == 0
+
+
+@pytest.mark.flower
 def test_somebody_must_be_able_to_measure(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     from support.flower_grid import served

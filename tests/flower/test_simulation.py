@@ -1,4 +1,4 @@
-"""Flower's own simulation: `flwr run` as the first page of the guide has it, on the engine that Flower starts itself."""
+"""Flower's own simulation: `flwr run` as the guide has it, on the engine that Flower starts by itself."""
 
 from __future__ import annotations
 
@@ -63,6 +63,6 @@ def test_flowers_simulation_has_the_bytes_of_sequential(method: str, home: Path,
     options = {**CONFIG, "method": method}
     words = [f"--{name}={value}" for name, value in options.items() if name != "method"]
     said(home, "fedskew", "flower", "init", method, *words, "--out", home / "app", cwd=home)
-    text = said(home, "flwr", "run", ".", "--stream", cwd=home / "app")
+    text = said(home, "sh", "app/simulate.sh", cwd=home)
     assert "round 3" in text and "Traceback" not in text
     assert differs(home / "app" / "run", alone(tmp_path / "alone", options)) == ""

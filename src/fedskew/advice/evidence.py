@@ -383,6 +383,8 @@ def _counts(config: Mapping[str, Any]) -> Any:
         return np.asarray(config["counts"])
     if config.get("started_by") == "python":
         raise DataError("it was started from Python and has no counts on record: its split cannot be made again")
+    if config.get("own_data"):
+        raise DataError("its nodes kept their rows, and it has no counts on record: its split cannot be made again")
     plain = {name: config[name] for name in ("path", "clients", "longtail", "validation", "auxiliary")}
     plain["seed"] = _seed_of_split(config)
     data, partition = make("data", config["data"]), make("partition", config["partition"])

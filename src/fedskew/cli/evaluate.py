@@ -105,6 +105,8 @@ def _own_data(run: Path, about: dict[str, Any]) -> Dataset:
     content = read_run(run)[0]
     if content.get("started_by") == "python":
         raise RecordError(f"--data must name the rows: {str(run)!r} was started from Python, and its data have no name")
+    if content.get("own_data"):
+        raise RecordError(f"--data must name the rows: {str(run)!r} was trained over Flower, and its nodes kept theirs")
     own = config.load(run)
     data: Dataset = own.data.load(own.path)
     was, found = about["data"]["fingerprint"], data.fingerprint

@@ -55,22 +55,24 @@ def init(ctx: click.Context, method: str | None, out: str, own_data: bool, exper
     given = {ALIASES.get(flag, flag)[2:]: _typed(value) for flag, value in pairs}
     aliases = {full[2:]: short[2:] for short, full in ALIASES.items()}
     config = config_of(experiment, {}, own_data=own_data, clients=clients, out="run")
+    if own_data:
+        given.pop("path", None)  # of the example, which inputs.json describes
     for key, value in given.items():
         config[aliases[key] if aliases.get(key) in config else key] = value
     files = write_app(Path(out), experiment, config, Inputs.of(data), data.augment)
-    say(f"{plural(len(files), 'file')} in {out}; begin with {out}/README.md")
+    say(f"{plural(len(files), 'file')} in {out} for {plural(clients, 'node')}; begin with {out}/README.md")
     for permit, part in needs(experiment.method).items():
         say(f"a node must allow {permit}, {PERMITS[permit]}: {part} asks for it")
 
 
 @flower.command("keys", cls=Command, lines=(EXAMPLES[1],))
 @click.option("--app", metavar="FOLDER", type=Place("dir"), default=".", show_default=True, help="the app's folder")
-@click.option("--nodes", metavar="INT", type=Positive(), default=5, show_default=True, help="a whole number of nodes")
+@click.option("--nodes", metavar="INT", type=Positive(), help="a whole number of nodes; unset: those of the app")
 @click.option(
     "--host", metavar="HOST", default="127.0.0.1", show_default=True,
     help="name or address by which nodes reach the server",
 )  # fmt: skip
-def keys(app: str, nodes: int, host: str) -> None:
+def keys(app: str, nodes: int | None, host: str) -> None:
     """Write the certificates of a server and a key for each node into the app's folder keys.
 
     They are for a deployment of your own: an authority of its own signs the server's certificate. Its key is not kept,
@@ -78,9 +80,9 @@ def keys(app: str, nodes: int, host: str) -> None:
     """
     from pathlib import Path
 
-    from fedskew.flower.app import write_keys
+    from fedskew.flower.app import nodes_of, write_keys
 
-    made = write_keys(Path(app), nodes, host)
+    made = write_keys(Path(app), nodes or nodes_of(Path(app)), host)
     say(f"{plural(len(made), 'new file')} in {Path(app) / 'keys'}")
 
 

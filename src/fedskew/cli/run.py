@@ -41,6 +41,7 @@ class RunCommand(Composed):
     def compose(self, positional: list[str], flags: list[tuple[str, str]]) -> Experiment | None:
         """The run's own composition where one is resumed. Raises ConfigError where other words stand beside it."""
         from fedskew.config.experiment import load
+        from fedskew.config.recorded import CONFIG, object_of
 
         if "--resume" not in dict(flags):
             return super().compose(positional, flags)
@@ -52,6 +53,9 @@ class RunCommand(Composed):
             raise ConfigError(f"--resume must {rule}; got {told!r}")
         folder = _run_folder(Path(dict(flags)["--resume"]))
         experiment = load(folder / "config.json")
+        if object_of(folder / "config.json", CONFIG).get("started_by") == "flower":
+            hint = "`sh run.sh` in the folder of its app does"
+            raise ConfigError(f"--resume cannot go on with a run over Flower, whose nodes keep their memory; {hint}")
         far = [flag for flag, _ in flags if SHORT.get(flag, flag) in CLUSTER]
         if far and experiment.engine != "ray":
             raise ConfigError(f"{far[0]} must go with a run of the engine ray; {folder} is one of {experiment.engine}")

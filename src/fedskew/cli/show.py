@@ -135,6 +135,9 @@ def _settings(run: Run, folder: str) -> Iterator[str]:
         yield f"differs from the defaults: {', '.join(changed) or 'the method does not'}"
         yield "started from Python: go on by fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
         return
+    if run.config.get("own_data"):
+        yield "trained over Flower on the nodes' own rows: `sh run.sh` in the folder of its app goes on"
+        return
     try:
         experiment = asked(run.config)
     except (FedskewError, KeyError, TypeError, ValueError) as error:

@@ -29,7 +29,10 @@ PLAIN = ("path", "clients", "longtail", "validation", "auxiliary")  # fields tha
 SET = ("local_test", "seed_partition")  # fields that a file holds only where they are set
 OF_CLASSES = tuple(f.name for f in dataclasses.fields(ClassOptions))
 CLIENTS = 100  # where neither the user nor the partition says how many
-RECORDED = ("format", "label_names", "engine_used", "engine_reason", "threads_used", "processors")  # what a run adds
+RECORDED = (  # what a run adds
+    "format", "label_names", "engine_used", "engine_reason", "threads_used", "processors", "started_by", "disclosed",
+    "own_data",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -149,8 +152,9 @@ class Experiment(Settings):
                 raise unknown("entry", name, known)
         values = {n: content[n] for n in (*PLAIN, *SET, "fingerprint") if n in content} | fields_from_json(content)
         if "engine_used" in content:
-            values["engine"] = content["engine_used"]
-            if content["engine_used"] == "batched":  # the only one that may round otherwise with another number
+            used = content["engine_used"]
+            values["engine"] = "sequential" if used == "flower" else used  # whose bits it has, without nodes
+            if used == "batched":  # the only one that may round otherwise with another number
                 values["threads"] = content.get("threads_used", 0)
         named = {slot: make(slot, content[slot]) for slot in NAMED}
         return Experiment(method_from(content["method"]), **named, **values)
@@ -175,6 +179,9 @@ def load(path: str | Path) -> Experiment:
         raise RecordError(
             f"{file} is of a run that was started from Python, whose data and parts a file cannot name; {hint}"
         )
+    if content.get("own_data"):
+        hint = "`sh run.sh` in the folder of its app goes on"
+        raise RecordError(f"{file} is of a run over Flower, whose nodes kept their rows; {hint}")
     check_format(content, file)
     if file.name == "config.json":
         check_config(file.parent)

@@ -7,6 +7,7 @@ import ipaddress
 import json
 import os
 import re
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,105 +17,23 @@ from fedskew.data.inputs import Inputs
 from fedskew.errors import ConfigError, RecordError, require
 from fedskew.flower.contract import PERMITS, needs
 from fedskew.flower.rows import written
+from fedskew.flower.templates import (
+    CLIENT,
+    CONNECTION,
+    LICENSE,
+    NODE,
+    PORT,
+    README,
+    REGISTER,
+    RUN,
+    SERVER,
+    SIMULATE,
+    SUPERLINK,
+)
 
-__all__ = ["config_of", "write_app", "write_keys"]
+__all__ = ["config_of", "nodes_of", "write_app", "write_keys"]
 
-PORT = 8000
 YEARS = 2
-SERVER = '''"""The server: it trains the method of pyproject.toml with the nodes that have come."""
-
-from pathlib import Path
-
-from fedskew.flower import server_app
-
-app = server_app(folder=Path(__file__).parent)
-'''
-CLIENT = '''"""A node: it trains on its own rows, and answers only what its configuration allows."""
-
-from pathlib import Path
-
-from fedskew.flower import client_app
-
-app = client_app(folder=Path(__file__).parent)
-'''
-LICENSE = "Say here under which terms others may use this app. Flower wants the file.\n"
-README = """# {name}
-
-{method} with {clients} nodes, by fedskew on Flower. What can be changed stands in `pyproject.toml` under
-`[tool.flwr.app.config]`: the options of `fedskew run`, and those of the deployment, which begin with `flower.`.
-
-On this machine alone, with all nodes simulated:
-
-    flwr run . --stream
-
-On a machine for the server and one for each node, over TLS, see the page "deploy" of fedskew's guide; in short:
-
-    fedskew flower keys --nodes {clients} --host SERVER      # once, beside this file
-    sh superlink.sh                                          # on the server
-    sh register.sh                                           # on the server, once
-    sh node.sh 0 SERVER                                      # on the machine of node 0, and so on
-    sh run.sh                                                # on the server
-
-The method asks of a node: the number of its rows{needs}.
-"""
-SUPERLINK = """#!/bin/sh
-# The server's link to the nodes, over TLS, for registered nodes only. It goes on where its database says.
-cd "$(dirname "$0")" || exit 1
-export FLWR_HOME="$PWD/.flwr/server" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.2}"  # Flower's own is 1 s
-rm -rf "$FLWR_HOME/apps"  # an app that was half unpacked when its process was killed is taken for whole
-exec flower-superlink --ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.crt --ssl-keyfile keys/server.key \\
-  --enable-supernode-auth --host "${HOST:-0.0.0.0}" --port "${PORT:-{port}}" --database superlink.db \\
-  --disable-runtime-dependency-installation
-"""
-REGISTER = """#!/bin/sh
-# Tell the superlink which nodes may come. Once; a node that is known already is left as it is.
-cd "$(dirname "$0")" || exit 1
-export FLWR_HOME="$PWD/.flwr"
-for key in keys/node-*.pub; do
-  flwr supernode register "$key" deployment
-done
-"""
-NODE = """#!/bin/sh
-# Node K, which connects to the superlink at SERVER: sh node.sh K [SERVER]. ALLOW says what may leave it beside trained
-# models and the number of its rows: {permits}; DATA names its own rows.
-cd "$(dirname "$0")" || exit 1
-client=${1:?sh node.sh K [SERVER]} server=${2:-127.0.0.1}
-config="client=$client allow='${ALLOW:-{allow}}' state='${STATE:-$PWD/state}'"
-config="$config${DATA:+ data='$DATA'}${MORE:+ $MORE}"
-export FLWR_HOME="$PWD/.flwr/node-$client" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.2}"  # Flower's own is 1 s
-rm -rf "$FLWR_HOME/apps"  # an app that was half unpacked when its process was killed is taken for whole
-# A superlink keeps the place of a node that was killed for a minute, and refuses the node until then: it tries again.
-last=$(($(date +%s) + ${AGAIN:-90}))
-while :; do
-  flower-supernode --root-certificates keys/ca.crt --superlink "$server:${PORT:-{port}}" \\
-    --auth-supernode-private-key "keys/node-$client" --port "$((${NODE_PORT:-9094} + client))" \\
-    --node-config "$config" &
-  node=$!
-  trap 'kill "$node" 2>/dev/null; wait "$node"; exit 143' INT TERM HUP
-  wait "$node" && exit 0
-  code=$?
-  [ "$code" -eq 1 ] && [ "$(date +%s)" -lt "$last" ] || exit "$code"
-  sleep 10
-done
-"""
-RUN = """#!/bin/sh
-# Start the run; a run that stands in the folder of flower.out is gone on with.
-cd "$(dirname "$0")" || exit 1
-export FLWR_HOME="$PWD/.flwr"
-exec flwr run . deployment --stream "$@"
-"""
-CONNECTION = """[superlink]
-default = "local"
-
-[superlink.local]
-address = ":local:"
-options.num-supernodes = {clients}
-options.backend.client-resources.num-cpus = 1
-
-[superlink.deployment]
-address = "{host}:{port}"
-root-certificates = "{root}"
-"""
 
 
 def config_of(
@@ -215,6 +134,7 @@ clientapp = "{package}.client:app"
         "register.sh": REGISTER,
         "node.sh": _filled(NODE, fills),
         "run.sh": RUN,
+        "simulate.sh": SIMULATE,
     }
     _connection(folder, clients, "127.0.0.1")
     for path, text in files.items():
@@ -248,6 +168,16 @@ def _write(path: Path, text: str, mode: int = 0o644) -> None:
             file.write(text)
     except OSError as error:
         raise RecordError(f"cannot write {path}: {error.strerror}") from None
+
+
+def nodes_of(folder: Path) -> int:
+    """How many nodes an app wants. Raises ConfigError where the folder holds none."""
+    try:
+        content = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        return int(content["tool"]["flwr"]["app"]["config"]["clients"])
+    except (OSError, ValueError, KeyError, TypeError):
+        hint = "`fedskew flower init` makes one; --nodes says how many without it"
+        raise ConfigError(f"app must be the folder of an app; got {str(folder)!r}; {hint}") from None
 
 
 def write_keys(folder: Path, nodes: int, host: str) -> list[str]:

@@ -127,11 +127,11 @@ class Link:
         said, end, pause = -1, time.monotonic() + self.wait_s, FIRST_S
         while True:
             heard = self._greet(self._there(), accept)
-            if len(self.clients) >= count:
-                return
             if len(self.clients) != said:
                 said, end = len(self.clients), time.monotonic() + self.wait_s
                 LOG.info("fedskew: %d of %d nodes are there", said, count)
+            if len(self.clients) >= count:
+                return
             if time.monotonic() > end and not self.forever:
                 lacking = [k for k in range(count) if k not in self.clients][:10]
                 raise ConfigError(f"nodes of all {count} clients must be there; those of {lacking} have not come")

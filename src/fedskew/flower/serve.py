@@ -209,7 +209,7 @@ def serve(
     told = needs(method)
     facts = {
         **replace(experiment, clients=fed.clients, cohort=cohort, model=model).to_json(server.fed.dataset.fingerprint),
-        "started_by": "flower", "disclosed": sorted(told),
+        "started_by": "flower", "disclosed": sorted(told), **({"own_data": True} if options.own_data else {}),
     }  # fmt: skip
     result = launch(
         fed, method, settings, model=model, out=out, resume=begun, on_round=_told, config=facts, made=made,
@@ -218,7 +218,7 @@ def serve(
     sizes = link.sizes
     LOG.info(
         "fedskew: %s; %d messages, %d bytes to the nodes, %d bytes back; %s", result, sizes.messages, sizes.down,
-        sizes.up, out,
+        sizes.up, out.resolve(),
     )  # fmt: skip
     return result
 
@@ -246,6 +246,9 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
         return record({**told, "spare": True})
     except (FedskewError, OSError) as error:
         told = {name: envelope.facts.get(name) for name in ("kind", "session", "turn", "client")}
+        own = context.node_config.get("client")
+        if told["client"] in (None, -1) and isinstance(own, int):
+            told["client"] = own  # a hello has no client; its answer says whose mistake it is
         return record({**told, "error": told_of(error, bool(context.node_config.get("trace")))}, sent=pack({}))
     facts, packed = node.answer(envelope)
     return record(facts, sent=packed)

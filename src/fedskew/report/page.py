@@ -306,5 +306,7 @@ def _again(found: Compared, command: str) -> Section:
     text.append("This command repeats one run; the table of runs names the others' folders.")
     if any(entry.run.config.get("started_by") == "python" for entry in found.entries):
         text.append("Runs that were started from Python are repeated by their program.")
+    if any(entry.run.config.get("own_data") for entry in found.entries):
+        text.append("Runs over Flower on rows of the nodes' own are repeated by `sh run.sh` of their app.")
     first = shlex.quote(str(found.entries[0].run.folder))
     return Section("again", "Repeat it", (" ".join(text),), code=f"fedskew run --from {first} --out again")
