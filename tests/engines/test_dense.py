@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import fedskew as fs
-from fedskew.engines import dense
-from fedskew.engines.dense import Dense, plain
+from fedskew.engines import written
+from fedskew.engines.dense import Dense
 from fedskew.methods import METHODS
 from fedskew.models.prepare import prepare
 from fedskew.shared import SGD, Fixed
@@ -42,7 +42,7 @@ def descents(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def noted(*args: Any) -> Any:
         widths.append(args[3].at.shape[1])
-        return dense.descend(*args)
+        return written.descend(*args)
 
     monkeypatch.setattr("fedskew.engines.batched.descend", noted)
     return widths

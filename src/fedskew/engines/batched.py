@@ -12,15 +12,17 @@ from torch import Tensor
 from fedskew import client as rounds
 from fedskew import tree
 from fedskew.client import Job, Shared
+from fedskew.engines.around import Way, around, way_of
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.cuts import Price, cut, length
-from fedskew.engines.dense import Dense, descend, plain, steps_of
+from fedskew.engines.dense import Dense
 from fedskew.engines.guard import unguarded
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.stacks import DIMS, Now, contiguous, legs, narrowed, schedule, stack, whole
 from fedskew.engines.stepper import TRACE_STACK
+from fedskew.engines.written import descend, steps_of
 from fedskew.method import Method
 from fedskew.types import Batch, Carry
 
@@ -49,14 +51,14 @@ class Batched(LocalEngine):
         """As `LocalEngine`."""
         super().__init__(*args, **options)
         self.dense = Dense.of(self.model) if self.device.type == "cpu" and not self.store.augmentation else None
-        self._plain: tuple[Method | None, bool] = None, False  # the last method, and whether its steps are plain
+        self._way: tuple[Method | None, Way] = None, Way.VMAP  # of the last method
         self.chunk = 0  # clients of a stack, at most; 0 until the first round estimates it
 
-    def written(self, method: Method) -> Dense | None:
-        """The network, where the steps of a method on it are written out."""
-        if self._plain[0] is not method:
-            self._plain = method, plain(method)
-        return self.dense if self._plain[1] else None
+    def way(self, method: Method) -> Way:
+        """What runs the steps of a method."""
+        if self._way[0] is not method:
+            self._way = method, Way.VMAP if self.dense is None else way_of(method, self.model)
+        return self._way[1]
 
     def client_bytes(self, method: Method, place: Place) -> int:
         """Estimate of what one client of a stack takes: parameters, memory, rows, and activations of a mini-batch."""
@@ -98,7 +100,7 @@ class Batched(LocalEngine):
             return
         self._settle_chunk(method, places)
         traced, lengths = self._traces(method, places), [length(p.plan.batches) for p in places]
-        price = Price.of(self.model.parameter_count, written=self.written(method) is not None, traced=traced)
+        price = Price.of(self.model.parameter_count, self.way(method), traced)
         cuts = cut(lengths, self.workers.count, self.chunk, price)
         rungs = traced and len(set(lengths)) > 1
         if not self.workers.inside:
@@ -127,8 +129,8 @@ class Batched(LocalEngine):
 
         With ``rungs``, steps have one of a few widths, so that traced steps are met again.
         """
-        if (net := self.written(method)) is not None:
-            return self._run_written(method, places, net)
+        if self.dense is not None and self.way(method) is Way.WRITTEN:
+            return self._run_written(method, places, self.dense)
         way = schedule(places, self.device, rungs)
         job, carry, rows = self._begin(method, places, way[0][0].width if way else 0)
         stepper, now, carry = self.steppers.of(method), job, contiguous(carry)
@@ -161,7 +163,7 @@ class Batched(LocalEngine):
 
     def _traces(self, method: Method, places: list[Place]) -> bool:
         """Whether steps may be traced in this run, by its length: a run that is resumed takes the same stacks."""
-        if self.written(method) is not None:
+        if self.way(method) is Way.WRITTEN:
             return False
         return sum(len(p.plan.batches) for p in places) * self.task.rounds >= self.steppers.of(method).after
 
@@ -185,6 +187,12 @@ class Batched(LocalEngine):
 
     def step_function(self, method: Method) -> StepFunction:
         """A step of a stack."""
+        if self.dense is not None and self.way(method) is not Way.VMAP:
+            return around(self.dense, method, self.task, self.runtime.net.forward, self.dtype)
+        return self._general(method)
+
+    def _general(self, method: Method) -> StepFunction:
+        """A step of any network under any method: that of a client, under vmap."""
 
         def one(job: Job, carry: Carry, x: Tensor, y: Tensor, real: Tensor, now: Now) -> tuple[Carry, Tensor]:
             keys, epoch, number, *active = now
