@@ -20,7 +20,7 @@ from fedskew import client as rounds
 from fedskew import tree
 from fedskew.client import Job, Own
 from fedskew.component import LocalStep
-from fedskew.engines.dense import Dense, Gradients, Updated, along
+from fedskew.engines.dense import Dense, Gradients, Into, Updated, along, taken
 from fedskew.engines.guard import unguarded
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.stacks import Now, mapped
@@ -100,7 +100,9 @@ class Moment(NamedTuple):
     number: Tensor  # [K]
 
 
-def around(net: Dense, method: Method, task: Task, forward: Forward, dtype: torch.dtype) -> StepFunction:
+def around(
+    net: Dense, method: Method, task: Task, forward: Forward, dtype: torch.dtype, *, owned: bool = False
+) -> StepFunction:
     """A step of a stack, the function of a `fedskew.engines.stepper.Stepper`.
 
     Args:
@@ -109,6 +111,7 @@ def around(net: Dense, method: Method, task: Task, forward: Forward, dtype: torc
         task: facts of the run.
         forward: the same network as a function, for hooks that call it.
         dtype: of masks.
+        owned: a step may write into the parameters that it is given.
     """
     bare = unguarded(method)
     fused, decay = _plain_sgd(bare), getattr(bare.local, "weight_decay", 0.0)
@@ -130,15 +133,19 @@ def around(net: Dense, method: Method, task: Task, forward: Forward, dtype: torc
         at, keys, epoch, number, *active = now
         at, key = at[:, 0], keys[:, 0]
         real, place = at >= 0, at.clamp(min=0)
-        batch = Batch(rows[0][place], torch.where(real, rows[1][place], 0), real.to(dtype))
+        x, y = taken(rows[0], place), torch.where(real, rows[1].take(place), 0)
+        batch = Batch(x.view(*place.shape, *rows[0].shape[1:]), y, real.to(dtype))
         moment = Moment(batch, key, epoch, number)
-        logits, notes = net.forward(carry.params, batch.x.flatten(2), key)
+        logits, notes = net.forward(carry.params, x, key)
         out = Output(logits, notes[-1])
         scale = -job.own.lr if fused else None
         losses, slopes, direct = slopes_of(job, carry, out, moment, scale)
-        sink = Updated(carry.params, 1 - job.own.lr * decay if decay else None) if fused else Gradients(carry.params)
+        sink: Gradients | Updated = Gradients(carry.params)
+        if fused:
+            sink = (Into if owned and not active else Updated)(carry.params, 1 - job.own.lr * decay if decay else None)
         net.back(carry.params, slopes.logits, notes, sink, slopes.features)
-        found = {n: sink.of(n) for n in carry.params} | {n: sink.of(n) + slope for n, slope in direct.items()}
+        found = {n: sink.of(n) for n in carry.params}
+        found |= {n: found[n] + slope for n, slope in direct.items()}
         if not fused:
 
             def one(own: Own, *given: Any) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedskew import client as rounds
 from fedskew import tree
 from fedskew.client import Job, Shared
-from fedskew.engines.around import Way, around, way_of
+from fedskew.engines.around import Way, agree, around, way_of
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.cuts import Price, cut, length
 from fedskew.engines.dense import Dense
@@ -24,13 +24,14 @@ from fedskew.engines.stacks import DIMS, Now, contiguous, legs, narrowed, schedu
 from fedskew.engines.stepper import TRACE_STACK
 from fedskew.engines.written import descend, steps_of
 from fedskew.method import Method
-from fedskew.types import Batch, Carry
+from fedskew.types import Batch, Carry, Output, Params
 
 __all__ = ["Batched"]
 
 Rows = tuple[Tensor, Tensor]  # x and y of all clients of the stack, one after another
 
 COPIES = 6  # of the parameters for each client of a stack: before, gradient, update, after, and two of the method's
+TRIED = 4  # clients with which a user's components are tried
 BUDGET = 1 << 30  # bytes of all stacks on a CPU; on a GPU, 6/10 of what is free
 
 
@@ -51,14 +52,38 @@ class Batched(LocalEngine):
         """As `LocalEngine`."""
         super().__init__(*args, **options)
         self.dense = Dense.of(self.model) if self.device.type == "cpu" and not self.store.augmentation else None
-        self._way: tuple[Method | None, Way] = None, Way.VMAP  # of the last method
+        self._ways: list[tuple[Method, Way]] = []  # of the methods that were met
         self.chunk = 0  # clients of a stack, at most; 0 until the first round estimates it
 
     def way(self, method: Method) -> Way:
         """What runs the steps of a method."""
-        if self._way[0] is not method:
-            self._way = method, Way.VMAP if self.dense is None else way_of(method, self.model)
-        return self._way[1]
+        for known, way in self._ways:
+            if known is method or known == method:
+                return way
+        self._ways.append((method, Way.VMAP if self.dense is None else way_of(method, self.model)))
+        return self._ways[-1][1]
+
+    def ready(self, method: Method, places: list[Place]) -> None:
+        """Try the steps of a method with a user's components both ways, once."""
+        if self.way(method) is Way.TRIED:
+            way = Way.AROUND if self._agree(method, places) else Way.VMAP
+            self._ways = [(known, way if known == method else its) for known, its in self._ways]
+
+    def _agree(self, method: Method, places: list[Place]) -> bool:
+        """Whether the first step of some clients is the same written out around the loss as by vmap."""
+        some = sorted(places, key=lambda place: -len(place.plan.batches))[:TRIED]
+        way = schedule(some, self.device, False)
+        if not way or self.dense is None:
+            return True
+        bare = unguarded(method)
+        job, carry, rows = self._begin(bare, some, len(some))
+        job, carry, _ = narrowed(job, contiguous(carry), way[0][0].width)
+        written = around(self.dense, bare, self.task, self._forward, self.dtype)
+        try:
+            one, other = (step(rows, job, carry, way[0][1][0]) for step in (written, self._general(bare)))
+            return agree(one, other, carry)
+        except Exception:  # it cannot be written out, or the step that follows will raise it again
+            return False
 
     def client_bytes(self, method: Method, place: Place) -> int:
         """Estimate of what one client of a stack takes: parameters, memory, rows, and activations of a mini-batch."""
@@ -134,6 +159,7 @@ class Batched(LocalEngine):
         way = schedule(places, self.device, rungs)
         job, carry, rows = self._begin(method, places, way[0][0].width if way else 0)
         stepper, now, carry = self.steppers.of(method), job, contiguous(carry)
+        carry = carry._replace(params=_own(carry.params)) if stepper.owning is not None else carry
         ended: list[Carry] = []
         losses: list[Tensor] = []
         for leg, steps in way:
@@ -148,8 +174,7 @@ class Batched(LocalEngine):
     def _run_written(self, method: Method, places: list[Place], net: Dense) -> Outcome:
         """As `run_stack`, of a dense network under a plain method."""
         job, carry, (x, y) = self._begin(method, places, len(places))
-        own = {n: p.clone(memory_format=torch.contiguous_format) for n, p in carry.params.items()}  # written into
-        carry = carry._replace(params=own)
+        carry = carry._replace(params=_own(carry.params))
         steps, decay = steps_of(places, y, self.dtype), unguarded(method).local.weight_decay  # type: ignore[attr-defined]
         losses = descend(net, carry.params, x, steps, job.own.lr, decay)
         return self._finish(method, places, job, carry, list(losses.unbind(1)))
@@ -188,8 +213,18 @@ class Batched(LocalEngine):
     def step_function(self, method: Method) -> StepFunction:
         """A step of a stack."""
         if self.dense is not None and self.way(method) is not Way.VMAP:
-            return around(self.dense, method, self.task, self.runtime.net.forward, self.dtype)
+            return around(self.dense, method, self.task, self._forward, self.dtype)
         return self._general(method)
+
+    def owning_function(self, method: Method) -> StepFunction | None:
+        """The step of a dense network, with its update in place."""
+        if self.dense is None or self.way(method) is Way.VMAP:
+            return None
+        return around(self.dense, method, self.task, self._forward, self.dtype, owned=True)
+
+    def _forward(self, *given: Any, **named: Any) -> tuple[Output, Params]:
+        """The network as a function, by the calling thread's copy."""
+        return self.runtime.net.forward(*given, **named)
 
     def _general(self, method: Method) -> StepFunction:
         """A step of any network under any method: that of a client, under vmap."""
@@ -230,6 +265,11 @@ class Batched(LocalEngine):
         uploads, memories, reports = torch.vmap(one, in_dims=(DIMS, 0, 0))(job, carry, mean)
         watch = self.watcher.watch(places, stacked, carry.params, carry.buffers, uploads, memories)
         return Outcome(carry.params, carry.buffers, uploads, memories, reports, (watch,))
+
+
+def _own(params: Params) -> Params:
+    """Copies that steps may write into: a stack of one client sees the broadcast itself."""
+    return {n: p.clone(memory_format=torch.contiguous_format) for n, p in params.items()}
 
 
 def _stacked(losses: list[Tensor], clients: int) -> Tensor:

@@ -34,9 +34,13 @@ class Stepper:
     round, so its identity stands for its shapes; ``own`` is a tree that differs from client to client.
     """
 
-    def __init__(self, function: StepFunction, after: float) -> None:
-        """Trace steps of one shape where `due` expects at least ``after`` of them; never with ``after`` infinite."""
-        self.function, self.after = function, after
+    def __init__(self, function: StepFunction, after: float, owning: StepFunction | None = None) -> None:
+        """Trace steps of one shape where `due` expects at least ``after`` of them; never with ``after`` infinite.
+
+        ``owning`` is the same function, which may write into the carry that it is given. Where there is one, so may
+        programs: the carry that `run` is given must then be in memory of its own.
+        """
+        self.function, self.after, self.owning = function, after, owning
         self.counts: Counter[Any] = Counter()
         self.first: dict[Any, int] = {}  # how many rounds were left when a shape was first seen
         self.asked: set[Any] = set()
@@ -62,12 +66,15 @@ class Stepper:
         kinds = {leaf.device.type for leaf in leaves_of(carry)}
         if key not in self.programs and kinds in ({"cpu"}, {"cuda"}):
             with _LOCK:
-                how = program if kinds == {"cpu"} else captured
-                self.programs[key] = how(self.function, rows, fixed, carry, now)
+                if kinds == {"cpu"}:
+                    self.programs[key] = program(self.function, rows, fixed, carry, now, self.owning is not None)
+                else:
+                    self.programs[key] = captured(self.function, rows, fixed, carry, now)
 
     def run(self, rows: Any, fixed: Any, carry: Any, schedule: Sequence[Any]) -> tuple[Any, list[Tensor]]:
         """All steps of a schedule: the carry after the last one, and the loss of each."""
         losses: list[Tensor] = []
+        function = self.owning or self.function
         ways: dict[int, Along] = {}  # of the programs that were met, by identity
         for _, group in groupby(schedule, key=_sizes):
             steps = list(group)
@@ -77,7 +84,7 @@ class Stepper:
                 carry = along(carry, steps, losses)
                 continue
             for now in steps:
-                carry, loss = self.function(rows, fixed, carry, now)
+                carry, loss = function(rows, fixed, carry, now)
                 losses.append(loss)
         return carry, losses
 
@@ -105,9 +112,14 @@ class Steppers:
     Keys are compared by ``==``, so that they need no hash: a method with a tensor in a field has none.
     """
 
-    def __init__(self, function_of: Callable[[Any], StepFunction], after: float) -> None:
-        """``function_of(key)`` makes the function of a stepper; ``after`` is as in `Stepper`."""
-        self._function_of, self._after = function_of, after
+    def __init__(
+        self,
+        function_of: Callable[[Any], StepFunction],
+        after: float,
+        owning_of: Callable[[Any], StepFunction | None] = lambda key: None,
+    ) -> None:
+        """``function_of(key)`` and ``owning_of(key)`` make the functions of a stepper; ``after`` is as in `Stepper`."""
+        self._function_of, self._after, self._owning_of = function_of, after, owning_of
         self._made: list[tuple[Any, Stepper]] = []
 
     def of(self, key: Any) -> Stepper:
@@ -115,7 +127,7 @@ class Steppers:
         for known, stepper in self._made:
             if known is key or known == key:
                 return stepper
-        self._made.append((key, Stepper(self._function_of(key), self._after)))
+        self._made.append((key, Stepper(self._function_of(key), self._after, self._owning_of(key))))
         return self._made[-1][1]
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedskew.engines.dense import Dense, along
+from fedskew.engines.dense import Dense, Into, taken
 from fedskew.engines.jobs import Place
 from fedskew.engines.stacks import positions
 from fedskew.types import Params
@@ -31,26 +31,6 @@ class Steps(NamedTuple):
     widths: list[int]  # [T] clients that have not ended: the first of the stack
 
 
-class Into:
-    """Writes shrink w + slope into the parameters, for slopes that are scaled by -lr."""
-
-    def __init__(self, params: Params, shrink: Tensor | None) -> None:
-        """``params`` in memory of their own; ``shrink`` [K] is 1 - lr decay, None without weight decay."""
-        self.params, self.shrink = params, shrink
-
-    def _shrunk(self, name: str) -> Tensor:
-        p = self.params[name]
-        return p if self.shrink is None else p.mul_(along(self.shrink, p))
-
-    def product(self, name: str, a: Tensor, b: Tensor) -> None:
-        """Of a weight."""
-        self._shrunk(name).baddbmm_(a, b)
-
-    def vector(self, name: str, slope: Tensor) -> None:
-        """Of a bias or a scale."""
-        self._shrunk(name).add_(slope)
-
-
 @torch.no_grad()
 def descend(net: Dense, params: Params, x: Tensor, steps: Steps, lr: Tensor, decay: float) -> Tensor:
     """All local steps of a stack, into ``params`` [K, ...]; the losses [K, T], 0 where a client has ended.
@@ -66,7 +46,6 @@ def descend(net: Dense, params: Params, x: Tensor, steps: Steps, lr: Tensor, dec
         lr: [K].
         decay: weight decay.
     """
-    rows = x.flatten(1)
     scaled = (steps.share * -lr[:, None]).unsqueeze(3)
     minus = torch.full((1, 1, 1), -1.0, dtype=x.dtype).expand(*steps.y.shape[1:])
     right = torch.zeros(steps.y.shape, dtype=x.dtype)
@@ -76,7 +55,7 @@ def descend(net: Dense, params: Params, x: Tensor, steps: Steps, lr: Tensor, dec
         if width != last:
             here, last = {name: p[:width] for name, p in params.items()}, width
             into = Into(here, None if shrink is None else shrink[:width])
-        out, notes = net.forward(here, rows[steps.at[t, :width]], steps.keys[t, :width])
+        out, notes = net.forward(here, taken(x, steps.at[t, :width]), steps.keys[t, :width])
         slope = torch.log_softmax(out, 2)
         torch.gather(slope, 2, steps.y[t, :width], out=right[t, :width])
         slope.exp_().scatter_add_(2, steps.y[t, :width], minus[:width]).mul_(scaled[t, :width])
