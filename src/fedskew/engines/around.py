@@ -19,7 +19,7 @@ from torch import Tensor
 from fedskew import client as rounds
 from fedskew import tree
 from fedskew.client import Job, Own
-from fedskew.component import LocalStep
+from fedskew.component import LocalStep, overrides
 from fedskew.engines.dense import Dense, Gradients, Into, Updated, along, taken
 from fedskew.engines.guard import unguarded
 from fedskew.engines.programs import StepFunction
@@ -83,7 +83,7 @@ def once(local: LocalStep, model: Model) -> bool:
     label = torch.ones(model.classes, dtype=torch.int64)
     ctx = Context(model.task(1, 1), params, {}, {}, {}, label, label, torch.ones(()))
     try:
-        start, memory = local.start(params, ctx)
+        start, memory = local.start(params, ctx) if overrides(local, "start") else (params, {})
         given = Carry(start, {}, {local.name: memory})
         local.step(given, ctx, differentiate)
     except Exception:  # it reads more than is here

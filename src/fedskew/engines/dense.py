@@ -134,7 +134,7 @@ class Linear(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """LayerNorm over the last axis; it notes the normalised rows, and what torch's kernel needs to go back."""
+    """LayerNorm over the last axis; it notes the normalised rows and 1 / sqrt(var + eps)."""
 
     width: int
     eps: float
@@ -143,26 +143,23 @@ class Norm(NamedTuple):
 
     def forward(self, params: Params, x: Tensor, keys: Tensor) -> tuple[Tensor, Note]:
         """(x - mean) / sqrt(var + eps) * weight + bias, rows [K, B, width]."""
-        out, mean, inverse = torch.native_layer_norm(x, [self.width], None, None, self.eps)
-        note = (x, out, mean, inverse)
-        if self.weight is not None:
-            out = out * params[self.weight].unsqueeze(1)
-        return (out if self.bias is None else out + params[self.bias].unsqueeze(1)), note
+        normal, _, inverse = torch.native_layer_norm(x, [self.width], None, None, self.eps)
+        out = normal if self.weight is None else normal * params[self.weight].unsqueeze(1)
+        return (out if self.bias is None else out + params[self.bias].unsqueeze(1)), (normal, inverse)
 
     def back(self, params: Params, slope: Tensor, note: Note, sink: Sink, further: bool) -> Tensor:
-        """The slope at the input, where it is wanted."""
-        x, normal, mean, inverse = note
+        """The slope at the input, where it is wanted. torch's kernel has an argument that traced steps cannot have."""
+        normal, inverse = note
         behind = slope if self.weight is None else slope * params[self.weight].unsqueeze(1)
         if self.bias is not None:
             sink.vector(self.bias, slope.sum(1))
         if self.weight is not None:
             sink.vector(self.weight, (slope * normal).sum(1))
         if not further:
-            return slope
-        only_x = [True, False, False]
-        back = torch.ops.aten.native_layer_norm_backward.default
-        found: Tensor = back(behind, x, [self.width], mean, inverse, None, None, only_x)[0]
-        return found
+            return behind
+        along_rows = (behind * normal).mean(2, keepdim=True)
+        slope = (behind - behind.mean(2, keepdim=True) - normal * along_rows) * inverse
+        return slope
 
 
 class Activation(NamedTuple):
