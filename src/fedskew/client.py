@@ -17,19 +17,9 @@ from fedskew.tree import Tree
 from fedskew.types import Batch, Carry, Context, Differentiate, Forward, LocalRun, Params, Progress, Report, Task, View
 
 __all__ = [
-    "Grad",
-    "Job",
-    "Own",
-    "Shared",
-    "autograd",
-    "begin",
-    "context",
-    "finish",
-    "functorch",
-    "loss_at",
-    "progress_at",
+    "Grad", "Job", "Own", "Shared", "autograd", "begin", "context", "finish", "functorch", "loss_at", "progress_at",
     "step",
-]
+]  # fmt: skip
 
 Aux = Any
 Objective = Callable[[Params], tuple[Tensor, Aux]]

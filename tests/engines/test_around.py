@@ -13,10 +13,10 @@ from torch import Tensor, nn
 import fedskew as fs
 from fedskew import engines, tree
 from fedskew import functional as F
-from fedskew.engines import around as module
-from fedskew.engines.around import Way, agree, once, way_of
+from fedskew.engines.around import Around
 from fedskew.engines.passes import overwrite
 from fedskew.engines.stepper import Stepper
+from fedskew.engines.ways import Way, agree, once, way_of
 from fedskew.engines.workers import Workers
 from fedskew.method import Component, LocalStep, Method
 from fedskew.methods import METHODS
@@ -53,16 +53,12 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Widths of the steps that were written out around a loss, those of a trial included."""
     widths: list[int] = []
 
-    def noted(*given: Any, **named: Any) -> Any:
-        step = module.around(*given, **named)
+    def noted(self: Around, rows: Any, job: Any, carry: Any, now: Any, own: bool) -> Any:
+        widths.append(len(now[0]))
+        return step(self, rows, job, carry, now, own)
 
-        def counted(rows: Any, job: Any, carry: Any, now: Any) -> Any:
-            widths.append(len(now[0]))
-            return step(rows, job, carry, now)
-
-        return counted
-
-    monkeypatch.setattr("fedskew.engines.batched.around", noted)
+    step = Around._step
+    monkeypatch.setattr(Around, "_step", noted)
     return widths
 
 
@@ -185,7 +181,7 @@ def test_a_trial_sees_what_cannot_be_written_out(steps: list[int], monkeypatch: 
     monkeypatch.setitem(LOSSES, "penalty", _penalty)
     apart(Method("m", parts=(Term("penalty"),), pace=PACE), 1e-10)
     assert len(steps) == 1  # the trial
-    monkeypatch.setattr("fedskew.engines.batched.agree", lambda *_: False)
+    monkeypatch.setattr("fedskew.engines.ways.agree", lambda *_: False)
     apart(Method("m", parts=(Term("features"),), pace=PACE), 1e-10)
     assert len(steps) == 2  # another trial
 
@@ -296,8 +292,8 @@ def test_traced_steps_change_no_bit(name: str, net: str, monkeypatch: pytest.Mon
     made: list[Stepper] = []
     init = Stepper.__init__
 
-    def noted(self: Stepper, function: Any, after: float, owning: Any = None) -> None:
-        init(self, function, min(after, 2), owning)
+    def noted(self: Stepper, function: Any, after: float) -> None:
+        init(self, function, min(after, 2))
         made.append(self)
 
     monkeypatch.setattr(Stepper, "__init__", noted)

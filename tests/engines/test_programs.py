@@ -30,8 +30,8 @@ def tracing(monkeypatch: pytest.MonkeyPatch) -> list[Stepper]:
     made: list[Stepper] = []
     init = Stepper.__init__
 
-    def noted(self: Stepper, function: Any, after: float, owning: Any = None) -> None:
-        init(self, function, after if after == float("inf") else 2, owning)
+    def noted(self: Stepper, function: Any, after: float) -> None:
+        init(self, function, after if after == float("inf") else 2)
         made.append(self)
 
     monkeypatch.setattr(Stepper, "__init__", noted)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fedskew.engines.around import Way, way_of
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.batched import Batched
 from fedskew.engines.dense import Dense
 from fedskew.engines.ray import Ray, require_ray
 from fedskew.engines.sequential import Debug, Sequential, Threaded
+from fedskew.engines.ways import Way, way_of
 from fedskew.errors import FieldError, unknown
 from fedskew.method import Method
 from fedskew.models.prepare import Model

@@ -88,8 +88,7 @@ class LocalEngine:
         # the graph interpreter takes no list of truth values, which the backward pass of a convolution has
         after = {"cpu": never if self.model.convolutional else self.trace_after, "cuda": CAPTURE}
         programs = self.device.type == "cpu" or self.stacked
-        least = after.get(self.device.type, never) if programs else never
-        self.steppers = Steppers(self.step_function, least, self.owning_function)
+        self.steppers = Steppers(self.step_function, after.get(self.device.type, never) if programs else never)
         auxiliary = auxiliary_source(fed)
         self.queries = Queries(self.clients, auxiliary, self.planner, self.jobs, self.train_set, self._probes)
 
@@ -129,10 +128,6 @@ class LocalEngine:
     def step_function(self, method: Method) -> StepFunction:
         """One local step of a method, on what `run_places` gives to its steppers."""
         raise NotImplementedError
-
-    def owning_function(self, method: Method) -> StepFunction | None:
-        """The same step, writing into the carry that it is given; None where there is none."""
-        return None
 
     def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
         """Local runs of independent clients; an outcome may hold several of them, which need not be neighbours.

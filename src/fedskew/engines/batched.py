@@ -12,7 +12,6 @@ from torch import Tensor
 from fedskew import client as rounds
 from fedskew import tree
 from fedskew.client import Job, Shared
-from fedskew.engines.around import Way, agree, around, way_of
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.cuts import Price, cut, length
 from fedskew.engines.dense import Dense
@@ -20,11 +19,12 @@ from fedskew.engines.guard import unguarded
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
 from fedskew.engines.programs import StepFunction
-from fedskew.engines.stacks import DIMS, Now, contiguous, legs, narrowed, schedule, stack, whole
+from fedskew.engines.stacks import DIMS, contiguous, legs, narrowed, schedule, stack, whole
 from fedskew.engines.stepper import TRACE_STACK
+from fedskew.engines.ways import Way, Ways
 from fedskew.engines.written import descend, steps_of
 from fedskew.method import Method
-from fedskew.types import Batch, Carry, Output, Params
+from fedskew.types import Carry, Params
 
 __all__ = ["Batched"]
 
@@ -51,39 +51,20 @@ class Batched(LocalEngine):
     def __init__(self, *args: Any, **options: Any) -> None:
         """As `LocalEngine`."""
         super().__init__(*args, **options)
-        self.dense = Dense.of(self.model) if self.device.type == "cpu" and not self.store.augmentation else None
-        self._ways: list[tuple[Method, Way]] = []  # of the methods that were met
+        self.ways = Ways(self.model, self.task, self.store, self.runtime)
         self.chunk = 0  # clients of a stack, at most; 0 until the first round estimates it
 
-    def way(self, method: Method) -> Way:
-        """What runs the steps of a method."""
-        for known, way in self._ways:
-            if known is method or known == method:
-                return way
-        self._ways.append((method, Way.VMAP if self.dense is None else way_of(method, self.model)))
-        return self._ways[-1][1]
-
     def ready(self, method: Method, places: list[Place]) -> None:
-        """Try the steps of a method with a user's components both ways, once."""
-        if self.way(method) is Way.TRIED:
-            way = Way.AROUND if self._agree(method, places) else Way.VMAP
-            self._ways = [(known, way if known == method else its) for known, its in self._ways]
+        """Try the steps of a user's components."""
 
-    def _agree(self, method: Method, places: list[Place]) -> bool:
-        """Whether the first step of some clients is the same written out around the loss as by vmap."""
-        some = sorted(places, key=lambda place: -len(place.plan.batches))[:TRIED]
-        way = schedule(some, self.device, False)
-        if not way or self.dense is None:
-            return True
-        bare = unguarded(method)
-        job, carry, rows = self._begin(bare, some, len(some))
-        job, carry, _ = narrowed(job, contiguous(carry), way[0][0].width)
-        written = around(self.dense, bare, self.task, self._forward, self.dtype)
-        try:
-            one, other = (step(rows, job, carry, way[0][1][0]) for step in (written, self._general(bare)))
-            return agree(one, other, carry)
-        except Exception:  # it cannot be written out, or the step that follows will raise it again
-            return False
+        def first(bare: Method) -> tuple[Any, ...]:
+            some = sorted(places, key=lambda place: -len(place.plan.batches))[:TRIED]
+            job, carry, rows = self._begin(bare, some, len(some))
+            leg, steps = schedule(some, self.device, False)[0]
+            job, carry, _ = narrowed(job, contiguous(carry), leg.width)
+            return rows, job, carry, steps[0]
+
+        self.ways.settle(method, first)
 
     def client_bytes(self, method: Method, place: Place) -> int:
         """Estimate of what one client of a stack takes: parameters, memory, rows, and activations of a mini-batch."""
@@ -125,7 +106,7 @@ class Batched(LocalEngine):
             return
         self._settle_chunk(method, places)
         traced, lengths = self._traces(method, places), [length(p.plan.batches) for p in places]
-        price = Price.of(self.model.parameter_count, self.way(method), traced)
+        price = Price.of(self.model.parameter_count, self.ways.of(method), traced)
         cuts = cut(lengths, self.workers.count, self.chunk, price)
         rungs = traced and len(set(lengths)) > 1
         if not self.workers.inside:
@@ -154,12 +135,12 @@ class Batched(LocalEngine):
 
         With ``rungs``, steps have one of a few widths, so that traced steps are met again.
         """
-        if self.dense is not None and self.way(method) is Way.WRITTEN:
-            return self._run_written(method, places, self.dense)
+        if self.ways.dense is not None and self.ways.of(method) is Way.WRITTEN:
+            return self._run_written(method, places, self.ways.dense)
         way = schedule(places, self.device, rungs)
         job, carry, rows = self._begin(method, places, way[0][0].width if way else 0)
         stepper, now, carry = self.steppers.of(method), job, contiguous(carry)
-        carry = carry._replace(params=_own(carry.params)) if stepper.owning is not None else carry
+        carry = carry._replace(params=_own(carry.params)) if stepper.into is not None else carry
         ended: list[Carry] = []
         losses: list[Tensor] = []
         for leg, steps in way:
@@ -188,7 +169,7 @@ class Batched(LocalEngine):
 
     def _traces(self, method: Method, places: list[Place]) -> bool:
         """Whether steps may be traced in this run, by its length: a run that is resumed takes the same stacks."""
-        if self.way(method) is Way.WRITTEN:
+        if self.ways.of(method) is Way.WRITTEN:
             return False
         return sum(len(p.plan.batches) for p in places) * self.task.rounds >= self.steppers.of(method).after
 
@@ -212,41 +193,7 @@ class Batched(LocalEngine):
 
     def step_function(self, method: Method) -> StepFunction:
         """A step of a stack."""
-        if self.dense is not None and self.way(method) is not Way.VMAP:
-            return around(self.dense, method, self.task, self._forward, self.dtype)
-        return self._general(method)
-
-    def owning_function(self, method: Method) -> StepFunction | None:
-        """The step of a dense network, with its update in place."""
-        if self.dense is None or self.way(method) is Way.VMAP:
-            return None
-        return around(self.dense, method, self.task, self._forward, self.dtype, owned=True)
-
-    def _forward(self, *given: Any, **named: Any) -> tuple[Output, Params]:
-        """The network as a function, by the calling thread's copy."""
-        return self.runtime.net.forward(*given, **named)
-
-    def _general(self, method: Method) -> StepFunction:
-        """A step of any network under any method: that of a client, under vmap."""
-
-        def one(job: Job, carry: Carry, x: Tensor, y: Tensor, real: Tensor, now: Now) -> tuple[Carry, Tensor]:
-            keys, epoch, number, *active = now
-            mask = real.to(self.dtype)
-            batches = tuple(
-                Batch(self.store.augmented(x[d], keys[d]), y[d], mask[d]) for d in range(method.local.batches)
-            )
-            progress, ctx = rounds.progress_at(job, epoch, number), rounds.context(self.task, job)
-            forward = self.runtime.net.forward
-            return rounds.step(method, ctx, forward, rounds.functorch, carry, batches, keys, progress, *active)
-
-        def step(rows: Rows, job: Job, carry: Carry, now: Now) -> Any:
-            at, *rest = now
-            real = at >= 0
-            place = at.clamp(min=0)
-            x, y = rows[0][place], torch.where(real, rows[1][place], 0)
-            return torch.vmap(one, in_dims=(DIMS, 0, 0, 0, 0, 0))(job, carry, x, y, real, tuple(rest))
-
-        return step
+        return self.ways.step(method)
 
     def _finish(self, method: Method, places: list[Place], job: Job, carry: Carry, losses: list[Tensor]) -> Outcome:
         if len(job.own.steps) > len(places):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedskew.engines.around import Way
+from fedskew.engines.ways import Way
 
 __all__ = ["Length", "Price", "cut", "length"]
 
@@ -25,6 +25,7 @@ __all__ = ["Length", "Price", "cut", "length"]
 STEP = 1500.0  # the operators of a step by vmap
 TRACED = 250.0  # of one that is traced
 AROUND = 600.0  # of one that is written out around the method's loss
+AROUND_TRACED = 75.0  # of such a one that is traced
 WRITTEN = 85.0  # of one that is written out whole
 TOUCH = 0.0004  # a parameter is read and written
 PRODUCT = 0.00005  # a parameter meets a row, forwards and backwards
@@ -49,8 +50,8 @@ class Price(NamedTuple):
     @classmethod
     def of(cls, parameters: int, way: Way, traced: bool) -> Price:
         """The price of a network whose steps go this way, and may be traced."""
-        around = way in (Way.AROUND, Way.TRIED)
-        step = WRITTEN if way is Way.WRITTEN else TRACED if traced else AROUND if around else STEP
+        eager, steady = {Way.WRITTEN: (WRITTEN, WRITTEN), Way.VMAP: (STEP, TRACED)}.get(way, (AROUND, AROUND_TRACED))
+        step = steady if traced else eager
         return cls(step, TOUCH * parameters, PRODUCT * parameters, way is not Way.VMAP and not traced)
 
     def stack(self, lengths: Sequence[Length]) -> float:

@@ -48,7 +48,7 @@ class Program(NamedTuple):
         return along
 
 
-def program(function: StepFunction, rows: Any, fixed: Any, carry: Any, now: Any, owned: bool = False) -> Program | None:
+def program(function: StepFunction, rows: Any, fixed: Any, carry: Any, now: Any, owned: int = 0) -> Program | None:
     """Trace a function at these arguments.
 
     Args:
@@ -57,7 +57,7 @@ def program(function: StepFunction, rows: Any, fixed: Any, carry: Any, now: Any,
         fixed: what stays the same over a local run.
         carry: what a step hands to the next.
         now: what differs from step to step.
-        owned: the program may write into the carry that it is given.
+        owned: into how many of the carry's first tensors the program may write.
 
     Returns:
         The program, or None where the function cannot be traced or the trace gives other bits.
@@ -70,7 +70,7 @@ def program(function: StepFunction, rows: Any, fixed: Any, carry: Any, now: Any,
         flat[-len(later) - len(now) : -len(now)] = later
         expected = plain(*flat)
         lasting = len(leaves_of((rows, fixed)))
-        traced = _trace(plain, flat, lasting, len(later) if owned else 0)
+        traced = _trace(plain, flat, lasting, owned)
         kept = traced.once(*flat[:lasting])
         for _ in range(3):  # the interpreter optimises in its first runs
             got = traced.each(*kept, *(leaf.clone() for leaf in flat[lasting:]))

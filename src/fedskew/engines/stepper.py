@@ -34,13 +34,14 @@ class Stepper:
     round, so its identity stands for its shapes; ``own`` is a tree that differs from client to client.
     """
 
-    def __init__(self, function: StepFunction, after: float, owning: StepFunction | None = None) -> None:
+    def __init__(self, function: StepFunction, after: float) -> None:
         """Trace steps of one shape where `due` expects at least ``after`` of them; never with ``after`` infinite.
 
-        ``owning`` is the same function, which may write into the carry that it is given. Where there is one, so may
-        programs: the carry that `run` is given must then be in memory of its own.
+        A function may have a twin ``into``, which may write into the first tree of the carry that it is given. Then so
+        may its programs, and what `run` is given there must be in memory of its own.
         """
-        self.function, self.after, self.owning = function, after, owning
+        self.function, self.after = function, after
+        self.into: StepFunction | None = getattr(function, "into", None)
         self.counts: Counter[Any] = Counter()
         self.first: dict[Any, int] = {}  # how many rounds were left when a shape was first seen
         self.asked: set[Any] = set()
@@ -67,14 +68,15 @@ class Stepper:
         if key not in self.programs and kinds in ({"cpu"}, {"cuda"}):
             with _LOCK:
                 if kinds == {"cpu"}:
-                    self.programs[key] = program(self.function, rows, fixed, carry, now, self.owning is not None)
+                    owned = 0 if self.into is None else len(leaves_of(carry[0]))
+                    self.programs[key] = program(self.function, rows, fixed, carry, now, owned)
                 else:
                     self.programs[key] = captured(self.function, rows, fixed, carry, now)
 
     def run(self, rows: Any, fixed: Any, carry: Any, schedule: Sequence[Any]) -> tuple[Any, list[Tensor]]:
         """All steps of a schedule: the carry after the last one, and the loss of each."""
         losses: list[Tensor] = []
-        function = self.owning or self.function
+        function = self.into or self.function
         ways: dict[int, Along] = {}  # of the programs that were met, by identity
         for _, group in groupby(schedule, key=_sizes):
             steps = list(group)
@@ -112,14 +114,9 @@ class Steppers:
     Keys are compared by ``==``, so that they need no hash: a method with a tensor in a field has none.
     """
 
-    def __init__(
-        self,
-        function_of: Callable[[Any], StepFunction],
-        after: float,
-        owning_of: Callable[[Any], StepFunction | None] = lambda key: None,
-    ) -> None:
-        """``function_of(key)`` and ``owning_of(key)`` make the functions of a stepper; ``after`` is as in `Stepper`."""
-        self._function_of, self._after, self._owning_of = function_of, after, owning_of
+    def __init__(self, function_of: Callable[[Any], StepFunction], after: float) -> None:
+        """``function_of(key)`` makes the function of a stepper; ``after`` is as in `Stepper`."""
+        self._function_of, self._after = function_of, after
         self._made: list[tuple[Any, Stepper]] = []
 
     def of(self, key: Any) -> Stepper:
@@ -127,7 +124,7 @@ class Steppers:
         for known, stepper in self._made:
             if known is key or known == key:
                 return stepper
-        self._made.append((key, Stepper(self._function_of(key), self._after, self._owning_of(key))))
+        self._made.append((key, Stepper(self._function_of(key), self._after)))
         return self._made[-1][1]
 
 
