@@ -16,7 +16,10 @@ from fedskew.method import Method
 from fedskew.tree import Tree
 from fedskew.types import Batch, Carry, Context, Differentiate, Forward, LocalRun, Params, Progress, Report, Task, View
 
-__all__ = ["Grad", "Job", "Own", "Shared", "autograd", "begin", "context", "finish", "functorch", "progress_at", "step"]
+__all__ = [
+    "Grad", "Job", "Own", "Shared", "autograd", "begin", "context", "finish", "functorch", "loss_at", "progress_at",
+    "step",
+]  # fmt: skip
 
 Aux = Any
 Objective = Callable[[Params], tuple[Tensor, Aux]]
@@ -108,6 +111,11 @@ def begin(method: Method, ctx: Context) -> Carry:
     return Carry(params, ctx.buffers, memory)
 
 
+def loss_at(method: Method, view: View) -> Tensor:
+    """The local objective: the sum of all loss terms at a view, ()."""
+    return sum((part.loss(view) for part in method.having("loss")), start=view.out.logits.new_zeros(()))
+
+
 def differentiate_at(
     method: Method,
     ctx: Context,
@@ -125,12 +133,12 @@ def differentiate_at(
         method: its parts give the loss terms, the corrections and what is learnt at a gradient.
         ctx: what the client may read.
         forward: the model as a function.
-        grad: `autograd`, or `functorch` under vmap.
+        grad: `autograd`, or `functorch` under vmap; an engine may know the gradient already.
         batches: the step's D mini-batches.
         keys: [D], one for each mini-batch.
         progress: where in the run the step stands.
     """
-    losses, correctors, learners = method.having("loss"), method.having("correct"), method.having("learn")
+    correctors, learners = method.having("correct"), method.having("learn")
 
     def differentiate(carry: Carry, batch: int = 0) -> tuple[Params, Tensor, Carry]:
         rows, key = batches[batch], keys[batch]
@@ -141,7 +149,7 @@ def differentiate_at(
         def objective(params: Params) -> tuple[Tensor, Aux]:
             out, buffers = forward(params, carry.buffers, rows.x, rows.mask, train=True, key=key)
             seen = view(params, buffers, out)
-            return sum((part.loss(seen) for part in losses), start=out.logits.new_zeros(())), (out, buffers)
+            return loss_at(method, seen), (out, buffers)
 
         grads, loss, (out, buffers) = grad(objective, carry.params)
         seen = view(carry.params, buffers, out)

@@ -50,7 +50,7 @@ def plain_module(build: Any) -> nn.Module:
         module: nn.Module = build()
     module = module.to_empty(device="cpu")
     for layer in module.modules():
-        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.GroupNorm):
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.GroupNorm | nn.LayerNorm):
             layer.reset_parameters()
     return keyed(module)
 

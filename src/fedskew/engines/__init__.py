@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.batched import Batched
-from fedskew.engines.dense import Dense, plain
+from fedskew.engines.dense import Dense
 from fedskew.engines.ray import Ray, require_ray
 from fedskew.engines.sequential import Debug, Sequential, Threaded
+from fedskew.engines.ways import Way, way_of
 from fedskew.errors import FieldError, unknown
 from fedskew.method import Method
 from fedskew.models.prepare import Model
@@ -74,8 +75,10 @@ def _program(kind: type[LocalEngine], device: str, model: Model | None, method: 
     """What runs the local steps of an engine."""
     on_cpu, convolutional = not device.startswith("cuda"), model is not None and model.convolutional
     if kind is Batched:
-        if model is not None and method is not None and on_cpu and not augmented and plain(method) and Dense.of(model):
-            return "steps are written out"
+        known = model is not None and method is not None and on_cpu and not augmented and Dense.of(model)
+        way = way_of(method, model) if known else Way.VMAP  # type: ignore[arg-type]
+        if way is not Way.VMAP:
+            return f"steps are {way.value}{'' if way is Way.WRITTEN else ', traced where many lie ahead'}"
         if on_cpu:
             return "steps by vmap" if convolutional else "steps by vmap, traced where many lie ahead"
         return "steps by vmap, recorded where many lie ahead"

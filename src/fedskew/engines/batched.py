@@ -14,21 +14,24 @@ from fedskew import tree
 from fedskew.client import Job, Shared
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.cuts import Price, cut, length
-from fedskew.engines.dense import Dense, descend, plain, steps_of
+from fedskew.engines.dense import Dense
 from fedskew.engines.guard import unguarded
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
 from fedskew.engines.programs import StepFunction
-from fedskew.engines.stacks import DIMS, Now, contiguous, legs, narrowed, schedule, stack, whole
+from fedskew.engines.stacks import DIMS, contiguous, legs, narrowed, schedule, stack, whole
 from fedskew.engines.stepper import TRACE_STACK
+from fedskew.engines.ways import Way, Ways
+from fedskew.engines.written import descend, steps_of
 from fedskew.method import Method
-from fedskew.types import Batch, Carry
+from fedskew.types import Carry, Params
 
 __all__ = ["Batched"]
 
 Rows = tuple[Tensor, Tensor]  # x and y of all clients of the stack, one after another
 
 COPIES = 6  # of the parameters for each client of a stack: before, gradient, update, after, and two of the method's
+TRIED = 4  # clients with which a user's components are tried
 BUDGET = 1 << 30  # bytes of all stacks on a CPU; on a GPU, 6/10 of what is free
 
 
@@ -48,15 +51,20 @@ class Batched(LocalEngine):
     def __init__(self, *args: Any, **options: Any) -> None:
         """As `LocalEngine`."""
         super().__init__(*args, **options)
-        self.dense = Dense.of(self.model) if self.device.type == "cpu" and not self.store.augmentation else None
-        self._plain: tuple[Method | None, bool] = None, False  # the last method, and whether its steps are plain
+        self.ways = Ways(self.model, self.task, self.store, self.runtime)
         self.chunk = 0  # clients of a stack, at most; 0 until the first round estimates it
 
-    def written(self, method: Method) -> Dense | None:
-        """The network, where the steps of a method on it are written out."""
-        if self._plain[0] is not method:
-            self._plain = method, plain(method)
-        return self.dense if self._plain[1] else None
+    def ready(self, method: Method, places: list[Place]) -> None:
+        """Try the steps of a user's components."""
+
+        def first(bare: Method) -> tuple[Any, ...]:
+            some = sorted(places, key=lambda place: -len(place.plan.batches))[:TRIED]
+            job, carry, rows = self._begin(bare, some, len(some))
+            leg, steps = schedule(some, self.device, False)[0]
+            job, carry, _ = narrowed(job, contiguous(carry), leg.width)
+            return rows, job, carry, steps[0]
+
+        self.ways.settle(method, first)
 
     def client_bytes(self, method: Method, place: Place) -> int:
         """Estimate of what one client of a stack takes: parameters, memory, rows, and activations of a mini-batch."""
@@ -98,7 +106,7 @@ class Batched(LocalEngine):
             return
         self._settle_chunk(method, places)
         traced, lengths = self._traces(method, places), [length(p.plan.batches) for p in places]
-        price = Price.of(self.model.parameter_count, written=self.written(method) is not None, traced=traced)
+        price = Price.of(self.model.parameter_count, self.ways.of(method), traced)
         cuts = cut(lengths, self.workers.count, self.chunk, price)
         rungs = traced and len(set(lengths)) > 1
         if not self.workers.inside:
@@ -127,11 +135,12 @@ class Batched(LocalEngine):
 
         With ``rungs``, steps have one of a few widths, so that traced steps are met again.
         """
-        if (net := self.written(method)) is not None:
-            return self._run_written(method, places, net)
+        if self.ways.dense is not None and self.ways.of(method) is Way.WRITTEN:
+            return self._run_written(method, places, self.ways.dense)
         way = schedule(places, self.device, rungs)
         job, carry, rows = self._begin(method, places, way[0][0].width if way else 0)
         stepper, now, carry = self.steppers.of(method), job, contiguous(carry)
+        carry = carry._replace(params=_own(carry.params)) if stepper.into is not None else carry
         ended: list[Carry] = []
         losses: list[Tensor] = []
         for leg, steps in way:
@@ -146,8 +155,7 @@ class Batched(LocalEngine):
     def _run_written(self, method: Method, places: list[Place], net: Dense) -> Outcome:
         """As `run_stack`, of a dense network under a plain method."""
         job, carry, (x, y) = self._begin(method, places, len(places))
-        own = {n: p.clone(memory_format=torch.contiguous_format) for n, p in carry.params.items()}  # written into
-        carry = carry._replace(params=own)
+        carry = carry._replace(params=_own(carry.params))
         steps, decay = steps_of(places, y, self.dtype), unguarded(method).local.weight_decay  # type: ignore[attr-defined]
         losses = descend(net, carry.params, x, steps, job.own.lr, decay)
         return self._finish(method, places, job, carry, list(losses.unbind(1)))
@@ -161,7 +169,7 @@ class Batched(LocalEngine):
 
     def _traces(self, method: Method, places: list[Place]) -> bool:
         """Whether steps may be traced in this run, by its length: a run that is resumed takes the same stacks."""
-        if self.written(method) is not None:
+        if self.ways.of(method) is Way.WRITTEN:
             return False
         return sum(len(p.plan.batches) for p in places) * self.task.rounds >= self.steppers.of(method).after
 
@@ -185,25 +193,7 @@ class Batched(LocalEngine):
 
     def step_function(self, method: Method) -> StepFunction:
         """A step of a stack."""
-
-        def one(job: Job, carry: Carry, x: Tensor, y: Tensor, real: Tensor, now: Now) -> tuple[Carry, Tensor]:
-            keys, epoch, number, *active = now
-            mask = real.to(self.dtype)
-            batches = tuple(
-                Batch(self.store.augmented(x[d], keys[d]), y[d], mask[d]) for d in range(method.local.batches)
-            )
-            progress, ctx = rounds.progress_at(job, epoch, number), rounds.context(self.task, job)
-            forward = self.runtime.net.forward
-            return rounds.step(method, ctx, forward, rounds.functorch, carry, batches, keys, progress, *active)
-
-        def step(rows: Rows, job: Job, carry: Carry, now: Now) -> Any:
-            at, *rest = now
-            real = at >= 0
-            place = at.clamp(min=0)
-            x, y = rows[0][place], torch.where(real, rows[1][place], 0)
-            return torch.vmap(one, in_dims=(DIMS, 0, 0, 0, 0, 0))(job, carry, x, y, real, tuple(rest))
-
-        return step
+        return self.ways.step(method)
 
     def _finish(self, method: Method, places: list[Place], job: Job, carry: Carry, losses: list[Tensor]) -> Outcome:
         if len(job.own.steps) > len(places):
@@ -222,6 +212,11 @@ class Batched(LocalEngine):
         uploads, memories, reports = torch.vmap(one, in_dims=(DIMS, 0, 0))(job, carry, mean)
         watch = self.watcher.watch(places, stacked, carry.params, carry.buffers, uploads, memories)
         return Outcome(carry.params, carry.buffers, uploads, memories, reports, (watch,))
+
+
+def _own(params: Params) -> Params:
+    """Copies that steps may write into: a stack of one client sees the broadcast itself."""
+    return {n: p.clone(memory_format=torch.contiguous_format) for n, p in params.items()}
 
 
 def _stacked(losses: list[Tensor], clients: int) -> Tensor:

@@ -1,67 +1,224 @@
-"""Plain steps of dense networks on stacks of clients, their gradients written out.
+"""Dense networks on stacks of clients: the forward and the backward pass, written out as stacked products.
 
-A step by vmap and the tape is some sixty operators for logistic regression, here it is a dozen: stacked products of a
-client's rows with its weights, and the update is a product into the weights. So a stack may have any width without
-being traced. What is written out is the network, cross-entropy and plain SGD; a method that brings another loss,
-corrects gradients, learns at every step, or has another local step takes the general step (`fedskew.engines.batched`).
+A network is a chain of pieces. Each knows its own way forward, and the way back of a slope. What becomes of a
+parameter's gradient is the business of a `Sink`: a step may want the gradient itself, or only its update, which a
+product adds to the parameter without the gradient ever being written. `fedskew.engines.written` and
+`fedskew.engines.around` have the steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from fedskew import rng
-from fedskew.engines.guard import unguarded
-from fedskew.engines.jobs import Place
-from fedskew.engines.stacks import positions
-from fedskew.method import Method
 from fedskew.models.layers import written_as
 from fedskew.models.prepare import Model
-from fedskew.shared.parts import CrossEntropy
-from fedskew.shared.steps import SGD
+from fedskew.models.projection import Projected
 from fedskew.types import Params
 
-__all__ = ["Dense", "Layer", "Steps", "descend", "plain", "steps_of"]
+__all__ = ["Dense", "Gradients", "Into", "Sink", "Updated", "along", "taken"]
 
-ACTIVATIONS = (nn.ReLU, nn.Tanh, nn.Sigmoid)
 DTYPES = (torch.float32, torch.float64)
+Note = Any  # what a piece keeps of its way forward
 
 
-class Layer(NamedTuple):
-    """A linear layer, and what follows it: activations and dropouts, each with its rate, in their order."""
+class Sink(Protocol):
+    """Takes what the way back finds for each parameter."""
+
+    def product(self, name: str, a: Tensor, b: Tensor) -> None:
+        """The gradient of a weight is a @ b: [K, out, B] and [K, B, in]."""
+        ...
+
+    def vector(self, name: str, slope: Tensor) -> None:
+        """The gradient of a bias or a scale, [K, out]."""
+        ...
+
+
+class Gradients:
+    """Keeps the gradients themselves."""
+
+    def __init__(self, params: Params) -> None:
+        """``params`` [K, ...]."""
+        self.params = params
+        self.found: Params = {}
+
+    def of(self, name: str) -> Tensor:
+        """The gradient of a parameter; 0 for one that is not the network's, which a component added."""
+        return self.found[name] if name in self.found else torch.zeros_like(self.params[name])
+
+    def product(self, name: str, a: Tensor, b: Tensor) -> None:
+        """Of a weight."""
+        self.found[name] = torch.bmm(a, b)
+
+    def vector(self, name: str, slope: Tensor) -> None:
+        """Of a bias or a scale."""
+        self.found[name] = slope
+
+
+class Updated:
+    """Keeps shrink w + slope, for slopes that are scaled by -lr: the parameters after a step."""
+
+    def __init__(self, params: Params, shrink: Tensor | None) -> None:
+        """``shrink`` [K] is 1 - lr decay; None without weight decay."""
+        self.params, self.shrink = params, shrink
+        self.found: Params = {}
+
+    def of(self, name: str) -> Tensor:
+        """A parameter after the step; one that is not the network's, which a component added, only decays."""
+        return self.found[name] if name in self.found else self.shrunk(name)
+
+    def shrunk(self, name: str) -> Tensor:
+        """A parameter after weight decay."""
+        p = self.params[name]
+        return p if self.shrink is None else p * along(self.shrink, p)
+
+    def product(self, name: str, a: Tensor, b: Tensor) -> None:
+        """Of a weight."""
+        self.found[name] = torch.baddbmm(self.shrunk(name), a, b)
+
+    def vector(self, name: str, slope: Tensor) -> None:
+        """Of a bias or a scale."""
+        self.found[name] = self.shrunk(name) + slope
+
+
+class Into(Updated):
+    """As `Updated`, into the parameters themselves, which are in memory of their own."""
+
+    def of(self, name: str) -> Tensor:
+        """A parameter after the step."""
+        return self.params[name] if name in self.found else self._into(name)
+
+    def _into(self, name: str) -> Tensor:
+        p = self.params[name]
+        self.found[name] = p
+        return p if self.shrink is None else p.mul_(along(self.shrink, p))
+
+    def product(self, name: str, a: Tensor, b: Tensor) -> None:
+        """Of a weight."""
+        self._into(name).baddbmm_(a, b)
+
+    def vector(self, name: str, slope: Tensor) -> None:
+        """Of a bias or a scale."""
+        self._into(name).add_(slope)
+
+
+def along(each: Tensor, p: Tensor) -> Tensor:
+    """One number a client, [K], in the shape that multiplies a parameter [K, ...]."""
+    return each.view(-1, *(1 for _ in p.shape[1:]))
+
+
+class Linear(NamedTuple):
+    """x W' + b; it notes x."""
 
     weight: str  # [out, in]
     bias: str | None
-    after: tuple[tuple[type[nn.Module], float], ...]
+
+    def forward(self, params: Params, x: Tensor, keys: Tensor) -> tuple[Tensor, Note]:
+        """Rows [K, B, in] to [K, B, out]."""
+        turned = params[self.weight].transpose(1, 2)
+        if self.bias is None:
+            return torch.bmm(x, turned), x
+        return torch.baddbmm(params[self.bias].unsqueeze(1), x, turned), x
+
+    def back(self, params: Params, slope: Tensor, x: Note, sink: Sink, further: bool) -> Tensor:
+        """The slope at the input, where it is wanted."""
+        behind = torch.bmm(slope, params[self.weight]) if further else slope  # before the sink writes into the weight
+        sink.product(self.weight, slope.transpose(1, 2), x)
+        if self.bias is not None:
+            sink.vector(self.bias, slope.sum(1))
+        return behind
 
 
-class Steps(NamedTuple):
-    """What the steps of a stack read, time first, so that the first clients of a step lie side by side."""
+class Norm(NamedTuple):
+    """LayerNorm over the last axis; it notes the normalised rows and 1 / sqrt(var + eps)."""
 
-    at: Tensor  # [T, K, B] rows of the stack, 0 for padding
-    y: Tensor  # [T, K, B, 1]
-    share: Tensor  # [T, K, B] of each row in its client's mean; 0 for padding
-    keys: Tensor  # [T, K]
-    widths: list[int]  # [T] clients that have not ended: the first of the stack
+    width: int
+    eps: float
+    weight: str | None
+    bias: str | None
+
+    def forward(self, params: Params, x: Tensor, keys: Tensor) -> tuple[Tensor, Note]:
+        """(x - mean) / sqrt(var + eps) * weight + bias, rows [K, B, width]."""
+        normal, _, inverse = torch.native_layer_norm(x, [self.width], None, None, self.eps)
+        out = normal if self.weight is None else normal * params[self.weight].unsqueeze(1)
+        return (out if self.bias is None else out + params[self.bias].unsqueeze(1)), (normal, inverse)
+
+    def back(self, params: Params, slope: Tensor, note: Note, sink: Sink, further: bool) -> Tensor:
+        """The slope at the input, where it is wanted. torch's kernel has an argument that traced steps cannot have."""
+        normal, inverse = note
+        behind = slope if self.weight is None else slope * params[self.weight].unsqueeze(1)
+        if self.bias is not None:
+            sink.vector(self.bias, slope.sum(1))
+        if self.weight is not None:
+            sink.vector(self.weight, (slope * normal).sum(1))
+        if not further:
+            return behind
+        along_rows = (behind * normal).mean(2, keepdim=True)
+        slope = (behind - behind.mean(2, keepdim=True) - normal * along_rows) * inverse
+        return slope
 
 
-def plain(method: Method) -> bool:
-    """Whether a local step is plain SGD on plain cross-entropy, and nothing looks in between."""
-    bare = unguarded(method)
-    losses, local = bare.having("loss"), bare.local
-    simple = type(local) is SGD and not local.momentum and not local.clip
-    return simple and list(map(type, losses)) == [CrossEntropy] and not (bare.having("correct") + bare.having("learn"))
+class Activation(NamedTuple):
+    """An elementwise function. It notes its output, or its input where the slope is a function of that."""
+
+    kind: type[nn.Module]
+    owns: bool  # nobody else reads its input, so it may be written into
+    form: str = "none"  # GELU's
+
+    def forward(self, params: Params, x: Tensor, keys: Tensor) -> tuple[Tensor, Note]:
+        """Elementwise."""
+        if self.kind is nn.GELU:
+            return nn.functional.gelu(x, approximate=self.form), x
+        plain, into, _ = FUNCTIONS[self.kind]
+        out: Tensor = into(x) if self.owns else plain(x)
+        return out, out
+
+    def back(self, params: Params, slope: Tensor, note: Note, sink: Sink, further: bool) -> Tensor:
+        """The slope at the input."""
+        if self.kind is nn.GELU:
+            gelu: Tensor = torch.ops.aten.gelu_backward.default(slope, note, approximate=self.form)
+            return gelu
+        behind: Tensor = FUNCTIONS[self.kind][2](slope, note)
+        return behind
+
+
+FUNCTIONS: dict[Any, tuple[Any, Any, Any]] = {  # the function, into its argument, and back
+    nn.ReLU: (torch.relu, torch.relu_, lambda slope, out: torch.ops.aten.threshold_backward.default(slope, out, 0)),
+    nn.Tanh: (torch.tanh, torch.tanh_, torch.ops.aten.tanh_backward.default),
+    nn.Sigmoid: (torch.sigmoid, torch.sigmoid_, torch.ops.aten.sigmoid_backward.default),
+}
+
+
+class Dropout(NamedTuple):
+    """The draws of the model's own layer (`fedskew.models.layers`); it notes what each element is multiplied by."""
+
+    rate: float
+    draw: int  # which dropout of the pass it is, from 1
+
+    def forward(self, params: Params, x: Tensor, keys: Tensor) -> tuple[Tensor, Note]:
+        """x * (u >= rate) / (1 - rate), u drawn from each client's key and the number of the draw."""
+        keep = rng.uniform(rng.fold(keys, self.draw)[:, None, None], tuple(x.shape[1:])) >= self.rate
+        factor = keep.to(x.dtype) * (1 / (1 - self.rate) if self.rate < 1 else 0.0)
+        return x * factor, factor
+
+    def back(self, params: Params, slope: Tensor, note: Note, sink: Sink, further: bool) -> Tensor:
+        """The slope at the input."""
+        behind: Tensor = slope * note
+        return behind
+
+
+Piece = Linear | Norm | Activation | Dropout
 
 
 class Dense(NamedTuple):
     """A network of linear layers, one after another, of which the last is the head."""
 
-    first: tuple[tuple[type[nn.Module], float], ...]  # what stands before the first linear layer
-    layers: tuple[Layer, ...]
+    pieces: tuple[Piece, ...]
+    first: int  # the first piece that has parameters: no slope goes back beyond it
 
     @classmethod
     def of(cls, model: Model) -> Dense | None:
@@ -69,129 +226,84 @@ class Dense(NamedTuple):
         flat = _flat(model.module, "")
         if flat is None or model.narrow is not None or model.buffers or _dtype(model) not in DTYPES:
             return None
-        if len(model.shape) > 1 and not any(isinstance(one, nn.Flatten) for _, one in flat):
-            return None
-        first: list[tuple[type[nn.Module], float]] = []
-        layers: list[Layer] = []
+        pieces: list[Piece] = []
+        draws, wide = 0, len(model.shape) > 1  # rows are tensors until they are flattened
         for name, one in flat:
             kind = written_as(type(one))
-            if kind is nn.Linear:
-                prefix = f"{name}." if name else ""
-                layers.append(Layer(f"{prefix}weight", f"{prefix}bias" if one.bias is not None else None, ()))
-            elif kind in ACTIVATIONS or kind is nn.Dropout:
-                it = (kind, float(getattr(one, "p", 0.0)))
-                if layers:
-                    layers[-1] = layers[-1]._replace(after=(*layers[-1].after, it))
-                else:
-                    first.append(it)
-            elif kind is nn.Flatten and not layers and (one.start_dim, one.end_dim) == (1, -1):
+            if kind is nn.Identity or (kind is nn.Dropout and not one.p):
                 continue
-            elif kind is not nn.Identity:
+            if kind is nn.Flatten:
+                if (one.start_dim, one.end_dim) != (1, -1):
+                    return None
+                wide = False
+                continue
+            draws += kind is nn.Dropout
+            piece = _piece(name, one, kind, pieces, draws)
+            if piece is None or (wide and isinstance(piece, Linear | Norm)):
                 return None
-        names = {name for layer in layers for name in (layer.weight, layer.bias) if name}
-        ends = bool(layers) and not layers[-1].after and layers[-1].weight == _weight(model)
-        return cls(tuple(first), tuple(layers)) if ends and names == set(model.params) else None
+            pieces.append(piece)
+        names = {name for piece in pieces for name in names_of(piece)}
+        if not pieces or wide or names != set(model.params):
+            return None
+        last = pieces[-1]
+        if not isinstance(last, Linear) or last.weight != _weight(model):
+            return None
+        return cls(tuple(pieces), next(i for i, piece in enumerate(pieces) if names_of(piece)))
 
     @torch.no_grad()
-    def forward(self, params: Params, x: Tensor, keys: Tensor) -> tuple[Tensor, list[Tensor], list[list[Tensor]]]:
-        """(logits [K, B, C], inputs of the linear layers, and what each activation or dropout needs to go back)."""
-        draw = 0
-        inputs: list[Tensor] = []
-        kept: list[list[Tensor]] = []
-        for i, after in enumerate((self.first, *(layer.after for layer in self.layers))):
-            if i:
-                weight, bias = self.layers[i - 1][:2]
-                inputs.append(x)
-                turned = params[weight].transpose(1, 2)
-                x = torch.bmm(x, turned) if bias is None else torch.baddbmm(params[bias].unsqueeze(1), x, turned)
-            notes: list[Tensor] = []
-            for kind, rate in after:
-                if kind is nn.Dropout:
-                    if not rate:
-                        notes.append(x)
-                        continue
-                    draw += 1
-                    keep = rng.uniform(rng.fold(keys, draw)[:, None, None], tuple(x.shape[1:])) >= rate
-                    notes.append(keep.to(x.dtype) * (1 / (1 - rate) if rate < 1 else 0.0))
-                    x = x * notes[-1]
-                else:
-                    x = FORWARD[kind](x.clone() if notes else x)
-                    notes.append(x)
-            kept.append(notes)
-        return x, inputs, kept
+    def forward(self, params: Params, x: Tensor, keys: Tensor) -> tuple[Tensor, list[Note]]:
+        """A training pass of K clients.
 
-    def back(self, i: int, slope: Tensor, kept: list[list[Tensor]]) -> Tensor:
-        """The slope before what follows linear layer ``i``, from that behind it."""
-        for (kind, rate), note in zip(self.layers[i].after[::-1], kept[i + 1][::-1], strict=True):
-            if kind is not nn.Dropout:
-                slope = BACKWARD[kind](slope, note)
-            elif rate:
-                slope = slope * note
-        return slope
+        Args:
+            params: of each client, [K, ...].
+            x: rows [K, B, F0]; they are not written into.
+            keys: of the dropouts, [K].
+
+        Returns:
+            Logits [K, B, C], and a note of each piece; the last note is what enters the head.
+        """
+        notes: list[Note] = []
+        for piece in self.pieces:
+            x, note = piece.forward(params, x, keys)
+            notes.append(note)
+        return x, notes
+
+    @torch.no_grad()
+    def back(
+        self, params: Params, slope: Tensor, notes: list[Note], sink: Sink, features: Tensor | None = None
+    ) -> None:
+        """The way back of a slope at the logits [K, B, C], and of one at the features [K, B, F] where there is one."""
+        end = len(self.pieces) - 1
+        for i in range(end, self.first - 1, -1):
+            slope = self.pieces[i].back(params, slope, notes[i], sink, i > self.first)
+            if i == end and features is not None and i > self.first:
+                slope = slope + features
 
 
-FORWARD: dict[Any, Any] = {nn.ReLU: torch.relu_, nn.Tanh: torch.tanh_, nn.Sigmoid: torch.sigmoid_}
-BACKWARD: dict[Any, Any] = {
-    nn.ReLU: lambda slope, out: torch.ops.aten.threshold_backward.default(slope, out, 0),
-    nn.Tanh: torch.ops.aten.tanh_backward.default,
-    nn.Sigmoid: torch.ops.aten.sigmoid_backward.default,
-}
+def taken(rows: Tensor, at: Tensor) -> Tensor:
+    """Rows [R, ...] at ``at`` [K, B], flat: [K, B, F0]. Three times as fast as by an index of two axes."""
+    return rows.index_select(0, at.reshape(-1)).view(*at.shape, -1)
 
 
-@torch.no_grad()
-def descend(net: Dense, params: Params, x: Tensor, steps: Steps, lr: Tensor, decay: float) -> Tensor:
-    """All local steps of a stack, into ``params`` [K, ...]; the losses [K, T], 0 where a client has ended.
-
-    w <- w - lr (g + decay w). The gradient of cross-entropy at the logits is (softmax - onehot) * share. It is scaled
-    by -lr there, where it is smallest, so that every product behind it is the update itself.
-
-    Args:
-        net: the network.
-        params: of each client, in memory of their own.
-        x: rows of the stack [R, ...].
-        steps: which of them, when.
-        lr: [K].
-        decay: weight decay.
-    """
-    rows = x.flatten(1)
-    scaled = (steps.share * -lr[:, None]).unsqueeze(3)
-    minus = torch.full((1, 1, 1), -1.0, dtype=x.dtype).expand(*steps.y.shape[1:])
-    right = torch.zeros(steps.y.shape, dtype=x.dtype)
-    shrink = 1 - lr * decay
-    here, last = params, -1
-    for t, width in enumerate(steps.widths):
-        if width != last:
-            here, last = {name: p[:width] for name, p in params.items()}, width
-        out, inputs, kept = net.forward(here, rows[steps.at[t, :width]], steps.keys[t, :width])
-        slope = torch.log_softmax(out, 2)
-        torch.gather(slope, 2, steps.y[t, :width], out=right[t, :width])
-        slope.exp_().scatter_add_(2, steps.y[t, :width], minus[:width]).mul_(scaled[t, :width])
-        for i in reversed(range(len(net.layers))):
-            weight, bias, _ = net.layers[i]
-            slope = net.back(i, slope, kept)
-            behind = torch.bmm(slope, here[weight]) if i else slope
-            if decay:
-                here[weight].mul_(shrink[:width, None, None])
-            here[weight].baddbmm_(slope.transpose(1, 2), inputs[i])
-            if bias is not None:
-                if decay:
-                    here[bias].mul_(shrink[:width, None])
-                here[bias].add_(slope.sum(1))
-            slope = behind
-    return -(right.squeeze(3) * steps.share).sum(2).T
+def names_of(piece: Piece) -> list[str]:
+    """Names of a piece's parameters."""
+    return [n for n in (piece.weight, piece.bias) if n] if isinstance(piece, Linear | Norm) else []
 
 
-def steps_of(places: Sequence[Place], y: Tensor, dtype: torch.dtype) -> Steps:
-    """What the steps of a sorted stack read; ``y`` are the labels of its rows."""
-    padded = torch.from_numpy(positions(places)[:, :, 0]).transpose(0, 1).contiguous()
-    real = padded >= 0
-    at = padded.clamp_(min=0)
-    labels = torch.where(real, y[at], 0).unsqueeze(3)
-    share = real.to(dtype)
-    share /= share.sum(2, keepdim=True).clamp_(min=1)
-    keys = torch.nn.utils.rnn.pad_sequence([place.keys[:, 0] for place in places])
-    widths = real.any(2).sum(1).tolist()
-    return Steps(at, labels, share, keys, widths)
+def _piece(name: str, one: Any, kind: type[nn.Module], before: Sequence[Piece], draw: int) -> Piece | None:
+    """A layer as a piece; None where it is of no known kind."""
+    prefix = f"{name}." if name else ""
+    weight, bias = (f"{prefix}{n}" if getattr(one, n, None) is not None else None for n in ("weight", "bias"))
+    if kind is nn.Linear:
+        return Linear(f"{prefix}weight", bias)
+    if kind is nn.LayerNorm:
+        return Norm(one.normalized_shape[-1], one.eps, weight, bias) if len(one.normalized_shape) == 1 else None
+    if kind is nn.Dropout:
+        return Dropout(float(one.p), draw)
+    if kind in FUNCTIONS or kind is nn.GELU:
+        owns = bool(before) and isinstance(before[-1], Linear | Dropout)
+        return Activation(kind, owns, getattr(one, "approximate", "none"))
+    return None
 
 
 def _flat(module: nn.Module, name: str) -> Sequence[tuple[str, Any]] | None:
@@ -199,10 +311,17 @@ def _flat(module: nn.Module, name: str) -> Sequence[tuple[str, Any]] | None:
     hooks = len(module._forward_hooks) + len(module._forward_pre_hooks) - hasattr(module, "fedskew_call")
     if hooks or getattr(module, "parametrizations", None):
         return None
+    if type(module) is Projected:
+        layers = (("hidden", module.hidden), ("", nn.ReLU()), ("out", module.out), ("classifier", module.classifier))
+        return _chain(layers, name)
     if written_as(type(module)) is not nn.Sequential:
         return [(name, module)]
+    return _chain(module._modules.items(), name)
+
+
+def _chain(layers: Iterable[tuple[str, nn.Module | None]], name: str) -> Sequence[tuple[str, Any]] | None:
     found: list[tuple[str, Any]] = []
-    for local, child in module._modules.items():
+    for local, child in layers:
         inner = None if child is None else _flat(child, f"{name}.{local}" if name else local)
         if inner is None:
             return None

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedskew.engines.flat import flatten, leaves_of, like, rebuild
-from fedskew.engines.passes import split, tidy, write_in_place
+from fedskew.engines.passes import overwrite, split, tidy, write_in_place
 
 __all__ = ["Along", "Program", "StepFunction", "program"]
 
@@ -49,7 +49,7 @@ class Program(NamedTuple):
 
 
 def program(
-    function: StepFunction, rows: Any, fixed: Any, carry: Any, now: Any, known: Program | None = None
+    function: StepFunction, rows: Any, fixed: Any, carry: Any, now: Any, owned: int = 0, known: Program | None = None
 ) -> Program | None:
     """Trace a function at these arguments.
 
@@ -59,6 +59,7 @@ def program(
         fixed: what stays the same over a local run.
         carry: what a step hands to the next.
         now: what differs from step to step.
+        owned: into how many of the carry's first tensors the program may write.
         known: a program of another run that may be this function's, too; it is then compared and nothing is traced.
 
     Returns:
@@ -72,10 +73,10 @@ def program(
         flat[-len(later) - len(now) : -len(now)] = later
         expected = plain(*flat)
         lasting = len(leaves_of((rows, fixed)))
-        traced = known or _trace(plain, flat, lasting)
+        traced = known or _trace(plain, flat, lasting, owned)
         kept = traced.once(*flat[:lasting])
         for _ in range(1 if known else 3):  # the interpreter optimises in its first runs
-            got = traced.each(*kept, *flat[lasting:])
+            got = traced.each(*kept, *(leaf.clone() for leaf in flat[lasting:]))
     except Exception:  # a user's component may do anything; what cannot be traced runs untraced
         return None
     same = all(_same(a, b) for a, b in zip(expected, got, strict=True))
@@ -105,8 +106,8 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
-def _trace(plain: Flat, flat: list[Tensor], lasting: int) -> Program:
-    """Trace, tidy and split; the first ``lasting`` tensors stay the same from step to step."""
+def _trace(plain: Flat, flat: list[Tensor], lasting: int, owned: int) -> Program:
+    """Trace, tidy and split; the first ``lasting`` tensors stay the same, the next ``owned`` may be written into."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     apart = [leaf.detach() for leaf in flat]  # a tracer knows tensors by identity, and one may stand in two places
@@ -114,9 +115,11 @@ def _trace(plain: Flat, flat: list[Tensor], lasting: int) -> Program:
     tidy(whole.graph)
     first, second = split(whole, lasting)
     write_in_place(second.graph)
-    second.recompile()
     once = _interpreted(first, flat[:lasting])
-    return Program(once, _interpreted(second, [*once(*flat[:lasting]), *flat[lasting:]]))
+    kept = once(*flat[:lasting])
+    overwrite(second.graph, len(kept), owned)
+    second.recompile()
+    return Program(once, _interpreted(second, [*kept, *(leaf.clone() for leaf in flat[lasting:])]))
 
 
 def _interpreted(graph: Any, example: list[Tensor]) -> Flat:

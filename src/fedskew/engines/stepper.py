@@ -38,9 +38,12 @@ class Stepper:
     def __init__(self, function: StepFunction, after: float, mark: Mark | None = None) -> None:
         """Trace steps of one shape where `due` expects at least ``after`` of them; never with ``after`` infinite.
 
-        Steps under one ``mark`` and of one shape have one program in the whole process (`fedskew.engines.kept`).
+        A function may have a twin ``into``, which may write into the first tree of the carry that it is given. Then so
+        may its programs, and what `run` is given there must be in memory of its own. Steps under one ``mark`` and of
+        one shape have one program in the whole process (`fedskew.engines.kept`).
         """
         self.function, self.after, self.mark = function, after, mark
+        self.into: StepFunction | None = getattr(function, "into", None)
         self.counts: Counter[Any] = Counter()
         self.first: dict[Any, int] = {}  # how many rounds were left when a shape was first seen
         self.asked: set[Any] = set()
@@ -74,17 +77,19 @@ class Stepper:
 
     def _program(self, key: Any, rows: Any, fixed: Any, carry: Any, now: Any) -> Program | None:
         """The program of a run before this one, else a new one."""
-        held = None if self.mark is None else SHELF.get(self.mark, key)
-        found = held and program(self.function, rows, fixed, carry, now, held)
+        owned = 0 if self.into is None else len(leaves_of(carry[0]))
+        held = None if self.mark is None else SHELF.get(self.mark, (key, owned))
+        found = held and program(self.function, rows, fixed, carry, now, owned, held)
         if found is None:
-            found = program(self.function, rows, fixed, carry, now)
+            found = program(self.function, rows, fixed, carry, now, owned)
             if found is not None and self.mark is not None:
-                SHELF.put(self.mark, key, found)
+                SHELF.put(self.mark, (key, owned), found)
         return found
 
     def run(self, rows: Any, fixed: Any, carry: Any, schedule: Sequence[Any]) -> tuple[Any, list[Tensor]]:
         """All steps of a schedule: the carry after the last one, and the loss of each."""
         losses: list[Tensor] = []
+        function = self.into or self.function
         ways: dict[int, Along] = {}  # of the programs that were met, by identity
         for _, group in groupby(schedule, key=_sizes):
             steps = list(group)
@@ -94,7 +99,7 @@ class Stepper:
                 carry = along(carry, steps, losses)
                 continue
             for now in steps:
-                carry, loss = self.function(rows, fixed, carry, now)
+                carry, loss = function(rows, fixed, carry, now)
                 losses.append(loss)
         return carry, losses
 

@@ -1,0 +1,174 @@
+"""Local steps of dense networks on stacks of clients, written out around what a method brings.
+
+The network's passes are stacked products (`fedskew.engines.dense`). In between stands the method: under vmap its losses
+map logits and features to one number a client, and the tape gives their slopes there, which then go back through the
+network by hand. The tape is outside of vmap: the sum over a stack has for each client's values the slope of that
+client's loss, so going back needs no vmap. A loss may read parameters beside the outputs, or call the network itself;
+the tape then finds a second slope, which is added. What follows (corrections, what is learnt, the local step) is the
+method's, under vmap; plain SGD alone is written out as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedskew import client as rounds
+from fedskew.client import Job, Own
+from fedskew.engines.dense import Dense, Gradients, Into, Updated, along, taken
+from fedskew.engines.guard import unguarded
+from fedskew.engines.stacks import Now, mapped
+from fedskew.method import Method
+from fedskew.shared.parts import CrossEntropy
+from fedskew.shared.steps import SGD
+from fedskew.types import Batch, Carry, Forward, Output, Params, Task, View
+
+__all__ = ["Around", "plain_loss", "plain_sgd"]
+
+Rows = tuple[Tensor, Tensor]
+
+
+def plain_loss(bare: Method) -> bool:
+    """Whether the loss is plain cross-entropy and nothing else."""
+    return list(map(type, bare.having("loss"))) == [CrossEntropy]
+
+
+def plain_sgd(bare: Method) -> bool:
+    """Whether a step adds -lr times the gradient, and nothing looks in between."""
+    local = bare.local
+    simple = type(local) is SGD and not local.momentum and not local.clip
+    return simple and not (bare.having("correct") + bare.having("learn"))
+
+
+class Moment(NamedTuple):
+    """What a step of a stack reads beside what it moves."""
+
+    batch: Batch  # [K, B, ...]
+    key: Tensor  # [K]
+    epoch: Tensor  # [K]
+    number: Tensor  # [K]
+
+
+class Around:
+    """A step of a stack, the function of a `fedskew.engines.stepper.Stepper`."""
+
+    def __init__(self, net: Dense, method: Method, task: Task, forward: Forward, dtype: torch.dtype) -> None:
+        """Make the step of a method.
+
+        Args:
+            net: the network as pieces.
+            method: its hooks are called as in `fedskew.client`.
+            task: facts of the run.
+            forward: the same network as a function, for hooks that call it.
+            dtype: of masks.
+        """
+        bare = unguarded(method)
+        self.net, self.method, self.task, self.forward, self.dtype = net, method, task, forward, dtype
+        self.fused, self.decay = plain_sgd(bare), getattr(bare.local, "weight_decay", 0.0)
+        self.slopes = _plain_slopes if plain_loss(bare) else _Slopes(method, task, forward)
+
+    def __call__(self, rows: Rows, job: Job, carry: Carry, now: Now) -> tuple[Carry, Tensor]:
+        """The carry after a step, and the losses [K]."""
+        return self._step(rows, job, carry, now, False)
+
+    def into(self, rows: Rows, job: Job, carry: Carry, now: Now) -> tuple[Carry, Tensor]:
+        """The same; it may write into the parameters that it is given."""
+        return self._step(rows, job, carry, now, True)
+
+    def _step(self, rows: Rows, job: Job, carry: Carry, now: Now, own: bool) -> tuple[Carry, Tensor]:
+        at, keys, epoch, number, *active = now
+        at, key, lr = at[:, 0], keys[:, 0], job.own.lr
+        real, place = at >= 0, at.clamp(min=0)
+        x, y = taken(rows[0], place), torch.where(real, rows[1].take(place), 0)
+        batch = Batch(x.view(*place.shape, *rows[0].shape[1:]), y, real.to(self.dtype))
+        moment = Moment(batch, key, epoch, number)
+        logits, notes = self.net.forward(carry.params, x, key)
+        out = Output(logits, notes[-1])
+        losses, slopes, direct = self.slopes(job, carry, out, moment, -lr if self.fused else None)
+        sink: Gradients | Updated = Gradients(carry.params)
+        if self.fused:
+            sink = (Into if own and not active else Updated)(carry.params, 1 - lr * self.decay if self.decay else None)
+        self.net.back(carry.params, slopes.logits, notes, sink, slopes.features)
+        found = {n: sink.of(n) for n in carry.params}
+        found |= {n: found[n] + slope for n, slope in direct.items()}
+        if not self.fused:
+
+            def rest(own: Own, *given: Any) -> Any:
+                return self._rest(Job(job.shared, own), *given)
+
+            after: tuple[Carry, Tensor] = mapped(rest, job.own, carry, out, moment, found, losses, *active)
+            return after
+        if active:
+            found = {n: torch.where(along(active[0], p), p, carry.params[n]) for n, p in found.items()}
+            losses = torch.where(active[0], losses, 0.0)
+        return carry._replace(params=found), losses
+
+    def _rest(
+        self, job: Job, carry: Carry, out: Output, moment: Moment, known: Params, loss: Tensor, *active: Tensor
+    ) -> tuple[Carry, Tensor]:
+        """What follows a client's gradient: hooks and local step, as in any other engine."""
+
+        def grad(objective: Any, params: Params) -> tuple[Params, Tensor, Any]:
+            if params is not carry.params:
+                raise RuntimeError(f"local step {self.method.local.name!r} takes gradients at other parameters")
+            return known, loss, (out, carry.buffers)
+
+        ctx, progress = rounds.context(self.task, job), rounds.progress_at(job, moment.epoch, moment.number)
+        batches, keys = (moment.batch,), moment.key.unsqueeze(0)
+        return rounds.step(self.method, ctx, self.forward, grad, carry, batches, keys, progress, *active)
+
+
+class OutputSlopes(NamedTuple):
+    """Slopes of a loss at what the network gave."""
+
+    logits: Tensor  # [K, B, C]
+    features: Tensor | None  # [K, B, F]; None where no loss reads them
+
+
+Slopes = tuple[Tensor, OutputSlopes, Params]  # losses [K]; slopes at the outputs; those at parameters that losses read
+
+
+class _Slopes:
+    """The slopes of a method's losses, by the tape."""
+
+    def __init__(self, method: Method, task: Task, forward: Forward) -> None:
+        self.method, self.task, self.forward = method, task, forward
+
+    def __call__(self, job: Job, carry: Carry, out: Output, moment: Moment, scale: Tensor | None) -> Slopes:
+        """Of scale * loss, ``scale`` [K]."""
+
+        def loss(own: Own, carry: Carry, out: Output, moment: Moment) -> Tensor:
+            here = Job(job.shared, own)
+            ctx, progress = rounds.context(self.task, here), rounds.progress_at(here, moment.epoch, moment.number)
+            view = View(
+                self.forward, carry.params, carry.buffers, out, moment.batch, ctx, carry.memory, moment.key, progress
+            )
+            return rounds.loss_at(self.method, view)
+
+        with torch.enable_grad():
+            leaves = {n: p.detach().requires_grad_() for n, p in carry.params.items()}
+            seen = Output(*(t.detach().requires_grad_() for t in out))
+            losses: Tensor = mapped(loss, job.own, carry._replace(params=leaves), seen, moment)
+            wanted: list[Tensor] = [*seen, *leaves.values()]
+            found: Any = [None] * len(wanted)
+            if losses.requires_grad:
+                each = torch.ones_like(losses) if scale is None else scale.to(losses.dtype)
+                found = torch.autograd.grad(losses, wanted, each, allow_unused=True)
+        logits, features, *direct = found
+        logits = torch.zeros_like(out.logits) if logits is None else logits
+        read = {n: slope for n, slope in zip(leaves, direct, strict=True) if slope is not None}
+        return losses.detach(), OutputSlopes(logits, features), read
+
+
+@torch.no_grad()
+def _plain_slopes(job: Job, carry: Carry, out: Output, moment: Moment, scale: Tensor | None) -> Slopes:
+    """Those of cross-entropy at the logits: (softmax - onehot) * share, share of a row in its client's mean."""
+    batch = moment.batch
+    share = batch.mask / batch.mask.sum(1, keepdim=True).clamp(min=1)
+    logs, y = torch.log_softmax(out.logits, 2), batch.y.unsqueeze(2)
+    losses = -(logs.gather(2, y).squeeze(2) * share).sum(1)
+    slope = logs.exp().scatter_add(2, y, torch.full_like(y, -1, dtype=logs.dtype))
+    slope *= (share if scale is None else share * scale.unsqueeze(1)).unsqueeze(2)
+    return losses, OutputSlopes(slope, None), {}

@@ -1,0 +1,342 @@
+"""Dense steps that are written out around a method: who takes them, and that they give what the tape gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fedskew as fs
+from fedskew import engines, tree
+from fedskew import functional as F
+from fedskew.engines.around import Around
+from fedskew.engines.passes import overwrite
+from fedskew.engines.stepper import Stepper
+from fedskew.engines.ways import Way, Ways, agree, once, way_of
+from fedskew.engines.workers import Workers
+from fedskew.method import Component, LocalStep, Method
+from fedskew.methods import METHODS
+from fedskew.models.prepare import prepare
+from fedskew.shared import SGD, Fixed
+from fedskew.types import Carry, Context, Differentiate, Params, View
+from support.federations import blobs
+from support.methods import NAMES, changed, tiny
+from support.nets import plain_module
+from support.runs import gap, go, rows_of, same
+
+UNEVEN = [[1, 0, 0], [9, 30, 2], [0, 0, 1], [2, 5, 0], [8, 8, 8], [0, 1, 0], [1, 1, 2], [3, 0, 14]]
+PACE = Fixed(epochs=2, batch_size=4, lr=0.1)
+WHOLE = {
+    "astraea", "creff", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedla", "fednova", "fedvc", "fedyogi",
+    "powerofchoice", "seolkim",
+}  # fmt: skip
+VMAP = {"perfedavg", "pfedme"}
+
+NETS: dict[str, Callable[[], nn.Module]] = {
+    "logistic": lambda: nn.Linear(5, 3),
+    "dropouts": lambda: nn.Sequential(
+        nn.Dropout(0.1), nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3)
+    ),
+    "norms": lambda: nn.Sequential(
+        nn.LayerNorm(5), nn.ReLU(), nn.Linear(5, 6), nn.LayerNorm(6, elementwise_affine=False), nn.GELU(),
+        nn.Linear(6, 4, bias=False), nn.LayerNorm(4), nn.Linear(4, 3),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Widths of the steps that were written out around a loss, those of a trial included."""
+    widths: list[int] = []
+
+    def noted(self: Around, rows: Any, job: Any, carry: Any, now: Any, own: bool) -> Any:
+        widths.append(len(now[0]))
+        return step(self, rows, job, carry, now, own)
+
+    step = Around._step
+    monkeypatch.setattr(Around, "_step", noted)
+    return widths
+
+
+def apart(method: Method, limit: float = 1e-8, **options: Any) -> str:
+    """Run `batched` beside `sequential`; the reason that the former gives."""
+    options = {"cohort": 8, "rounds": 3, "threads": 2, "model": "mlp"} | options
+    fed = blobs(UNEVEN, auxiliary=3)
+    one, other = (go(fed, method, engine=engine, **options) for engine in ("sequential", "batched"))
+    assert gap(one.params, other.params) <= limit
+    for a, b in zip(one.rounds, other.rounds, strict=True):
+        assert a["train_loss"] == pytest.approx(b["train_loss"], abs=limit)
+    model = options["model"]
+    known = prepare(model, None, (5,), 3) if isinstance(model, nn.Module) else None
+    return engines.choose("batched", "cpu", known, method)[1] if known is not None else ""
+
+
+def paced(method: Method) -> Method:
+    return replace(method, pace=PACE) if type(method.pace) is Fixed else method
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_methods_agree_with_the_reference(name: str, steps: list[int]) -> None:
+    method = tiny(name) if name != "powerofchoice" else changed(METHODS[name](), "power_of_choice", candidates=8)
+    apart(paced(method))
+    assert bool(steps) == (name not in WHOLE | VMAP)
+
+
+def test_which_methods_go_which_way() -> None:
+    model = prepare(nn.Linear(5, 3), None, (5,), 3)
+    ways = {name: way_of(METHODS[name](), model) for name in METHODS}
+    assert {n for n, way in ways.items() if way is Way.WRITTEN} == WHOLE
+    assert {n for n, way in ways.items() if way is Way.VMAP} == VMAP
+    assert {n for n, way in ways.items() if way is Way.AROUND} == {*METHODS} - WHOLE - VMAP
+    for local in (SGD(momentum=0.9), SGD(clip=1.0)):
+        assert way_of(replace(fs.methods.fedavg(), local=local), model) is Way.AROUND
+
+
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("local", [SGD(), SGD(weight_decay=0.1), SGD(momentum=0.9, weight_decay=0.1), SGD(clip=0.5)])
+@pytest.mark.parametrize("name", ["fedlc", "fedbal", "fedprox", "fedgrab"])
+def test_networks_and_local_steps(name: str, local: SGD, net: str, steps: list[int]) -> None:
+    method = replace(METHODS[name](), local=local, pace=replace(PACE, decay=0.9))
+    reason = apart(method, 1e-9, model=plain_module(NETS[net]), rounds=2)
+    assert steps and "written out around the method's loss, traced" in reason
+
+
+def test_moons_head_is_a_part_of_the_chain(steps: list[int]) -> None:
+    apart(replace(changed(fs.methods.moon(), "model_contrastive", projection=4), pace=PACE), model="mlp")
+    assert steps
+
+
+def test_stacks_of_one_client_do_not_write_into_the_broadcast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedskew.engines.batched.cut", lambda lengths, *_: [[i] for i in range(len(lengths))])
+    apart(replace(fs.methods.fedlc(), pace=PACE))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A user's components
+
+
+@dataclass(frozen=True)
+class Term(Component):
+    """A loss term of some kind, beside cross-entropy."""
+
+    name = "term"
+    kind: str = "features"
+
+    def loss(self, view: View) -> Tensor:
+        return LOSSES[self.kind](view)
+
+
+def _moved(view: View) -> Tensor:
+    """Through the network at other parameters, which depend on these."""
+    params = {n: p * 1.1 for n, p in view.params.items()}
+    out, _ = view.forward(params, view.buffers, view.batch.x, view.batch.mask, train=True, key=view.key)
+    return view.batch.mean(F.cross_entropy(out.logits, view.batch.y))
+
+
+def _late(view: View) -> Tensor:
+    """How much of the local run is over."""
+    return (view.progress.step / view.progress.steps).to(view.batch.mask)
+
+
+def _penalty(view: View) -> Tensor:
+    """A gradient of the outputs by the parameters, which only the tape of the whole step knows."""
+    own = view.params[view.ctx.task.weight]
+    (slope,) = torch.autograd.grad(view.batch.mean(view.out.logits[:, 0]), own, create_graph=True, allow_unused=True)
+    return own.sum() * 0 if slope is None else (own * slope).sum() * 0.01
+
+
+LOSSES: dict[str, Callable[[View], Tensor]] = {
+    "features": lambda view: view.batch.mean(view.out.features.square().sum(1)) * 0.1,
+    "params": lambda view: view.params[view.ctx.task.weight].square().sum() * 0.05,
+    "both": lambda view: view.batch.mean((view.out.features @ view.params[view.ctx.task.weight].mT).square().sum(1)),
+    "rows": lambda view: view.batch.mean(view.batch.x.flatten(1).sum(1) * view.out.logits[:, 0]) * 0.1,
+    "forward": _moved,
+    "teacher": lambda view: view.batch.mean((view.out.logits - view.teacher().logits).square().sum(1)) * 0.1,
+    "nothing": lambda view: torch.ones((), dtype=view.batch.mask.dtype),
+    "progress": lambda view: _late(view) * view.batch.mean(view.out.logits.square().sum(1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_losses_may_read_all_that_they_see(kind: str, steps: list[int]) -> None:
+    reason = apart(Method("m", parts=(Term(kind),), pace=PACE), 1e-10, model=plain_module(NETS["dropouts"]))
+    assert len(steps) > 3 and "where a trial agrees, traced" in reason
+
+
+def test_only_terms_that_read_the_network_move_it(steps: list[int]) -> None:
+    """No classification loss at all: the loss depends on parameters alone."""
+
+    @dataclass(frozen=True)
+    class Alone(Term):
+        classification = True
+
+    apart(Method("m", parts=(Alone("params"),), pace=PACE), 1e-12)
+    assert len(steps) > 3
+
+
+def test_a_trial_sees_what_cannot_be_written_out(steps: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOSSES, "penalty", _penalty)
+    apart(Method("m", parts=(Term("penalty"),), pace=PACE), 1e-10)
+    assert len(steps) == 1  # the trial
+    monkeypatch.setattr("fedskew.engines.ways.agree", lambda *_: False)
+    apart(Method("m", parts=(Term("features"),), pace=PACE), 1e-10)
+    assert len(steps) == 2  # another trial
+
+
+@dataclass(frozen=True)
+class Pulls(Component):
+    """Corrects gradients, learns at every step, and adds a parameter to the network's."""
+
+    name = "pulls"
+
+    def init_params(self, params: Params, task: Any, key: Tensor) -> Params:
+        return {"pulls.scale": torch.ones(2, dtype=torch.float64)}
+
+    def start(self, params: Params, ctx: Context) -> tuple[Params, Any]:
+        return params, {"mean": torch.zeros(3, dtype=torch.float64), "first": params}
+
+    def loss(self, view: View) -> Tensor:
+        scale: Tensor = view.params["pulls.scale"]
+        return (scale * view.memory[self.name]["mean"][:2]).sum() * 0.1 + view.batch.mean(
+            view.out.features.square().sum(1)
+        )
+
+    def correct(self, grads: Params, view: View) -> Params:
+        first = view.memory[self.name]["first"]
+        return {
+            n: g + 0.1 * (view.params[n] - first[n]) + view.batch.mean(view.out.logits[:, 0]) * 0.01
+            for n, g in grads.items()
+        }
+
+    def learn(self, view: View) -> Any:
+        held = view.memory[self.name]
+        return {**held, "mean": 0.9 * held["mean"] + 0.1 * (view.out.logits * view.batch.mask[:, None]).sum(0)}
+
+    def finish(self, local: Any) -> tuple[Any, Any]:
+        return {}, {}
+
+
+def test_hooks_of_every_step(steps: list[int]) -> None:
+    for local in (SGD(), SGD(momentum=0.5, weight_decay=0.01, clip=1.0)):
+        apart(Method("m", parts=(Pulls(),), local=local, pace=PACE), 1e-10)
+    assert len(steps) > 6
+
+
+@dataclass(frozen=True)
+class Grows(Component):
+    """Adds a parameter that no loss reads, or that one reads, to plain steps with weight decay."""
+
+    name = "grows"
+    read: bool = False
+
+    def init_params(self, params: Params, task: Any, key: Tensor) -> Params:
+        return {"grows.scale": torch.ones(2, dtype=torch.float64)}
+
+    def loss(self, view: View) -> Tensor:
+        scale = view.params["grows.scale"]
+        return 0.1 * view.batch.mean(view.out.features.tanh().sum(1)) * (scale.square().sum() if self.read else 1.0)
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_parameters_that_a_component_adds(read: bool, steps: list[int]) -> None:
+    apart(Method("m", parts=(Grows(read),), local=SGD(weight_decay=0.1), pace=PACE), 1e-10)
+    assert len(steps) > 3
+
+
+@dataclass(frozen=True)
+class Signs(LocalStep):
+    """Steps of a fixed length; or a second gradient, at the point that a first step reaches."""
+
+    name = "signs"
+    ahead: bool = False
+
+    def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
+        grads, loss, after = differentiate(carry)
+        if self.ahead:
+            moved = tree.add(carry.params, grads, -0.1)
+            grads, _, after = differentiate(after._replace(params=moved))
+        params = tree.map_tree(lambda w, g: w - ctx.lr * g.tanh(), carry.params, grads)
+        return after._replace(params=params), loss
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_local_steps_of_a_users_own(ahead: bool, steps: list[int]) -> None:
+    model = prepare(nn.Linear(5, 3), None, (5,), 3)
+    assert once(Signs(ahead), model) is not ahead and once(SGD(momentum=0.9), model)
+    apart(replace(fs.methods.fedprox(), local=Signs(ahead), pace=PACE), 1e-10)
+    assert bool(steps) is not ahead
+
+
+def test_a_gradient_elsewhere_is_never_taken_for_the_one_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedskew.engines.ways.once", lambda *_: True)
+    monkeypatch.setattr(Ways, "settle", lambda *_: None)
+    with pytest.raises(RuntimeError, match="takes gradients at other parameters"):
+        apart(replace(fs.methods.fedprox(), local=Signs(ahead=True), pace=PACE))
+
+
+def test_a_trial_compares_how_far_a_step_goes() -> None:
+    def moved(by: float) -> tuple[Carry, Tensor]:
+        return Carry({"w": torch.ones(2, 3) + by}, {}, {}), torch.ones(2)
+
+    before = moved(0)[0]
+    assert agree(moved(0.1), moved(0.1), before) and agree(moved(0.1), moved(0.1001), before)
+    assert not agree(moved(0.1), moved(0.11), before) and not agree(moved(0), moved(0.1), before)
+    assert not agree(moved(float("nan")), moved(0.1), before) and agree(
+        moved(float("nan")), moved(float("nan")), before
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Traced
+
+
+@pytest.mark.parametrize("name", ["fedlc", "fedprox", "balancefl"])
+@pytest.mark.parametrize("net", NETS)
+def test_traced_steps_change_no_bit(name: str, net: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Stepper] = []
+    init = Stepper.__init__
+
+    def noted(self: Stepper, function: Any, after: float, mark: Any = None) -> None:
+        init(self, function, min(after, 2))
+        made.append(self)
+
+    monkeypatch.setattr(Stepper, "__init__", noted)
+    monkeypatch.setattr(Workers, "cores", staticmethod(lambda: 3))
+    fed = blobs([[n, 3 * n // 2, 1] for n in range(18)])  # more widths than are traced, so that some clients are masked
+    method, model = replace(METHODS[name](), local=SGD(weight_decay=0.1), pace=PACE), plain_module(NETS[net])
+    traced = go(fed, method, model=model, engine="batched", cohort=18, threads=1, rounds=3)
+    assert sum(stepper.traced for stepper in made) > 0
+    monkeypatch.setattr(Stepper, "due", lambda *_: False)
+    plain = go(fed, method, model=model, engine="batched", cohort=18, threads=1, rounds=3)
+    assert same(traced.params, plain.params) and rows_of(traced) == rows_of(plain)
+    limit = 1e-6 if name == "balancefl" else 1e-9  # its covariance amplifies rounding, in the step by vmap as well
+    assert gap(traced.params, go(fed, method, model=model, cohort=18, threads=1, rounds=3).params) <= limit
+
+
+def _products(step: Callable[..., Any]) -> list[str]:
+    """The products of a traced function of w [2, 3, 4], a [2, 3, 5] and b [2, 5, 4], once w may be written into."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    graph = make_fx(step)(torch.ones(2, 3, 4), torch.ones(2, 3, 5), torch.ones(2, 5, 4)).graph
+    overwrite(graph, 0, 1)
+    return [str(node.target).partition(".")[2] for node in graph.nodes if "baddbmm" in str(node.target)]
+
+
+def test_products_are_written_into_what_nobody_reads_later() -> None:
+    assert _products(lambda w, a, b: [torch.baddbmm(w, a, b)]) == ["baddbmm_.default"]
+    assert _products(lambda w, a, b: [torch.baddbmm(w, a, b + w.sum())]) == ["baddbmm_.default"]
+
+    def later(w: Tensor, a: Tensor, b: Tensor) -> list[Tensor]:
+        out = torch.baddbmm(w, a, b)
+        return [out, w.transpose(1, 2).sum()]
+
+    def twice(w: Tensor, a: Tensor, b: Tensor) -> list[Tensor]:
+        out = torch.baddbmm(w, a, b)
+        return [out, out.transpose(1, 2)]
+
+    assert _products(later) == _products(twice) == ["baddbmm.default"]
+    assert _products(lambda w, a, b: [torch.baddbmm(w[:, :1], a, b)]) == ["baddbmm.default"]
