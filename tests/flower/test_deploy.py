@@ -7,7 +7,6 @@ tests/attack/test_flower_nodes.py.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,9 +37,15 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 
 
 def test_a_run_over_tls_has_the_bytes_of_sequential(deployment: Deployment, tmp_path: Path) -> None:
-    said = deployment.ended(deployment.run("plain", seed=1))
+    said = deployment.ended(deployment.run("plain", seed=1), code=0)
     assert "round 2" in said and "Traceback" not in said
     assert differs(deployment.app / "plain", alone(tmp_path / "alone", {**CONFIG, "seed": 1})) == ""
+
+
+def test_what_is_typed_a_second_time_says_what_stands_already(deployment: Deployment) -> None:
+    said = deployment.said("sh", "register.sh")
+    assert [line.split(": ")[1] for line in said.splitlines()] == ["it is registered already"] * NODES
+    assert "node 0 runs already" in deployment.said("sh", "node.sh", 0, code=2)
 
 
 def test_a_superlink_that_is_killed_and_begun_again_loses_nothing(deployment: Deployment, tmp_path: Path) -> None:
@@ -49,7 +54,7 @@ def test_a_superlink_that_is_killed_and_begun_again_loses_nothing(deployment: De
     deployment.until(lambda: deployment.rounds("killed") >= 1, "superlink")
     deployment.kill("superlink", alone=True)  # its server finds out by itself
     deployment.kill(first)
-    time.sleep(1)
+    deployment.until(lambda: deployment.free("killed"), "node-0")
     done = deployment.rounds("killed")
     deployment.superlink()
     said = deployment.ended(deployment.run("killed", name="again", **options))
@@ -78,7 +83,7 @@ def test_a_node_that_is_not_what_the_server_is_ends_the_run_in_one_line(
     file = deployment.app.parent / "altered" / "change.json"
     file.write_text(json.dumps(change), encoding="utf-8")
     try:
-        said = deployment.ended(deployment.run("refused", name=f"refused-{next(iter(change))}"))
+        said = deployment.ended(deployment.run("refused", name=f"refused-{next(iter(change))}"), code=1)
     finally:
         file.write_text("{}", encoding="utf-8")
     line = one_line(said, "must agree with the server")

@@ -219,8 +219,8 @@ class Deployment:
         number = re.findall(r"Successfully started run (\d+)", self.log(name))[-1]
         self.said("flwr", "stop", number, "deployment", home=".flwr")
 
-    def ended(self, name: str, seconds: float = 900) -> str:
-        """What a run has said, once it has ended."""
+    def ended(self, name: str, seconds: float = 900, code: int | None = None) -> str:
+        """What a run has said, once it has ended; with the code, where one is named."""
         process = self.alive[name]
         try:
             process.wait(timeout=seconds)
@@ -228,7 +228,19 @@ class Deployment:
             raise AssertionError(f"{name} did not end in {seconds} s:\n{self.log(name)[-3000:]}") from None
         del self.alive[name]
         self.noted()
+        assert code in (None, process.returncode), f"{name} ended with {process.returncode}:\n{self.log(name)[-3000:]}"
         return self.log(name)
+
+    def free(self, out: str) -> bool:
+        """Whether no server trains in a run folder any more."""
+        from fedskew.errors import RecordError
+        from fedskew.records.lock import Hold
+
+        try:
+            Hold(self.app / out).release()
+        except RecordError:
+            return False
+        return True
 
     def rounds(self, out: str) -> int:
         """Rounds that a run folder holds."""
