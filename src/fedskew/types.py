@@ -298,7 +298,7 @@ STACKED = ("ids", "owned", "offered", "used", "chains", "uploads", "trained", "d
 class Cohort(NamedTuple):
     """What the server sees of a round. With chains, K counts the chains.
 
-    Weights that are known before training are computed from a cohort without deltas, uploads and ``after``.
+    Weights that are known before training are computed from a cohort without deltas, ``delta``, uploads and ``after``.
     """
 
     task: Task
@@ -314,6 +314,7 @@ class Cohort(NamedTuple):
     trained: Params | None = None  # [K, ...] deltas as they came from the clients
     deltas: Params | None = None  # [K, ...] the same, after every `combine` so far
     weights: Weights | None = None
+    delta: Params | None = None  # sum_k p_k delta_k, what the server optimizer was given; from `absorb` on
     after: Params | None = None
     averaged: Tensor | None = None  # [K] bool; None: all
 

@@ -79,6 +79,7 @@ BASE = {
     "fedavg": case(m.fedavg(), "fedavg"),
     "fedavgm": case(m.fedavgm(), "fedavgm"),
     "fedbal": case(m.fedbal(), "fedbal"),
+    "fedcm": case(m.fedcm(0.3), "fedcm", mix=0.3),
     "fedga": case(m.fedga(), "fedga"),
     "fedgc": case(m.fedgc(), "fedgc"),
     "fedgr": case(m.fedgr(), "fedgr"),
@@ -438,6 +439,10 @@ RELATED = {
         reduction="sum",
     ),
     "class balanced": case(alone(ClassBalancedLoss(0.9)), "class_balanced", beta=0.9),
+    "fedcm heavy": case(
+        m.fedcm(0.3), "fedcm", SGD_HEAVY | {"server": Plain(0.5), **RAGGED}, mix=0.3, server_lr=0.5, **HEAVY
+    ),
+    "fedcm by size": case(m.fedcm(0.3), "fedcm", {"weighting": Size(), **DECAYING}, mix=0.3, weighting="size"),
     "feddyn": case(feddyn(0.3), "feddyn", RAGGED, alpha=0.3),
     "feddyn by weight": case(
         alone(WeightedRegulariser(0.3), weighting=Uniform(), server=DynamicCorrection(alpha=0.3)),
@@ -466,6 +471,7 @@ RELATED = {
 ALL = VARIANTS | RELATED
 
 SERVER_STATE = {  # component -> {its field: the oracle's}
+    "client_momentum": {"momentum": "step"},
     "control_variate": {"c": "c"},
     "global_momentum": {"buffer": "buffer"},
     "momentum": {"first": "m"},

@@ -375,6 +375,11 @@ NEUTRAL: dict[str, Neutral] = {
     "fedgr, one client": (Method("g", parts=(Gravitation(),)), fedavg(), 1e-12, RAGGED, {"cohort": 1}),
     "fedgc, strength 0, first round": (fs.methods.fedgc(0.0), fedavg(), 1e-12, BALANCED, {"rounds": 1}),
     "fedgc, one client, first round": (fs.methods.fedgc(), fedavg(), 1e-12, BALANCED, {"rounds": 1, "cohort": 1}),
+    "fedcm, alpha = 1": (fs.methods.fedcm(1.0), UNIFORM, 0.0, RAGGED, {}),
+    "fedcm, first round at a share of the rate": (
+        replace(fs.methods.fedcm(0.5), pace=Fixed(lr=0.2)), replace(UNIFORM, pace=Fixed(lr=0.1)), 1e-12, RAGGED,
+        {"rounds": 1},
+    ),
     "scaffold, first round": (fs.methods.scaffold(), UNIFORM, 0.0, RAGGED, {"rounds": 1}),
     "fednova, equal steps": (fs.methods.fednova(), fedavg(), 1e-12, BALANCED, {}),
     "fednova, equal steps, momentum": (

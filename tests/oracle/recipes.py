@@ -15,6 +15,7 @@ COMMON = {
     "mu": 0.0,
     "per": None,  # "owned" or "used": a mini-batch's sum over so many rows of the client
     "control": False,
+    "mix": None,  # share of the client's own gradient, the rest is the last round's mean step
     "total_rounds": None,
     "ab_beta": 3.0,
     "ab_bias": True,
@@ -90,6 +91,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "fedfocal": {"loss": "focal", "gamma": 2.0, "alpha": 1.0},
     "fedlc": {"loss": "fedlc", "tau": 1.0, "denominator": "full", "floor": 0.0, "pooled": False},
     "logit_adjust": {"loss": "adjusted", "tau": 1.0},
+    "fedcm": {"mix": 0.1, "weighting": "uniform"},
     "feddyn": {"server": "dynamic", "alpha": 0.01, "weighting": "uniform", "scaled": False},
     "fedgrab": {"loss": "grab", "gains": (10.0, 0.01, 0.1), "momentum": 0.5},
     "astraea": {},  # the plan's `chains` holds the mediators

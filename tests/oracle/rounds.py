@@ -166,6 +166,8 @@ def gradient(problem, c, o):
         if o.server == "dynamic":
             alpha = strength(problem, c, o)
             g = lin((1, g), (-1, c.memory["h"]), (alpha, w), (-alpha, c.x0))
+        if o.mix is not None:
+            g = lin((o.mix, g), (1 - o.mix, c.state["step"]))
         c.gradients += 1
         return g
 
@@ -381,7 +383,14 @@ def initial(problem, o, total):
     """(server state, memories): all start at zero; private heads are born at the first visit."""
     x = problem.params
     duals = np.full(len(problem.rows), getattr(o, "start", 0.0))
-    state: dict[str, Any] = {"c": zeros(x), "h": zeros(x), "lambda": duals, "trace": [], "untrained": x}
+    state: dict[str, Any] = {
+        "c": zeros(x),
+        "h": zeros(x),
+        "step": zeros(x),
+        "lambda": duals,
+        "trace": [],
+        "untrained": x,
+    }
     everyone = np.concatenate([np.asarray(rows, int) for rows in problem.rows])
     state["everyone"] = np.bincount(problem.y[everyone], minlength=problem.classes)
     prior = state["everyone"] / len(everyone)
@@ -409,6 +418,8 @@ def one_round(problem, x, plan, o, state, memories):
     p = weigh(o, x, local, samples, [c.used for c in cohort], [c.owned.sum() for c in cohort])
     deltas = [lin((1, y), (-1, x)) for y in local]
     new, state = update(x, local, deltas, p, cohort, problem, o, state)
+    reach = sum(q * len(c.batches) * c.lr for q, c in zip(p / p.sum(), cohort, strict=True))
+    state["step"] = lin((-1 / reach, average(p, deltas)))
     if o.control:
         among = len(plan.ids) if o.spread == "cohort" else len(problem.rows)
         part = [len(plan.ids) * n / sum(samples) if o.spread == "size" else 1 for n in samples]

@@ -25,6 +25,7 @@ NEUTRAL = {
     "moon": {"mu_con": 0.0},
     "fedrs": {"alpha": 1.0},
     "fedntd": {"beta": 0.0},
+    "fedcm": {"mix": 1.0, "weighting": "size"},
     "fedfocal": {"gamma": 0.0},
     "fedlc": {"tau": 0.0},
     "logit_adjust": {"tau": 0.0},

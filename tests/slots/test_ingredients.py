@@ -16,6 +16,7 @@ from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.climb import Dual
 from fedskew.methods.creff import FederatedFeatures
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
+from fedskew.methods.fedcm import ClientMomentum
 from fedskew.methods.feddyn import DynamicCorrection
 from fedskew.methods.fedfocal import Focal
 from fedskew.methods.fedgc import PrivateHead
@@ -43,6 +44,7 @@ LIMITS: list[tuple[type[Component], str, tuple[float, ...], tuple[float, ...]]] 
     (Mediators, "gamma", (1,), (0,)),
     (Mediators, "mediator_epochs", (1,), (0,)),
     (ClassBalancedLoss, "beta", (0.0, BELOW_ONE), (-TINY, 1.0)),
+    (ClientMomentum, "alpha", (TINY, 1.0), (0.0, ABOVE_ONE)),
     (Dual, "dual_lr", (0.0,), (-TINY,)),
     (Dual, "primal_rounds", (1,), (0,)),
     (FederatedFeatures, "features_per_class", (1,), (0,)),
@@ -103,6 +105,7 @@ def test_limits(kind: Any, field: str, legal: tuple[float, ...], illegal: tuple[
 
 # The cards' defaults, of methods and of components that no method of the table has
 DEFAULTS: dict[str, dict[str, Any]] = {
+    "client_momentum": {"alpha": 0.1},
     "augmentation": {"alpha": 0.5},
     "mediators": {"gamma": 5, "mediator_epochs": 1},
     "knowledge_inheritance": {

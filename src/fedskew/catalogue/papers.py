@@ -263,6 +263,13 @@ PAPERS: dict[str, Paper] = {
         "NeurIPS",
         2023,
     ),
+    "xu2021": Paper(
+        "Xu, Jing and Wang, Sen and Wang, Liwei and Yao, Andrew Chi-Chih",
+        "FedCM: Federated Learning with Client-level Momentum",
+        "arXiv:2106.10874",
+        2021,
+        "misc",
+    ),
     "zhang2022": Paper(
         "Zhang, Jie and others",
         "Federated Learning with Label Distribution Skew via Logits Calibration",

@@ -10,6 +10,7 @@ from fedskew.methods.climb import climb
 from fedskew.methods.creff import creff
 from fedskew.methods.fedavg import fedavg
 from fedskew.methods.fedbal import fedbal
+from fedskew.methods.fedcm import fedcm
 from fedskew.methods.feddyn import feddyn
 from fedskew.methods.fedfocal import fedfocal
 from fedskew.methods.fedga import fedga
@@ -43,6 +44,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedavg": fedavg,
     "fedavgm": fedavgm,
     "fedbal": fedbal,
+    "fedcm": fedcm,
     "feddyn": feddyn,
     "fedfocal": fedfocal,
     "fedga": fedga,

@@ -7,6 +7,7 @@ from fedskew.methods.balancefl import KnowledgeInheritance
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.creff import FederatedFeatures
 from fedskew.methods.fedbal import LocalBalancer
+from fedskew.methods.fedcm import ClientMomentum
 from fedskew.methods.feddyn import DynamicRegulariser, WeightedRegulariser
 from fedskew.methods.fedfocal import Focal
 from fedskew.methods.fedga import CalibratedTargets
@@ -29,6 +30,7 @@ __all__ = [
     "PARTS",
     "CalibratedTargets",
     "ClassBalancedLoss",
+    "ClientMomentum",
     "ControlVariate",
     "CrossEntropy",
     "DatasetMean",
@@ -59,6 +61,7 @@ __all__ = [
 PARTS: dict[str, type[Component]] = {
     "calibrated_targets": CalibratedTargets,
     "class_balanced_loss": ClassBalancedLoss,
+    "client_momentum": ClientMomentum,
     "control_variate": ControlVariate,
     "cross_entropy": CrossEntropy,
     "dataset_mean": DatasetMean,
