@@ -7,7 +7,7 @@ local - global: the server adds it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -30,8 +30,10 @@ __all__ = [
     "Params",
     "Progress",
     "Query",
+    "Raw",
     "Report",
     "Results",
+    "Rule",
     "Task",
     "View",
     "Weights",
@@ -178,18 +180,25 @@ class Carry(NamedTuple):
     memory: dict[str, Tree]
 
 
+Raw = Callable[[Params], tuple[Params, Tensor, Any]]  # parameters -> (gradients of the loss terms, loss, forward pass)
+Rule = Callable[[Raw, Params], tuple[Params, Tensor, Any]]  # what `Differentiate` takes in the place of one gradient
+
+
 class Differentiate(Protocol):
     """The gradient of the local objective.
 
     It is taken of the sum of all loss terms, after every `correct` hook, before weight decay and clipping.
     """
 
-    def __call__(self, carry: Carry, batch: int = 0) -> tuple[Params, Tensor, Carry]:
+    def __call__(self, carry: Carry, batch: int = 0, rule: Rule | None = None) -> tuple[Params, Tensor, Carry]:
         """Differentiate on one of the step's mini-batches.
 
         Args:
             carry: Parameters, buffers and memory at this point.
             batch: Number of the mini-batch within the step, from 0.
+            rule: Forms the gradient of the loss terms, for example at a perturbed point, by calls of its first
+                argument; the second is the carry's parameters, at which corrections act. The BatchNorm statistics
+                are those of the forward pass that it returns. None takes the gradient at the carry's parameters.
 
         Returns:
             (gradients, loss (), carry with the new BatchNorm statistics and memory).

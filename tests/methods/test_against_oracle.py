@@ -42,6 +42,7 @@ from fedskew.shared import SGD, Fixed, Size, Uniform
 from fedskew.shared.parts import DatasetMean, ProximalVariant
 from fedskew.shared.samplers import ClassBalanced
 from fedskew.shared.servers import Adagrad, Adam, Momentum, Plain, WeightedSum, Yogi
+from fedskew.shared.sharpness import SharpnessAware
 from fedskew.shared.weightings import UnionShare
 from oracle.model import Tree
 from support.replay import MODELS, PACE, ROUNDS, Replay, agree, federation, numpy, record
@@ -88,7 +89,9 @@ BASE = {
     "fednova": case(m.fednova(), "fednova"),
     "fedprox": case(m.fedprox(0.3), "fedprox", mu=0.3),
     "fedrl": case(m.fedrl(), "fedrl", auxiliary=5),
+    "fedsam": case(m.fedsam(0.3), "fedsam", rho=0.3),
     "fedyogi": case(m.fedyogi(0.1), "fedyogi", server_lr=0.1),
+    "mofedsam": case(m.mofedsam(0.3, 0.2), "mofedsam", rho=0.3, mix=0.2),
     "moon": case(m.moon(), "moon"),
     "perfedavg": case(m.perfedavg(), "perfedavg"),
     "pfedme": case(m.pfedme(lr=0.02), "pfedme", personal_lr=0.09),
@@ -333,6 +336,31 @@ VARIANTS = {
         beta=0.4,
         weighting="size",
         **HEAVY,
+    ),
+    "fedsam heavy": case(
+        m.fedsam(),
+        "fedsam",
+        {"local": SharpnessAware(**HEAVY, rho=0.5, alpha=0.7), **RAGGED},
+        rho=0.5,
+        share=0.7,
+        **HEAVY,
+    ),
+    "fedsam adaptive": case(
+        m.fedsam(), "fedsam", {"local": SharpnessAware(rho=2.0, adaptive=True), **DECAYING}, rho=2.0, asam=True
+    ),
+    "fedsam as long as the gradient": case(
+        m.fedsam(), "fedsam", {"local": SharpnessAware(rho=0.5, normalised=False)}, rho=0.5, normalised=False
+    ),
+    "fedsam adaptive, as long as the gradient": case(
+        m.fedsam(),
+        "fedsam",
+        {"local": SharpnessAware(rho=2.0, adaptive=True, normalised=False)},
+        rho=2.0,
+        asam=True,
+        normalised=False,
+    ),
+    "mofedsam pulled": case(
+        m.mofedsam(0.5, 0.3), "mofedsam", {"parts": (Proximal(0.3), *m.fedcm(0.3).parts)}, rho=0.5, mix=0.3, mu=0.3
     ),
     "moon newcomer": case(
         m.moon(), "moon", {"parts": (ModelContrastive(2.0, newcomer="initial"),)}, mu_con=2.0, newcomer="initial"

@@ -20,6 +20,7 @@ from fedskew import methods as m
 from fedskew.data.federation import Federation
 from fedskew.method import Method
 from fedskew.shared import SGD, Fixed, Plain
+from fedskew.shared.sharpness import SharpnessAware
 from fedskew.types import Assignment
 from support.paths import TESTS
 from support.runs import go
@@ -77,6 +78,9 @@ RUNS: dict[str, Method] = {
     "fedavg": replace(m.scaffold(), parts=(), local=SGD(**DECAY)),
     "feddyn": replace(m.feddyn(0.2), local=SGD(**DECAY)),
     "fedcm": replace(m.fedcm(0.3), local=SGD(**DECAY)),
+    "fedsam": replace(m.fedsam(), local=SharpnessAware(**DECAY, rho=0.4)),
+    "fedsam, adaptive": replace(m.fedsam(), local=SharpnessAware(**DECAY, rho=0.4, adaptive=True)),
+    "mofedsam": replace(m.mofedsam(alpha=0.3), local=SharpnessAware(**DECAY, rho=0.4)),
     "fedcm, server rate": replace(m.fedcm(0.3), server=Plain(0.5), local=SGD(**DECAY)),
 }
 

@@ -40,6 +40,7 @@ from fedskew.shared import SGD, Fixed, Plain, Uniform
 from fedskew.shared.parts import DatasetMean, ProximalVariant
 from fedskew.shared.selectors import draw_clients
 from fedskew.shared.servers import Adam, WeightedSum, Yogi
+from fedskew.shared.sharpness import SharpnessAware
 from fedskew.shared.weightings import UnionShare
 from fedskew.types import Assignment, Task, View
 from support.federations import RAGGED, blobs, skewed
@@ -380,6 +381,11 @@ NEUTRAL: dict[str, Neutral] = {
         replace(fs.methods.fedcm(0.5), pace=Fixed(lr=0.2)), replace(UNIFORM, pace=Fixed(lr=0.1)), 1e-12, RAGGED,
         {"rounds": 1},
     ),
+    "fedsam, rho = 0": (fs.methods.fedsam(0.0), UNIFORM, 0.0, RAGGED, {}),
+    "fedsam, alpha = 0": (
+        replace(fs.methods.fedsam(), local=SharpnessAware(alpha=0.0)), UNIFORM, 1e-12, RAGGED, {},
+    ),
+    "mofedsam, rho = 0 and alpha = 1": (fs.methods.mofedsam(0.0, 1.0), UNIFORM, 0.0, RAGGED, {}),
     "scaffold, first round": (fs.methods.scaffold(), UNIFORM, 0.0, RAGGED, {"rounds": 1}),
     "fednova, equal steps": (fs.methods.fednova(), fedavg(), 1e-12, BALANCED, {}),
     "fednova, equal steps, momentum": (

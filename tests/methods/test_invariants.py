@@ -79,6 +79,9 @@ EQUAL: dict[str, Equal] = {
     "scaffold, shares of rows that are equal": (
         uniform(ControlVariate(spread="size")), m.scaffold(), 1e-12, [[3, 2, 4], [4, 2, 3], [1, 4, 4], [2, 3, 4]], {},
     ),
+    # sharpness-aware steps: each piece switched off leaves the other one
+    "mofedsam, rho = 0": (m.mofedsam(0.0, 0.3), m.fedcm(0.3), 0.0, RAGGED, {}),
+    "mofedsam, alpha = 1": (m.mofedsam(0.3, 1.0), m.fedsam(0.3), 0.0, RAGGED, {}),
     # FedNova's global momentum: none is plain, and under a constant rate it is server momentum
     "fednova, gmf = 0": (m.fednova(), replace(m.fednova(), server=Plain()), 0.0, RAGGED, {}),
     "global momentum, constant rate": (

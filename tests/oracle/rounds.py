@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import losses, servers, solvers
-from .model import Tree, backward, forward, head, lin, zeros
+from .model import Tree, backward, forward, head, lin, norm, zeros
 from .recipes import COMMON, RECIPES
 
 
@@ -144,13 +144,19 @@ def client_loss(z, f, xb, y, c, o):
 def gradient(problem, c, o):
     """grad(w, rows) of the client's whole local objective."""
 
+    def plain(w, xb, y):
+        z, f, inputs = forward(w, xb)
+        dz, df = client_loss(z, f, xb, y, c, o)
+        return backward(w, inputs, dz, df), dz
+
     def grad(w, rows):
         rows = np.asarray(rows, int)
         rows = rows[rows >= 0]
         xb, y = problem.x[rows], problem.y[rows]
-        z, f, inputs = forward(w, xb)
-        dz, df = client_loss(z, f, xb, y, c, o)
-        g = backward(w, inputs, dz, df)
+        g, dz = plain(w, xb, y)
+        if o.perturb:
+            ahead = plain(lin((1, w), (1, perturbation(g, w, c, o))), xb, y)[0]
+            g = lin((1 - o.share, g), (o.share, ahead))
         if o.per:
             g = lin((len(rows) / (c.owned if o.per == "owned" else c.used).sum(), g))
         if o.server == "dual" and o.apply == "loss":
@@ -172,6 +178,13 @@ def gradient(problem, c, o):
         return g
 
     return grad
+
+
+def perturbation(g, w, c, o):
+    """Where the second gradient is taken, as a distance from w."""
+    factor = {name: w[name] ** 2 if o.asam else 1.0 for name in w}
+    size = norm({name: g[name] * (np.abs(w[name]) if o.asam else 1.0) for name in w}) + 1e-7
+    return {name: o.rho * factor[name] * g[name] / (size if o.normalised else 1.0) for name in w}
 
 
 def strength(problem, c, o):

@@ -26,6 +26,8 @@ NEUTRAL = {
     "fedrs": {"alpha": 1.0},
     "fedntd": {"beta": 0.0},
     "fedcm": {"mix": 1.0, "weighting": "size"},
+    "fedsam": {"rho": 0.0, "weighting": "size"},
+    "mofedsam": {"rho": 0.0, "mix": 1.0, "weighting": "size"},
     "fedfocal": {"gamma": 0.0},
     "fedlc": {"tau": 0.0},
     "logit_adjust": {"tau": 0.0},

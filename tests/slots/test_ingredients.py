@@ -34,6 +34,7 @@ from fedskew.shared import SGD, Fixed
 from fedskew.shared.paces import Staged
 from fedskew.shared.parts import ProximalVariant
 from fedskew.shared.servers import Adam, Momentum
+from fedskew.shared.sharpness import SharpnessAware
 
 TINY, BELOW_ONE, ABOVE_ONE = math.ulp(0.0), math.nextafter(1, 0), math.nextafter(1, 2)
 
@@ -82,6 +83,8 @@ LIMITS: list[tuple[type[Component], str, tuple[float, ...], tuple[float, ...]]] 
     (Dynamic, "epochs", (1,), (0,)),
     (Fixed, "batch_size", (0,), (-1,)),
     (Fixed, "lr", (TINY,), (0.0, math.inf)),
+    (SharpnessAware, "rho", (0.0,), (-TINY, math.inf)),
+    (SharpnessAware, "alpha", (0.0, 1.0), (-TINY, ABOVE_ONE)),
     (Momentum, "beta", (0.0, BELOW_ONE), (-TINY, 1.0)),
     (Adam, "beta1", (0.0, BELOW_ONE), (-TINY, 1.0)),
     (Adam, "beta2", (0.0, BELOW_ONE), (-TINY, 1.0)),
@@ -154,6 +157,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "decaying_oversampling": {"delta": 0.01, "increment": 0.1, "threshold": 0.1, "decays": "target"},
     "kld": {"threshold": 0.1, "candidate_fraction": 1.0},
     "dynamic": {"epochs": 5, "lr": 0.1, "decay": 1.0, "beta": 25, "literal": False, "b0": 1.0},
+    "sam": {
+        "momentum": 0.0, "weight_decay": 0.0, "clip": 0.0, "rho": 0.1, "alpha": 1.0, "adaptive": False,
+        "normalised": True,
+    },
     "sgd": {"momentum": 0.0, "weight_decay": 0.0, "clip": 0.0},
     "fixed": {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64},
     "plain": {"lr": 1.0},

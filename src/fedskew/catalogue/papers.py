@@ -96,6 +96,12 @@ PAPERS: dict[str, Paper] = {
         2024,
         "misc",
     ),
+    "foret2021": Paper(
+        "Foret, Pierre and Kleiner, Ariel and Mobahi, Hossein and Neyshabur, Behnam",
+        "Sharpness-Aware Minimization for Efficiently Improving Generalization",
+        "ICLR",
+        2021,
+    ),
     "guo2023": Paper(
         "Guo, Songyue and others",
         "FedGR: Federated Learning with Gravitation Regulation for Double Imbalance Distribution",
@@ -203,6 +209,12 @@ PAPERS: dict[str, Paper] = {
         "Niu, Yifan and Deng, Weihong",
         "Federated Learning for Face Recognition with Gradient Correction",
         "AAAI",
+        2022,
+    ),
+    "qu2022": Paper(
+        "Qu, Zhe and Li, Xingyu and Duan, Rui and Liu, Yao and Tang, Bo and Lu, Zhuo",
+        "Generalized Federated Learning via Sharpness Aware Minimization",
+        "ICML",
         2022,
     ),
     "reddi2021": Paper("Reddi, Sashank and others", "Adaptive Federated Optimization", "ICLR", 2021),

@@ -26,6 +26,7 @@ from fedskew.methods.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
 from fedskew.methods.fedprox import fedprox
 from fedskew.methods.fedrl import fedrl
 from fedskew.methods.fedrs import fedrs
+from fedskew.methods.fedsam import fedsam, mofedsam
 from fedskew.methods.fedvc import fedvc
 from fedskew.methods.moon import moon
 from fedskew.methods.perfedavg import perfedavg
@@ -59,8 +60,10 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedprox": fedprox,
     "fedrl": fedrl,
     "fedrs": fedrs,
+    "fedsam": fedsam,
     "fedvc": fedvc,
     "fedyogi": fedyogi,
+    "mofedsam": mofedsam,
     "moon": moon,
     "perfedavg": perfedavg,
     "pfedme": pfedme,

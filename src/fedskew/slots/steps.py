@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedskew.component import LocalStep
 from fedskew.methods.perfedavg import Meta
 from fedskew.methods.pfedme import Moreau
+from fedskew.shared.sharpness import SharpnessAware
 from fedskew.shared.steps import SGD
 
 __all__ = [
@@ -12,10 +13,12 @@ __all__ = [
     "STEPS",
     "Meta",
     "Moreau",
+    "SharpnessAware",
 ]
 
 STEPS: dict[str, type[LocalStep]] = {
     "meta": Meta,
     "moreau": Moreau,
+    "sam": SharpnessAware,
     "sgd": SGD,
 }

@@ -197,6 +197,15 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "2 and 5 epochs are run",
     ),
+    "fedsam": Preset(
+        SIMULATOR_SETTING, SIMULATOR,
+        {
+            "pace.lr": Stated(0.1, "T"), "pace.batch_size": Stated(50, "T"), "pace.epochs": Stated(5, "T"),
+            "pace.decay": Stated(0.998, "T"), "local.weight_decay": Stated(1e-3, "T"), "local.clip": Stated(10.0, "T"),
+            "local.rho": Stated(0.1, "T"), "server.lr": Stated(1.0, "T"), "share": Stated(0.1, "T"),
+        },
+        "FedSAM's authors have no public code that was found; rho is the default of the simulator",
+    ),
     "fedvc": UNCHECKED,
     "fedyogi": Preset(
         FEDOPT_SETTING, FEDOPT,
@@ -205,6 +214,16 @@ AUTHORS: dict[str, Preset | str] = {
             "server.lr": Stated(1.0, "C"), "server.tau": Stated(0.1, "C"), "share": Stated(0.02, "C"),
         },
         FEDOPT_NOTE,
+    ),
+    "mofedsam": Preset(
+        SIMULATOR_SETTING, SIMULATOR,
+        {
+            "pace.lr": Stated(0.1, "T"), "pace.batch_size": Stated(50, "T"), "pace.epochs": Stated(5, "T"),
+            "pace.decay": Stated(0.998, "T"), "local.weight_decay": Stated(1e-3, "T"), "local.clip": Stated(10.0, "T"),
+            "local.rho": Stated(0.1, "T"), "parts.client_momentum.alpha": Stated(0.1, "T"),
+            "server.lr": Stated(1.0, "T"), "share": Stated(0.1, "T"),
+        },
+        "its README has alpha 0.05 and 0.1; MoFedSAM's authors have no public code that was found",
     ),
     "moon": Preset(
         "CIFAR-10, Dirichlet 0.5, 10 clients, 100 rounds",
