@@ -381,6 +381,11 @@ NEUTRAL: dict[str, Neutral] = {
         replace(fs.methods.fedcm(0.5), pace=Fixed(lr=0.2)), replace(UNIFORM, pace=Fixed(lr=0.1)), 1e-12, RAGGED,
         {"rounds": 1},
     ),
+    "fedacg, beta = 0 and mu = 0": (fs.methods.fedacg(0.0, 0.0), UNIFORM, 0.0, RAGGED, {}),
+    "fedexp, large eps": (fs.methods.fedexp(1e9), UNIFORM, 1e-12, RAGGED, {}),
+    "fedexp, one client": (fs.methods.fedexp(), UNIFORM, 1e-12, RAGGED, {"cohort": 1}),
+    "fedlesam, rho = 0": (fs.methods.fedlesam(0.0), UNIFORM, 0.0, RAGGED, {}),
+    "fedlesam, first round": (fs.methods.fedlesam(0.5), UNIFORM, 0.0, RAGGED, {"rounds": 1}),
     "fedsam, rho = 0": (fs.methods.fedsam(0.0), UNIFORM, 0.0, RAGGED, {}),
     "fedsam, alpha = 0": (
         replace(fs.methods.fedsam(), local=SharpnessAware(alpha=0.0)), UNIFORM, 1e-12, RAGGED, {},

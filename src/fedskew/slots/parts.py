@@ -20,6 +20,7 @@ from fedskew.methods.fedntd import NotTrueDistillation
 from fedskew.methods.fedprox import Proximal
 from fedskew.methods.fedrl import RatioLoss
 from fedskew.methods.fedrs import RestrictedSoftmax
+from fedskew.methods.fedspeed import UploadedRegulariser
 from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.shared.parts import CrossEntropy, DatasetMean
@@ -54,6 +55,7 @@ __all__ = [
     "RatioLoss",
     "RestrictedSoftmax",
     "UnbalancedSoftmax",
+    "UploadedRegulariser",
     "WeightedGravitation",
     "WeightedRegulariser",
 ]
@@ -86,6 +88,7 @@ PARTS: dict[str, type[Component]] = {
     "ratio_loss": RatioLoss,
     "restricted_softmax": RestrictedSoftmax,
     "unbalanced_softmax": UnbalancedSoftmax,
+    "uploaded_dynamic_regulariser": UploadedRegulariser,
     "weighted_dynamic_regulariser": WeightedRegulariser,
     "weighted_gravitation": WeightedGravitation,
 }
