@@ -5,6 +5,7 @@ All of them work on one client and, under ``vmap``, on a stack of clients.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,7 +15,20 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.method import Method
 from fedskew.tree import Tree
-from fedskew.types import Batch, Carry, Context, Differentiate, Forward, LocalRun, Params, Progress, Report, Task, View
+from fedskew.types import (
+    Batch,
+    Carry,
+    Context,
+    Differentiate,
+    Forward,
+    LocalRun,
+    Params,
+    Progress,
+    Report,
+    Rule,
+    Task,
+    View,
+)
 
 __all__ = [
     "Grad", "Job", "Own", "Shared", "autograd", "begin", "context", "finish", "functorch", "loss_at", "progress_at",
@@ -140,7 +154,7 @@ def differentiate_at(
     """
     correctors, learners = method.having("correct"), method.having("learn")
 
-    def differentiate(carry: Carry, batch: int = 0) -> tuple[Params, Tensor, Carry]:
+    def differentiate(carry: Carry, batch: int = 0, rule: Rule | None = None) -> tuple[Params, Tensor, Carry]:
         rows, key = batches[batch], keys[batch]
 
         def view(params: Params, buffers: Params, out: Any) -> View:
@@ -151,7 +165,8 @@ def differentiate_at(
             seen = view(params, buffers, out)
             return loss_at(method, seen), (out, buffers)
 
-        grads, loss, (out, buffers) = grad(objective, carry.params)
+        raw = functools.partial(grad, objective)
+        grads, loss, (out, buffers) = raw(carry.params) if rule is None else rule(raw, carry.params)
         seen = view(carry.params, buffers, out)
         for part in correctors:
             grads = part.correct(grads, seen)

@@ -166,7 +166,7 @@ def close_round(method: Method, state: State, results: Results, seed: int) -> tu
             cohort = cohort._replace(deltas=part.combine(parts[part.name], cohort))
         delta = aggregate(cohort.deltas, weights.update)
     params, parts[method.server.name] = method.server.update(state.params, delta, parts[method.server.name], cohort)
-    cohort = cohort._replace(after=params)
+    cohort = cohort._replace(delta=delta, after=params)
     written: dict[str, Tree] = {}
     for part in method.having("absorb"):
         key = rng.key(seed, state.round + 1, part.name, "absorb")

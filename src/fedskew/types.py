@@ -7,7 +7,7 @@ local - global: the server adds it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -30,8 +30,10 @@ __all__ = [
     "Params",
     "Progress",
     "Query",
+    "Raw",
     "Report",
     "Results",
+    "Rule",
     "Task",
     "View",
     "Weights",
@@ -178,18 +180,25 @@ class Carry(NamedTuple):
     memory: dict[str, Tree]
 
 
+Raw = Callable[[Params], tuple[Params, Tensor, Any]]  # parameters -> (gradients of the loss terms, loss, forward pass)
+Rule = Callable[[Raw, Params], tuple[Params, Tensor, Any]]  # what `Differentiate` takes in the place of one gradient
+
+
 class Differentiate(Protocol):
     """The gradient of the local objective.
 
     It is taken of the sum of all loss terms, after every `correct` hook, before weight decay and clipping.
     """
 
-    def __call__(self, carry: Carry, batch: int = 0) -> tuple[Params, Tensor, Carry]:
+    def __call__(self, carry: Carry, batch: int = 0, rule: Rule | None = None) -> tuple[Params, Tensor, Carry]:
         """Differentiate on one of the step's mini-batches.
 
         Args:
             carry: Parameters, buffers and memory at this point.
             batch: Number of the mini-batch within the step, from 0.
+            rule: Forms the gradient of the loss terms, for example at a perturbed point, by calls of its first
+                argument; the second is the carry's parameters, at which corrections act. The BatchNorm statistics
+                are those of the forward pass that it returns. None takes the gradient at the carry's parameters.
 
         Returns:
             (gradients, loss (), carry with the new BatchNorm statistics and memory).
@@ -298,7 +307,7 @@ STACKED = ("ids", "owned", "offered", "used", "chains", "uploads", "trained", "d
 class Cohort(NamedTuple):
     """What the server sees of a round. With chains, K counts the chains.
 
-    Weights that are known before training are computed from a cohort without deltas, uploads and ``after``.
+    Weights that are known before training are computed from a cohort without deltas, ``delta``, uploads and ``after``.
     """
 
     task: Task
@@ -314,6 +323,7 @@ class Cohort(NamedTuple):
     trained: Params | None = None  # [K, ...] deltas as they came from the clients
     deltas: Params | None = None  # [K, ...] the same, after every `combine` so far
     weights: Weights | None = None
+    delta: Params | None = None  # sum_k p_k delta_k, what the server optimizer was given; from `absorb` on
     after: Params | None = None
     averaged: Tensor | None = None  # [K] bool; None: all
 

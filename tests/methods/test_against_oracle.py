@@ -21,17 +21,20 @@ from fedskew.methods.centralised import ClassBalancedLoss
 from fedskew.methods.climb import Dual
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
 from fedskew.methods.feddyn import DynamicCorrection, WeightedRegulariser, feddyn
+from fedskew.methods.fedexp import Extrapolated
 from fedskew.methods.fedfocal import Focal
 from fedskew.methods.fedga import CalibratedTargets
 from fedskew.methods.fedgc import PrivateHead
 from fedskew.methods.fedgr import Gravitation, UnbalancedSoftmax, WeightedGravitation
 from fedskew.methods.fedir import ImportanceReweighting
 from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration, PooledLogitCalibration
+from fedskew.methods.fedlesam import GlobalSharpnessAware
 from fedskew.methods.fednova import GlobalMomentum
 from fedskew.methods.fedntd import NotTrueDistillation
 from fedskew.methods.fedprox import Proximal
 from fedskew.methods.fedrl import RatioLoss
 from fedskew.methods.fedrs import RestrictedSoftmax
+from fedskew.methods.fedsmoo import DynamicSharpnessAware
 from fedskew.methods.fedvc import fedvc
 from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.perfedavg import Meta
@@ -42,6 +45,7 @@ from fedskew.shared import SGD, Fixed, Size, Uniform
 from fedskew.shared.parts import DatasetMean, ProximalVariant
 from fedskew.shared.samplers import ClassBalanced
 from fedskew.shared.servers import Adagrad, Adam, Momentum, Plain, WeightedSum, Yogi
+from fedskew.shared.sharpness import SharpnessAware
 from fedskew.shared.weightings import UnionShare
 from oracle.model import Tree
 from support.replay import MODELS, PACE, ROUNDS, Replay, agree, federation, numpy, record
@@ -79,6 +83,7 @@ BASE = {
     "fedavg": case(m.fedavg(), "fedavg"),
     "fedavgm": case(m.fedavgm(), "fedavgm"),
     "fedbal": case(m.fedbal(), "fedbal"),
+    "fedcm": case(m.fedcm(0.3), "fedcm", mix=0.3),
     "fedga": case(m.fedga(), "fedga"),
     "fedgc": case(m.fedgc(), "fedgc"),
     "fedgr": case(m.fedgr(), "fedgr"),
@@ -87,7 +92,14 @@ BASE = {
     "fednova": case(m.fednova(), "fednova"),
     "fedprox": case(m.fedprox(0.3), "fedprox", mu=0.3),
     "fedrl": case(m.fedrl(), "fedrl", auxiliary=5),
+    "fedacg": case(m.fedacg(0.6, 0.2), "fedacg", beta=0.6, mu=0.2),
+    "fedspeed": case(m.fedspeed(0.3, 0.4), "fedspeed", alpha=0.3, rho=0.4),
+    "fedsmoo": case(m.fedsmoo(0.3, 0.4), "fedsmoo", alpha=0.3, rho=0.4),
+    "fedlesam": case(m.fedlesam(0.4), "fedlesam", rho=0.4),
+    "fedexp": case(m.fedexp(1e-3), "fedexp", eps=1e-3),
+    "fedsam": case(m.fedsam(0.3), "fedsam", rho=0.3),
     "fedyogi": case(m.fedyogi(0.1), "fedyogi", server_lr=0.1),
+    "mofedsam": case(m.mofedsam(0.3, 0.2), "mofedsam", rho=0.3, mix=0.2),
     "moon": case(m.moon(), "moon"),
     "perfedavg": case(m.perfedavg(), "perfedavg"),
     "pfedme": case(m.pfedme(lr=0.02), "pfedme", personal_lr=0.09),
@@ -333,6 +345,101 @@ VARIANTS = {
         weighting="size",
         **HEAVY,
     ),
+    "fedacg heavy": case(
+        m.fedacg(0.6, 0.2),
+        "fedacg",
+        SGD_HEAVY | {"weighting": Size(), **RAGGED},
+        beta=0.6,
+        mu=0.2,
+        weighting="size",
+        **HEAVY,
+    ),
+    "fedspeed heavy": case(
+        m.fedspeed(0.3),
+        "fedspeed",
+        {"local": SharpnessAware(**HEAVY, rho=0.4, alpha=0.6), **RAGGED},
+        alpha=0.3,
+        rho=0.4,
+        share=0.6,
+        **HEAVY,
+    ),
+    "fedspeed as printed": case(
+        m.fedspeed(0.3),
+        "fedspeed",
+        {"local": SharpnessAware(rho=0.4, normalised=False), "weighting": Size()},
+        alpha=0.3,
+        rho=0.4,
+        normalised=False,
+        weighting="size",
+    ),
+    "fedspeed of all": case(m.fedspeed(0.3, 0.4, "all"), "fedspeed", RAGGED, server="dynamic", alpha=0.3, rho=0.4),
+    "fedsmoo heavy": case(
+        m.fedsmoo(0.3),
+        "fedsmoo",
+        {"local": DynamicSharpnessAware(**HEAVY, rho=0.4, alpha=0.6), **RAGGED},
+        alpha=0.3,
+        rho=0.4,
+        share=0.6,
+        **HEAVY,
+    ),
+    "fedsmoo adaptive": case(
+        m.fedsmoo(0.3),
+        "fedsmoo",
+        {"local": DynamicSharpnessAware(rho=0.4, adaptive=True)},
+        alpha=0.3,
+        rho=0.4,
+        asam=True,
+    ),
+    "fedlesam heavy": case(
+        m.fedlesam(),
+        "fedlesam",
+        {"local": GlobalSharpnessAware(**HEAVY, rho=0.4), "server": Plain(0.5), **RAGGED},
+        rho=0.4,
+        server_lr=0.5,
+        **HEAVY,
+    ),
+    "fedlesam of rounds": case(
+        m.fedlesam(),
+        "fedlesam",
+        {"local": GlobalSharpnessAware(rho=0.4, since="round", norm="tensors")},
+        rho=0.4,
+        since="round",
+        norm="tensors",
+    ),
+    "fedexp of code": case(
+        m.fedexp(),
+        "fedexp",
+        {"server": Extrapolated(eps=2e-4, decay=0.5, scaled=True), "weighting": Size(), **RAGGED},
+        eps=2e-4,
+        eps_decay=0.5,
+        by_cohort=True,
+        weighting="size",
+    ),
+    "fedsam heavy": case(
+        m.fedsam(),
+        "fedsam",
+        {"local": SharpnessAware(**HEAVY, rho=0.5, alpha=0.7), **RAGGED},
+        rho=0.5,
+        share=0.7,
+        **HEAVY,
+    ),
+    "fedsam adaptive": case(
+        m.fedsam(), "fedsam", {"local": SharpnessAware(rho=2.0, adaptive=True), **DECAYING}, rho=2.0, asam=True
+    ),
+    "fedsam as long as the gradient": case(
+        m.fedsam(), "fedsam", {"local": SharpnessAware(rho=0.5, normalised=False)}, rho=0.5, normalised=False
+    ),
+    "fedsam adaptive, as long as the gradient": case(
+        m.fedsam(),
+        "fedsam",
+        {"local": SharpnessAware(rho=2.0, adaptive=True, normalised=False)},
+        rho=2.0,
+        asam=True,
+        normalised=False,
+    ),
+    "mofedsam pulled": case(
+        m.mofedsam(0.5, 0.3), "mofedsam", {"parts": (Proximal(0.3), *m.fedcm(0.3).parts)}, rho=0.5, mix=0.3, mu=0.3
+    ),
     "moon newcomer": case(
         m.moon(), "moon", {"parts": (ModelContrastive(2.0, newcomer="initial"),)}, mu_con=2.0, newcomer="initial"
     ),
@@ -438,6 +545,10 @@ RELATED = {
         reduction="sum",
     ),
     "class balanced": case(alone(ClassBalancedLoss(0.9)), "class_balanced", beta=0.9),
+    "fedcm heavy": case(
+        m.fedcm(0.3), "fedcm", SGD_HEAVY | {"server": Plain(0.5), **RAGGED}, mix=0.3, server_lr=0.5, **HEAVY
+    ),
+    "fedcm by size": case(m.fedcm(0.3), "fedcm", {"weighting": Size(), **DECAYING}, mix=0.3, weighting="size"),
     "feddyn": case(feddyn(0.3), "feddyn", RAGGED, alpha=0.3),
     "feddyn by weight": case(
         alone(WeightedRegulariser(0.3), weighting=Uniform(), server=DynamicCorrection(alpha=0.3)),
@@ -466,6 +577,10 @@ RELATED = {
 ALL = VARIANTS | RELATED
 
 SERVER_STATE = {  # component -> {its field: the oracle's}
+    "accelerated": {"first": "m"},
+    "client_momentum": {"momentum": "step"},
+    "dynamic_sam": {"s": "s"},
+    "extrapolated": {"rate": "rate"},
     "control_variate": {"c": "c"},
     "global_momentum": {"buffer": "buffer"},
     "momentum": {"first": "m"},
@@ -476,6 +591,8 @@ SERVER_STATE = {  # component -> {its field: the oracle's}
 }
 CLIENT_STATE = {
     "dynamic_regulariser": {"h": ("h",)},
+    "dynamic_sam": {"mu": ("mu",)},
+    "uploaded_dynamic_regulariser": {"h": ("h",)},
     "control_variate": {"c": ("c",)},
     "moreau": {"theta": ("theta",)},
     "private_head": {"head": ("head",)},

@@ -40,6 +40,7 @@ from fedskew.shared import SGD, Fixed, Plain, Uniform
 from fedskew.shared.parts import DatasetMean, ProximalVariant
 from fedskew.shared.selectors import draw_clients
 from fedskew.shared.servers import Adam, WeightedSum, Yogi
+from fedskew.shared.sharpness import SharpnessAware
 from fedskew.shared.weightings import UnionShare
 from fedskew.types import Assignment, Task, View
 from support.federations import RAGGED, blobs, skewed
@@ -375,6 +376,21 @@ NEUTRAL: dict[str, Neutral] = {
     "fedgr, one client": (Method("g", parts=(Gravitation(),)), fedavg(), 1e-12, RAGGED, {"cohort": 1}),
     "fedgc, strength 0, first round": (fs.methods.fedgc(0.0), fedavg(), 1e-12, BALANCED, {"rounds": 1}),
     "fedgc, one client, first round": (fs.methods.fedgc(), fedavg(), 1e-12, BALANCED, {"rounds": 1, "cohort": 1}),
+    "fedcm, alpha = 1": (fs.methods.fedcm(1.0), UNIFORM, 0.0, RAGGED, {}),
+    "fedcm, first round at a share of the rate": (
+        replace(fs.methods.fedcm(0.5), pace=Fixed(lr=0.2)), replace(UNIFORM, pace=Fixed(lr=0.1)), 1e-12, RAGGED,
+        {"rounds": 1},
+    ),
+    "fedacg, beta = 0 and mu = 0": (fs.methods.fedacg(0.0, 0.0), UNIFORM, 0.0, RAGGED, {}),
+    "fedexp, large eps": (fs.methods.fedexp(1e9), UNIFORM, 1e-12, RAGGED, {}),
+    "fedexp, one client": (fs.methods.fedexp(), UNIFORM, 1e-12, RAGGED, {"cohort": 1}),
+    "fedlesam, rho = 0": (fs.methods.fedlesam(0.0), UNIFORM, 0.0, RAGGED, {}),
+    "fedlesam, first round": (fs.methods.fedlesam(0.5), UNIFORM, 0.0, RAGGED, {"rounds": 1}),
+    "fedsam, rho = 0": (fs.methods.fedsam(0.0), UNIFORM, 0.0, RAGGED, {}),
+    "fedsam, alpha = 0": (
+        replace(fs.methods.fedsam(), local=SharpnessAware(alpha=0.0)), UNIFORM, 1e-12, RAGGED, {},
+    ),
+    "mofedsam, rho = 0 and alpha = 1": (fs.methods.mofedsam(0.0, 1.0), UNIFORM, 0.0, RAGGED, {}),
     "scaffold, first round": (fs.methods.scaffold(), UNIFORM, 0.0, RAGGED, {"rounds": 1}),
     "fednova, equal steps": (fs.methods.fednova(), fedavg(), 1e-12, BALANCED, {}),
     "fednova, equal steps, momentum": (

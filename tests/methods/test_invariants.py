@@ -26,6 +26,7 @@ from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
 from fedskew.methods.fedga import CalibratedTargets
 from fedskew.methods.fedgc import PrivateHead
 from fedskew.methods.fedlc import LogitAdjustment, PooledLogitCalibration
+from fedskew.methods.fedlesam import GlobalSharpnessAware
 from fedskew.methods.fednova import GlobalMomentum
 from fedskew.methods.fedprox import Proximal
 from fedskew.methods.fedrl import RatioLoss
@@ -79,6 +80,20 @@ EQUAL: dict[str, Equal] = {
     "scaffold, shares of rows that are equal": (
         uniform(ControlVariate(spread="size")), m.scaffold(), 1e-12, [[3, 2, 4], [4, 2, 3], [1, 4, 4], [2, 3, 4]], {},
     ),
+    # sharpness-aware steps: each piece switched off leaves the other one
+    "fedspeed of all, rho = 0": (m.fedspeed(0.3, 0.0, "all"), m.feddyn(0.3), 0.0, RAGGED, {}),
+    "fedspeed, all clients are the cohort": (
+        m.fedspeed(0.3), m.fedspeed(0.3, 0.1, "all"), 1e-12, RAGGED, {"cohort": 4},
+    ),
+    "fedsmoo, rho = 0": (m.fedsmoo(0.3, 0.0), m.feddyn(0.3), 0.0, RAGGED, {}),
+    "fedacg sends what Nesterov's server momentum sends": (
+        m.fedacg(0.6, 0.3), uniform(Proximal(0.3), server=Momentum(1.0, 0.6, nesterov=True)), 0.0, RAGGED, {},
+    ),
+    "fedlesam, everybody takes part in every round": (
+        uniform(local=GlobalSharpnessAware(rho=0.5, since="round")), m.fedlesam(0.5), 1e-12, RAGGED, {"cohort": 4},
+    ),
+    "mofedsam, rho = 0": (m.mofedsam(0.0, 0.3), m.fedcm(0.3), 0.0, RAGGED, {}),
+    "mofedsam, alpha = 1": (m.mofedsam(0.3, 1.0), m.fedsam(0.3), 0.0, RAGGED, {}),
     # FedNova's global momentum: none is plain, and under a constant rate it is server momentum
     "fednova, gmf = 0": (m.fednova(), replace(m.fednova(), server=Plain()), 0.0, RAGGED, {}),
     "global momentum, constant rate": (

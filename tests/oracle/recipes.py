@@ -15,6 +15,8 @@ COMMON = {
     "mu": 0.0,
     "per": None,  # "owned" or "used": a mini-batch's sum over so many rows of the client
     "control": False,
+    "mix": None,  # share of the client's own gradient, the rest is the last round's mean step
+    "perturb": None,  # where the gradient comes from: "own", a point along the client's gradient
     "total_rounds": None,
     "ab_beta": 3.0,
     "ab_bias": True,
@@ -23,6 +25,7 @@ COMMON = {
     "ab_temperature": 1.0,
     "ab_inverse": False,
 }
+SHARP = {"perturb": "own", "rho": 0.1, "share": 1.0, "asam": False, "normalised": True}
 ADAPTIVE = {"server": "adaptive", "beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "v0": None, "bias_correction": "none"}
 RECIPES: dict[str, dict[str, Any]] = {
     "fedavg": {},
@@ -90,6 +93,21 @@ RECIPES: dict[str, dict[str, Any]] = {
     "fedfocal": {"loss": "focal", "gamma": 2.0, "alpha": 1.0},
     "fedlc": {"loss": "fedlc", "tau": 1.0, "denominator": "full", "floor": 0.0, "pooled": False},
     "logit_adjust": {"loss": "adjusted", "tau": 1.0},
+    "fedsam": {**SHARP, "weighting": "uniform"},
+    "mofedsam": {**SHARP, "mix": 0.1, "weighting": "uniform"},
+    "fedacg": {"server": "accelerated", "beta": 0.85, "mu": 0.002, "weighting": "uniform"},
+    "fedspeed": {**SHARP, "server": "speed", "alpha": 0.1, "scaled": False, "weighting": "uniform"},
+    "fedsmoo": {
+        **SHARP,
+        "perturb": "agreed",
+        "server": "dynamic",
+        "alpha": 0.1,
+        "scaled": False,
+        "weighting": "uniform",
+    },
+    "fedlesam": {"perturb": "global", "rho": 0.1, "since": "participation", "norm": "all", "weighting": "uniform"},
+    "fedexp": {"server": "extrapolated", "eps": 1e-3, "eps_decay": 1.0, "by_cohort": False, "weighting": "uniform"},
+    "fedcm": {"mix": 0.1, "weighting": "uniform"},
     "feddyn": {"server": "dynamic", "alpha": 0.01, "weighting": "uniform", "scaled": False},
     "fedgrab": {"loss": "grab", "gains": (10.0, 0.01, 0.1), "momentum": 0.5},
     "astraea": {},  # the plan's `chains` holds the mediators

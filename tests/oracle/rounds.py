@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import losses, servers, solvers
-from .model import Tree, backward, forward, head, lin, zeros
+from .model import Tree, backward, forward, head, lin, norm, zeros
 from .recipes import COMMON, RECIPES
 
 
@@ -144,13 +144,25 @@ def client_loss(z, f, xb, y, c, o):
 def gradient(problem, c, o):
     """grad(w, rows) of the client's whole local objective."""
 
+    def plain(w, xb, y):
+        z, f, inputs = forward(w, xb)
+        dz, df = client_loss(z, f, xb, y, c, o)
+        return backward(w, inputs, dz, df), dz
+
     def grad(w, rows):
         rows = np.asarray(rows, int)
         rows = rows[rows >= 0]
         xb, y = problem.x[rows], problem.y[rows]
-        z, f, inputs = forward(w, xb)
-        dz, df = client_loss(z, f, xb, y, c, o)
-        g = backward(w, inputs, dz, df)
+        if o.perturb == "global":
+            g, dz = plain(lin((1, w), (1, c.memory["ahead"])), xb, y)
+        else:
+            g, dz = plain(w, xb, y)
+        if o.perturb in ("own", "agreed"):
+            e = perturbation(g, w, c, o)
+            ahead = plain(lin((1, w), (1, e)), xb, y)[0]
+            g = lin((1 - o.share, g), (o.share, ahead))
+            if o.perturb == "agreed":
+                c.memory["mu"] = lin((1, c.memory["mu"]), (1, e), (-1, c.state["s"]))
         if o.per:
             g = lin((len(rows) / (c.owned if o.per == "owned" else c.used).sum(), g))
         if o.server == "dual" and o.apply == "loss":
@@ -163,13 +175,33 @@ def gradient(problem, c, o):
             g = lin((1, g), (1, solvers.pull(w, c.x0, o.pull, o.form)))
         if o.control:
             g = lin((1, g), (1, c.state["c"]), (-1, c.memory["c"]))
-        if o.server == "dynamic":
+        if o.server in ("dynamic", "speed"):
             alpha = strength(problem, c, o)
             g = lin((1, g), (-1, c.memory["h"]), (alpha, w), (-alpha, c.x0))
+        if o.mix is not None:
+            g = lin((o.mix, g), (1 - o.mix, c.state["step"]))
         c.gradients += 1
         return g
 
     return grad
+
+
+def perturbation(g, w, c, o):
+    """Where the second gradient is taken, as a distance from w."""
+    if o.perturb == "agreed":
+        g = lin((1, g), (-1, c.memory["mu"]), (-1, c.state["s"]))
+    factor = {name: w[name] ** 2 if o.asam else 1.0 for name in w}
+    size = norm({name: g[name] * (np.abs(w[name]) if o.asam else 1.0) for name in w}) + 1e-7
+    return {name: o.rho * factor[name] * g[name] / (size if o.normalised else 1.0) for name in w}
+
+
+def arrival(c, o):
+    """FedLESAM: against the way that the model came; nothing at a client's first time."""
+    old = c.memory.get("sent") if o.since == "participation" else c.state.get("model before")
+    back = zeros(c.x0) if old is None else lin((1, old), (-1, c.x0))
+    sizes = [np.sqrt((d * d).sum()) for d in back.values()]
+    size = sum(sizes) if o.norm == "tensors" else np.sqrt(sum(s * s for s in sizes))
+    return lin((o.rho / (size + 1e-7), back))
 
 
 def strength(problem, c, o):
@@ -185,6 +217,8 @@ def local_training(problem, c, o, start):
     """The client's parameters after its round; fills in what it remembers."""
     grad, clip = gradient(problem, c, o), clipping(o)
     rest = {"weight_decay": o.weight_decay, "clip": clip}
+    if o.perturb == "global":
+        c.memory["ahead"], c.memory["sent"] = arrival(c, o), c.x0
     match o.local:
         case "sgd":
             return solvers.sgd(start, c.batches, grad, c.lr, o.momentum, **rest)
@@ -206,7 +240,7 @@ def remember(problem, c, y, o):
         if getattr(o, "option", 2) == 1:
             new = full_gradient(problem, c.x0, problem.rows[c.id])
         c.memory["delta_c"], c.memory["c"] = lin((1, new), (-1, c.memory["c"])), new
-    if o.server == "dynamic":
+    if o.server in ("dynamic", "speed"):
         alpha = strength(problem, c, o)
         c.memory["h"] = lin((1, c.memory["h"]), (-alpha, y), (alpha, c.x0))
 
@@ -302,6 +336,19 @@ def update(x, local, deltas, p, cohort, problem, o, state):
         case "dynamic":
             h = lin((1, state["h"]), *[(-o.alpha / n_clients, d) for d in deltas])
             return lin((1, average(p, local)), (-1 / o.alpha, h)), {**state, "h": h}
+        case "speed":
+            corrected_models = [lin((1, y), (-1 / o.alpha, c.memory["h"])) for y, c in zip(local, cohort, strict=True)]
+            return average(p, corrected_models), state
+        case "accelerated":  # x is sent; m has moved it ahead of the model proper
+            first = lin((o.beta, state.get("m", zeros(x))), (1, average(p, deltas)))
+            proper = lin((1, x), (-o.beta, state.get("m", zeros(x))), (1, first))
+            return lin((1, proper), (o.beta, first)), {**state, "m": first, "proper": proper}
+        case "extrapolated":
+            mean, m = average(p, deltas), len(local) if o.by_cohort else 1
+            eps = o.eps * o.eps_decay ** (state["round"] - 1) * m
+            spread = sum(q * norm(d) ** 2 for q, d in zip(p, deltas, strict=True))
+            rate = max(1.0, 0.5 * spread / (norm(mean) ** 2 + eps))
+            return lin((1, x), (rate, mean)), {**state, "rate": rate, "model before": x}
         case "sum":
             return average(p, local), state
         case "sgd":
@@ -381,14 +428,22 @@ def initial(problem, o, total):
     """(server state, memories): all start at zero; private heads are born at the first visit."""
     x = problem.params
     duals = np.full(len(problem.rows), getattr(o, "start", 0.0))
-    state: dict[str, Any] = {"c": zeros(x), "h": zeros(x), "lambda": duals, "trace": [], "untrained": x}
+    state: dict[str, Any] = {
+        "c": zeros(x),
+        "h": zeros(x),
+        "step": zeros(x),
+        "s": zeros(x),
+        "lambda": duals,
+        "trace": [],
+        "untrained": x,
+    }
     everyone = np.concatenate([np.asarray(rows, int) for rows in problem.rows])
     state["everyone"] = np.bincount(problem.y[everyone], minlength=problem.classes)
     prior = state["everyone"] / len(everyone)
     state |= {"reports": np.full(len(problem.rows), np.nan)}
     state |= {"class_weights": np.ones(problem.classes), "prior": prior, "rounds": total}
     pid = losses.grab_start(problem.classes)
-    return state, [{"c": zeros(x), "h": zeros(x), "pid": pid} for _ in problem.rows]
+    return state, [{"c": zeros(x), "h": zeros(x), "mu": zeros(x), "pid": pid} for _ in problem.rows]
 
 
 def one_round(problem, x, plan, o, state, memories):
@@ -409,6 +464,11 @@ def one_round(problem, x, plan, o, state, memories):
     p = weigh(o, x, local, samples, [c.used for c in cohort], [c.owned.sum() for c in cohort])
     deltas = [lin((1, y), (-1, x)) for y in local]
     new, state = update(x, local, deltas, p, cohort, problem, o, state)
+    reach = sum(q * len(c.batches) * c.lr for q, c in zip(p / p.sum(), cohort, strict=True))
+    state["step"] = lin((-1 / reach, average(p, deltas)))
+    state["model before"] = x
+    agreed = average(p / p.sum(), [memories[int(k)]["mu"] for k in plan.ids]) if o.perturb == "agreed" else zeros(x)
+    state["s"] = lin((getattr(o, "rho", 0.0) / (norm(agreed) + 1e-7), agreed))
     if o.control:
         among = len(plan.ids) if o.spread == "cohort" else len(problem.rows)
         part = [len(plan.ids) * n / sum(samples) if o.spread == "size" else 1 for n in samples]

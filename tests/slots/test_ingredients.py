@@ -15,15 +15,21 @@ from fedskew.methods.astraea import Augmentation, Mediators
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.climb import Dual
 from fedskew.methods.creff import FederatedFeatures
+from fedskew.methods.fedacg import Accelerated
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
+from fedskew.methods.fedcm import ClientMomentum
 from fedskew.methods.feddyn import DynamicCorrection
+from fedskew.methods.fedexp import Extrapolated
 from fedskew.methods.fedfocal import Focal
 from fedskew.methods.fedgc import PrivateHead
 from fedskew.methods.fedgr import Gravitation
 from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration, PooledLogitCalibration
+from fedskew.methods.fedlesam import GlobalSharpnessAware
 from fedskew.methods.fednova import GlobalMomentum
 from fedskew.methods.fedntd import NotTrueDistillation
 from fedskew.methods.fedrs import RestrictedSoftmax
+from fedskew.methods.fedsmoo import DynamicSharpnessAware
+from fedskew.methods.fedspeed import CorrectedMean, UploadedRegulariser
 from fedskew.methods.fedvc import VirtualClient
 from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.perfedavg import Meta
@@ -33,6 +39,7 @@ from fedskew.shared import SGD, Fixed
 from fedskew.shared.paces import Staged
 from fedskew.shared.parts import ProximalVariant
 from fedskew.shared.servers import Adam, Momentum
+from fedskew.shared.sharpness import SharpnessAware
 
 TINY, BELOW_ONE, ABOVE_ONE = math.ulp(0.0), math.nextafter(1, 0), math.nextafter(1, 2)
 
@@ -43,6 +50,7 @@ LIMITS: list[tuple[type[Component], str, tuple[float, ...], tuple[float, ...]]] 
     (Mediators, "gamma", (1,), (0,)),
     (Mediators, "mediator_epochs", (1,), (0,)),
     (ClassBalancedLoss, "beta", (0.0, BELOW_ONE), (-TINY, 1.0)),
+    (ClientMomentum, "alpha", (TINY, 1.0), (0.0, ABOVE_ONE)),
     (Dual, "dual_lr", (0.0,), (-TINY,)),
     (Dual, "primal_rounds", (1,), (0,)),
     (FederatedFeatures, "features_per_class", (1,), (0,)),
@@ -80,6 +88,15 @@ LIMITS: list[tuple[type[Component], str, tuple[float, ...], tuple[float, ...]]] 
     (Dynamic, "epochs", (1,), (0,)),
     (Fixed, "batch_size", (0,), (-1,)),
     (Fixed, "lr", (TINY,), (0.0, math.inf)),
+    (Accelerated, "beta", (0.0, BELOW_ONE), (-TINY, 1.0)),
+    (CorrectedMean, "alpha", (TINY,), (0.0, -1.0)),
+    (UploadedRegulariser, "alpha", (TINY,), (0.0, -1.0)),
+    (DynamicSharpnessAware, "rho", (0.0,), (-TINY,)),
+    (GlobalSharpnessAware, "rho", (0.0,), (-TINY, math.inf)),
+    (Extrapolated, "eps", (TINY,), (0.0, -1.0)),
+    (Extrapolated, "decay", (TINY,), (0.0, -1.0)),
+    (SharpnessAware, "rho", (0.0,), (-TINY, math.inf)),
+    (SharpnessAware, "alpha", (0.0, 1.0), (-TINY, ABOVE_ONE)),
     (Momentum, "beta", (0.0, BELOW_ONE), (-TINY, 1.0)),
     (Adam, "beta1", (0.0, BELOW_ONE), (-TINY, 1.0)),
     (Adam, "beta2", (0.0, BELOW_ONE), (-TINY, 1.0)),
@@ -103,6 +120,7 @@ def test_limits(kind: Any, field: str, legal: tuple[float, ...], illegal: tuple[
 
 # The cards' defaults, of methods and of components that no method of the table has
 DEFAULTS: dict[str, dict[str, Any]] = {
+    "client_momentum": {"alpha": 0.1},
     "augmentation": {"alpha": 0.5},
     "mediators": {"gamma": 5, "mediator_epochs": 1},
     "knowledge_inheritance": {
@@ -151,6 +169,16 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "decaying_oversampling": {"delta": 0.01, "increment": 0.1, "threshold": 0.1, "decays": "target"},
     "kld": {"threshold": 0.1, "candidate_fraction": 1.0},
     "dynamic": {"epochs": 5, "lr": 0.1, "decay": 1.0, "beta": 25, "literal": False, "b0": 1.0},
+    "accelerated": {"lr": 1.0, "beta": 0.85},
+    "corrected_mean": {"lr": 1.0, "alpha": 0.1},
+    "dynamic_sam": {"rho": 0.1, "alpha": 1.0, "adaptive": False, "normalised": True},
+    "extrapolated": {"lr": 1.0, "eps": 1e-3, "decay": 1.0, "scaled": False, "serves": "average"},
+    "lesam": {"rho": 0.1, "since": "participation", "norm": "all"},
+    "uploaded_dynamic_regulariser": {"alpha": 0.1},
+    "sam": {
+        "momentum": 0.0, "weight_decay": 0.0, "clip": 0.0, "rho": 0.1, "alpha": 1.0, "adaptive": False,
+        "normalised": True,
+    },
     "sgd": {"momentum": 0.0, "weight_decay": 0.0, "clip": 0.0},
     "fixed": {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64},
     "plain": {"lr": 1.0},
@@ -162,6 +190,9 @@ OF_METHODS: dict[tuple[str, str], dict[str, Any]] = {  # where a method sets ano
     ("fedgrab", "sgd"): {"momentum": 0.5},
     ("fedrl", "fixed"): {"lr": 0.001},
     ("fedrl", "sgd"): {"momentum": 0.9, "weight_decay": 5e-4},
+    ("fedacg", "proximal"): {"mu": 0.002},
+    ("fedsmoo", "dynamic_correction"): {"alpha": 0.1},
+    ("fedsmoo", "dynamic_regulariser"): {"alpha": 0.1},
     ("perfedavg", "fixed"): {"lr": 0.003},
     ("pfedme", "fixed"): {"lr": 0.005},
 }

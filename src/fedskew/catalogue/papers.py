@@ -82,6 +82,14 @@ PAPERS: dict[str, Paper] = {
         "NeurIPS",
         2020,
     ),
+    "fan2024": Paper(
+        "Fan, Ziqing and Hu, Shengchao and Yao, Jiangchao and Niu, Gang and Zhang, Ya and Sugiyama, Masashi and"
+        " Wang, Yanfeng",
+        "Locally Estimated Global Perturbations are Better than Local Perturbations for Federated Sharpness-aware"
+        " Minimization",
+        "ICML",
+        2024,
+    ),
     "fedbal": Paper(
         "{Anonymous}",
         "Knowledge Is Not Wisdom: Weight Balancing Mechanism for Local and Global Training in Federated Learning",
@@ -95,6 +103,12 @@ PAPERS: dict[str, Paper] = {
         "public code Xiao-Chenguang/FedGA",
         2024,
         "misc",
+    ),
+    "foret2021": Paper(
+        "Foret, Pierre and Kleiner, Ariel and Mobahi, Hossein and Neyshabur, Behnam",
+        "Sharpness-Aware Minimization for Efficiently Improving Generalization",
+        "ICLR",
+        2021,
     ),
     "guo2023": Paper(
         "Guo, Songyue and others",
@@ -122,6 +136,12 @@ PAPERS: dict[str, Paper] = {
         1988,
         "misc",
     ),
+    "jhunjhunwala2023": Paper(
+        "Jhunjhunwala, Divyansh and Wang, Shiqiang and Joshi, Gauri",
+        "FedExP: Speeding Up Federated Averaging via Extrapolation",
+        "ICLR",
+        2023,
+    ),
     "kang2020": Paper(
         "Kang, Bingyi and others",
         "Decoupling Representation and Classifier for Long-Tailed Recognition",
@@ -137,6 +157,12 @@ PAPERS: dict[str, Paper] = {
     ),
     "khalil2023": Paper(
         "Khalil, Ahmad and others", "Label-Aware Aggregation for Improved Federated Learning", "FMEC", 2023
+    ),
+    "kim2024": Paper(
+        "Kim, Geeho and Kim, Jinkyu and Han, Bohyung",
+        "Communication-Efficient Federated Learning with Accelerated Client Gradient",
+        "CVPR",
+        2024,
     ),
     "krizhevsky2009": Paper(
         "Krizhevsky, Alex",
@@ -205,6 +231,12 @@ PAPERS: dict[str, Paper] = {
         "AAAI",
         2022,
     ),
+    "qu2022": Paper(
+        "Qu, Zhe and Li, Xingyu and Duan, Rui and Liu, Yao and Tang, Bo and Lu, Zhuo",
+        "Generalized Federated Learning via Sharpness Aware Minimization",
+        "ICML",
+        2022,
+    ),
     "reddi2021": Paper("Reddi, Sashank and others", "Adaptive Federated Optimization", "ICLR", 2021),
     "sarkar2020": Paper(
         "Sarkar, Dipankar and Narang, Ankur and Rai, Sumit",
@@ -238,6 +270,19 @@ PAPERS: dict[str, Paper] = {
         "IPSN",
         2022,
     ),
+    "sun2023smoo": Paper(
+        "Sun, Yan and Shen, Li and Chen, Shixiang and Ding, Liang and Tao, Dacheng",
+        "Dynamic Regularized Sharpness Aware Minimization in Federated Learning: Approaching Global Consistency and"
+        " Smooth Landscape",
+        "ICML",
+        2023,
+    ),
+    "sun2023speed": Paper(
+        "Sun, Yan and Shen, Li and Huang, Tiansheng and Ding, Liang and Tao, Dacheng",
+        "FedSpeed: Larger Local Interval, Less Communication Round, and Higher Generalization Accuracy",
+        "ICLR",
+        2023,
+    ),
     "wang2020": Paper(
         "Wang, Jianyu and Liu, Qinghua and Liang, Hao and Joshi, Gauri and Poor, H. Vincent",
         "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization",
@@ -262,6 +307,13 @@ PAPERS: dict[str, Paper] = {
         "Fed-GraB: Federated Long-tailed Learning with Self-Adjusting Gradient Balancer",
         "NeurIPS",
         2023,
+    ),
+    "xu2021": Paper(
+        "Xu, Jing and Wang, Sen and Wang, Liwei and Yao, Andrew Chi-Chih",
+        "FedCM: Federated Learning with Client-level Momentum",
+        "arXiv:2106.10874",
+        2021,
+        "misc",
     ),
     "zhang2022": Paper(
         "Zhang, Jie and others",

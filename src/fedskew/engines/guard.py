@@ -15,7 +15,7 @@ import inspect
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 from weakref import WeakSet
 
@@ -112,9 +112,16 @@ def guarded(method: Method, guard: Guard) -> Method:
 
 
 def unguarded(method: Method) -> Method:
-    """The inverse of `guarded`: its components are of their own classes, as another process knows them."""
-    parts = tuple(map(_plain, method.parts))
-    return replace(method, parts=parts, **{slot: _plain(c) for slot, c in method.slots.items()})
+    """The inverse of `guarded`: its components are of their own classes, as another process knows them.
+
+    Nothing is checked again: where denormal numbers are 0, as in a run, a tiny rate would be refused.
+    """
+    values = {f.name: getattr(method, f.name) for f in fields(method)}
+    values |= {"parts": tuple(map(_plain, method.parts)), **{s: _plain(c) for s, c in method.slots.items()}}
+    plain = object.__new__(type(method))
+    for name, value in values.items():
+        object.__setattr__(plain, name, value)
+    return plain
 
 
 def _plain(part: Component) -> Any:

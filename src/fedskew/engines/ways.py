@@ -26,7 +26,7 @@ from fedskew.engines.stacks import DIMS, Now
 from fedskew.method import Method
 from fedskew.models.prepare import Model
 from fedskew.shared.steps import SGD
-from fedskew.types import Batch, Carry, Context, Output, Params, Task
+from fedskew.types import Batch, Carry, Context, Output, Params, Rule, Task
 
 __all__ = ["Way", "Ways", "agree", "once", "way_of"]
 
@@ -62,9 +62,9 @@ def once(local: LocalStep, model: Model) -> bool:
         return True
     params, asked = tree.zeros_like(model.params), 0
 
-    def differentiate(carry: Carry, batch: int = 0) -> tuple[Params, Tensor, Carry]:
+    def differentiate(carry: Carry, batch: int = 0, rule: Rule | None = None) -> tuple[Params, Tensor, Carry]:
         nonlocal asked
-        asked += 1 if carry is given and not batch else 2
+        asked += 1 if carry is given and not batch and rule is None else 2
         return tree.zeros_like(params), torch.zeros(()), carry
 
     label = torch.ones(model.classes, dtype=torch.int64)

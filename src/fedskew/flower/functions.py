@@ -80,7 +80,7 @@ do; `fedskew flower init fedprox` writes an app whose clients do
     for part in [p for p in plain.components if p.name not in clients_run]:
         own = [hook for hook in CLIENT if part in plain.having(hook)]
         told = part in plain.parts and part.name != "cross_entropy" and part in plain.having("loss")
-        if not isinstance(part, SGD) if part is plain.local else own or told:
+        if type(part) is not SGD if part is plain.local else own or told:
             why = f"changes what clients do ({part.name!r}), which clients of your own would not do"
             raise ConfigError(f"{method.name} {why}; {hint}")
         if part in plain.having("ask") or part in plain.having("broadcast") or part in plain.having("init_params"):

@@ -126,6 +126,7 @@ from fedskew.functional.servers import (
     momentum_update,
     yogi_update,
 )
+from fedskew.functional.sharpness import sam_ascent
 from fedskew.functional.weights import (
     aggregation_balancer_weights,
     classifier_similarity,
@@ -216,6 +217,7 @@ __all__ = [
     "ratio_of_rows",
     "ratio_weights",
     "rows_per_class",
+    "sam_ascent",
     "scaffold_control",
     "scaffold_correction",
     "scaffold_server_control",

@@ -8,9 +8,12 @@ from fedskew.methods.astraea import astraea
 from fedskew.methods.balancefl import balancefl
 from fedskew.methods.climb import climb
 from fedskew.methods.creff import creff
+from fedskew.methods.fedacg import fedacg
 from fedskew.methods.fedavg import fedavg
 from fedskew.methods.fedbal import fedbal
+from fedskew.methods.fedcm import fedcm
 from fedskew.methods.feddyn import feddyn
+from fedskew.methods.fedexp import fedexp
 from fedskew.methods.fedfocal import fedfocal
 from fedskew.methods.fedga import fedga
 from fedskew.methods.fedgc import fedgc
@@ -19,12 +22,16 @@ from fedskew.methods.fedgrab import fedgrab
 from fedskew.methods.fedir import fedir
 from fedskew.methods.fedla import fedla
 from fedskew.methods.fedlc import fedlc
+from fedskew.methods.fedlesam import fedlesam
 from fedskew.methods.fednova import fednova
 from fedskew.methods.fedntd import fedntd
 from fedskew.methods.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
 from fedskew.methods.fedprox import fedprox
 from fedskew.methods.fedrl import fedrl
 from fedskew.methods.fedrs import fedrs
+from fedskew.methods.fedsam import fedsam, mofedsam
+from fedskew.methods.fedsmoo import fedsmoo
+from fedskew.methods.fedspeed import fedspeed
 from fedskew.methods.fedvc import fedvc
 from fedskew.methods.moon import moon
 from fedskew.methods.perfedavg import perfedavg
@@ -38,12 +45,15 @@ METHODS: dict[str, Callable[[], Method]] = {
     "balancefl": balancefl,
     "climb": climb,
     "creff": creff,
+    "fedacg": fedacg,
     "fedadagrad": fedadagrad,
     "fedadam": fedadam,
     "fedavg": fedavg,
     "fedavgm": fedavgm,
     "fedbal": fedbal,
+    "fedcm": fedcm,
     "feddyn": feddyn,
+    "fedexp": fedexp,
     "fedfocal": fedfocal,
     "fedga": fedga,
     "fedgc": fedgc,
@@ -52,13 +62,18 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedir": fedir,
     "fedla": fedla,
     "fedlc": fedlc,
+    "fedlesam": fedlesam,
     "fednova": fednova,
     "fedntd": fedntd,
     "fedprox": fedprox,
     "fedrl": fedrl,
     "fedrs": fedrs,
+    "fedsam": fedsam,
+    "fedsmoo": fedsmoo,
+    "fedspeed": fedspeed,
     "fedvc": fedvc,
     "fedyogi": fedyogi,
+    "mofedsam": mofedsam,
     "moon": moon,
     "perfedavg": perfedavg,
     "pfedme": pfedme,

@@ -103,7 +103,7 @@ class SGD(LocalStep):
         grads, memory = decayed(grads, carry.params, self.clip, self.weight_decay), carry.memory
         if self.momentum:
             grads = tree.add(grads, carry.memory[self.name]["momentum"], self.momentum)
-            memory = {**carry.memory, self.name: {"momentum": grads}}
+            memory = {**carry.memory, self.name: {**carry.memory[self.name], "momentum": grads}}
         params = tree.map_tree(lambda w, g: w - ctx.lr * g, carry.params, grads)
         return Carry(params, carry.buffers, memory), loss
 

@@ -7,6 +7,7 @@ from fedskew.methods.balancefl import KnowledgeInheritance
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.creff import FederatedFeatures
 from fedskew.methods.fedbal import LocalBalancer
+from fedskew.methods.fedcm import ClientMomentum
 from fedskew.methods.feddyn import DynamicRegulariser, WeightedRegulariser
 from fedskew.methods.fedfocal import Focal
 from fedskew.methods.fedga import CalibratedTargets
@@ -19,6 +20,7 @@ from fedskew.methods.fedntd import NotTrueDistillation
 from fedskew.methods.fedprox import Proximal
 from fedskew.methods.fedrl import RatioLoss
 from fedskew.methods.fedrs import RestrictedSoftmax
+from fedskew.methods.fedspeed import UploadedRegulariser
 from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.shared.parts import CrossEntropy, DatasetMean
@@ -29,6 +31,7 @@ __all__ = [
     "PARTS",
     "CalibratedTargets",
     "ClassBalancedLoss",
+    "ClientMomentum",
     "ControlVariate",
     "CrossEntropy",
     "DatasetMean",
@@ -52,6 +55,7 @@ __all__ = [
     "RatioLoss",
     "RestrictedSoftmax",
     "UnbalancedSoftmax",
+    "UploadedRegulariser",
     "WeightedGravitation",
     "WeightedRegulariser",
 ]
@@ -59,6 +63,7 @@ __all__ = [
 PARTS: dict[str, type[Component]] = {
     "calibrated_targets": CalibratedTargets,
     "class_balanced_loss": ClassBalancedLoss,
+    "client_momentum": ClientMomentum,
     "control_variate": ControlVariate,
     "cross_entropy": CrossEntropy,
     "dataset_mean": DatasetMean,
@@ -83,6 +88,7 @@ PARTS: dict[str, type[Component]] = {
     "ratio_loss": RatioLoss,
     "restricted_softmax": RestrictedSoftmax,
     "unbalanced_softmax": UnbalancedSoftmax,
+    "uploaded_dynamic_regulariser": UploadedRegulariser,
     "weighted_dynamic_regulariser": WeightedRegulariser,
     "weighted_gravitation": WeightedGravitation,
 }

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from fedskew.component import LocalStep
+from fedskew.methods.fedlesam import GlobalSharpnessAware
+from fedskew.methods.fedsmoo import DynamicSharpnessAware
 from fedskew.methods.perfedavg import Meta
 from fedskew.methods.pfedme import Moreau
+from fedskew.shared.sharpness import SharpnessAware
 from fedskew.shared.steps import SGD
 
 __all__ = [
     "SGD",
     "STEPS",
+    "DynamicSharpnessAware",
+    "GlobalSharpnessAware",
     "Meta",
     "Moreau",
+    "SharpnessAware",
 ]
 
 STEPS: dict[str, type[LocalStep]] = {
+    "dynamic_sam": DynamicSharpnessAware,
+    "lesam": GlobalSharpnessAware,
     "meta": Meta,
     "moreau": Moreau,
+    "sam": SharpnessAware,
     "sgd": SGD,
 }

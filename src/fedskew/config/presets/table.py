@@ -15,6 +15,9 @@ FEDOPT = "Code google-research/federated@a5af8c4, optimization/docs/hyperparamet
 FEDOPT_SETTING = "CIFAR-100, 500 clients, 4000 rounds"
 FEDOPT_NOTE = "rates tuned on the average training accuracy of the last 100 rounds"
 
+SIMULATOR = "Code woodenchild95/FL-Simulator@502bec6, train.py and README.md"
+SIMULATOR_SETTING = "CIFAR-10, Dirichlet 0.6, 100 clients, 1000 rounds"
+
 AUTHORS: dict[str, Preset | str] = {
     "astraea": UNCHECKED,
     "balancefl": Preset(
@@ -43,6 +46,16 @@ AUTHORS: dict[str, Preset | str] = {
             "pace.lr": Stated(0.1, "C"), "pace.batch_size": Stated(32, "C"), "pace.epochs": Stated(10, "C"),
             "local.momentum": Stated(0.0, "C"), "local.weight_decay": Stated(0.0, "C"), "share": Stated(0.4, "C"),
         },
+    ),
+    "fedacg": Preset(
+        "CIFAR-100, Dirichlet 0.3, 100 clients, 1000 rounds",
+        "Code geehokim/FedACG@62b6e95, README.md and configs",
+        {
+            "pace.lr": Stated(0.1, "C"), "pace.batch_size": Stated(50, "C"), "pace.epochs": Stated(5, "C"),
+            "pace.decay": Stated(0.995, "C"), "local.weight_decay": Stated(1e-3, "C"), "local.clip": Stated(10.0, "C"),
+            "server.beta": Stated(0.85, "C"), "parts.proximal.mu": Stated(0.002, "C"), "share": Stated(0.05, "C"),
+        },
+        "the code's proximal weight 0.001 has no half; Tiny-ImageNet: decay 0.998, batch 100",
     ),
     "fedadagrad": Preset(
         FEDOPT_SETTING, FEDOPT,
@@ -89,6 +102,15 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "the paper decays the rate as another paper does, which it does not spell out; here it stays constant",
     ),
+    "fedcm": Preset(
+        SIMULATOR_SETTING, SIMULATOR,
+        {
+            "pace.lr": Stated(0.1, "T"), "pace.batch_size": Stated(50, "T"), "pace.epochs": Stated(5, "T"),
+            "pace.decay": Stated(0.998, "T"), "local.weight_decay": Stated(1e-3, "T"), "local.clip": Stated(10.0, "T"),
+            "parts.client_momentum.alpha": Stated(0.1, "T"), "server.lr": Stated(1.0, "T"), "share": Stated(0.1, "T"),
+        },
+        "FedCM's authors have no public code that was found",
+    ),
     "feddyn": Preset(
         "CIFAR-10, 100 clients, 1000 rounds",
         "Code alpemreacar/FedDyn@48a19fa, example_cifar_10.py and utils_general.py",
@@ -97,6 +119,16 @@ AUTHORS: dict[str, Preset | str] = {
             "local.weight_decay": Stated(1e-3, "C"), "local.clip": Stated(10.0, "C"), "share": Stated(1.0, "C"),
         },
         "the example's split is IID",
+    ),
+    "fedexp": Preset(
+        "CIFAR-100, Dirichlet",
+        "Code Divyansh03/FedExP@34b05a2, main.py",
+        {
+            "pace.lr": Stated(0.01, "C"), "pace.batch_size": Stated(50, "C"), "pace.decay": Stated(0.998, "C"),
+            "local.weight_decay": Stated(1e-4, "C"), "local.clip": Stated(10.0, "C"), "server.eps": Stated(1e-3, "C"),
+            "server.decay": Stated(0.998**2, "C"), "server.scaled": Stated(True, "C"),
+        },
+        "a round has 20 steps there, not epochs; the cohort is an argument of the script; EMNIST: rate 0.1, eps 0.1",
     ),
     "fedfocal": UNCHECKED,
     "fedga": Preset(
@@ -139,6 +171,16 @@ AUTHORS: dict[str, Preset | str] = {
         "shares of 0.1, 0.3, 0.5 and 0.7 are run; CIFAR-100: rate 0.001",
     ),
     "fedlc": UNCHECKED,
+    "fedlesam": Preset(
+        "CIFAR-10, Dirichlet 0.1, 200 clients, 1000 rounds",
+        "Code MediaBrain-SJTU/FedLESAM@d6663cc, train.py",
+        {
+            "pace.lr": Stated(0.1, "C"), "pace.batch_size": Stated(25, "C"), "pace.epochs": Stated(5, "C"),
+            "pace.decay": Stated(0.998, "C"), "local.weight_decay": Stated(1e-3, "C"), "local.clip": Stated(10.0, "C"),
+            "local.rho": Stated(0.1, "C"), "server.lr": Stated(1.0, "C"), "share": Stated(0.05, "C"),
+        },
+        "the defaults of its script",
+    ),
     "fednova": Preset(
         "CIFAR-10, Dirichlet 0.1, 16 clients, 100 rounds",
         "Code JYWa/FedNova@47b4e09, launch_exp.sh and train_LocalSGD.py",
@@ -185,6 +227,33 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "2 and 5 epochs are run",
     ),
+    "fedsam": Preset(
+        SIMULATOR_SETTING, SIMULATOR,
+        {
+            "pace.lr": Stated(0.1, "T"), "pace.batch_size": Stated(50, "T"), "pace.epochs": Stated(5, "T"),
+            "pace.decay": Stated(0.998, "T"), "local.weight_decay": Stated(1e-3, "T"), "local.clip": Stated(10.0, "T"),
+            "local.rho": Stated(0.1, "T"), "server.lr": Stated(1.0, "T"), "share": Stated(0.1, "T"),
+        },
+        "FedSAM's authors have no public code that was found; rho is the default of the simulator",
+    ),
+    "fedsmoo": Preset(
+        SIMULATOR_SETTING, SIMULATOR,
+        {
+            "pace.lr": Stated(0.1, "C"), "pace.batch_size": Stated(50, "C"), "pace.epochs": Stated(5, "C"),
+            "pace.decay": Stated(0.998, "C"), "local.weight_decay": Stated(1e-3, "C"), "local.clip": Stated(10.0, "C"),
+            "local.rho": Stated(0.1, "C"), "parts.dynamic_regulariser.alpha": Stated(0.1, "C"),
+            "server.alpha": Stated(0.1, "C"), "share": Stated(0.1, "C"),
+        },
+    ),
+    "fedspeed": Preset(
+        SIMULATOR_SETTING, SIMULATOR,
+        {
+            "pace.lr": Stated(0.1, "C"), "pace.batch_size": Stated(50, "C"), "pace.epochs": Stated(5, "C"),
+            "pace.decay": Stated(0.998, "C"), "local.weight_decay": Stated(1e-3, "C"), "local.clip": Stated(10.0, "C"),
+            "local.rho": Stated(0.1, "C"), "parts.uploaded_dynamic_regulariser.alpha": Stated(0.1, "C"),
+            "server.alpha": Stated(0.1, "C"), "share": Stated(0.1, "C"),
+        },
+    ),
     "fedvc": UNCHECKED,
     "fedyogi": Preset(
         FEDOPT_SETTING, FEDOPT,
@@ -193,6 +262,16 @@ AUTHORS: dict[str, Preset | str] = {
             "server.lr": Stated(1.0, "C"), "server.tau": Stated(0.1, "C"), "share": Stated(0.02, "C"),
         },
         FEDOPT_NOTE,
+    ),
+    "mofedsam": Preset(
+        SIMULATOR_SETTING, SIMULATOR,
+        {
+            "pace.lr": Stated(0.1, "T"), "pace.batch_size": Stated(50, "T"), "pace.epochs": Stated(5, "T"),
+            "pace.decay": Stated(0.998, "T"), "local.weight_decay": Stated(1e-3, "T"), "local.clip": Stated(10.0, "T"),
+            "local.rho": Stated(0.1, "T"), "parts.client_momentum.alpha": Stated(0.1, "T"),
+            "server.lr": Stated(1.0, "T"), "share": Stated(0.1, "T"),
+        },
+        "its README has alpha 0.05 and 0.1; MoFedSAM's authors have no public code that was found",
     ),
     "moon": Preset(
         "CIFAR-10, Dirichlet 0.5, 10 clients, 100 rounds",

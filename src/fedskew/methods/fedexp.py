@@ -1,0 +1,103 @@
+"""FedExP: the server's rate follows from how far the clients' updates disagree (Jhunjhunwala et al. 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedskew import tree
+from fedskew.fields import Above
+from fedskew.method import Method, ServerOptimizer
+from fedskew.shared import Uniform
+from fedskew.tree import Tree
+from fedskew.types import Cohort, LocalRun, Params, Task
+
+if TYPE_CHECKING:
+    from fedskew.data.federation import Federation
+
+__all__ = ["Extrapolated", "fedexp"]
+
+
+@dataclass(frozen=True)
+class Extrapolated(ServerOptimizer):
+    """Extrapolation: the aggregated update times a rate of at least 1.
+
+    x <- x + lr r delta with r = max(1, sum_k p_k ||delta_k||^2 / (2 (||delta||^2 + eps))). Each client uploads
+    ||delta_k||^2, one number, so that deltas are summed while clients train.
+
+    Source: Jhunjhunwala et al. 2023, algorithm 1, https://arxiv.org/abs/2301.09604
+
+    Example:
+        >>> Extrapolated(eps=0.1).serves
+        'average'
+    """
+
+    name = "extrapolated"
+    keeps = "P at the server"
+    uploads = "1"
+    discloses = "norm of the update"
+    reference = "jhunjhunwala2023"
+
+    eps: Annotated[float, Above(0)] = 1e-3
+    """eps, which bounds the rate where updates cancel"""
+    decay: Annotated[float, Above(0)] = 1.0
+    """factor on eps after every round; the authors' code has the square of the pace's decay"""
+    scaled: bool = False
+    """multiply eps by the number of participants, as the authors' code does"""
+    serves: Literal["average", "last"] = "average"
+    """the model that is evaluated: the mean of the last two, since the last one swings; or the last one"""
+
+    def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
+        """{"rate": 1, "previous": the model before this one}."""
+        return {"rate": torch.ones((), dtype=torch.float64), "previous": params}
+
+    def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
+        """||y_k - x||^2 is uploaded."""
+        return {"square": _square(tree.sub(local.params, local.ctx.params))}, {}
+
+    def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
+        """One step at the rate of this round."""
+        assert cohort.weights is not None
+        eps = self.eps * self.decay ** (cohort.round - 1) * (len(cohort.ids) if self.scaled else 1)
+        squares = cohort.uploads[self.name]["square"].double()
+        mean = float((cohort.weights.update.to(squares) * squares).sum())
+        rate = max(1.0, mean / (2 * (float(_square(delta)) + eps)))
+        after = tree.add(params, delta, self.lr * rate)
+        previous = params if cohort.round > 1 else after
+        return after, {"rate": torch.tensor(rate, dtype=torch.float64), "previous": previous}
+
+    def serve(self, params: Params, state: Tree, task: Task) -> Params:
+        """The mean of the last two models, or the last one."""
+        if self.serves == "last":
+            return params
+        return {n: (x + state["previous"][n]) / 2 for n, x in params.items()}
+
+    def record(self, state: Tree) -> dict[str, Any]:
+        """The rate of the round."""
+        return {"rate": float(state["rate"])}
+
+
+def _square(delta: Params) -> Tensor:
+    """||delta||_2^2 over all parameters, ()."""
+    return torch.stack([d.square().sum() for d in delta.values()]).sum()
+
+
+def fedexp(eps: float = 1e-3) -> Method:
+    """FedExP under the uniform mean.
+
+    Source: Jhunjhunwala et al. 2023, algorithm 1, https://arxiv.org/abs/2301.09604
+
+    Args:
+        eps: Bounds the rate; positive. A large one gives a rate of 1.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fedexp(eps=0.1).server.eps
+        0.1
+    """
+    return Method("fedexp", weighting=Uniform(), server=Extrapolated(eps=eps), reference="jhunjhunwala2023")

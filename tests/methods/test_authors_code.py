@@ -1,0 +1,126 @@
+"""Whole runs of the methods against numbers that the public code of their papers gave.
+
+`tests/golden/authors_code.json` holds the problem, the numbers and how they were had. No line of that code is here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fedskew as fs
+from fedskew import methods as m
+from fedskew.data.federation import Federation
+from fedskew.method import Method
+from fedskew.methods.fedexp import Extrapolated
+from fedskew.methods.fedlesam import GlobalSharpnessAware
+from fedskew.methods.fedsmoo import DynamicSharpnessAware
+from fedskew.shared import SGD, Fixed, Plain
+from fedskew.shared.sharpness import SharpnessAware
+from fedskew.types import Assignment, Weights
+from support.paths import TESTS
+from support.runs import go
+
+CODE: dict[str, Any] = json.loads((TESTS / "golden/authors_code.json").read_text(encoding="utf-8"))
+PROBLEM: dict[str, Any] = CODE["problem"]
+PACE = Fixed(epochs=PROBLEM["epochs"], lr=PROBLEM["lr"], decay=PROBLEM["decay"], batch_size=0)
+DECAY = {"weight_decay": PROBLEM["weight_decay"]}
+
+
+@dataclass(frozen=True)
+class Listed(fs.Selector):
+    """The cohorts of the problem, one a round."""
+
+    name = "listed"
+
+    def init_server(self, params: Any, fed: Any, task: Any) -> Any:
+        return {"round": torch.zeros((), dtype=torch.int64)}
+
+    def select(self, state: Any, k: int, key: Tensor) -> Assignment:
+        return Assignment(torch.tensor(PROBLEM["cohorts"][int(state["round"])])[:, None])
+
+    def absorb(self, state: Any, cohort: Any, key: Tensor) -> Any:
+        return {"round": state["round"] + 1}, None
+
+
+@cache
+def federation() -> Federation:
+    x, y = (np.concatenate([np.array(rows) for rows in PROBLEM[name]]) for name in "xy")
+    owner = np.repeat(np.arange(len(PROBLEM["y"])), [len(rows) for rows in PROBLEM["y"]])
+    data = fs.data.from_arrays(x, y, x[:4], y[:4], classes=3, columns={"client": owner})
+    return fs.federate(data, "natural")
+
+
+def network() -> nn.Module:
+    net = nn.Sequential(nn.Linear(4, 3))
+    with torch.no_grad():
+        net[0].weight.copy_(torch.tensor(PROBLEM["weight"]))
+        net[0].bias.copy_(torch.tensor(PROBLEM["bias"]))
+    return net
+
+
+def trained(method: Method, engine: str, served: bool = False) -> list[list[float]]:
+    """The model after each round: what is sent, or what is served."""
+    seen: list[list[float]] = []
+    for rounds in range(1, len(PROBLEM["cohorts"]) + 1):
+        method = replace(method, pace=PACE, selector=Listed())
+        found = go(federation(), method, model=network(), rounds=rounds, cohort=4, engine=engine)
+        params = found.params if served else found.state.params
+        seen.append(torch.cat([params[n].flatten() for n in ("0.weight", "0.bias")]).tolist())
+    return seen
+
+
+LESAM = GlobalSharpnessAware(**DECAY, rho=0.4, since="round", norm="tensors")
+RUNS: dict[str, Method] = {
+    "fedavg": replace(m.scaffold(), parts=(), local=SGD(**DECAY)),
+    "feddyn": replace(m.feddyn(0.2), local=SGD(**DECAY)),
+    "fedcm": replace(m.fedcm(0.3), local=SGD(**DECAY)),
+    "fedacg": replace(m.fedacg(0.6, 0.4), local=SGD(**DECAY)),
+    "fedacg, sent": replace(m.fedacg(0.6, 0.4), local=SGD(**DECAY)),
+    "fedspeed": replace(m.fedspeed(0.2, average="all"), local=SharpnessAware(**DECAY, rho=0.4)),
+    "fedsmoo": replace(m.fedsmoo(0.2), local=DynamicSharpnessAware(**DECAY, rho=0.4)),
+    "fedlesam": replace(m.fedlesam(), local=LESAM),
+    "fedlesam-d": replace(m.feddyn(0.2), local=LESAM),
+    "fedsam": replace(m.fedsam(), local=SharpnessAware(**DECAY, rho=0.4)),
+    "fedsam, adaptive": replace(m.fedsam(), local=SharpnessAware(**DECAY, rho=0.4, adaptive=True)),
+    "mofedsam": replace(m.mofedsam(alpha=0.3), local=SharpnessAware(**DECAY, rho=0.4)),
+    "fedcm, server rate": replace(m.fedcm(0.3), server=Plain(0.5), local=SGD(**DECAY)),
+}
+
+
+def test_every_number_is_compared() -> None:
+    assert RUNS.keys() == CODE["runs"].keys()
+    last = {name: rounds[-1] for name, rounds in CODE["runs"].items()}
+    assert len({tuple(np.round(values, 4)) for values in last.values()}) == len(last), "no two runs are alike"
+
+
+@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
+@pytest.mark.parametrize("name", RUNS)
+def test_the_authors_code_gives_the_same_rounds(name: str, engine: str) -> None:
+    want = CODE["runs"][name]
+    found = trained(RUNS[name], engine, served=name == "fedacg")
+    np.testing.assert_allclose(found[: len(want)], want, rtol=0, atol=2e-11)
+
+
+def test_fedexp_moves_as_the_authors_server() -> None:
+    told = CODE["fedexp"]
+    server: Any = Extrapolated(eps=told["eps"], decay=told["decay"], scaled=True)
+    params = {"w": torch.tensor(told["start"], dtype=torch.float64)}
+    state, p = server.init_server(params, None, None), torch.tensor(told["sizes"]).double() / sum(told["sizes"])
+    for t, rows in enumerate(told["deltas"]):
+        deltas = torch.tensor(rows, dtype=torch.float64)
+        uploads = {"extrapolated": {"square": deltas.square().sum(1)}}
+        cohort: Any = SimpleNamespace(ids=range(len(rows)), round=t + 1, weights=Weights(p, p), uploads=uploads)
+        params, state = server.update(params, {"w": p @ deltas}, state, cohort)
+        assert float(state["rate"]) == pytest.approx(told["rates"][t], rel=1e-10)
+        assert params["w"].tolist() == pytest.approx(told["params"][t], abs=1e-10)
+        assert server.serve(params, state, None)["w"].tolist() == pytest.approx(told["served"][t], abs=1e-10)
+    assert max(told["rates"]) > 1 == min(told["rates"])
