@@ -1,4 +1,4 @@
-"""Flower's own simulation: `flwr run` as the first page of the guide has it, on the engine that Flower starts."""
+"""Flower's own simulation: `flwr run` as the guide has it, on the engine that Flower starts by itself."""
 
 from __future__ import annotations
 
