@@ -17,7 +17,7 @@ from fedskew.types import Answers, Assignment, Params, Query, Results, Task, Wei
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Broadcast", "Opened", "State", "aggregate", "broadcast", "close_round", "init", "open_round", "served"]
+__all__ = ["Broadcast", "Opened", "State", "broadcast", "close_round", "init", "open_round", "served"]
 
 
 class State(NamedTuple):
@@ -139,20 +139,6 @@ def _receive(
     return state._replace(parts={**state.parts, part.name: after})
 
 
-def aggregate(stacked: Tree, weights: Tensor) -> Tree:
-    """sum_k weights_k * stacked_k for leaves [K, ...]; integer leaves are taken from the largest weight."""
-
-    def one(leaf: Tensor) -> Tensor:
-        if not leaf.is_floating_point():
-            return leaf[int(weights.argmax())]
-        if len(leaf) == 1:  # the same bits, without the detour over a matrix product
-            return leaf[0] * weights[0].to(leaf)
-        total: Tensor = torch.tensordot(weights.to(leaf), leaf, dims=1)
-        return total
-
-    return tree.map_tree(one, stacked)
-
-
 def close_round(method: Method, state: State, results: Results, seed: int) -> tuple[State, dict[str, Tree], Weights]:
     """(next state, memories written back, the weights used): weigh, combine, aggregate, update, absorb."""
     parts, cohort = dict(state.parts), results.cohort
@@ -164,7 +150,7 @@ def close_round(method: Method, state: State, results: Results, seed: int) -> tu
     if delta is None:
         for part in method.having("combine"):
             cohort = cohort._replace(deltas=part.combine(parts[part.name], cohort))
-        delta = aggregate(cohort.deltas, weights.update)
+        delta = tree.aggregate(cohort.deltas, weights.update)
     params, parts[method.server.name] = method.server.update(state.params, delta, parts[method.server.name], cohort)
     cohort = cohort._replace(delta=delta, after=params)
     written: dict[str, Tree] = {}
@@ -173,7 +159,7 @@ def close_round(method: Method, state: State, results: Results, seed: int) -> tu
         parts[part.name], memories = part.absorb(parts[part.name], cohort, key)
         if memories is not None:
             written[part.name] = memories
-    buffers = aggregate(results.buffers, weights.average)
+    buffers = tree.aggregate(results.buffers, weights.average)
     after = State(state.round + 1, _plain(params), _plain(buffers), _plain(parts))
     return after, written, weights
 

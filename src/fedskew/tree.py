@@ -122,6 +122,20 @@ def scale(a: Tree, factor: Tensor | float) -> Tree:
     return map_tree(lambda x: x * factor, a)
 
 
+def aggregate(stacked: Tree, weights: Tensor) -> Tree:
+    """sum_k weights_k * stacked_k for leaves [K, ...]; integer leaves are taken from the largest weight."""
+
+    def one(leaf: Tensor) -> Tensor:
+        if not leaf.is_floating_point():
+            return leaf[int(weights.argmax())]
+        if len(leaf) == 1:  # the same bits, without the detour over a matrix product
+            return leaf[0] * weights[0].to(leaf)
+        total: Tensor = torch.tensordot(weights.to(leaf), leaf, dims=1)
+        return total
+
+    return map_tree(one, stacked)
+
+
 def where(condition: Tensor, a: Tree, b: Tree) -> Tree:
     """``a`` where the condition () holds, else ``b``, leaf by leaf. A padded step keeps the old state this way."""
     return map_tree(lambda x, y: torch.where(condition, x, y), a, b)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedskew import engines, server
+from fedskew import engines, server, tree
 from fedskew.method import Method
 from fedskew.models.architectures import build
 from fedskew.models.prepare import prepare
@@ -53,7 +53,7 @@ def test_deltas_are_kept_beside_their_sum_in_the_order_of_the_cohort(engine: str
     assert same(stacked.kept, stacked.cohort.deltas)
     assert same(summed.kept, stacked.kept)
     assert all(leaf.shape[0] == len(chains) and leaf.device.type == "cpu" for leaf in summed.kept.values())
-    assert gap(summed.delta, server.aggregate(summed.kept, torch.tensor(weights))) < 1e-12
+    assert gap(summed.delta, tree.aggregate(summed.kept, torch.tensor(weights))) < 1e-12
 
 
 @pytest.mark.parametrize("weights", [None, [0.5, 0.5]])

@@ -73,6 +73,9 @@ def composition(number: int, seed: int) -> Method:
     if halves or slots["server"].name in ("dynamic_correction", "corrected_mean"):  # the halves of one method
         chosen = [n for n in chosen if n not in halves] + (halves or ["dynamic_regulariser"])[:1]
         slots["server"] = ingredient("server", "dynamic_correction")
+    alone = slots["selector"].chained or slots["selector"].name == "train_all"
+    if alone and slots["local"].stateful:  # a step with memory has a half at the server, which these refuse
+        slots["local"] = ingredient("local", "sgd")
     if "gradient_balancer" not in chosen:  # whom the analyser would tell
         chosen = [n for n in chosen if n != "prior_analyser"]
     return Method(f"mix{number}", tuple(ingredient("parts", n) for n in chosen), weighting=weighting, **slots)
@@ -104,9 +107,7 @@ def outcome(number: int, seed: int, folder: Path) -> str:
 
 def check(outcomes: Counter[str]) -> None:
     total = sum(outcomes.values())
-    assert outcomes["trained"] >= 0.7 * total, (
-        outcomes
-    )  # of 240, 78 % train: chains refuse what keeps memory or uploads
+    assert outcomes["trained"] >= 0.8 * total, outcomes
     assert outcomes["diverged"] <= 0.1 * total, outcomes
     assert len(RULES) <= 15
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.engines.finite import Watch, check
-from fedskew.server import aggregate
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, Report, Results, Weights
 
@@ -82,7 +81,7 @@ class Reduction:
             moved = torch._foreach_sub([leaf[0] for leaf in leaves], before)
             torch._foreach_mul_(moved, float(share[0].to(before[0].dtype)))
             return [leaf.unsqueeze(0) for leaf in moved]
-        return [aggregate(y - x, share).unsqueeze(0) for y, x in zip(leaves, before, strict=True)]
+        return [tree.aggregate(y - x, share).unsqueeze(0) for y, x in zip(leaves, before, strict=True)]
 
     def collect(self, cohort: Cohort, outcomes: Iterable[Outcome]) -> Results:
         """The results of a round, from settled outcomes; sums are taken in the order in which these come.

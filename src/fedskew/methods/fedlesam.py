@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
@@ -14,7 +15,7 @@ from fedskew.fields import AtLeast
 from fedskew.method import Method
 from fedskew.shared import SGD, Uniform
 from fedskew.tree import Tree
-from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Raw, Rule, Task
+from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Raw, Task
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -84,10 +85,7 @@ class GlobalSharpnessAware(SGD):
         def ahead(raw: Raw, w: Params) -> tuple[Params, Tensor, Any]:
             return raw(tree.add(w, ascent))
 
-        def perturbed(carry: Carry, batch: int = 0, rule: Rule | None = None) -> tuple[Params, Tensor, Carry]:
-            return differentiate(carry, batch, ahead)
-
-        return super().step(carry, ctx, perturbed)
+        return super().step(carry, ctx, partial(differentiate, rule=ahead))
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """No upload; the model that was sent stays."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from fedskew import functional as F
@@ -15,7 +15,7 @@ from fedskew.methods.feddyn import DynamicCorrection, DynamicRegulariser
 from fedskew.shared import SGD, Uniform
 from fedskew.shared.sharpness import SharpnessAware
 from fedskew.tree import Tree
-from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Raw, Rule, Task
+from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Raw, Task
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -77,10 +77,7 @@ class DynamicSharpnessAware(SharpnessAware):
             second, _, _ = raw(tree.add(w, taken[-1]))
             return self._mixed(first, second), loss, seen
 
-        def perturbed(carry: Carry, batch: int = 0, rule: Rule | None = None) -> tuple[Params, Tensor, Carry]:
-            return differentiate(carry, batch, ahead)
-
-        after, loss = SGD.step(self, carry, ctx, perturbed)
+        after, loss = SGD.step(self, carry, ctx, partial(differentiate, rule=ahead))
         own = {**after.memory[self.name], "mu": tree.add(mu, tree.sub(taken[-1], common))}
         return after._replace(memory={**after.memory, self.name: own}), loss
 
@@ -92,8 +89,7 @@ class DynamicSharpnessAware(SharpnessAware):
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """s = rho u / ||u||_2."""
         assert cohort.weights is not None
-        told, share = cohort.uploads[self.name]["mu"], cohort.weights.average
-        mean = tree.map_tree(lambda leaf: torch.tensordot(share.to(leaf), leaf, dims=1), told)
+        mean = tree.aggregate(cohort.uploads[self.name]["mu"], cohort.weights.average)
         return {"s": F.sam_ascent(mean, self.rho)}, None
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
-
 from fedskew import tree
 from fedskew.errors import FieldError, unknown
 from fedskew.fields import Above
@@ -78,8 +76,7 @@ class CorrectedMean(ServerOptimizer):
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
         """x + lr (delta + sum_k p_k sum_k)."""
         assert cohort.weights is not None
-        sums, share = cohort.uploads[UploadedRegulariser.name]["sum"], cohort.weights.update
-        mean = tree.map_tree(lambda leaf: torch.tensordot(share.to(leaf), leaf, dims=1), sums)
+        mean = tree.aggregate(cohort.uploads[UploadedRegulariser.name]["sum"], cohort.weights.update)
         return tree.add(params, tree.add(delta, mean), self.lr), state
 
 

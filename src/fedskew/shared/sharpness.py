@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from torch import Tensor
@@ -11,7 +12,7 @@ from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import AtLeast, Within
 from fedskew.shared.steps import SGD
-from fedskew.types import Carry, Context, Differentiate, Params, Raw, Rule
+from fedskew.types import Carry, Context, Differentiate, Params, Raw
 
 __all__ = ["SharpnessAware"]
 
@@ -47,11 +48,7 @@ class SharpnessAware(SGD):
 
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
         """One step on one mini-batch, with two gradients."""
-
-        def perturbed(carry: Carry, batch: int = 0, rule: Rule | None = None) -> tuple[Params, Tensor, Carry]:
-            return differentiate(carry, batch, self._gradient)
-
-        return super().step(carry, ctx, perturbed)
+        return super().step(carry, ctx, partial(differentiate, rule=self._gradient))
 
     def _gradient(self, raw: Raw, w: Params) -> tuple[Params, Tensor, Any]:
         """((1 - alpha) g(w) + alpha g(w + e), the loss and the forward pass at w)."""
