@@ -1,0 +1,179 @@
+"""What small steps cost, each against what it could be instead, in turns in one process on one thread.
+
+python benchmarks/speed/short.py                     # all parts, about three minutes
+python benchmarks/speed/short.py --parts seeds,around
+
+- ``seeds``: the written-out steps of five runs' clients in one stack, over those of one run five times.
+- ``kept``: a run of FedGA whose traces an earlier run has left, over one that traces for itself; whole runs.
+- ``eager``: a step of the engine ``sequential`` over one of a bare loop of torch with its SGD; the lowest of four.
+- ``around``: training of a round with steps written out around the method's loss, over steps by vmap; eight rounds.
+
+Made-up pixels; the median of the ratios with the lowest and the highest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import fedskew as fs
+from fedskew.data import from_arrays
+from fedskew.engines import stepper, ways
+from fedskew.engines.dense import Dense
+from fedskew.engines.kept import Shelf
+from fedskew.engines.ways import Way
+from fedskew.engines.written import Steps, descend
+from fedskew.method import Method
+from fedskew.models import build
+from fedskew.models.prepare import prepare
+
+BATCH, CLASSES = 10, 10
+IMAGE, TABLE = (1, 28, 28), (1, 8, 8)
+NETS: dict[str, Callable[[], nn.Module]] = {
+    "logistic": lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 10)),
+    "2nn": lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10)
+    ),
+    "lenet": lambda: nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
+    ),
+}  # fmt: skip
+
+
+def told(name: str, ratios: list[float]) -> None:
+    print(f"{name}: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
+
+
+def paced(method: Method) -> Method:
+    return replace(method, pace=replace(method.pace, epochs=1, batch_size=BATCH, lr=0.05))
+
+
+def pixels(rows: int, clients: int) -> Any:
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(rows, *IMAGE, generator=g), torch.randint(0, CLASSES, (rows,), generator=g)
+    return x, y, fs.federate(from_arrays(x, y, x[:100], y[:100]), "iid", clients=clients, seed=0)
+
+
+def seeds() -> None:
+    """Five runs' clients in one stack."""
+    two = NETS["2nn"]()
+    cases = (
+        ("logistic regression, 10 clients", IMAGE, fs.models.Logistic(), 10, 150),
+        ("tabular MLP of 64, 100 clients", TABLE, fs.models.MLP(hidden=64), 100, 12),
+        ("tabular MLP of 64, 10 clients", TABLE, fs.models.MLP(hidden=64), 10, 60),
+        ("2NN, 10 clients", IMAGE, two, 10, 30),
+    )
+    for name, shape, net, clients, steps in cases:
+        module = net if isinstance(net, nn.Module) else build(net, shape, CLASSES, 0)
+        model = prepare(module, None, shape, CLASSES)
+        dense = Dense.of(model)
+        assert dense is not None
+
+        def once(count: int, model: Any = model, dense: Dense = dense, shape: Any = shape, steps: int = steps) -> float:
+            at = torch.randint(0, 60 * count, (steps, count, BATCH))
+            y = torch.randint(0, CLASSES, (steps, count, BATCH, 1))
+            keys = torch.zeros(steps, count, dtype=torch.int64)
+            plan = Steps(at, y, torch.full(at.shape, 1 / BATCH), keys, [count] * steps)
+            params = {n: p.expand(count, *p.shape).contiguous() for n, p in model.params.items()}
+            x, lr = torch.randn(60 * count, *shape), torch.full((count,), 0.03)
+            start = time.perf_counter()
+            descend(dense, params, x, plan, lr, 0.0)
+            return time.perf_counter() - start
+
+        once(clients), once(5 * clients)
+        told(f"seeds, {name}", [once(5 * clients) / sum(once(clients) for _ in range(5)) for _ in range(15)])
+
+
+def kept() -> None:
+    """A run that finds traces of the one before it."""
+    fed, method = fs.federate("digits", "dirichlet", clients=40, seed=0), fs.methods.fedga()
+    method = replace(method, pace=replace(method.pace, epochs=2, batch_size=BATCH))
+
+    def once(seed: int) -> float:
+        start = time.perf_counter()
+        options = {"rounds": 100, "cohort": 10, "threads": 1, "eval_every": 50, "engine": "threaded"}
+        fs.run(fed, method, model=fs.models.MLP(hidden=200), seed=seed, **options)
+        return time.perf_counter() - start
+
+    once(0)
+    shelf, ratios = stepper.SHELF, []
+    for seed in (1, 2, 3):
+        stepper.SHELF = Shelf()
+        alone = once(seed)
+        stepper.SHELF = shelf
+        ratios.append(once(seed) / alone)
+    told("kept, FedGA on the digits", ratios)
+
+
+def eager() -> None:
+    """A step of the reference over a bare one."""
+    x, y, fed = pixels(3000, 50)
+    for name, made in NETS.items():
+        ours, bare = [], []
+        for _ in range(4):
+            result = fs.run(
+                fed, paced(fs.methods.fedavg()), model=made(), rounds=3, cohort=50, threads=1, eval_every=9,
+                engine="sequential",
+            )  # fmt: skip
+            ours.append(min(row["train_s"] for row in result.rounds[1:]) / 300)
+            net = made()
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+            start = time.perf_counter()
+            for i in range(300):
+                at = torch.arange(BATCH * i, BATCH * (i + 1))
+                optimizer.zero_grad()
+                cross_entropy(net(x[at]), y[at]).backward()
+                optimizer.step()
+            bare.append((time.perf_counter() - start) / 300)
+        a, b = 1e3 * min(ours), 1e3 * min(bare)
+        print(f"eager, {name}: {a / b:.2f} ({a:.2f} ms for {b:.2f})", flush=True)
+
+
+def around() -> None:
+    """Steps around the method's loss over the general step."""
+    _, _, fed = pixels(6000, 100)
+    plain = ways.way_of
+
+    def trained(method: Method, net: str) -> float:
+        options = {"rounds": 8, "cohort": 20, "threads": 1, "eval_every": 9, "engine": "batched"}
+        result = fs.run(fed, method, model=NETS[net](), **options)
+        return statistics.median(row["train_s"] for row in result.rounds[2:])
+
+    for net in ("logistic", "2nn"):
+        for name in ("fedlc", "fedga", "fedbal", "scaffold", "fedprox"):
+            method, ratios = paced(getattr(fs.methods, name)()), []
+            for _ in range(3):
+                mine = trained(method, net)
+                ways.way_of = lambda *_: Way.VMAP
+                ratios.append(mine / trained(method, net))
+                ways.way_of = plain
+            told(f"around, {net}, {name}", ratios)
+
+
+PARTS = {part.__name__: part for part in (seeds, kept, eager, around)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}, with commas between")
+    chosen = parser.parse_args().parts.split(",")
+    if wrong := [name for name in chosen if name not in PARTS]:
+        parser.error(f"--parts must be of {', '.join(PARTS)}; got {wrong[0]!r}")
+    torch.set_num_threads(1)
+    print(f"load {os.getloadavg()[0]:.1f}, torch {torch.__version__}")
+    for name in chosen:
+        PARTS[name]()
+
+
+if __name__ == "__main__":
+    main()
