@@ -70,8 +70,16 @@ def test_plain_engines_share_addresses_and_batched_depends_on_its_threads() -> N
     assert of("fedavg", "--engine", "batched", "--threads", "1") != of(
         "fedavg", "--engine", "batched", "--threads", "2"
     )
+    convolutional = ("fedavg", "--model", "lenet")
+    assert of(*convolutional) == of(*convolutional, "--engine", "threaded")
+    assert of(*convolutional) != of(*convolutional, "--engine", "batched")
+
+
+def test_a_study_that_names_its_engine_keeps_its_addresses_whatever_auto_takes() -> None:
     large = ("fedavg", "--model", "2nn")
-    assert of(*large) == of(*large, "--engine", "threaded") != of(*large, "--engine", "batched")
+    assert of(*large) == of(*large, "--engine", "batched") != of(*large, "--engine", "threaded")
+    by_vmap = ("perfedavg", "--model", "2nn")
+    assert of(*by_vmap) == of(*by_vmap, "--engine", "threaded") != of(*by_vmap, "--engine", "batched")
 
 
 def test_a_method_of_another_name_and_the_same_ingredients_is_the_same_run() -> None:

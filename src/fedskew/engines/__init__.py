@@ -20,6 +20,7 @@ ENGINES: dict[str, type[LocalEngine]] = {
 }  # fmt: skip
 DENSE = {"Flatten", "Linear", "ReLU", "Tanh", "Sigmoid", "GELU", "Dropout", "Identity", "LayerNorm"}
 SMALL = 20_000  # parameters: a stack of such clients fits the cache, and operators cost more than their arithmetic
+LARGE = 10_000_000  # parameters: above, nobody has measured whether a written-out stack gains
 
 
 def choose(
@@ -53,30 +54,41 @@ def choose(
             hint = f"{wrong}; take auto, threaded or sequential"
             raise FieldError("Settings", "engine", "not be batched for this model", name, hint)
         return ENGINES[name], f"asked for; {_program(ENGINES[name], device, model, method, augmented)}"
-    kind, reason = _chosen(device, model, method)
+    kind, reason = _chosen(device, model, method, augmented)
     return kind, f"{reason}; {_program(kind, device, model, method, augmented)}"
 
 
-def _chosen(device: str, model: Model | None, method: Method | None) -> tuple[type[LocalEngine], str]:
+def _chosen(
+    device: str, model: Model | None, method: Method | None, augmented: bool
+) -> tuple[type[LocalEngine], str]:
     """What "auto" takes, and why."""
     wrong = why_not_stacked(model) if model is not None else ""
     if device.startswith("cuda"):
         return (Sequential, wrong) if wrong else (Batched, "a GPU is kept busy by stacked clients")
-    small = model is not None and model.layer_kinds <= DENSE and model.parameter_count <= SMALL
     ours = method is not None and all(type(c).__module__.startswith("fedskew.") for c in method.components)
-    if small and ours:
-        if wrong:
+    if model is not None and model.layer_kinds <= DENSE and model.parameter_count <= LARGE and ours:
+        small = model.parameter_count <= SMALL
+        if wrong and small:
             return Threaded, f"clients are not stacked: {wrong}"
-        return Batched, f"a dense model of at most {SMALL} parameters: clients are stacked, at least a stack a thread"
+        if small:
+            return Batched, f"a dense model of at most {SMALL} parameters: clients are stacked, at least a stack a thread"
+        if not wrong and _way(model, method, augmented) is not Way.VMAP:
+            return Batched, "a dense model whose steps are written out: clients are stacked, at least a stack a thread"
     return Threaded, "on a CPU, a client a thread"
+
+
+def _way(model: Model | None, method: Method | None, augmented: bool) -> Way:
+    """What runs the steps of a stack on a CPU."""
+    if model is None or method is None or augmented or not Dense.of(model):
+        return Way.VMAP
+    return way_of(method, model)
 
 
 def _program(kind: type[LocalEngine], device: str, model: Model | None, method: Method | None, augmented: bool) -> str:
     """What runs the local steps of an engine."""
     on_cpu, convolutional = not device.startswith("cuda"), model is not None and model.convolutional
     if kind is Batched:
-        known = model is not None and method is not None and on_cpu and not augmented and Dense.of(model)
-        way = way_of(method, model) if known else Way.VMAP  # type: ignore[arg-type]
+        way = _way(model, method, augmented) if on_cpu else Way.VMAP
         if way is not Way.VMAP:
             return f"steps are {way.value}{'' if way is Way.WRITTEN else ', traced where many lie ahead'}"
         if on_cpu:

@@ -125,12 +125,13 @@ def engine_of(experiment: Experiment, dataset: Dataset) -> str:
     method, name = experiment.method, experiment.engine
     if name == "auto":
         model = models.architecture(experiment.model, method.projection)
-        ours = all(type(c).__module__.startswith("fedskew.") for c in method.components)
-        key = (repr(model), tuple(dataset.x.shape[1:]), dataset.classes, experiment.precision, experiment.device, ours)
+        shape, augmented = tuple(dataset.x.shape[1:]), bool(dataset.augment)
+        place = experiment.precision, experiment.device, augmented
+        key = (repr(model), shape, dataset.classes, *place, repr(method.components))
         if key not in _CHOSEN:
-            network = models.build(model, key[1], dataset.classes, 0)
-            prepared = prepare(network, None, key[1], dataset.classes, narrow=NARROW[experiment.precision])
-            _CHOSEN[key] = choose("auto", experiment.device, prepared, method)[0].name
+            network = models.build(model, shape, dataset.classes, 0)
+            prepared = prepare(network, None, shape, dataset.classes, narrow=NARROW[experiment.precision])
+            _CHOSEN[key] = choose("auto", experiment.device, prepared, method, augmented)[0].name
         name = _CHOSEN[key]  # type: ignore[assignment]
     where = "" if experiment.device == "cpu" else " cuda"
     return f"batched {experiment.threads}{where}" if name == "batched" else f"plain{where}"
