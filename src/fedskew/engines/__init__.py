@@ -58,9 +58,7 @@ def choose(
     return kind, f"{reason}; {_program(kind, device, model, method, augmented)}"
 
 
-def _chosen(
-    device: str, model: Model | None, method: Method | None, augmented: bool
-) -> tuple[type[LocalEngine], str]:
+def _chosen(device: str, model: Model | None, method: Method | None, augmented: bool) -> tuple[type[LocalEngine], str]:
     """What "auto" takes, and why."""
     wrong = why_not_stacked(model) if model is not None else ""
     if device.startswith("cuda"):
@@ -70,10 +68,11 @@ def _chosen(
         small = model.parameter_count <= SMALL
         if wrong and small:
             return Threaded, f"clients are not stacked: {wrong}"
+        stacked = "clients are stacked, at least a stack a thread"
         if small:
-            return Batched, f"a dense model of at most {SMALL} parameters: clients are stacked, at least a stack a thread"
+            return Batched, f"a dense model of at most {SMALL} parameters: {stacked}"
         if not wrong and _way(model, method, augmented) is not Way.VMAP:
-            return Batched, "a dense model whose steps are written out: clients are stacked, at least a stack a thread"
+            return Batched, f"a dense model whose steps are written out: {stacked}"
     return Threaded, "on a CPU, a client a thread"
 
 
