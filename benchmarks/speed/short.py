@@ -7,6 +7,8 @@ python benchmarks/speed/short.py --parts seeds,around
 - ``kept``: a run of FedGA whose traces an earlier run has left, over one that traces for itself; whole runs.
 - ``eager``: a step of the engine ``sequential`` over one of a bare loop of torch with its SGD; the lowest of four.
 - ``around``: training of a round with steps written out around the method's loss, over steps by vmap; eight rounds.
+- ``methods``: training of a round of the 2NN by ``batched`` over that by ``threaded``, and over FedAvg's; eight rounds,
+  and rounds 3 to 14 of a run of 400, where steps are traced. Two threads.
 
 Made-up pixels; the median of the ratios with the lowest and the highest.
 """
@@ -14,6 +16,7 @@ Made-up pixels; the median of the ratios with the lowest and the highest.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import statistics
 import time
@@ -160,7 +163,35 @@ def around() -> None:
             told(f"around, {net}, {name}", ratios)
 
 
-PARTS = {part.__name__: part for part in (seeds, kept, eager, around)}
+def methods() -> None:
+    """What a method costs over FedAvg, and by the engine that ``auto`` takes over the other."""
+    _, _, fed = pixels(6000, 100)
+
+    def trained(name: str, engine: str, rounds: int) -> float:
+        seen: list[float] = []
+
+        def noted(row: dict[str, Any]) -> None:
+            seen.append(row["train_s"])
+            if len(seen) == 14:
+                raise KeyboardInterrupt
+
+        options = {"rounds": rounds, "cohort": 20, "threads": 2, "eval_every": rounds + 1, "engine": engine}
+        with contextlib.suppress(KeyboardInterrupt):
+            fs.run(fed, paced(getattr(fs.methods, name)()), model=NETS["2nn"](), on_round=noted, **options)
+        return statistics.median(seen[2:])
+
+    for rounds in (8, 400):
+        for name in ("fedavg", "fedlc", "fedga", "fedbal", "fedprox", "scaffold"):
+            engines, over = [], []
+            for _ in range(3):
+                plain, mine = trained("fedavg", "batched", rounds), trained(name, "batched", rounds)
+                over.append(mine / plain)
+                engines.append(mine / trained(name, "threaded", rounds))
+            told(f"methods, {rounds} rounds, {name} by batched over threaded", engines)
+            told(f"methods, {rounds} rounds, {name} over fedavg", over)
+
+
+PARTS = {part.__name__: part for part in (seeds, kept, eager, around, methods)}
 
 
 def main() -> None:

@@ -70,7 +70,7 @@ def test_plain_engines_share_addresses_and_batched_depends_on_its_threads() -> N
     assert of("fedavg", "--engine", "batched", "--threads", "1") != of(
         "fedavg", "--engine", "batched", "--threads", "2"
     )
-    convolutional = ("fedavg", "--model", "lenet")
+    convolutional = ("fedavg", "--model", "resnet20")
     assert of(*convolutional) == of(*convolutional, "--engine", "threaded")
     assert of(*convolutional) != of(*convolutional, "--engine", "batched")
 
@@ -78,8 +78,9 @@ def test_plain_engines_share_addresses_and_batched_depends_on_its_threads() -> N
 def test_a_study_that_names_its_engine_keeps_its_addresses_whatever_auto_takes() -> None:
     large = ("fedavg", "--model", "2nn")
     assert of(*large) == of(*large, "--engine", "batched") != of(*large, "--engine", "threaded")
-    by_vmap = ("perfedavg", "--model", "2nn")
-    assert of(*by_vmap) == of(*by_vmap, "--engine", "threaded") != of(*by_vmap, "--engine", "batched")
+    for whole in (["perfedavg"], ["scaffold"], ["fedavg", "--momentum", "0.9"]):  # gradients of a whole stack in memory
+        apart = (*whole, "--model", "2nn")
+        assert of(*apart) == of(*apart, "--engine", "threaded") != of(*apart, "--engine", "batched")
 
 
 def test_a_method_of_another_name_and_the_same_ingredients_is_the_same_run() -> None:

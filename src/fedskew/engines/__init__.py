@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from fedskew.engines.around import plain_sgd
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.batched import Batched
 from fedskew.engines.dense import Dense
+from fedskew.engines.guard import unguarded
 from fedskew.engines.ray import Ray, require_ray
 from fedskew.engines.sequential import Debug, Sequential, Threaded
 from fedskew.engines.ways import Way, way_of
@@ -63,17 +65,22 @@ def _chosen(device: str, model: Model | None, method: Method | None, augmented: 
     wrong = why_not_stacked(model) if model is not None else ""
     if device.startswith("cuda"):
         return (Sequential, wrong) if wrong else (Batched, "a GPU is kept busy by stacked clients")
-    ours = method is not None and all(type(c).__module__.startswith("fedskew.") for c in method.components)
-    if model is not None and model.layer_kinds <= DENSE and model.parameter_count <= LARGE and ours:
-        small = model.parameter_count <= SMALL
-        if wrong and small:
-            return Threaded, f"clients are not stacked: {wrong}"
-        stacked = "clients are stacked, at least a stack a thread"
-        if small:
-            return Batched, f"a dense model of at most {SMALL} parameters: {stacked}"
-        if not wrong and _way(model, method, augmented) is not Way.VMAP:
-            return Batched, f"a dense model whose steps are written out: {stacked}"
+    if model is None or method is None or not _stacks(model, method):
+        return Threaded, "on a CPU, a client a thread"
+    if wrong:
+        return Threaded, f"clients are not stacked: {wrong}"
+    stacked = "clients are stacked, at least a stack a thread"
+    if model.parameter_count <= SMALL:
+        return Batched, f"a dense model of at most {SMALL} parameters: {stacked}"
+    if _way(model, method, augmented) is not Way.VMAP and plain_sgd(unguarded(method)):
+        return Batched, f"a dense model whose updates are written out: {stacked}"
     return Threaded, "on a CPU, a client a thread"
+
+
+def _stacks(model: Model, method: Method) -> bool:
+    """Whether a stack may pay: dense layers, and no component of a user's own, which may read values."""
+    ours = all(type(c).__module__.startswith("fedskew.") for c in method.components)
+    return ours and model.layer_kinds <= DENSE and model.parameter_count <= LARGE
 
 
 def _way(model: Model | None, method: Method | None, augmented: bool) -> Way:
