@@ -227,12 +227,13 @@ class LocalRun(NamedTuple):
 
 
 class PacePlan(NamedTuple):
-    """Batch size, epochs, steps an epoch and learning rate of each client, [K]."""
+    """Batch size, epochs, steps an epoch, learning rate and steps in all of each client, [K]."""
 
     batch: Tensor  # int64
     epochs: Tensor  # int64
     steps: Tensor  # int64, most mini-batches an epoch; 0 means all
     lr: Tensor  # float64
+    total: Tensor | None = None  # int64, most local steps of the round; 0 or None means all
 
 
 class Assignment(NamedTuple):

@@ -24,7 +24,7 @@ SMALL: dict[str, dict[str, Any]] = {  # fields that make an ingredient quick, or
     "moreau": {"inner_steps": 2},
     "power_of_choice": {"candidates": 5},
     "dynamic": {"beta": 3, "epochs": 2},
-    "fixed": {"batch_size": 16},
+    **{name: {"batch_size": 16} for name in ("cosine", "drops", "fixed", "part", "steps")},
     "virtual_client": {"size": 20},
     "dynamic_sam": {"clip": 5.0},
     "lesam": {"clip": 5.0},
@@ -76,6 +76,8 @@ def composition(number: int, seed: int) -> Method:
     alone = slots["selector"].chained or slots["selector"].name == "train_all"
     if alone and slots["local"].stateful:  # a step with memory has a half at the server, which these refuse
         slots["local"] = ingredient("local", "sgd")
+    if slots["local"].name == "adamw":  # whose step has the length of the rate, whatever the gradient
+        slots["pace"] = replace(slots["pace"], lr=0.003)
     if "gradient_balancer" not in chosen:  # whom the analyser would tell
         chosen = [n for n in chosen if n != "prior_analyser"]
     return Method(f"mix{number}", tuple(ingredient("parts", n) for n in chosen), weighting=weighting, **slots)

@@ -36,10 +36,11 @@ from fedskew.methods.perfedavg import Meta
 from fedskew.methods.powerofchoice import PowerOfChoice
 from fedskew.methods.seolkim import KLD, Dynamic
 from fedskew.shared import SGD, Fixed
-from fedskew.shared.paces import Staged
+from fedskew.shared.paces import Cosine, Drops, Part, Staged, Steps
 from fedskew.shared.parts import ProximalVariant
 from fedskew.shared.servers import Adam, Momentum
 from fedskew.shared.sharpness import SharpnessAware
+from fedskew.shared.steps import AdamW
 
 TINY, BELOW_ONE, ABOVE_ONE = math.ulp(0.0), math.nextafter(1, 0), math.nextafter(1, 2)
 
@@ -67,6 +68,12 @@ LIMITS: list[tuple[type[Component], str, tuple[float, ...], tuple[float, ...]]] 
     (Staged, "second", (160,), (159,)),
     (Staged, "middle", (TINY,), (0.0, -1.0)),
     (Staged, "end", (TINY,), (0.0, -1.0)),
+    (Steps, "steps", (1,), (0,)),
+    (Part, "part", (TINY,), (0.0, -1.0)),
+    (Drops, "every", (1,), (0,)),
+    (Drops, "factor", (TINY,), (0.0,)),
+    (Cosine, "warmup", (0,), (-1,)),
+    (Cosine, "floor", (0.0, 1.0), (-TINY, 1.1)),
     (AggregationBalancer, "beta", (0.0, math.inf), (-TINY,)),
     (AggregationBalancer, "temperature", (TINY,), (0.0, -1.0)),
     (DynamicCorrection, "alpha", (TINY,), (0.0, -1.0)),
@@ -104,6 +111,11 @@ LIMITS: list[tuple[type[Component], str, tuple[float, ...], tuple[float, ...]]] 
     (SGD, "momentum", (0.0, BELOW_ONE), (-TINY, 1.0)),
     (SGD, "weight_decay", (0.0,), (-TINY,)),
     (SGD, "clip", (0.0,), (-TINY,)),
+    (AdamW, "beta1", (0.0, BELOW_ONE), (-TINY, 1.0)),
+    (AdamW, "beta2", (0.0, BELOW_ONE), (-TINY, 1.0)),
+    (AdamW, "eps", (TINY,), (0.0,)),
+    (AdamW, "weight_decay", (0.0,), (-TINY,)),
+    (AdamW, "clip", (0.0, math.inf), (-TINY,)),
 ]
 
 
@@ -207,6 +219,11 @@ LOOSE: list[tuple[type[Component], dict[str, Any]]] = [
         {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64}
         | {"warmup": 5, "first": 160, "second": 180, "middle": 0.01, "end": 1e-4},
     ),
+    (AdamW, {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01, "clip": 0.0}),
+    (Steps, {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64, "steps": 10}),
+    (Part, {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64, "part": 0.5}),
+    (Drops, {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64, "every": 100, "factor": 0.1}),
+    (Cosine, {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64, "warmup": 0, "floor": 0.0}),
 ]
 
 

@@ -197,6 +197,13 @@ PAPERS: dict[str, Paper] = {
         "MLSys",
         2020,
     ),
+    "li2020convergence": Paper(
+        "Li, Xiang and others",
+        "On the Convergence of FedAvg on Non-IID Data",
+        "ICLR",
+        2020,
+        "1907.02189",
+    ),
     "li2021moon": Paper(
         "Li, Qinbin and He, Bingsheng and Song, Dawn", "Model-Contrastive Federated Learning", "CVPR", 2021
     ),
@@ -211,6 +218,20 @@ PAPERS: dict[str, Paper] = {
         "Feature-Balanced Loss for Long-Tailed Visual Recognition",
         "ICME",
         2022,
+    ),
+    "loshchilov2017": Paper(
+        "Loshchilov, Ilya and Hutter, Frank",
+        "SGDR: Stochastic Gradient Descent with Warm Restarts",
+        "ICLR",
+        2017,
+        "1608.03983",
+    ),
+    "loshchilov2019": Paper(
+        "Loshchilov, Ilya and Hutter, Frank",
+        "Decoupled Weight Decay Regularization",
+        "ICLR",
+        2019,
+        "1711.05101",
     ),
     "mcmahan2017": Paper(
         'McMahan, Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth and Ag{\\"u}era y Arcas, Blaise',

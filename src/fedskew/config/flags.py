@@ -108,6 +108,9 @@ def compose(positional: Sequence[str], flags: Iterable[Pair]) -> Experiment:
         for flag, value in _in_order(pairs):
             if is_name(flag):
                 experiment = _choose(experiment, flag[2:], value)
+    named = [ALIASES.get(flag, flag) for flag, _ in pairs]
+    if "--pace.steps" in named and "--pace" not in named and not hasattr(experiment.method.pace, "steps"):
+        return _choose(experiment, "pace", "steps")
     return experiment
 
 
@@ -159,10 +162,11 @@ def _choose(experiment: Experiment, slot: str, value: str) -> Experiment:
 
 
 def _paced(method: Method, slot: str, new: Any) -> Any:
-    """The ingredient; another pace keeps the method's epochs, rate and decay, so that one thing changes."""
+    """The ingredient; another pace keeps the method's epochs, rate, decay and batch size, so that one thing changes."""
     if slot != "pace":
         return new
-    return replace(new, **{f.name: getattr(method.pace, f.name) for f in dataclasses.fields(SLOTS["pace"])})
+    kept = [*(f.name for f in dataclasses.fields(SLOTS["pace"])), "batch_size"]
+    return replace(new, **{n: getattr(method.pace, n) for n in kept if hasattr(method.pace, n) and hasattr(new, n)})
 
 
 def _based(outer: Any, slot: str, value: str, right: str) -> Any:

@@ -19,6 +19,7 @@ __all__ = ["ALIASES", "SHORT", "Pair", "choices_of", "parse", "scan", "split", "
 
 ALIASES = {  # what users type -> the flag made from the field
     "--epochs": "--pace.epochs",
+    "--steps": "--pace.steps",
     "--batch-size": "--pace.batch_size",
     "--lr": "--pace.lr",
     "--lr.decay": "--pace.decay",

@@ -20,7 +20,7 @@ from fedskew.types import Assignment, Cohort, PacePlan, Report, Task
 __all__ = ["Plan", "Planner"]
 
 Array = np.ndarray[Any, Any]
-Pace = tuple[int, int, int, float]  # batch size, epochs, steps an epoch, learning rate
+Pace = tuple[int, int, int, float, int]  # batch size, epochs, steps an epoch, learning rate, steps in all
 
 
 class Plan(NamedTuple):
@@ -37,7 +37,7 @@ class Plan(NamedTuple):
     offered: Tensor  # [C]
     used: Tensor  # [C]
     member: int = 0  # place in its chain
-    pace: Pace = (0, 0, 0, 0.0)  # from which the mini-batches were made
+    pace: Pace = (0, 0, 0, 0.0, 0)  # from which the mini-batches were made
 
 
 class _Used(NamedTuple):
@@ -67,7 +67,8 @@ class Planner:
         used, pace = self._pace(method, offered, assignment, broadcast.round)
         shared = broadcast.common.get(method.sampler.name, {})
         members = assignment.chains.shape[1]
-        paces: list[Pace] = list(zip(*(column.tolist() for column in pace), strict=True))
+        total = torch.zeros_like(pace.batch) if pace.total is None else pace.total
+        paces: list[Pace] = list(zip(*(column.tolist() for column in (*pace[:4], total)), strict=True))
         totals, draws = used.sum(1).tolist(), used.numpy()
         groups: list[list[Plan]] = []
         for g, chain in enumerate(assignment.chains.tolist()):
@@ -104,7 +105,7 @@ class Planner:
             round: one-based.
             offered: rows of each class that it can train on, [C].
             used: those that it may train on, [C].
-            pace: batch size, epochs, steps an epoch and rate.
+            pace: batch size, epochs, steps an epoch, rate and steps in all.
             shared: the sampler's broadcast.
         """
         key, some = rng.seed_of(self.seed, round, client, "plan"), _Used(used, used.numpy(), int(used.sum()))
@@ -161,7 +162,7 @@ def _plan(
 ) -> Plan:
     """The plan of one client. Each of a step's D mini-batches has its own order, so they agree in size."""
     rows, labels = source.rows[client], source.labels[source.rows[client]]
-    batch, epochs, steps, lr = pace
+    batch, epochs, steps, lr, total = pace
     draws = [
         method.sampler.plan(
             labels, offered.numpy(), used.rows, (batch, epochs, steps), shared, _key(rng.folded(key, 7 * d + member))
@@ -174,6 +175,8 @@ def _plan(
     real = (flat[:, 0] >= 0).any(1)
     if not real.all():
         flat, epoch = flat[real], epoch[real]
+    if 0 < total < len(flat):
+        flat, epoch = flat[:total], epoch[:total]
     if flat.shape[2] > WIDE:  # a sampler of the user's own may pad a few rows to a batch size of a million
         flat = flat[..., : max(int((flat >= 0).sum(2).max(initial=0)), 1)]
     owned = source.counts[client]

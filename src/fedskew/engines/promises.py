@@ -242,10 +242,8 @@ def select(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str
 def pace(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """(used [K], round, rounds) -> PacePlan of [K]."""
     shape = tuple(args[0].shape)
-    found = (
-        column(f"{name} of each client,", getattr(out, name, None), shape)
-        for name in ("batch", "epochs", "steps", "lr")
-    )
+    names = ("batch", "epochs", "steps", "lr", *(("total",) if getattr(out, "total", None) is not None else ()))
+    found = (column(f"{name} of each client,", getattr(out, name, None), shape) for name in names)
     return next((wrong for wrong in found if wrong), "")
 
 

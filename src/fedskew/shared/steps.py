@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -11,11 +12,11 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.component import LocalStep
-from fedskew.fields import AtLeast, Within
+from fedskew.fields import Above, AtLeast, Within
 from fedskew.tree import Tree
 from fedskew.types import Carry, Context, Differentiate, LocalRun, Params
 
-__all__ = ["SGD", "clip_by_norm", "decayed"]
+__all__ = ["SGD", "AdamW", "clip_by_norm", "decayed"]
 
 
 def clip_by_norm(grads: Params, limit: float) -> Params:
@@ -113,3 +114,67 @@ class SGD(LocalStep):
         Source: Wang et al. 2020, section 4, https://arxiv.org/abs/2007.07481
         """
         return F.sgd_a_norm(steps.double(), self.momentum, lr * mu if mu else 0.0)
+
+
+@dataclass(frozen=True)
+class AdamW(LocalStep):
+    """Adam with decoupled weight decay; its moments start at 0 in every round.
+
+    m <- beta1 m + (1 - beta1) g;  v <- beta2 v + (1 - beta2) g^2;  w <- w - lr weight_decay w
+    - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) in local step t = 1, 2, ..., with g after clipping.
+
+    A step of Adam is no multiple of the gradient, so SCAFFOLD's control variates and FedNova's ||a||_1, which counts
+    steps here, are not what their papers derive. The usual rate is 0.001.
+
+    Source: Loshchilov and Hutter 2019, algorithm 2, https://arxiv.org/abs/1711.05101
+
+    Example:
+        >>> AdamW(weight_decay=0.0)
+        AdamW(beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.0, clip=0.0)
+    """
+
+    name = "adamw"
+    reference = "loshchilov2019"
+
+    beta1: Annotated[float, Within(0, 1, "[)")] = 0.9
+    """decay of the first moment"""
+    beta2: Annotated[float, Within(0, 1, "[)")] = 0.999
+    """decay of the second moment"""
+    eps: Annotated[float, Above(0)] = 1e-8
+    """eps, added to the root of the second moment"""
+    weight_decay: Annotated[float, AtLeast(0)] = 0.01
+    """weight decay, times the rate, taken off the weights themselves"""
+    clip: Annotated[float, AtLeast(0, infinite=True, hint="0 does not clip")] = 0.0
+    """largest gradient norm over all parameters; 0 does not clip"""
+
+    def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
+        """The parameters, empty moments, and t = 0."""
+        return params, {"m": tree.zeros_like(params), "v": tree.zeros_like(params), "t": torch.zeros_like(ctx.lr)}
+
+    def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
+        """Nothing is uploaded and nothing kept: the moments end with the round."""
+        return {}, {}
+
+    @property
+    def stateful(self) -> bool:
+        """False: its memory lives within a round."""
+        return False
+
+    def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
+        """One step on one mini-batch."""
+        grads, loss, carry = differentiate(carry)
+        grads = clip_by_norm(grads, self.clip) if self.clip else grads
+        own = carry.memory[self.name]
+        m = {n: self.beta1 * a + (1 - self.beta1) * grads[n] for n, a in own["m"].items()}
+        v = {n: self.beta2 * a + (1 - self.beta2) * grads[n].square() for n, a in own["v"].items()}
+        t = own["t"] + 1
+        held, root = 1 - ctx.lr * self.weight_decay, _grown(self.beta2, t).sqrt()
+        rate = ctx.lr * root / _grown(self.beta1, t)
+        params = {n: held * w - rate * m[n] / (v[n].sqrt() + self.eps * root) for n, w in carry.params.items()}
+        memory = {**carry.memory, self.name: {"m": m, "v": v, "t": t}}
+        return Carry(params, carry.buffers, memory), loss
+
+
+def _grown(beta: float, t: Tensor) -> Tensor:
+    """1 - beta^t, () without the cancellation of float32."""
+    return -torch.expm1(t * (math.log(beta) if beta else -math.inf))

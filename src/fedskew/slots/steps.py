@@ -8,11 +8,12 @@ from fedskew.methods.fedsmoo import DynamicSharpnessAware
 from fedskew.methods.perfedavg import Meta
 from fedskew.methods.pfedme import Moreau
 from fedskew.shared.sharpness import SharpnessAware
-from fedskew.shared.steps import SGD
+from fedskew.shared.steps import SGD, AdamW
 
 __all__ = [
     "SGD",
     "STEPS",
+    "AdamW",
     "DynamicSharpnessAware",
     "GlobalSharpnessAware",
     "Meta",
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 STEPS: dict[str, type[LocalStep]] = {
+    "adamw": AdamW,
     "dynamic_sam": DynamicSharpnessAware,
     "lesam": GlobalSharpnessAware,
     "meta": Meta,
