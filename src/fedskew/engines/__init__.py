@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from fedskew.engines.around import plain_sgd
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.batched import Batched
 from fedskew.engines.dense import Dense
-from fedskew.engines.guard import unguarded
 from fedskew.engines.ray import Ray, require_ray
 from fedskew.engines.sequential import Debug, Sequential, Threaded
-from fedskew.engines.ways import Way, way_of
+from fedskew.engines.ways import Way, fused, way_of
 from fedskew.errors import FieldError, unknown
 from fedskew.method import Method
 from fedskew.models.prepare import Model
@@ -72,7 +70,7 @@ def _chosen(device: str, model: Model | None, method: Method | None, augmented: 
     stacked = "clients are stacked, at least a stack a thread"
     if model.parameter_count <= SMALL:
         return Batched, f"a dense model of at most {SMALL} parameters: {stacked}"
-    if _way(model, method, augmented) is not Way.VMAP and plain_sgd(unguarded(method)):
+    if _way(model, method, augmented) is not Way.VMAP and fused(method):
         return Batched, f"a dense model whose updates are written out: {stacked}"
     return Threaded, "on a CPU, a client a thread"
 

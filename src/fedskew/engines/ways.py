@@ -28,7 +28,7 @@ from fedskew.models.prepare import Model
 from fedskew.shared.steps import SGD
 from fedskew.types import Batch, Carry, Context, Output, Params, Rule, Task
 
-__all__ = ["Way", "Ways", "agree", "once", "way_of"]
+__all__ = ["Way", "Ways", "agree", "fused", "once", "way_of"]
 
 Rows = tuple[Tensor, Tensor]  # x and y of all clients of a stack, one after another
 
@@ -51,6 +51,11 @@ def way_of(method: Method, model: Model) -> Way:
         return Way.VMAP
     ours = all(type(part).__module__.startswith("fedskew.") for part in bare.components)
     return Way.AROUND if ours else Way.TRIED
+
+
+def fused(method: Method) -> bool:
+    """Whether the update is part of the written-out product, so that no gradient stands in memory."""
+    return plain_sgd(unguarded(method))
 
 
 def once(local: LocalStep, model: Model) -> bool:
