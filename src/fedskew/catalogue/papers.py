@@ -31,6 +31,13 @@ PAPERS: dict[str, Paper] = {
         1998,
         "misc",
     ),
+    "arivazhagan2019": Paper(
+        "Arivazhagan, Manoj Ghuhan and Aggarwal, Vinay and Singh, Aaditya Kumar and Choudhary, Sunav",
+        "Federated Learning with Personalization Layers",
+        "arXiv:1912.00818",
+        2019,
+        "misc",
+    ),
     "becker1996": Paper(
         "Becker, Barry and Kohavi, Ronny",
         "Adult",
@@ -56,6 +63,12 @@ PAPERS: dict[str, Paper] = {
         "arXiv:1702.05373",
         2017,
         "misc",
+    ),
+    "collins2021": Paper(
+        "Collins, Liam and Hassani, Hamed and Mokhtari, Aryan and Shakkottai, Sanjay",
+        "Exploiting Shared Representations for Personalized Federated Learning",
+        "ICML",
+        2021,
     ),
     "cui2019": Paper(
         "Cui, Yin and Jia, Menglin and Lin, Tsung-Yi and Song, Yang and Belongie, Serge",
@@ -197,6 +210,18 @@ PAPERS: dict[str, Paper] = {
         "MLSys",
         2020,
     ),
+    "li2021ditto": Paper(
+        "Li, Tian and Hu, Shengyuan and Beirami, Ahmad and Smith, Virginia",
+        "Ditto: Fair and Robust Federated Learning Through Personalization",
+        "ICML",
+        2021,
+    ),
+    "li2021fedbn": Paper(
+        "Li, Xiaoxiao and Jiang, Meirui and Zhang, Xiaofei and Kamp, Michael and Dou, Qi",
+        "FedBN: Federated Learning on Non-IID Features via Local Batch Normalization",
+        "ICLR",
+        2021,
+    ),
     "li2021moon": Paper(
         "Li, Qinbin and He, Bingsheng and Song, Dawn", "Model-Contrastive Federated Learning", "CVPR", 2021
     ),
@@ -211,6 +236,13 @@ PAPERS: dict[str, Paper] = {
         "Feature-Balanced Loss for Long-Tailed Visual Recognition",
         "ICME",
         2022,
+    ),
+    "liang2020": Paper(
+        "Liang, Paul Pu and others",
+        "Think Locally, Act Globally: Federated Learning with Local and Global Representations",
+        "arXiv:2001.01523",
+        2020,
+        "misc",
     ),
     "mcmahan2017": Paper(
         'McMahan, Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth and Ag{\\"u}era y Arcas, Blaise',
@@ -229,6 +261,12 @@ PAPERS: dict[str, Paper] = {
         "Niu, Yifan and Deng, Weihong",
         "Federated Learning for Face Recognition with Gradient Correction",
         "AAAI",
+        2022,
+    ),
+    "oh2022": Paper(
+        "Oh, Jaehoon and Kim, Sangmook and Yun, Se-Young",
+        "FedBABU: Toward Enhanced Representation for Federated Image Classification",
+        "ICLR",
         2022,
     ),
     "qu2022": Paper(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew.client import Job
+from fedskew.client import KEPT, Job
 from fedskew.data.store import Store
 from fedskew.engines.clients import Clients, Source, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator
@@ -111,6 +111,9 @@ class LocalEngine:
         """
         place = self.device if where == "device" else torch.device("cpu")
         made = {c.name: c.init_client(params, buffers, self.task) for c in method.components}
+        if private := method.private((*params, *buffers), self.task):
+            own = {"params": params, "buffers": buffers}
+            made[KEPT] = {kind: {n: v for n, v in values.items() if n in private} for kind, values in own.items()}
         template = tree.map_tree(lambda t: t.to(place), made)
         self.watcher.birth(template)
         self.memory = ClientMemory(template, home(where, template, folder))
@@ -177,7 +180,7 @@ class LocalEngine:
             if weigh is not None:
                 cohort = cohort._replace(weights=weigh(cohort))
             given = self.runtime.laid_out(broadcast)
-            reduction = Reduction(given.params, cohort.weights, keep_deltas)
+            reduction = Reduction(given.params, cohort.weights, keep_deltas, given.stays)
             row_of = {k: i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
             run = self._singles if max(map(len, plans)) == 1 else self._chains
             return reduction.collect(cohort, run(method, plans, given, row_of, reduction.settle))

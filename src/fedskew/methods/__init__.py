@@ -8,9 +8,12 @@ from fedskew.methods.astraea import astraea
 from fedskew.methods.balancefl import balancefl
 from fedskew.methods.climb import climb
 from fedskew.methods.creff import creff
+from fedskew.methods.ditto import ditto
 from fedskew.methods.fedacg import fedacg
 from fedskew.methods.fedavg import fedavg
+from fedskew.methods.fedbabu import fedbabu
 from fedskew.methods.fedbal import fedbal
+from fedskew.methods.fedbn import fedbn
 from fedskew.methods.fedcm import fedcm
 from fedskew.methods.feddyn import feddyn
 from fedskew.methods.fedexp import fedexp
@@ -26,13 +29,17 @@ from fedskew.methods.fedlesam import fedlesam
 from fedskew.methods.fednova import fednova
 from fedskew.methods.fedntd import fedntd
 from fedskew.methods.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
+from fedskew.methods.fedper import fedper
 from fedskew.methods.fedprox import fedprox
+from fedskew.methods.fedrep import fedrep
 from fedskew.methods.fedrl import fedrl
 from fedskew.methods.fedrs import fedrs
 from fedskew.methods.fedsam import fedsam, mofedsam
 from fedskew.methods.fedsmoo import fedsmoo
 from fedskew.methods.fedspeed import fedspeed
 from fedskew.methods.fedvc import fedvc
+from fedskew.methods.lgfedavg import lgfedavg
+from fedskew.methods.localonly import localonly
 from fedskew.methods.moon import moon
 from fedskew.methods.perfedavg import perfedavg
 from fedskew.methods.pfedme import pfedme
@@ -45,12 +52,15 @@ METHODS: dict[str, Callable[[], Method]] = {
     "balancefl": balancefl,
     "climb": climb,
     "creff": creff,
+    "ditto": ditto,
     "fedacg": fedacg,
     "fedadagrad": fedadagrad,
     "fedadam": fedadam,
     "fedavg": fedavg,
     "fedavgm": fedavgm,
+    "fedbabu": fedbabu,
     "fedbal": fedbal,
+    "fedbn": fedbn,
     "fedcm": fedcm,
     "feddyn": feddyn,
     "fedexp": fedexp,
@@ -65,7 +75,9 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedlesam": fedlesam,
     "fednova": fednova,
     "fedntd": fedntd,
+    "fedper": fedper,
     "fedprox": fedprox,
+    "fedrep": fedrep,
     "fedrl": fedrl,
     "fedrs": fedrs,
     "fedsam": fedsam,
@@ -73,6 +85,8 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedspeed": fedspeed,
     "fedvc": fedvc,
     "fedyogi": fedyogi,
+    "lgfedavg": lgfedavg,
+    "localonly": localonly,
     "mofedsam": mofedsam,
     "moon": moon,
     "perfedavg": perfedavg,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedskew.component import LocalStep
+from fedskew.methods.ditto import Tethered
 from fedskew.methods.fedlesam import GlobalSharpnessAware
 from fedskew.methods.fedsmoo import DynamicSharpnessAware
 from fedskew.methods.perfedavg import Meta
@@ -18,6 +19,7 @@ __all__ = [
     "Meta",
     "Moreau",
     "SharpnessAware",
+    "Tethered",
 ]
 
 STEPS: dict[str, type[LocalStep]] = {
@@ -27,4 +29,5 @@ STEPS: dict[str, type[LocalStep]] = {
     "moreau": Moreau,
     "sam": SharpnessAware,
     "sgd": SGD,
+    "tethered": Tethered,
 }
