@@ -51,6 +51,12 @@ PAPERS: dict[str, Paper] = {
         "NeurIPS",
         2019,
     ),
+    "chen2022rod": Paper(
+        "Chen, Hong-You and Chao, Wei-Lun",
+        "On Bridging Generic and Personalized Federated Learning for Image Classification",
+        "ICLR",
+        2022,
+    ),
     "cho2022": Paper(
         "Cho, Yae Jee and Wang, Jianyu and Joshi, Gauri",
         "Towards Understanding Biased Client Selection in Federated Learning",
@@ -75,6 +81,13 @@ PAPERS: dict[str, Paper] = {
         "Class-Balanced Loss Based on Effective Number of Samples",
         "CVPR",
         2019,
+    ),
+    "deng2020": Paper(
+        "Deng, Yuyang and Kamani, Mohammad Mahdi and Mahdavi, Mehrdad",
+        "Adaptive Personalized Federated Learning",
+        "arXiv:2003.13461",
+        2020,
+        "misc",
     ),
     "dinh2020": Paper(
         "T. Dinh, Canh and Tran, Nguyen H. and Nguyen, Tuan Dung",
@@ -236,6 +249,12 @@ PAPERS: dict[str, Paper] = {
         "Feature-Balanced Loss for Long-Tailed Visual Recognition",
         "ICME",
         2022,
+    ),
+    "li2023etf": Paper(
+        "Li, Zexi and Shang, Xinyi and He, Rui and Lin, Tao and Wu, Chao",
+        "No Fear of Classifier Biases: Neural Collapse Inspired Federated Learning with Synthetic and Fixed Classifier",
+        "ICCV",
+        2023,
     ),
     "liang2020": Paper(
         "Liang, Paul Pu and others",

@@ -66,6 +66,10 @@ from fedskew.functional.gradient_balancer import (
     fedgrab_tail,
     weighted_bce,
 )
+from fedskew.functional.heads import (
+    orthonormal,
+    simplex_head,
+)
 from fedskew.functional.local_balancer import (
     balance_schedule,
     balanced_logits,
@@ -205,6 +209,7 @@ __all__ = [
     "moon_contrastive",
     "moreau_mix",
     "moreau_step",
+    "orthonormal",
     "oversample_target",
     "per_fedavg_step",
     "power_of_choice",
@@ -224,6 +229,7 @@ __all__ = [
     "seolkim_order",
     "seolkim_select",
     "sgd_a_norm",
+    "simplex_head",
     "size_weights",
     "unbalanced_softmax_loss",
     "uniform_weights",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from fedskew.method import Method
 from fedskew.methods import centralised as centralised  # its parts belong to no method of their own
+from fedskew.methods.apfl import apfl
 from fedskew.methods.astraea import astraea
 from fedskew.methods.balancefl import balancefl
 from fedskew.methods.climb import climb
@@ -16,6 +17,7 @@ from fedskew.methods.fedbal import fedbal
 from fedskew.methods.fedbn import fedbn
 from fedskew.methods.fedcm import fedcm
 from fedskew.methods.feddyn import feddyn
+from fedskew.methods.fedetf import fedetf
 from fedskew.methods.fedexp import fedexp
 from fedskew.methods.fedfocal import fedfocal
 from fedskew.methods.fedga import fedga
@@ -33,6 +35,7 @@ from fedskew.methods.fedper import fedper
 from fedskew.methods.fedprox import fedprox
 from fedskew.methods.fedrep import fedrep
 from fedskew.methods.fedrl import fedrl
+from fedskew.methods.fedrod import fedrod
 from fedskew.methods.fedrs import fedrs
 from fedskew.methods.fedsam import fedsam, mofedsam
 from fedskew.methods.fedsmoo import fedsmoo
@@ -48,6 +51,7 @@ from fedskew.methods.scaffold import scaffold
 from fedskew.methods.seolkim import seolkim
 
 METHODS: dict[str, Callable[[], Method]] = {
+    "apfl": apfl,
     "astraea": astraea,
     "balancefl": balancefl,
     "climb": climb,
@@ -63,6 +67,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedbn": fedbn,
     "fedcm": fedcm,
     "feddyn": feddyn,
+    "fedetf": fedetf,
     "fedexp": fedexp,
     "fedfocal": fedfocal,
     "fedga": fedga,
@@ -79,6 +84,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedprox": fedprox,
     "fedrep": fedrep,
     "fedrl": fedrl,
+    "fedrod": fedrod,
     "fedrs": fedrs,
     "fedsam": fedsam,
     "fedsmoo": fedsmoo,

@@ -21,10 +21,12 @@ from fedskew.methods.fedntd import NotTrueDistillation
 from fedskew.methods.fedprox import Proximal
 from fedskew.methods.fedrep import Alternating
 from fedskew.methods.fedrl import RatioLoss
+from fedskew.methods.fedrod import PersonalHead
 from fedskew.methods.fedrs import RestrictedSoftmax
 from fedskew.methods.fedspeed import UploadedRegulariser
 from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.scaffold import ControlVariate
+from fedskew.shared.heads import CosineSoftmax, InitialHead
 from fedskew.shared.keeping import Frozen, Private
 from fedskew.shared.parts import CrossEntropy, DatasetMean
 from fedskew.shared.pulls import ProximalVariant
@@ -37,6 +39,7 @@ __all__ = [
     "ClassBalancedLoss",
     "ClientMomentum",
     "ControlVariate",
+    "CosineSoftmax",
     "CrossEntropy",
     "DatasetMean",
     "DynamicRegulariser",
@@ -47,12 +50,14 @@ __all__ = [
     "GradientBalancer",
     "Gravitation",
     "ImportanceReweighting",
+    "InitialHead",
     "KnowledgeInheritance",
     "LocalBalancer",
     "LogitAdjustment",
     "LogitCalibration",
     "ModelContrastive",
     "NotTrueDistillation",
+    "PersonalHead",
     "PooledLogitCalibration",
     "PriorAnalyser",
     "Private",
@@ -73,6 +78,7 @@ PARTS: dict[str, type[Component]] = {
     "class_balanced_loss": ClassBalancedLoss,
     "client_momentum": ClientMomentum,
     "control_variate": ControlVariate,
+    "cosine_softmax": CosineSoftmax,
     "cross_entropy": CrossEntropy,
     "dataset_mean": DatasetMean,
     "dynamic_regulariser": DynamicRegulariser,
@@ -83,6 +89,7 @@ PARTS: dict[str, type[Component]] = {
     "gradient_balancer": GradientBalancer,
     "gravitation": Gravitation,
     "importance_reweighting": ImportanceReweighting,
+    "initial_head": InitialHead,
     "knowledge_inheritance": KnowledgeInheritance,
     "ldam": LDAM,
     "local_balancer": LocalBalancer,
@@ -90,6 +97,7 @@ PARTS: dict[str, type[Component]] = {
     "logit_calibration": LogitCalibration,
     "model_contrastive": ModelContrastive,
     "not_true_distillation": NotTrueDistillation,
+    "personal_head": PersonalHead,
     "pooled_logit_calibration": PooledLogitCalibration,
     "prior_analyser": PriorAnalyser,
     "private": Private,

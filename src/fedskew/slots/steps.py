@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedskew.component import LocalStep
+from fedskew.methods.apfl import Mixed
 from fedskew.methods.ditto import Tethered
 from fedskew.methods.fedlesam import GlobalSharpnessAware
 from fedskew.methods.fedsmoo import DynamicSharpnessAware
@@ -17,6 +18,7 @@ __all__ = [
     "DynamicSharpnessAware",
     "GlobalSharpnessAware",
     "Meta",
+    "Mixed",
     "Moreau",
     "SharpnessAware",
     "Tethered",
@@ -26,6 +28,7 @@ STEPS: dict[str, type[LocalStep]] = {
     "dynamic_sam": DynamicSharpnessAware,
     "lesam": GlobalSharpnessAware,
     "meta": Meta,
+    "mixed": Mixed,
     "moreau": Moreau,
     "sam": SharpnessAware,
     "sgd": SGD,
