@@ -26,6 +26,7 @@ from oracle.personal import Personal, run_personal
 from support.federations import blobs, skewed
 from support.methods import spied, tiny
 from support.nets import norm_net
+from support.personal import CASES, HEAVY
 from support.replay import PACE, agree, record
 from support.runs import gap, go, rows_of, same
 
