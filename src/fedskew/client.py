@@ -143,7 +143,7 @@ def halted(method: Method, ctx: Context, progress: Progress) -> Halted:
         for name, moves in part.moves(tuple(ctx.params), ctx.task, progress).items():
             other = found.get(name)
             found[name] = moves if other is None else other & moves
-    return {**found, **dict.fromkeys(method.frozen((*ctx.params, *ctx.buffers), ctx.task))}
+    return {**found, **dict.fromkeys(method.named("frozen", (*ctx.params, *ctx.buffers), ctx.task))}
 
 
 def _held(new: Params, old: Params, still: Halted) -> Params:

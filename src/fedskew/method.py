@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedskew.component import (
     SLOTS,
@@ -205,13 +205,9 @@ class Method:
         some = self.weighting.weigh(state, cohort.rows(at))
         return Weights(*(w.new_zeros(len(cohort.ids)).index_copy(0, at.to(w.device), w) for w in some))
 
-    def private(self, names: Sequence[str], task: Task) -> frozenset[str]:
-        """Which of these parameters and buffers stay on the clients, each of which has its own."""
-        return frozenset().union(*(part.private(names, task) for part in self.having("private")))
-
-    def frozen(self, names: Sequence[str], task: Task) -> frozenset[str]:
-        """Which of these parameters and buffers no local step moves."""
-        return frozenset().union(*(part.frozen(names, task) for part in self.having("frozen")))
+    def named(self, hook: Literal["private", "frozen"], names: Sequence[str], task: Task) -> frozenset[str]:
+        """Those of these parameters and buffers that any component's `private`, or `frozen`, names."""
+        return frozenset().union(*(getattr(part, hook)(names, task) for part in self.having(hook)))
 
     @property
     def personal(self) -> bool:

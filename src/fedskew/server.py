@@ -65,7 +65,7 @@ Ask = Callable[[Query, Component, Broadcast], Answers]
 def init(method: Method, params: Params, buffers: Params, fed: Federation, task: Task) -> State:
     """State before the first round."""
     names = (*params, *buffers)
-    stays = method.private(names, task) | method.frozen(names, task)
+    stays = method.named("private", names, task) | method.named("frozen", names, task)
     return State(0, params, buffers, {c.name: c.init_server(params, fed, task) for c in method.components}, stays)
 
 

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from fedskew import __version__
+from fedskew.catalogue.personal_papers import PERSONAL, Paper
 from fedskew.errors import unknown
 
 __all__ = ["PAPERS", "Paper", "bibtex", "short", "software"]
 
 
-class Paper(NamedTuple):
-    """One paper. ``venue`` is a conference or journal; ``kind`` the BibTeX type."""
-
-    authors: str  # "Family, Given and Family, Given"
-    title: str
-    venue: str
-    year: int
-    kind: str = "inproceedings"
-
-
-PAPERS: dict[str, Paper] = {
+_FIRST: dict[str, Paper] = {
     "acar2021": Paper(
         "Acar, Durmus Alp Emre and others", "Federated Learning Based on Dynamic Regularization", "ICLR", 2021
     ),
@@ -29,13 +18,6 @@ PAPERS: dict[str, Paper] = {
         "Optical Recognition of Handwritten Digits",
         "UCI Machine Learning Repository, doi:10.24432/C50P49",
         1998,
-        "misc",
-    ),
-    "arivazhagan2019": Paper(
-        "Arivazhagan, Manoj Ghuhan and Aggarwal, Vinay and Singh, Aaditya Kumar and Choudhary, Sunav",
-        "Federated Learning with Personalization Layers",
-        "arXiv:1912.00818",
-        2019,
         "misc",
     ),
     "becker1996": Paper(
@@ -51,12 +33,6 @@ PAPERS: dict[str, Paper] = {
         "NeurIPS",
         2019,
     ),
-    "chen2022rod": Paper(
-        "Chen, Hong-You and Chao, Wei-Lun",
-        "On Bridging Generic and Personalized Federated Learning for Image Classification",
-        "ICLR",
-        2022,
-    ),
     "cho2022": Paper(
         "Cho, Yae Jee and Wang, Jianyu and Joshi, Gauri",
         "Towards Understanding Biased Client Selection in Federated Learning",
@@ -70,24 +46,11 @@ PAPERS: dict[str, Paper] = {
         2017,
         "misc",
     ),
-    "collins2021": Paper(
-        "Collins, Liam and Hassani, Hamed and Mokhtari, Aryan and Shakkottai, Sanjay",
-        "Exploiting Shared Representations for Personalized Federated Learning",
-        "ICML",
-        2021,
-    ),
     "cui2019": Paper(
         "Cui, Yin and Jia, Menglin and Lin, Tsung-Yi and Song, Yang and Belongie, Serge",
         "Class-Balanced Loss Based on Effective Number of Samples",
         "CVPR",
         2019,
-    ),
-    "deng2020": Paper(
-        "Deng, Yuyang and Kamani, Mohammad Mahdi and Mahdavi, Mehrdad",
-        "Adaptive Personalized Federated Learning",
-        "arXiv:2003.13461",
-        2020,
-        "misc",
     ),
     "dinh2020": Paper(
         "T. Dinh, Canh and Tran, Nguyen H. and Nguyen, Tuan Dung",
@@ -223,18 +186,6 @@ PAPERS: dict[str, Paper] = {
         "MLSys",
         2020,
     ),
-    "li2021ditto": Paper(
-        "Li, Tian and Hu, Shengyuan and Beirami, Ahmad and Smith, Virginia",
-        "Ditto: Fair and Robust Federated Learning Through Personalization",
-        "ICML",
-        2021,
-    ),
-    "li2021fedbn": Paper(
-        "Li, Xiaoxiao and Jiang, Meirui and Zhang, Xiaofei and Kamp, Michael and Dou, Qi",
-        "FedBN: Federated Learning on Non-IID Features via Local Batch Normalization",
-        "ICLR",
-        2021,
-    ),
     "li2021moon": Paper(
         "Li, Qinbin and He, Bingsheng and Song, Dawn", "Model-Contrastive Federated Learning", "CVPR", 2021
     ),
@@ -249,19 +200,6 @@ PAPERS: dict[str, Paper] = {
         "Feature-Balanced Loss for Long-Tailed Visual Recognition",
         "ICME",
         2022,
-    ),
-    "li2023etf": Paper(
-        "Li, Zexi and Shang, Xinyi and He, Rui and Lin, Tao and Wu, Chao",
-        "No Fear of Classifier Biases: Neural Collapse Inspired Federated Learning with Synthetic and Fixed Classifier",
-        "ICCV",
-        2023,
-    ),
-    "liang2020": Paper(
-        "Liang, Paul Pu and others",
-        "Think Locally, Act Globally: Federated Learning with Local and Global Representations",
-        "arXiv:2001.01523",
-        2020,
-        "misc",
     ),
     "mcmahan2017": Paper(
         'McMahan, Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth and Ag{\\"u}era y Arcas, Blaise',
@@ -280,12 +218,6 @@ PAPERS: dict[str, Paper] = {
         "Niu, Yifan and Deng, Weihong",
         "Federated Learning for Face Recognition with Gradient Correction",
         "AAAI",
-        2022,
-    ),
-    "oh2022": Paper(
-        "Oh, Jaehoon and Kim, Sangmook and Yun, Se-Young",
-        "FedBABU: Toward Enhanced Representation for Federated Image Classification",
-        "ICLR",
         2022,
     ),
     "qu2022": Paper(
@@ -379,6 +311,7 @@ PAPERS: dict[str, Paper] = {
         2022,
     ),
 }
+PAPERS = dict(sorted({**_FIRST, **PERSONAL}.items()))
 
 
 def short(key: str) -> str:

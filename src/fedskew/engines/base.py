@@ -111,7 +111,7 @@ class LocalEngine:
         """
         place = self.device if where == "device" else torch.device("cpu")
         made = {c.name: c.init_client(params, buffers, self.task) for c in method.components}
-        if private := method.private((*params, *buffers), self.task):
+        if private := method.named("private", (*params, *buffers), self.task):
             own = {"params": params, "buffers": buffers}
             made[KEPT] = {kind: {n: v for n, v in values.items() if n in private} for kind, values in own.items()}
         template = tree.map_tree(lambda t: t.to(place), made)

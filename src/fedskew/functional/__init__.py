@@ -82,6 +82,7 @@ from fedskew.functional.losses import (
     focal_loss,
 )
 from fedskew.functional.meta import (
+    descended,
     hessian_free_gradient,
     lookahead,
     moreau_mix,
@@ -166,6 +167,7 @@ __all__ = [
     "creff_synthesize",
     "cross_entropy",
     "decay_step",
+    "descended",
     "dynamic_batch",
     "dynamic_rate",
     "feddyn_correction",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from fedskew import functional as F
 from fedskew.fields import Above, AtLeast
 from fedskew.method import Component, Gradient, Method
 from fedskew.shared.keeping import Frozen, in_group
@@ -40,10 +41,7 @@ class FineTune(Component):
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
         """The parameters after the steps."""
         moving = [n for n in params if self.tuned == "all" or in_group(n, self.tuned, ctx.task)]
-        for _ in range(self.steps):
-            grads = gradient(params)
-            params = {**params, **{n: params[n] - self.lr * grads[n] for n in moving}}
-        return params
+        return F.descended(params, gradient, self.lr, self.steps, moving)
 
 
 def fedbabu(steps: int = 5, lr: float = 0.1) -> Method:

@@ -43,10 +43,9 @@ class PersonalHead(Component):
 
     def loss(self, view: View) -> Tensor:
         """Mean cross-entropy of the sum of both classifiers, ()."""
-        logits = view.out.logits.detach()
-        features = view.out.features.detach()
-        for own, _ in self._pairs(view.params, view.ctx.task):
-            logits = logits + (features @ view.params[own].T if own.endswith("weight") else view.params[own])
+        shift = view.params.get(f"{self.name}.bias", 0.0)
+        own = view.out.features.detach() @ view.params[f"{self.name}.weight"].T + shift
+        logits = view.out.logits.detach() + own
         return view.batch.mean(F.cross_entropy(logits, view.batch.y))
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:

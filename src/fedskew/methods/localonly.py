@@ -23,4 +23,4 @@ def localonly() -> Method:
         >>> localonly().parts[1]
         Private(names=('*',))
     """
-    return Method("localonly", parts=(Private(("*",)),))
+    return Method("localonly", parts=(Private(("*",)),), reference="li2021ditto")
