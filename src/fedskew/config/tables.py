@@ -41,10 +41,15 @@ def make(slot: str, spec: str | Mapping[str, Any], place: str = "") -> Any:
     place = place or (f"parts.{name}" if slot == "parts" else slot)
     if isinstance(fields.get("base"), Mapping):
         fields["base"] = make(slot, fields["base"], f"{place}.base")
+    fields = {option: _frozen(value) for option, value in fields.items()}  # files know lists alone
     try:
         return kind(**fields)
     except FieldError as error:
         raise ConfigError(error.named(f"{place}.{error.field}")) from None
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def method_named(name: str) -> Method:

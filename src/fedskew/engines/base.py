@@ -82,6 +82,8 @@ class LocalEngine:
         self.clients = Clients(self.runtime, self.store, task, self.rows_of(fed))
         self.planner, self.jobs = Planner(task, settings.seed), Jobs(self.runtime, task, settings.seed)
         self.memory = ClientMemory({})
+        self.initial: dict[str, Params] = {}  # of the model, "params" and "buffers"; by `birth`
+        self.stays: frozenset[str] = frozenset()  # of these, what keeps its initial value wherever nobody has his own
         self.watcher = Watcher()
         self.guard = Guard(full=self.watchful)
         self.processors = Processors()
@@ -111,9 +113,10 @@ class LocalEngine:
         """
         place = self.device if where == "device" else torch.device("cpu")
         made = {c.name: c.init_client(params, buffers, self.task) for c in method.components}
-        if private := method.named("private", (*params, *buffers), self.task):
-            own = {"params": params, "buffers": buffers}
-            made[KEPT] = {kind: {n: v for n, v in values.items() if n in private} for kind, values in own.items()}
+        self.initial, names = {"params": params, "buffers": buffers}, (*params, *buffers)
+        if private := method.named("private", names, self.task):
+            made[KEPT] = {kind: {n: v for n, v in held.items() if n in private} for kind, held in self.initial.items()}
+        self.stays = private | method.named("frozen", names, self.task)
         template = tree.map_tree(lambda t: t.to(place), made)
         self.watcher.birth(template)
         self.memory = ClientMemory(template, home(where, template, folder))
