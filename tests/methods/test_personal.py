@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from fedskew.shared.heads import CosineSoftmax, InitialHead
 from fedskew.shared.keeping import Frozen, Private
 from fedskew.shared.servers import Adam, Momentum
 from oracle.personal import Personal, run_personal
+from support.command import fedskew
 from support.federations import blobs, skewed
 from support.methods import spied, tiny
 from support.nets import norm_net
@@ -141,6 +143,18 @@ def test_a_resumed_run_has_the_same_bytes(name: str, memory: str, tmp_path: Path
     run("halves", rounds=2)
     halves = run("halves", rounds=4, resume=True)
     assert rows_of(whole) == rows_of(halves) and same(whole.params, halves.params)
+
+
+def test_a_file_names_layers_and_the_record_names_what_stays(tmp_path: Path) -> None:
+    typed = ["--parts", "private,proximal", "--parts.private.names", "hidden1,norm", "--rounds", "1", "--cohort", "3"]
+    data = ["--data", "digits", "--clients", "6", "--model", "mlp", "--out", str(tmp_path / "a")]
+    assert fedskew("run", "fedavg", *data, *typed) == 0
+    config = json.loads((tmp_path / "a" / "config.json").read_text())
+    assert config["on_clients"] == ["hidden1.bias", "hidden1.weight"]
+    assert fedskew("run", "--resume", tmp_path / "a", "--rounds", 2) == 0
+    assert fedskew("run", "--from", tmp_path / "a", "--out", tmp_path / "b") == 0
+    rows = [(tmp_path / n / "rounds.jsonl").read_text().splitlines() for n in "ab"]
+    assert [len(r) for r in rows] == [2, 2]
 
 
 @pytest.mark.parametrize("name", ["scaffold", "feddyn", "fedcm", "fedgc", "fedsmoo", "fedspeed", "fedlesam"])

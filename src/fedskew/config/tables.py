@@ -10,6 +10,7 @@ from fedskew.component import SLOTS
 from fedskew.data import DATASETS
 from fedskew.data.partitioners import PARTITIONERS
 from fedskew.errors import ConfigError, FieldError, require, unknown
+from fedskew.fields import hints_of
 from fedskew.method import Method
 from fedskew.methods import METHODS
 from fedskew.models import MODELS
@@ -41,7 +42,8 @@ def make(slot: str, spec: str | Mapping[str, Any], place: str = "") -> Any:
     place = place or (f"parts.{name}" if slot == "parts" else slot)
     if isinstance(fields.get("base"), Mapping):
         fields["base"] = make(slot, fields["base"], f"{place}.base")
-    fields = {option: _frozen(value) for option, value in fields.items()}  # files know lists alone
+    listed = [n for n, v in fields.items() if isinstance(v, list) and "tuple" in str(hints_of(kind)[n])]
+    fields |= {option: _frozen(fields[option]) for option in listed}  # files know no tuples
     try:
         return kind(**fields)
     except FieldError as error:
