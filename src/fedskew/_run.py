@@ -197,7 +197,8 @@ def launch(
     engine.birth(watched, params, prepared.buffers, settings.memory, None if out is None else Path(out))
     state = server.init(watched, params, prepared.buffers, fed, task)
     used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
-    used |= engine.processors.facts()
+    private = sorted(watched.named("private", (*params, *prepared.buffers), task))
+    used |= {**engine.processors.facts(), **({"on_clients": private} if private else {})}
     facts = {**(config or _facts(fed, method, model, settings, cohort)), **_labels(fed), **used}
     record = _recorded(out, resume, facts, method, settings)
     try:

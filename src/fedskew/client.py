@@ -5,7 +5,6 @@ All of them work on one client and, under ``vmap``, on a stack of clients.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,10 +30,11 @@ from fedskew.types import (
 )
 
 __all__ = [
-    "Grad", "Job", "Own", "Shared", "autograd", "begin", "context", "finish", "functorch", "loss_at", "progress_at",
-    "step",
+    "KEPT", "Grad", "Job", "Own", "Shared", "autograd", "begin", "context", "finish", "functorch", "halted", "loss_at",
+    "progress_at", "step",
 ]  # fmt: skip
 
+KEPT = "private parameters"  # their place in a client's memory, beside the components' names
 Aux = Any
 Objective = Callable[[Params], tuple[Tensor, Aux]]
 Grad = Callable[[Objective, Params], tuple[Params, Tensor, Aux]]
@@ -62,6 +62,7 @@ class Own(NamedTuple):
     steps: Tensor  # () int64
     samples: Tensor  # () int64
     a_norm: Tensor  # () FedNova's ||a||_1 of so many steps of the method's local rule
+    kept: dict[str, Params]  # its private {"params", "buffers"}; {} where a method has none
 
 
 class Job(NamedTuple):
@@ -107,6 +108,8 @@ def _detach(aux: Aux) -> Aux:
 def context(task: Task, job: Job) -> Context:
     """What the client may read in this round."""
     (params, buffers, common, *_), own = job
+    if own.kept:
+        params, buffers = {**params, **own.kept["params"]}, {**buffers, **own.kept["buffers"]}
     told = {name: {**common.get(name, {}), **own.each.get(name, {})} for name in {**common, **own.each}}
     return Context(task, params, buffers, told, own.memory, own.owned, own.used, own.lr)
 
@@ -128,6 +131,36 @@ def begin(method: Method, ctx: Context) -> Carry:
 def loss_at(method: Method, view: View) -> Tensor:
     """The local objective: the sum of all loss terms at a view, ()."""
     return sum((part.loss(view) for part in method.having("loss")), start=view.out.logits.new_zeros(()))
+
+
+Halted = dict[str, Tensor | None]  # whether a parameter moves in this step, () bool; None: never
+
+
+def halted(method: Method, ctx: Context, progress: Progress) -> Halted:
+    """The parameters and buffers that a local step may not move; the others have no entry."""
+    found: Halted = {}
+    for part in method.having("moves"):
+        for name, moves in part.moves(tuple(ctx.params), ctx.task, progress).items():
+            other = found.get(name)
+            found[name] = moves if other is None else other & moves
+    return {**found, **dict.fromkeys(method.named("frozen", (*ctx.params, *ctx.buffers), ctx.task))}
+
+
+def _held(new: Params, old: Params, still: Halted) -> Params:
+    """The new values, and the old ones of what does not move: no momentum or weight decay moves it either."""
+    for name, moves in still.items():
+        if name in new:
+            new = {**new, name: old[name] if moves is None else torch.where(moves, new[name], old[name])}
+    return new
+
+
+def _stopped(grads: Params, still: Halted) -> Params:
+    """Gradients that are 0 for what does not move."""
+    for name, moves in still.items():
+        if name in grads:
+            zero = torch.zeros_like(grads[name])
+            grads = {**grads, name: zero if moves is None else torch.where(moves, grads[name], zero)}
+    return grads
 
 
 def differentiate_at(
@@ -152,7 +185,7 @@ def differentiate_at(
         keys: [D], one for each mini-batch.
         progress: where in the run the step stands.
     """
-    correctors, learners = method.having("correct"), method.having("learn")
+    correctors, learners, still = method.having("correct"), method.having("learn"), halted(method, ctx, progress)
 
     def differentiate(carry: Carry, batch: int = 0, rule: Rule | None = None) -> tuple[Params, Tensor, Carry]:
         rows, key = batches[batch], keys[batch]
@@ -165,11 +198,15 @@ def differentiate_at(
             seen = view(params, buffers, out)
             return loss_at(method, seen), (out, buffers)
 
-        raw = functools.partial(grad, objective)
+        def raw(params: Params) -> tuple[Params, Tensor, Aux]:
+            grads, loss, aux = grad(objective, params)
+            return _stopped(grads, still), loss, aux
+
         grads, loss, (out, buffers) = raw(carry.params) if rule is None else rule(raw, carry.params)
         seen = view(carry.params, buffers, out)
         for part in correctors:
             grads = part.correct(grads, seen)
+        grads = _stopped(grads, still)
         learnt = {part.name: part.learn(seen) for part in learners}
         return grads, loss, Carry(carry.params, buffers, {**carry.memory, **learnt})
 
@@ -194,6 +231,9 @@ def step(
     """
     differentiate = differentiate_at(method, ctx, forward, grad, batches, keys, progress)
     new, loss = method.local.step(carry, ctx, differentiate)
+    if still := halted(method, ctx, progress):
+        params, buffers = _held(new.params, carry.params, still), _held(new.buffers, carry.buffers, still)
+        new = new._replace(params=params, buffers=buffers)
     if active is None:
         return new, loss
     kept = Carry(*(tree.where(active, a, b) for a, b in zip(new, carry, strict=True)))
@@ -211,6 +251,8 @@ def finish(
     report = Report(own.samples, own.steps, own.lr, loss, own.a_norm)
     local = LocalRun(ctx, carry.params, carry.buffers, carry.memory, report)
     uploads, memory = {}, dict(carry.memory)
+    if own.kept:
+        memory[KEPT] = {n: {m: getattr(carry, n)[m] for m in values} for n, values in own.kept.items()}
     for part in method.having("finish"):
         upload, memory[part.name] = part.finish(local)
         if upload:

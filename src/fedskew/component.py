@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -25,6 +25,7 @@ from fedskew.types import (
     LocalRun,
     PacePlan,
     Params,
+    Progress,
     Query,
     Task,
     View,
@@ -84,6 +85,7 @@ class Component(Checked):
     keeps: ClassVar[str] = ""  # state between rounds, in the same symbols
     compute: ClassVar[str] = ""  # extra work
     reference: ClassVar[str] = ""
+    averages_all: ClassVar[bool] = False  # True: it is right only where the server averages every parameter
     auxiliary: ClassVar[int] = 0  # rows a class that it wants the server to hold, where the user names no number
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -106,6 +108,24 @@ class Component(Checked):
 
     def init_params(self, params: Params, task: Task, key: Tensor) -> Params:
         """Parameters that travel and are averaged with the model's, under names that begin with the component's."""
+        return {}
+
+    def init_model(self, params: Params, task: Task, key: Tensor) -> Params:
+        """Initial values, by name, for some of the model's own parameters, in the place of the network's."""
+        return {}
+
+    # what of the model stays, and what moves
+
+    def private(self, names: Sequence[str], task: Task) -> Collection[str]:
+        """Which of these parameters and buffers stay on the client, which has its own; the server never sees them."""
+        return ()
+
+    def frozen(self, names: Sequence[str], task: Task) -> Collection[str]:
+        """Which of these parameters and buffers no local step moves. They are not sent either."""
+        return ()
+
+    def moves(self, names: Sequence[str], task: Task, progress: Progress) -> dict[str, Tensor]:
+        """Whether a parameter moves in this local step, () bool by name; those that are not named move."""
         return {}
 
     # client half

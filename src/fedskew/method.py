@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedskew.component import (
     SLOTS,
@@ -204,6 +205,15 @@ class Method:
         some = self.weighting.weigh(state, cohort.rows(at))
         return Weights(*(w.new_zeros(len(cohort.ids)).index_copy(0, at.to(w.device), w) for w in some))
 
+    def named(self, hook: Literal["private", "frozen"], names: Sequence[str], task: Task) -> frozenset[str]:
+        """Those of these parameters and buffers that any component's `private`, or `frozen`, names."""
+        return frozenset().union(*(getattr(part, hook)(names, task) for part in self.having(hook)))
+
+    @property
+    def personal(self) -> bool:
+        """Whether clients have models of their own."""
+        return bool(self.having("personalize") or self.having("private"))
+
     def probe(self) -> Method:
         """Plain cross-entropy with the same pace and local step: what a "delta" query trains."""
         return Method(f"{self.name}.probe", pace=self.pace, local=self.local)
@@ -213,11 +223,17 @@ class Method:
         for component in self.components:
             component.check(self, fed, task)
         keepers = [c.name for c in self.components if c.stateful and c is not self.local]
+        keepers += [c.name for c in self.having("private")]
         across = [c.name for c in self.having("combine")]
         if self.selector.chained and (keepers or across):
             why = "which keeps memory on clients" if keepers else "which needs the classifier of each single client"
             rule = f"not pass a model from client to client beside {(keepers or across)[0]}, {why}"
             raise FieldError("Method", "selector", rule, self.selector.name)
+        for part, other in itertools.product(self.having("private"), self.components):
+            rule = (
+                f"not keep parameters on clients beside {other.name!r}, which is right only for those that are averaged"
+            )
+            require(not other.averages_all, f"{self.name}'s {part.name!r}", rule, part.name)
 
 
 def renamed(method: Method, parts: Sequence[Component]) -> str:

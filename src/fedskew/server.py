@@ -27,6 +27,7 @@ class State(NamedTuple):
     params: Params
     buffers: Params
     parts: dict[str, Tree]  # one namespace a component
+    stays: frozenset[str] = frozenset()  # parameters and buffers that are not sent, and keep their initial value here
 
 
 class Broadcast(NamedTuple):
@@ -37,11 +38,12 @@ class Broadcast(NamedTuple):
     buffers: Params
     common: dict[str, Tree]
     each: dict[str, Tree]  # leaves [K, ...], rows in the order of the ids it was made for
+    stays: frozenset[str] = frozenset()  # of ``params`` and ``buffers``: everybody has them already
 
     @property
     def update_bytes(self) -> int:
-        """Bytes of the model: parameters and BatchNorm statistics, which is what an update weighs too."""
-        return tree.size_bytes(self.params) + tree.size_bytes(self.buffers)
+        """Bytes of the model that travels: parameters and BatchNorm statistics, which is what an update weighs too."""
+        return sum(tree.size_bytes(v) for n, v in (*self.params.items(), *self.buffers.items()) if n not in self.stays)
 
     @property
     def common_bytes(self) -> int:
@@ -62,7 +64,9 @@ Ask = Callable[[Query, Component, Broadcast], Answers]
 
 def init(method: Method, params: Params, buffers: Params, fed: Federation, task: Task) -> State:
     """State before the first round."""
-    return State(0, params, buffers, {c.name: c.init_server(params, fed, task) for c in method.components})
+    names = (*params, *buffers)
+    stays = method.named("private", names, task) | method.named("frozen", names, task)
+    return State(0, params, buffers, {c.name: c.init_server(params, fed, task) for c in method.components}, stays)
 
 
 def broadcast(method: Method, state: State, ids: Tensor | None) -> Broadcast:
@@ -74,7 +78,7 @@ def broadcast(method: Method, state: State, ids: Tensor | None) -> Broadcast:
             common[part.name] = shared
         if own:
             each[part.name] = own
-    return Broadcast(state.round + 1, state.params, state.buffers, common, each)
+    return Broadcast(state.round + 1, state.params, state.buffers, common, each, state.stays)
 
 
 def open_round(
@@ -151,7 +155,9 @@ def close_round(method: Method, state: State, results: Results, seed: int) -> tu
         for part in method.having("combine"):
             cohort = cohort._replace(deltas=part.combine(parts[part.name], cohort))
         delta = tree.aggregate(cohort.deltas, weights.update)
+    delta = {n: torch.zeros_like(d) if n in state.stays else d for n, d in delta.items()}  # `combine` may have moved it
     params, parts[method.server.name] = method.server.update(state.params, delta, parts[method.server.name], cohort)
+    params = {n: state.params[n] if n in state.stays else p for n, p in params.items()}
     cohort = cohort._replace(delta=delta, after=params)
     written: dict[str, Tree] = {}
     for part in method.having("absorb"):
@@ -160,7 +166,8 @@ def close_round(method: Method, state: State, results: Results, seed: int) -> tu
         if memories is not None:
             written[part.name] = memories
     buffers = tree.aggregate(results.buffers, weights.average)
-    after = State(state.round + 1, _plain(params), _plain(buffers), _plain(parts))
+    buffers = {n: state.buffers[n] if n in state.stays else b for n, b in buffers.items()}
+    after = State(state.round + 1, _plain(params), _plain(buffers), _plain(parts), state.stays)
     return after, written, weights
 
 

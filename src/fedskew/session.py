@@ -216,7 +216,7 @@ class Session:
             moved, place = set(facts.get("on_device", range(sum(1 for _ in tree.leaves(content))))), count()
             content = tree.map_tree(lambda t: t.to(self.engine.device) if next(place) in moved else t, content)
             parts = {c.name: content.get("parts", {}).get(c.name, {}) for c in self.method.components}
-            self.state = State(facts["round"], content["params"], content.get("buffers", {}), parts)
+            self.state = State(facts["round"], content["params"], content.get("buffers", {}), parts, self.state.stays)
             self.engine.memory.load(content.get("memory", {}))
             if "best" in facts:
                 self.best = Kept(facts["best"], content["best"]["params"], content["best"].get("buffers", {}))
@@ -251,7 +251,7 @@ class Observer:
             found = self.engine.evaluate(self.served(state), state.buffers, self.part)
             row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
         last = is_last(row)
-        if self.method.having("personalize") and (due(number, self.settings.personal_every) or last):
+        if self.method.personal and (due(number, self.settings.personal_every) or last):
             row |= self._evaluate_personal(state)
         row |= told_of(results.cohort, weights)
         row |= {"upload_bytes": traffic.up, "download_bytes": traffic.down}

@@ -49,6 +49,7 @@ class Task(NamedTuple):
     features: int  # F, what enters the head
     clients: int
     rounds: int
+    norms: tuple[str, ...] = ()  # names of the parameters and buffers of normalisation layers
 
     @property
     def weight(self) -> str:
@@ -133,8 +134,8 @@ class Context(NamedTuple):
     """Everything a client may read in one round."""
 
     task: Task
-    params: Params  # w^t
-    buffers: Params  # its BatchNorm statistics
+    params: Params  # w^t; of private parameters, this client's own
+    buffers: Params  # its BatchNorm statistics; of private ones, this client's own
     shared: dict[str, Tree]  # broadcasts by component: what is common to all, and this client's own share
     memory: dict[str, Tree]  # what each component kept on this client
     owned: Tensor  # [C] histogram of the rows it has

@@ -73,7 +73,7 @@ def test_a_narrowed_stack_comes_together_again() -> None:
     def own() -> Any:
         return {"x": torch.arange(6.0).reshape(6, 1)}
 
-    carry, job = Carry(own(), {}, {"m": own()}), Job({}, (own(),) * 9)  # type: ignore[arg-type]
+    carry, job = Carry(own(), {}, {"m": own()}), Job({}, (own(),) * 10)  # type: ignore[arg-type]
     _, first, a = narrowed(job, carry, 5)
     _, first, b = narrowed(job, first, 2)
     assert len(first.params["x"]) == 2

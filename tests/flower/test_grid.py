@@ -43,9 +43,23 @@ def test_every_other_method_gives_the_bytes_of_sequential(method: str, tmp_path:
     same_as_sequential(tmp_path, config(tmp_path, method, model="mlp"))
 
 
-@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedrl"])
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedrl", "fedbn"])
 def test_a_convolutional_network_with_statistics_gives_the_bytes_too(method: str, tmp_path: Path) -> None:
     same_as_sequential(tmp_path, config(tmp_path, method, model="resnet20", rounds=2, cohort=2))
+
+
+@pytest.mark.parametrize("method", ["fedper", "fedbabu"])
+def test_what_stays_on_a_client_is_in_no_message(method: str, tmp_path: Path) -> None:
+    seen: list[set[str]] = []
+
+    def look(client: int, content: Any) -> Any:
+        trees = read(content).trees
+        if "sent" in trees:
+            seen.append(set(trees["sent"]["params"]))
+        return content
+
+    same_as_sequential(tmp_path, config(tmp_path, method, model="mlp"), lie=look)
+    assert len(seen) == 9 and set.union(*seen) == {"hidden1.weight", "hidden1.bias"}
 
 
 @pytest.mark.parametrize(

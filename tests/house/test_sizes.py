@@ -14,7 +14,7 @@ FILE_LINES = 400
 LONGER: dict[str, int] = {}  # path inside the package -> its lines, and why
 CLASS_METHODS = 15  # those of Python's protocols (__init__, __repr__) are not counted
 MORE_METHODS = {
-    "Component": 21,  # hooks: a method composes what fills them, so they are one list
+    "Component": 25,  # hooks: a method composes what fills them, so they are one list
 }
 METHOD_LINES = 60
 MORE_LINES = {  # see docs/project/decisions.md

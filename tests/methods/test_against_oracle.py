@@ -48,6 +48,7 @@ from fedskew.shared.servers import Adagrad, Adam, Momentum, Plain, WeightedSum, 
 from fedskew.shared.sharpness import SharpnessAware
 from fedskew.shared.weightings import UnionShare
 from oracle.model import Tree
+from support.personal import CASES as PERSONAL
 from support.replay import MODELS, PACE, ROUNDS, Replay, agree, federation, numpy, record
 
 ENGINES = ("sequential", "batched")
@@ -83,6 +84,7 @@ BASE = {
     "fedavg": case(m.fedavg(), "fedavg"),
     "fedavgm": case(m.fedavgm(), "fedavgm"),
     "fedbal": case(m.fedbal(), "fedbal"),
+    "fedbn": case(m.fedbn(), "fedavg"),  # these networks have no normalisation layers
     "fedcm": case(m.fedcm(0.3), "fedcm", mix=0.3),
     "fedga": case(m.fedga(), "fedga"),
     "fedgc": case(m.fedgc(), "fedgc"),
@@ -636,7 +638,7 @@ def agree_on_run(found: Case, model: str, engine: str, rounds: int = ROUNDS) -> 
 
 
 def test_the_table_is_covered():
-    assert METHODS.keys() <= BASE.keys() | RELATED.keys()
+    assert METHODS.keys() <= BASE.keys() | RELATED.keys() | PERSONAL.keys()
     taken = [set(r.assignment.ids.tolist()) for r in record(BASE["fedavg"].method).rounds]
     assert set.union(*taken) == set(range(5)) and any(a & b for a, b in pairwise(taken))
 

@@ -12,6 +12,7 @@ from fedskew.methods import METHODS
 from fedskew.shared import Uniform
 
 COMPOSITIONS: dict[str, set[str]] = {
+    "apfl": {"mixed"},
     "astraea": {"augmentation", "mediators"},
     "balancefl": {"knowledge_inheritance", "class_balanced"},
     "climb": {"dual"},
@@ -36,6 +37,15 @@ COMPOSITIONS: dict[str, set[str]] = {
     "fedprox": {"proximal"},
     "fedrl": {"ratio_loss", "uniform"},
     "fedrs": {"restricted_softmax"},
+    "ditto": {"tethered"},
+    "fedbabu": {"frozen", "fine_tune"},
+    "fedbn": {"private"},
+    "fedetf": {"cosine_softmax", "initial_head", "frozen", "fine_tune"},
+    "fedper": {"private"},
+    "fedrep": {"private", "alternating"},
+    "fedrod": {"logit_adjustment", "personal_head"},
+    "lgfedavg": {"private"},
+    "localonly": {"private"},
     "fedacg": {"proximal", "accelerated", "uniform"},
     "fedexp": {"extrapolated", "uniform"},
     "fedlesam": {"lesam", "uniform"},

@@ -36,7 +36,10 @@ def test_every_method_trains_wide_parameters_by_narrow_products(name: str, engin
     narrow, wide = (run(name, engine=engine, precision=p) for p in ("bfloat16", "float32"))
     assert all(p.dtype == torch.float32 for p in narrow.params.values())
     # Adagrad without a first moment takes steps of nearly the rate, 0.1, and a sign may differ in the first round
-    assert 0 < gap(narrow.params, wide.params) < (0.2 if name == "fedadagrad" else 0.1)
+    apart = gap(narrow.params, wide.params)
+    if name == "localonly":  # whose global model stays as it is
+        apart = abs(narrow.rounds[-1]["personal_loss"] - wide.rounds[-1]["personal_loss"])
+    assert 0 < apart < (0.2 if name == "fedadagrad" else 0.1)
     assert abs(narrow.rounds[-1]["loss"] - wide.rounds[-1]["loss"]) < 0.1
 
 

@@ -30,6 +30,8 @@ def tiny(name: str) -> Method:
         )
     if name == "seolkim":  # beta=25 makes mini-batches of two equal rows here, over which BatchNorm amplifies rounding
         return changed(method, "dynamic", beta=3)
+    if name == "fedrep":
+        return changed(replace(method, pace=PACE), "alternating", epochs=1)
     if name == "pfedme":
         return changed(method, "moreau", inner_steps=2)
     return changed(method, "power_of_choice", candidates=4) if name == "powerofchoice" else method

@@ -285,5 +285,5 @@ def _facts(method: Method | None) -> dict[str, Any]:
     return {
         **told,
         "server_rows": max(c.auxiliary for c in parts),
-        "personal": bool(method.having("personalize")),
+        "personal": method.personal,
     }

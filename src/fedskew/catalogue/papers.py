@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from fedskew import __version__
+from fedskew.catalogue.personal_papers import PERSONAL, Paper
 from fedskew.errors import unknown
 
 __all__ = ["PAPERS", "Paper", "bibtex", "short", "software"]
 
 
-class Paper(NamedTuple):
-    """One paper. ``venue`` is a conference or journal; ``kind`` the BibTeX type."""
-
-    authors: str  # "Family, Given and Family, Given"
-    title: str
-    venue: str
-    year: int
-    kind: str = "inproceedings"
-
-
-PAPERS: dict[str, Paper] = {
+_FIRST: dict[str, Paper] = {
     "acar2021": Paper(
         "Acar, Durmus Alp Emre and others", "Federated Learning Based on Dynamic Regularization", "ICLR", 2021
     ),
@@ -343,6 +332,7 @@ PAPERS: dict[str, Paper] = {
         2022,
     ),
 }
+PAPERS = dict(sorted({**_FIRST, **PERSONAL}.items()))
 
 
 def short(key: str) -> str:

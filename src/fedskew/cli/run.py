@@ -157,6 +157,6 @@ def _unused(experiment: Any) -> list[str]:
     if experiment.auxiliary and not any(c.auxiliary for c in method.components):
         rows = "the server's rows are taken from the training set and left unused"
         notes.append(f"--auxiliary {experiment.auxiliary}: {method.name} does not read them; {rows}")
-    if experiment.personal_every and not method.having("personalize"):
+    if experiment.personal_every and not method.personal:
         notes.append(f"--eval.personal {experiment.personal_every}: {method.name} has no models of the clients' own")
     return notes

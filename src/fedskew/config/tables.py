@@ -10,6 +10,7 @@ from fedskew.component import SLOTS
 from fedskew.data import DATASETS
 from fedskew.data.partitioners import PARTITIONERS
 from fedskew.errors import ConfigError, FieldError, require, unknown
+from fedskew.fields import hints_of
 from fedskew.method import Method
 from fedskew.methods import METHODS
 from fedskew.models import MODELS
@@ -41,10 +42,16 @@ def make(slot: str, spec: str | Mapping[str, Any], place: str = "") -> Any:
     place = place or (f"parts.{name}" if slot == "parts" else slot)
     if isinstance(fields.get("base"), Mapping):
         fields["base"] = make(slot, fields["base"], f"{place}.base")
+    listed = [n for n, v in fields.items() if isinstance(v, list) and "tuple" in str(hints_of(kind)[n])]
+    fields |= {option: _frozen(fields[option]) for option in listed}  # files know no tuples
     try:
         return kind(**fields)
     except FieldError as error:
         raise ConfigError(error.named(f"{place}.{error.field}")) from None
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def method_named(name: str) -> Method:

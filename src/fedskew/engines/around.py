@@ -39,7 +39,7 @@ def plain_sgd(bare: Method) -> bool:
     """Whether a step adds -lr times the gradient, and nothing looks in between."""
     local = bare.local
     simple = type(local) is SGD and not local.momentum and not local.clip
-    return simple and not (bare.having("correct") + bare.having("learn"))
+    return simple and not any(map(bare.having, ("correct", "learn", "moves", "frozen")))
 
 
 class Moment(NamedTuple):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew.client import Job
+from fedskew.client import KEPT, Job
 from fedskew.data.store import Store
 from fedskew.engines.clients import Clients, Source, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator
@@ -82,6 +82,8 @@ class LocalEngine:
         self.clients = Clients(self.runtime, self.store, task, self.rows_of(fed))
         self.planner, self.jobs = Planner(task, settings.seed), Jobs(self.runtime, task, settings.seed)
         self.memory = ClientMemory({})
+        self.initial: dict[str, Params] = {}  # of the model, "params" and "buffers"; by `birth`
+        self.stays: frozenset[str] = frozenset()  # of these, what keeps its initial value wherever nobody has his own
         self.watcher = Watcher()
         self.guard = Guard(full=self.watchful)
         self.processors = Processors()
@@ -111,6 +113,10 @@ class LocalEngine:
         """
         place = self.device if where == "device" else torch.device("cpu")
         made = {c.name: c.init_client(params, buffers, self.task) for c in method.components}
+        self.initial, names = {"params": params, "buffers": buffers}, (*params, *buffers)
+        if private := method.named("private", names, self.task):
+            made[KEPT] = {kind: {n: v for n, v in held.items() if n in private} for kind, held in self.initial.items()}
+        self.stays = private | method.named("frozen", names, self.task)
         template = tree.map_tree(lambda t: t.to(place), made)
         self.watcher.birth(template)
         self.memory = ClientMemory(template, home(where, template, folder))
@@ -177,7 +183,7 @@ class LocalEngine:
             if weigh is not None:
                 cohort = cohort._replace(weights=weigh(cohort))
             given = self.runtime.laid_out(broadcast)
-            reduction = Reduction(given.params, cohort.weights, keep_deltas)
+            reduction = Reduction(given.params, cohort.weights, keep_deltas, given.stays)
             row_of = {k: i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
             run = self._singles if max(map(len, plans)) == 1 else self._chains
             return reduction.collect(cohort, run(method, plans, given, row_of, reduction.settle))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
+from fedskew.client import KEPT
 from fedskew.data.store import Store
 from fedskew.engines.memory import ClientMemory
 from fedskew.engines.runtime import Runtime
@@ -68,7 +69,9 @@ class Clients:
         shared = {name: dict(value) for name, value in broadcast.common.items()}
         counts = self._here(source.counts[k])
         lr = torch.zeros((), dtype=self.runtime.dtype, device=self.runtime.device)
-        return Context(self.task, broadcast.params, broadcast.buffers, shared, kept, counts, counts, lr)
+        own = kept.pop(KEPT, {"params": {}, "buffers": {}})
+        params, buffers = ({**getattr(broadcast, n), **self.runtime.layout(own[n])} for n in ("params", "buffers"))
+        return Context(self.task, params, buffers, shared, kept, counts, counts, lr)
 
     def _here(self, leaf: Tensor) -> Tensor:
         return leaf.to(self.runtime.device)

@@ -27,7 +27,7 @@ from fedskew.method import Method
 
 __all__ = ["CLIENT", "Guard", "guarded", "unguarded"]
 
-CLIENT = ("start", "loss", "correct", "learn", "finish", "step")  # hooks that run in a client's local run
+CLIENT = ("start", "moves", "loss", "correct", "learn", "finish", "step")  # hooks that run in a client's local run
 _WATCHED: WeakSet[type] = WeakSet()  # classes made here, each with the class of the component as its base
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedskew import rng, tree
-from fedskew.client import Job, Own, Shared
+from fedskew.client import KEPT, Job, Own, Shared
 from fedskew.engines.memory import ClientMemory
 from fedskew.engines.planning import Plan
 from fedskew.engines.runtime import Runtime
@@ -67,9 +67,12 @@ class Jobs:
         keys = self._keys(plans, broadcast.round, m)
 
         def place(i: int, plan: Plan) -> Place:
+            memory_of = dict(memory.get(plan.client))
+            kept = self.runtime.layout(memory_of.pop(KEPT, {}))
             own = Own(
                 each=self.runtime.layout(tree.row(broadcast.each, row_of[plan.client])) if broadcast.each else {},
-                memory=self.runtime.layout(memory.get(plan.client)),
+                memory=self.runtime.layout(memory_of),
+                kept=kept,
                 owned=plan.owned,
                 used=plan.used,
                 **{name: values[i] for name, values in scalars.items()},

@@ -14,7 +14,7 @@ from fedskew.types import Task
 
 __all__ = ["mark"]
 
-HOOKS = ("loss", "correct", "learn")  # of a local step
+HOOKS = ("loss", "correct", "learn", "moves", "frozen")  # of a local step
 KNOWN = ("fedskew.", "torch.nn.")  # whose fields and representations say all that a step reads
 
 

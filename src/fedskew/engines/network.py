@@ -43,7 +43,9 @@ def prepared_model(
 
 
 def initial_params(method: Method, params: Params, task: Task, seed: int) -> Params:
-    """The model's parameters, and those that components add to it."""
+    """The model's parameters, some with values of the method's own, and those that components add to it."""
+    for part in method.having("init_model"):
+        params = {**params, **part.init_model(params, task, rng.key(seed, "init_model", part.name))}
     for part in method.having("init_params"):
         params = {**params, **part.init_params(params, task, rng.key(seed, "init", part.name))}
     return params

@@ -62,11 +62,14 @@ class Reduction:
     before: Params  # w^t, from which the clients started
     weights: Weights | None  # None: the server must see every delta
     keep: bool  # hand back every delta as well
+    stays: frozenset[str] = frozenset()  # parameters that stay where they are: their delta is 0
 
     def settle(self, at: Sequence[int], outcome: Outcome) -> Outcome:
         """The outcome with deltas in place of parameters: [k, ...], or their weighted sum [1, ...]."""
         names, before = list(self.before), list(self.before.values())
-        leaves = [outcome.params[n] for n in names]
+        leaves = [
+            x.expand_as(outcome.params[n]) if n in self.stays else outcome.params[n] for n, x in self.before.items()
+        ]
         kept: Params | None = None
         if self.keep and self.weights is not None:  # on the host: the device has room for one stack, not for all
             kept = {n: (y - x).cpu() for n, y, x in zip(names, leaves, before, strict=True)}

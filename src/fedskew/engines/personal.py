@@ -38,8 +38,8 @@ def pooled(
     shares = {k: rows for k, rows in shares.items() if len(rows)}
 
     def one(k: int) -> tuple[Tensor, float]:
-        params = personal_model(clients, method, broadcast, memory, k)
-        found, loss = test.confusion(params, broadcast.buffers, shares[k])
+        params, buffers = personal_model(clients, method, broadcast, memory, k)
+        found, loss = test.confusion(params, buffers, shares[k])
         return found.cpu(), float(loss)
 
     classes = clients.task.classes
@@ -49,8 +49,13 @@ def pooled(
     return matrix, total / max(sum(map(len, shares.values())), 1)
 
 
-def personal_model(clients: Clients, method: Method, broadcast: Broadcast, memory: ClientMemory, k: int) -> Params:
-    """The parameters of client k's own model: the `personalize` of every component, one after another."""
+def personal_model(
+    clients: Clients, method: Method, broadcast: Broadcast, memory: ClientMemory, k: int
+) -> tuple[Params, Params]:
+    """(parameters, buffers) of client k's own model.
+
+    The broadcast model with its private parameters, then the `personalize` of every component, one after another.
+    """
     ctx, rows = clients.context(broadcast, memory, k, clients.own), clients.batch(clients.own.rows[k])
     net = clients.runtime.net
 
@@ -59,12 +64,12 @@ def personal_model(clients: Clients, method: Method, broadcast: Broadcast, memor
 
         def objective(p: Params) -> tuple[Tensor, tuple[Batch, Params]]:
             key = ctx.owned.new_zeros(())
-            out, _ = net.forward(p, broadcast.buffers, rows.x, rows.mask, train=False, key=key)
+            out, _ = net.forward(p, ctx.buffers, rows.x, rows.mask, train=False, key=key)
             return rows.mean(cross_entropy(out.logits, rows.y)), (rows, {})
 
         return rounds.autograd(objective, params)[0]
 
-    params = broadcast.params
+    params = ctx.params
     for part in method.having("personalize"):
         params = part.personalize(params, ctx, gradient)
-    return params
+    return params, ctx.buffers

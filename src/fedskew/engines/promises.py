@@ -152,6 +152,32 @@ def init_params(part: Component, args: tuple[Any, ...], out: Any, close: bool) -
     return f"give names of its own; the model has {taken[0]!r}" if taken else ""
 
 
+def init_model(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
+    """(params, task, key) -> other values of some of the parameters."""
+    if not isinstance(out, dict):
+        return f"give a dict of tensors, not {_told(out)}"
+    return alike("parameter", {**args[0], **out}, args[0], close)
+
+
+def some(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
+    """(names, task) -> some of the names."""
+    other = [name for name in out if name not in args[0]]
+    return f"give names that it was given, not {other[0]!r}" if other else ""
+
+
+def moves(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
+    """(names, task, progress) -> {name: () bool}."""
+    if not isinstance(out, dict):
+        return f"give a dict of truth values by name, not {_told(out)}"
+    wrong = (some(part, args, out, close), *(_truth(n, v) for n, v in out.items()))
+    return next((told for told in wrong if told), "")
+
+
+def _truth(name: str, got: Any) -> str:
+    fits = isinstance(got, Tensor) and not got.dim() and got.dtype == torch.bool
+    return "" if fits else f"give a truth value of shape () for {name!r}, not {_told(got)}"
+
+
 # The server half
 
 
@@ -254,7 +280,8 @@ def a_norm(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str
 
 PROMISES: dict[str, Promise] = {
     "start": start, "loss": loss, "correct": correct, "learn": learn, "finish": finish, "step": step,
-    "personalize": personalize, "serve": personalize, "init_params": init_params, "init_client": state,
+    "personalize": personalize, "serve": personalize, "init_params": init_params, "init_model": init_model,
+    "private": some, "frozen": some, "moves": moves, "init_client": state,
     "init_server": state, "broadcast": broadcast, "ask": ask, "receive": receive, "combine": combine,
     "absorb": absorb, "update": update, "weigh": weigh, "record": record, "offer": offer, "plan": plan,
     "select": select, "of": pace, "a_norm": a_norm,

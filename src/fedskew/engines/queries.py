@@ -76,7 +76,8 @@ class Queries:
         if query.what == "loss":
 
             def loss(k: int) -> Tensor:
-                return self.train.confusion(given.params, given.buffers, source.rows[k])[1]
+                ctx = self.clients.context(given, memory, k, source)
+                return self.train.confusion(ctx.params, ctx.buffers, source.rows[k])[1]
 
             return torch.stack(list(runtime.map(loss, ids.tolist())))
 
@@ -113,7 +114,10 @@ class Queries:
         newborn = ClientMemory({c.name: c.init_client(plain.params, plain.buffers, task) for c in method.components})
         places = self.jobs.places(method, [group[0] for group in plans], plain, newborn, {})
         after: Params = in_order(list(self.local_runs(method, places)), lambda one: one.params)
-        return {name: y - broadcast.params[name] for name, y in after.items()}
+        return {
+            name: torch.zeros_like(y) if name in broadcast.stays else y - broadcast.params[name]
+            for name, y in after.items()
+        }
 
 
 def _keep(memory: ClientMemory, part: Component, ids: Tensor, values: Tree) -> None:

@@ -26,7 +26,9 @@ __all__ = ["ServerState", "aggregation_weights", "check_server_side", "cohort_of
 
 Array = npt.NDArray[Any]
 ServerState = State
-CLIENT = ("start", "correct", "learn", "finish", "personalize", "init_client")  # hooks that a client must run
+CLIENT = (  # hooks that a client must run
+    "start", "correct", "learn", "finish", "personalize", "init_client", "init_model", "private", "frozen", "moves",
+)  # fmt: skip
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 

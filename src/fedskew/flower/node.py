@@ -29,7 +29,7 @@ from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, Tr
 from fedskew.flower.contract import PERMITS, contract, disagreement, kind_of
 from fedskew.flower.memory import NodeMemory
 from fedskew.flower.options import NodeOptions
-from fedskew.flower.wire import Envelope, Packed, pack
+from fedskew.flower.wire import Envelope, Packed, pack, travelling
 from fedskew.method import Method
 from fedskew.models.precision import arithmetic
 from fedskew.server import Broadcast
@@ -207,14 +207,19 @@ class Node:
         if fault is not None:
             told["fault"] = {"step": fault.step, "tensor": fault.tensor, "value": repr(fault.value)}
         report = outcome.reports._asdict()
-        sent = {"params": outcome.params, "buffers": outcome.buffers, "uploads": outcome.uploads, "report": report}
+        params, buffers = (travelling(getattr(outcome, n), engine.stays) for n in ("params", "buffers"))
+        sent = {"params": params, "buffers": buffers, "uploads": outcome.uploads, "report": report}
         return told, {"sent": sent}
 
     def _shared(self, told: Tree) -> Shared:
         layout = self.engine.runtime.layout
-        return Shared(
-            layout(told["params"]), layout(told["buffers"]), layout(told["common"]), told["round"], told["rounds"]
-        )
+        params, buffers = (layout(self._whole(told, n)) for n in ("params", "buffers"))
+        return Shared(params, buffers, layout(told["common"]), told["round"], told["rounds"])
+
+    def _whole(self, told: Tree, kind: str) -> Params:
+        """Parameters or buffers with those that are not sent, which have their initial value at the server."""
+        initial, sent = self.engine.initial[kind], told[kind] or {}
+        return {n: sent[n] if n in sent else initial[n] for n in (*initial, *(n for n in sent if n not in initial))}
 
     def _place(self, facts: Mapping[str, Any], shared: Shared, own: Mapping[str, Tree]) -> Place:
         """This client's place in the round, planned from its own rows by the server's pace."""
@@ -243,7 +248,8 @@ class Node:
         memory = ClientMemory(self.engine.memory.template)
         memory.put(self.client, {**held, **own.get("written", {})})
         self.engine.memory = memory
-        return Broadcast(int(told["round"]), told["params"], told["buffers"], told["common"], {})
+        params, buffers = (self._whole(told, n) for n in ("params", "buffers"))
+        return Broadcast(int(told["round"]), params, buffers, told["common"], {}, self.engine.stays)
 
     def _ask(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
         """A component's question."""

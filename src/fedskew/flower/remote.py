@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
+from fedskew.client import Shared
 from fedskew.data.federation import Federation
 from fedskew.engines.finite import Watch
 from fedskew.engines.jobs import Place
@@ -25,7 +26,7 @@ from fedskew.flower.memory import NONE
 from fedskew.flower.options import ServerOptions
 from fedskew.flower.receipts import RECEIPT, Receipts, of_receipt
 from fedskew.flower.standin import nowhere, told_counts
-from fedskew.flower.wire import Envelope, Packed, pack
+from fedskew.flower.wire import Envelope, Packed, pack, travelling
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
@@ -134,7 +135,7 @@ class Remote(Sequential):
             if "histogram" in self.link.clients[k].facts["permits"]:
                 mine |= {"offered": plan.offered.clone(), "used": plan.used.clone()}
             if id(shared) not in packed:
-                packed[id(shared)] = pack({"shared": shared._asdict()})
+                packed[id(shared)] = pack({"shared": {**shared._asdict(), **_sent(shared, self.stays)}})
             facts = {"kind": "train", "member": plan.member, "pace": list(plan.pace)}
             requests.append(self.exchange.request(k, facts, packed[id(shared)], mine))
         answers, wrong = self.exchange.asked(requests, "train", int(places[0].job.shared.round)), []
@@ -156,7 +157,7 @@ class Remote(Sequential):
         if (told["steps"], told["samples"]) != (steps, plan.samples):
             got = f"{told['steps']} steps of {told['samples']} rows"
             raise ValueError(f"{steps} steps of {plan.samples} rows were to be trained; got {got}")
-        params, buffers = (_fitting(sent[n], getattr(shared, n), n) for n in ("params", "buffers"))
+        params, buffers = (_fitting(sent[n], getattr(shared, n), n, self.stays) for n in ("params", "buffers"))
         uploads = _rows_of_one(sent["uploads"])
         report = Report(**{n: _number(sent["report"][n], n) for n in Report._fields})
         losses = torch.zeros(1, max(steps, 1), dtype=self.dtype)
@@ -184,7 +185,7 @@ class Remote(Sequential):
             "kind": "ask", "part": part.name, "what": what, "keep": query.keep, "draws": query.draws,
             "augment": query.augment,
         }  # fmt: skip
-        shared, requests = _common(broadcast), []
+        shared, requests = _common(broadcast, self.stays), []
         for k in ids.tolist():
             requests.append(self.exchange.request(k, facts, shared, {"written": _written(self.memory.get(k))}))
         values: list[Tree] = []
@@ -232,10 +233,15 @@ class Remote(Sequential):
         return matrix, total / max(rows, 1)
 
 
-def _common(broadcast: Broadcast) -> Packed:
+def _sent(given: Shared | Broadcast, stays: frozenset[str]) -> dict[str, Params]:
+    """The parameters and buffers of a message; nodes have the others."""
+    return {n: travelling(getattr(given, n), stays) for n in ("params", "buffers")}
+
+
+def _common(broadcast: Broadcast, stays: frozenset[str] = frozenset()) -> Packed:
     """A broadcast outside of training."""
     number = torch.tensor(broadcast.round)
-    common = {"params": broadcast.params, "buffers": broadcast.buffers, "common": broadcast.common, "round": number}
+    common = {**_sent(broadcast, stays), "common": broadcast.common, "round": number}
     return pack({"shared": common})
 
 
@@ -252,16 +258,16 @@ def _after(place: Place, before: Outcome | None) -> Place:
     return place._replace(job=place.job._replace(shared=shared, own=own))
 
 
-def _fitting(found: Any, model: Params, what: str) -> Params:
-    """Leaves [1, ...] with the names, shapes and types of the model's. Raises ValueError."""
-    found = {} if found is None else found
-    if set(found) != set(model):
-        raise ValueError(f"{what} must be {len(model)} tensors by the model's names; got {sorted(found)[:5]}")
-    for name, leaf in model.items():
+def _fitting(found: Any, model: Params, what: str, stays: frozenset[str]) -> Params:
+    """Leaves [1, ...] with the names, shapes and types of the model's; what stays as it was. Raises ValueError."""
+    found, asked = {} if found is None else found, travelling(model, stays)
+    if set(found) != set(asked):
+        raise ValueError(f"{what} must be {len(asked)} tensors by the model's names; got {sorted(found)[:5]}")
+    for name, leaf in asked.items():
         got = found[name]
         if tuple(got.shape) != (1, *leaf.shape) or got.dtype != leaf.dtype:
             raise ValueError(f"{name} must be {leaf.dtype} {tuple(leaf.shape)}; got {got.dtype} {tuple(got.shape[1:])}")
-    return {name: found[name] for name in model}
+    return {name: found.get(name, leaf.unsqueeze(0)) for name, leaf in model.items()}
 
 
 def _rows_of_one(uploads: Tree) -> dict[str, Tree]:

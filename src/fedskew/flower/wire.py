@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.errors import ConfigError, from_json
-from fedskew.tree import Tree
+from fedskew.tree import Params, Tree
 
-__all__ = ["FORMAT", "Envelope", "Packed", "pack", "packed_bytes", "read", "record", "unpack"]
+__all__ = ["FORMAT", "Envelope", "Packed", "pack", "packed_bytes", "read", "record", "travelling", "unpack"]
 
 FORMAT = 1  # of messages; a node refuses another
 KEY = "fedskew"  # of the record of facts
@@ -109,6 +109,11 @@ def _leaf(data: bytes, begin: int, kind: str, shape: Any, strides: Any, place: A
 def _span(shape: Any, strides: Any) -> int:
     """Numbers from the first to the last of a tensor."""
     return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if all(shape) else 0
+
+
+def travelling(model: Params, stays: frozenset[str]) -> Params:
+    """The parameters or buffers that are put into a message: all but those that ``stays`` names."""
+    return {name: leaf for name, leaf in model.items() if name not in stays}
 
 
 def packed_bytes(*parts: Packed) -> int:

@@ -66,6 +66,10 @@ from fedskew.functional.gradient_balancer import (
     fedgrab_tail,
     weighted_bce,
 )
+from fedskew.functional.heads import (
+    orthonormal,
+    simplex_head,
+)
 from fedskew.functional.local_balancer import (
     balance_schedule,
     balanced_logits,
@@ -78,6 +82,7 @@ from fedskew.functional.losses import (
     focal_loss,
 )
 from fedskew.functional.meta import (
+    descended,
     hessian_free_gradient,
     lookahead,
     moreau_mix,
@@ -162,6 +167,7 @@ __all__ = [
     "creff_synthesize",
     "cross_entropy",
     "decay_step",
+    "descended",
     "dynamic_batch",
     "dynamic_rate",
     "feddyn_correction",
@@ -205,6 +211,7 @@ __all__ = [
     "moon_contrastive",
     "moreau_mix",
     "moreau_step",
+    "orthonormal",
     "oversample_target",
     "per_fedavg_step",
     "power_of_choice",
@@ -224,6 +231,7 @@ __all__ = [
     "seolkim_order",
     "seolkim_select",
     "sgd_a_norm",
+    "simplex_head",
     "size_weights",
     "unbalanced_softmax_loss",
     "uniform_weights",

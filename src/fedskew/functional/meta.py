@@ -10,7 +10,7 @@ from torch import Tensor
 from fedskew.errors import require
 from fedskew.tree import Params
 
-__all__ = ["hessian_free_gradient", "lookahead", "moreau_mix", "moreau_step", "per_fedavg_step"]
+__all__ = ["descended", "hessian_free_gradient", "lookahead", "moreau_mix", "moreau_step", "per_fedavg_step"]
 
 
 def lookahead(params: Params, grads: Params, lr: Tensor | float) -> Params:
@@ -33,6 +33,35 @@ def lookahead(params: Params, grads: Params, lr: Tensor | float) -> Params:
         {'w': tensor(0.2000)}
     """
     return {name: params[name] - lr * grads[name] for name in params}
+
+
+def descended(
+    params: Params, gradient: Callable[[Params], Params], lr: Tensor | float, steps: int, moving: Sequence[str]
+) -> Params:
+    """Some steps of gradient descent of some of the parameters.
+
+        w <- w - lr g(w)
+
+    Args:
+        params: w, a dict of tensors.
+        gradient: g.
+        lr: Learning rate.
+        steps: Number of steps.
+        moving: Names of what moves.
+
+    Returns:
+        New parameters, a dict of tensors.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import descended
+        >>> descended({"w": torch.tensor(8.0), "v": torch.tensor(1.0)}, lambda p: p, 0.5, 2, ["w"])
+        {'w': tensor(2.), 'v': tensor(1.)}
+    """
+    for _ in range(steps):
+        grads = gradient(params)
+        params = {**params, **{name: params[name] - lr * grads[name] for name in moving}}
+    return params
 
 
 def hessian_free_gradient(

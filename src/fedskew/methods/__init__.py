@@ -4,15 +4,20 @@ from collections.abc import Callable
 
 from fedskew.method import Method
 from fedskew.methods import centralised as centralised  # its parts belong to no method of their own
+from fedskew.methods.apfl import apfl
 from fedskew.methods.astraea import astraea
 from fedskew.methods.balancefl import balancefl
 from fedskew.methods.climb import climb
 from fedskew.methods.creff import creff
+from fedskew.methods.ditto import ditto
 from fedskew.methods.fedacg import fedacg
 from fedskew.methods.fedavg import fedavg
+from fedskew.methods.fedbabu import fedbabu
 from fedskew.methods.fedbal import fedbal
+from fedskew.methods.fedbn import fedbn
 from fedskew.methods.fedcm import fedcm
 from fedskew.methods.feddyn import feddyn
+from fedskew.methods.fedetf import fedetf
 from fedskew.methods.fedexp import fedexp
 from fedskew.methods.fedfocal import fedfocal
 from fedskew.methods.fedga import fedga
@@ -26,13 +31,18 @@ from fedskew.methods.fedlesam import fedlesam
 from fedskew.methods.fednova import fednova
 from fedskew.methods.fedntd import fedntd
 from fedskew.methods.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
+from fedskew.methods.fedper import fedper
 from fedskew.methods.fedprox import fedprox
+from fedskew.methods.fedrep import fedrep
 from fedskew.methods.fedrl import fedrl
+from fedskew.methods.fedrod import fedrod
 from fedskew.methods.fedrs import fedrs
 from fedskew.methods.fedsam import fedsam, mofedsam
 from fedskew.methods.fedsmoo import fedsmoo
 from fedskew.methods.fedspeed import fedspeed
 from fedskew.methods.fedvc import fedvc
+from fedskew.methods.lgfedavg import lgfedavg
+from fedskew.methods.localonly import localonly
 from fedskew.methods.moon import moon
 from fedskew.methods.perfedavg import perfedavg
 from fedskew.methods.pfedme import pfedme
@@ -41,18 +51,23 @@ from fedskew.methods.scaffold import scaffold
 from fedskew.methods.seolkim import seolkim
 
 METHODS: dict[str, Callable[[], Method]] = {
+    "apfl": apfl,
     "astraea": astraea,
     "balancefl": balancefl,
     "climb": climb,
     "creff": creff,
+    "ditto": ditto,
     "fedacg": fedacg,
     "fedadagrad": fedadagrad,
     "fedadam": fedadam,
     "fedavg": fedavg,
     "fedavgm": fedavgm,
+    "fedbabu": fedbabu,
     "fedbal": fedbal,
+    "fedbn": fedbn,
     "fedcm": fedcm,
     "feddyn": feddyn,
+    "fedetf": fedetf,
     "fedexp": fedexp,
     "fedfocal": fedfocal,
     "fedga": fedga,
@@ -65,14 +80,19 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedlesam": fedlesam,
     "fednova": fednova,
     "fedntd": fedntd,
+    "fedper": fedper,
     "fedprox": fedprox,
+    "fedrep": fedrep,
     "fedrl": fedrl,
+    "fedrod": fedrod,
     "fedrs": fedrs,
     "fedsam": fedsam,
     "fedsmoo": fedsmoo,
     "fedspeed": fedspeed,
     "fedvc": fedvc,
     "fedyogi": fedyogi,
+    "lgfedavg": lgfedavg,
+    "localonly": localonly,
     "mofedsam": mofedsam,
     "moon": moon,
     "perfedavg": perfedavg,

@@ -36,6 +36,7 @@ class ClientMomentum(Component):
     """
 
     name = "client_momentum"
+    averages_all = True
     keeps = "P at the server"
     compute = "O(P) a step"
     downloads = "P"

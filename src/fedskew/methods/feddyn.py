@@ -37,6 +37,7 @@ class DynamicRegulariser(Component):
     """
 
     name = "dynamic_regulariser"
+    averages_all = True
     keeps = "P on every client"
     compute = "O(P) a step"
 
@@ -130,6 +131,7 @@ class DynamicCorrection(ServerOptimizer):
     """
 
     name = "dynamic_correction"
+    averages_all = True
     keeps = "P at the server"
 
     alpha: Annotated[float, Above(0)] = 0.01

@@ -34,6 +34,7 @@ class PrivateHead(Component):
     """
 
     name = "private_head"
+    averages_all = True
     keeps = "the head on every client"
     compute = "server: O((sum of owned labels)^2 F)"
     classification = True

@@ -38,6 +38,7 @@ class GlobalSharpnessAware(SGD):
     """
 
     name = "lesam"
+    averages_all = True
     keeps = "P on every client"
     compute = "O(P) a step"
     reference = "fan2024"

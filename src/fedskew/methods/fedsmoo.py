@@ -39,6 +39,7 @@ class DynamicSharpnessAware(SharpnessAware):
     """
 
     name = "dynamic_sam"
+    averages_all = True
     keeps = "P on every client, P at the server"
     uploads = "P"
     downloads = "P"

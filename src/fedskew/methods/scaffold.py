@@ -36,6 +36,7 @@ class ControlVariate(Component):
     """
 
     name = "control_variate"
+    averages_all = True
     keeps = "P on every client, P at the server"
     compute = "O(P) a step"
     uploads = "P"

@@ -103,6 +103,10 @@ class Model:
         norms = [layer._buffers for layer in module.modules() if tracks(layer)]
         self._statistics = [p for p in self._buffer_places if any(p.store is store for store in norms)]
         self._normalised = bool(norms)
+        scaling = [layer for layer in module.modules() if "Norm" in written_as(type(layer)).__name__]
+        stores = [store for layer in scaling for store in (layer._parameters, layer._buffers)]
+        places = (*self._param_places, *self._buffer_places)
+        self._norms = tuple(place.name for place in places if any(place.store is store for store in stores))
         self._followers = [layer for layer in module.modules() if follows_mode(layer)]
         held = [(vars(module.get_submodule(name)), attribute) for name, attribute in stored]
         self._stored = [(values, name, values.get(name, MISSING)) for values, name in held]
@@ -223,7 +227,7 @@ class Model:
 
     def task(self, clients: int, rounds: int) -> Task:
         """The static facts of a run of so many clients and rounds with this model."""
-        return Task(self.head, self.classes, self.features, clients, rounds)
+        return Task(self.head, self.classes, self.features, clients, rounds, self._norms)
 
     @property
     def parameter_count(self) -> int:

@@ -6,6 +6,7 @@ from fedskew.component import Component
 from fedskew.methods.balancefl import KnowledgeInheritance
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.creff import FederatedFeatures
+from fedskew.methods.fedbabu import FineTune
 from fedskew.methods.fedbal import LocalBalancer
 from fedskew.methods.fedcm import ClientMomentum
 from fedskew.methods.feddyn import DynamicRegulariser, WeightedRegulariser
@@ -18,37 +19,48 @@ from fedskew.methods.fedir import ImportanceReweighting
 from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration, PooledLogitCalibration
 from fedskew.methods.fedntd import NotTrueDistillation
 from fedskew.methods.fedprox import Proximal
+from fedskew.methods.fedrep import Alternating
 from fedskew.methods.fedrl import RatioLoss
+from fedskew.methods.fedrod import PersonalHead
 from fedskew.methods.fedrs import RestrictedSoftmax
 from fedskew.methods.fedspeed import UploadedRegulariser
 from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.scaffold import ControlVariate
+from fedskew.shared.heads import CosineSoftmax, InitialHead
+from fedskew.shared.keeping import Frozen, Private
 from fedskew.shared.parts import CrossEntropy, DatasetMean
 from fedskew.shared.pulls import ProximalVariant
 
 __all__ = [
     "LDAM",
     "PARTS",
+    "Alternating",
     "CalibratedTargets",
     "ClassBalancedLoss",
     "ClientMomentum",
     "ControlVariate",
+    "CosineSoftmax",
     "CrossEntropy",
     "DatasetMean",
     "DynamicRegulariser",
     "FederatedFeatures",
+    "FineTune",
     "Focal",
+    "Frozen",
     "GradientBalancer",
     "Gravitation",
     "ImportanceReweighting",
+    "InitialHead",
     "KnowledgeInheritance",
     "LocalBalancer",
     "LogitAdjustment",
     "LogitCalibration",
     "ModelContrastive",
     "NotTrueDistillation",
+    "PersonalHead",
     "PooledLogitCalibration",
     "PriorAnalyser",
+    "Private",
     "PrivateHead",
     "Proximal",
     "ProximalVariant",
@@ -61,18 +73,23 @@ __all__ = [
 ]
 
 PARTS: dict[str, type[Component]] = {
+    "alternating": Alternating,
     "calibrated_targets": CalibratedTargets,
     "class_balanced_loss": ClassBalancedLoss,
     "client_momentum": ClientMomentum,
     "control_variate": ControlVariate,
+    "cosine_softmax": CosineSoftmax,
     "cross_entropy": CrossEntropy,
     "dataset_mean": DatasetMean,
     "dynamic_regulariser": DynamicRegulariser,
     "federated_features": FederatedFeatures,
+    "fine_tune": FineTune,
     "focal": Focal,
+    "frozen": Frozen,
     "gradient_balancer": GradientBalancer,
     "gravitation": Gravitation,
     "importance_reweighting": ImportanceReweighting,
+    "initial_head": InitialHead,
     "knowledge_inheritance": KnowledgeInheritance,
     "ldam": LDAM,
     "local_balancer": LocalBalancer,
@@ -80,8 +97,10 @@ PARTS: dict[str, type[Component]] = {
     "logit_calibration": LogitCalibration,
     "model_contrastive": ModelContrastive,
     "not_true_distillation": NotTrueDistillation,
+    "personal_head": PersonalHead,
     "pooled_logit_calibration": PooledLogitCalibration,
     "prior_analyser": PriorAnalyser,
+    "private": Private,
     "private_head": PrivateHead,
     "proximal": Proximal,
     "proximal_variant": ProximalVariant,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fedskew.component import LocalStep
+from fedskew.methods.apfl import Mixed
+from fedskew.methods.ditto import Tethered
 from fedskew.methods.fedlesam import GlobalSharpnessAware
 from fedskew.methods.fedsmoo import DynamicSharpnessAware
 from fedskew.methods.perfedavg import Meta
@@ -17,8 +19,10 @@ __all__ = [
     "DynamicSharpnessAware",
     "GlobalSharpnessAware",
     "Meta",
+    "Mixed",
     "Moreau",
     "SharpnessAware",
+    "Tethered",
 ]
 
 STEPS: dict[str, type[LocalStep]] = {
@@ -26,7 +30,9 @@ STEPS: dict[str, type[LocalStep]] = {
     "dynamic_sam": DynamicSharpnessAware,
     "lesam": GlobalSharpnessAware,
     "meta": Meta,
+    "mixed": Mixed,
     "moreau": Moreau,
     "sam": SharpnessAware,
     "sgd": SGD,
+    "tethered": Tethered,
 }

@@ -1,0 +1,100 @@
+"""APFL: a personal model mixed with the shared one (Deng et al. 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from torch import Tensor
+
+from fedskew import tree
+from fedskew.fields import Within
+from fedskew.method import Gradient, Method
+from fedskew.shared import SGD
+from fedskew.shared.steps import decayed
+from fedskew.tree import Tree
+from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task
+
+__all__ = ["Mixed", "apfl"]
+
+
+@dataclass(frozen=True)
+class Mixed(SGD):
+    """A step of SGD for the model that is sent, w, and one for the client's own model v through their mixture.
+
+    m = alpha v + (1 - alpha) w;  v <- v - lr alpha g(m), g after clipping and weight decay, on the same mini-batch as
+    the step of w. Where alpha is learnt: alpha <- alpha - lr <g(m), v - w>, held within [0, 1]. m is the client's own
+    model; at evaluation with the global model as w. BatchNorm's running statistics are those of w.
+
+    Source: Deng et al. 2020, algorithm 1 and equation 10, https://arxiv.org/abs/2003.13461
+
+    Example:
+        >>> Mixed(alpha=0.25).learnt
+        True
+    """
+
+    name = "mixed"
+    keeps = "P + 1 on every client"
+    compute = "2 gradients a step"
+
+    alpha: Annotated[float, Within(0, 1)] = 0.5
+    """initial share of v in the mixture"""
+    learnt: bool = True
+    """each client learns its own share"""
+
+    @property
+    def stateful(self) -> bool:
+        """True: v stays on the client."""
+        return True
+
+    def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
+        """{"own": v, the initial model, "alpha": ()}."""
+        return {"own": params, "alpha": next(iter(params.values())).new_tensor(self.alpha)}
+
+    def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
+        """The broadcast parameters, an empty momentum buffer, and v and alpha as they were left."""
+        params, memory = super().start(params, ctx)
+        return params, {**memory, **ctx.memory[self.name]}
+
+    def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
+        """One step of w, one of v and, where it is learnt, one of alpha, on one mini-batch."""
+        memory, w = carry.memory[self.name], carry.params
+        own, alpha = memory["own"], memory["alpha"]
+        apart = tree.sub(own, w)
+        grads, _, _ = differentiate(carry._replace(params=tree.add(w, apart, alpha)))
+        grads = decayed(grads, tree.add(w, apart, alpha), self.clip, self.weight_decay)
+        after, loss = super().step(carry, ctx, differentiate)
+        moved = {**after.memory[self.name], "own": tree.add(own, grads, -ctx.lr * alpha)}
+        if self.learnt:
+            slope = sum(((grads[n] * apart[n]).sum() for n in grads), start=alpha.new_zeros(()))
+            moved["alpha"] = (alpha - ctx.lr * slope).clamp(0, 1)
+        return after._replace(memory={**after.memory, self.name: moved}), loss
+
+    def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
+        """No upload; v and alpha stay."""
+        return {}, {n: local.memory[self.name][n] for n in ("own", "alpha")}
+
+    def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
+        """alpha v + (1 - alpha) w^t."""
+        kept = ctx.memory[self.name]
+        mixture: Params = tree.add(params, tree.sub(kept["own"], params), kept["alpha"])
+        return mixture
+
+
+def apfl(alpha: float = 0.5, learnt: bool = True) -> Method:
+    """APFL: FedAvg, and on every client a mixture of the shared model with one of its own.
+
+    Source: Deng et al. 2020, algorithm 1, https://arxiv.org/abs/2003.13461
+
+    Args:
+        alpha: Initial share of the client's own model.
+        learnt: Whether each client learns its share.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> apfl(0.25).local.alpha
+        0.25
+    """
+    return Method("apfl", local=Mixed(alpha=alpha, learnt=learnt), reference="deng2020")

@@ -1,0 +1,92 @@
+"""Ditto: personal models tied to the global one (Li et al. 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from torch import Tensor
+
+from fedskew import tree
+from fedskew.fields import AtLeast
+from fedskew.method import Gradient, Method
+from fedskew.shared import SGD
+from fedskew.shared.steps import decayed
+from fedskew.tree import Tree
+from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task
+
+__all__ = ["Tethered", "ditto"]
+
+
+@dataclass(frozen=True)
+class Tethered(SGD):
+    """A step of SGD for the model that is sent, and one for the client's own model v, which is tied to w^t.
+
+    v <- v - lr_p (g(v) + lam (v - w^t)), on the same mini-batch as the step of w, with g after clipping and weight
+    decay. lam = 0 is local training, a large lam is the global model. BatchNorm's running statistics are those of w.
+
+    Source: Li et al. 2021, algorithm 1, https://arxiv.org/abs/2012.04221
+
+    Example:
+        >>> Tethered(penalty=1.0).personal_lr
+        0.0
+    """
+
+    name = "tethered"
+    keeps = "P on every client"
+    compute = "2 gradients a step"
+
+    penalty: Annotated[float, AtLeast(0)] = 0.1
+    """lam, how strongly v is tied to w^t"""
+    personal_lr: Annotated[float, AtLeast(0)] = 0.0
+    """learning rate of v; 0 takes that of the pace"""
+
+    @property
+    def stateful(self) -> bool:
+        """True: v stays on the client."""
+        return True
+
+    def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
+        """{"own": v}, the initial model."""
+        return {"own": params}
+
+    def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
+        """The broadcast parameters, an empty momentum buffer, and v as it was left."""
+        params, memory = super().start(params, ctx)
+        return params, {**memory, "own": ctx.memory[self.name]["own"]}
+
+    def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
+        """One step of w and one of v, on one mini-batch."""
+        own = carry.memory[self.name]["own"]
+        grads, _, _ = differentiate(carry._replace(params=own))
+        after, loss = super().step(carry, ctx, differentiate)
+        pull = tree.add(decayed(grads, own, self.clip, self.weight_decay), tree.sub(own, ctx.params), self.penalty)
+        memory = {**after.memory[self.name], "own": tree.add(own, pull, -(self.personal_lr or ctx.lr))}
+        return after._replace(memory={**after.memory, self.name: memory}), loss
+
+    def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
+        """No upload; v stays."""
+        return {}, {"own": local.memory[self.name]["own"]}
+
+    def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
+        """v; on a client that never took part, the initial model."""
+        own: Params = ctx.memory[self.name]["own"]
+        return own
+
+
+def ditto(penalty: float = 0.1) -> Method:
+    """Ditto: FedAvg, and on every client a model of its own that is tied to the global one.
+
+    Source: Li et al. 2021, algorithm 1, https://arxiv.org/abs/2012.04221
+
+    Args:
+        penalty: lam of the tie.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> ditto(1.0).local.penalty
+        1.0
+    """
+    return Method("ditto", local=Tethered(penalty=penalty), reference="li2021ditto")

@@ -1,0 +1,25 @@
+"""FedBN: normalisation layers stay on the client (Li et al. 2021)."""
+
+from __future__ import annotations
+
+from fedskew.method import Method
+from fedskew.shared.keeping import Private
+
+__all__ = ["fedbn"]
+
+
+def fedbn() -> Method:
+    """FedBN: scales, shifts and running statistics of normalisation layers stay on the client.
+
+    On a network without normalisation layers it is FedAvg.
+
+    Source: Li et al. 2021, algorithm 1, https://arxiv.org/abs/2102.07623
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fedbn().parts[1]
+        Private(names=('norm',))
+    """
+    return Method("fedbn", parts=(Private(("norm",)),), reference="li2021fedbn")

@@ -1,0 +1,104 @@
+"""Parts about the classifier: its initial weight, and logits by directions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import torch
+from torch import Tensor
+
+from fedskew import functional as F
+from fedskew import rng
+from fedskew.component import Component
+from fedskew.errors import FieldError
+from fedskew.fields import Above, AtLeast
+from fedskew.types import Params, Task, View
+
+if TYPE_CHECKING:
+    from fedskew.data.federation import Federation
+    from fedskew.method import Method
+
+__all__ = ["CosineSoftmax", "InitialHead"]
+
+
+@dataclass(frozen=True)
+class InitialHead(Component):
+    """The classifier begins with these rows, and a bias of 0. `Frozen` beside it keeps it so.
+
+    simplex: an equiangular tight frame, w_c' w_d = -norm^2 / (C - 1), which needs C - 1 features. orthogonal: w_c' w_d
+    = 0, which needs C. Both are turned by a rotation that the seed of the initial weights draws.
+
+    Source: Li et al. 2023, section 4.1, https://arxiv.org/abs/2303.10058
+
+    Example:
+        >>> InitialHead("orthogonal")
+        InitialHead(rows='orthogonal', norm=1.0)
+    """
+
+    name = "initial_head"
+
+    rows: Literal["simplex", "orthogonal"] = "simplex"
+    """how the rows of the weight lie to each other"""
+    norm: Annotated[float, Above(0)] = 1.0
+    """length of each row"""
+
+    def check(self, method: Method, fed: Federation, task: Task) -> None:
+        """Raise FieldError where so many classes need more features."""
+        needed = task.classes - 1 if self.rows == "simplex" else task.classes
+        if task.features < needed:
+            rule = f"have at least {needed} features before the classifier, for {task.classes} classes"
+            raise FieldError(
+                "InitialHead", "rows", rule, task.features, "a wider model, or a projection head, has more"
+            )
+
+    def init_model(self, params: Params, task: Task, key: Tensor) -> Params:
+        """The weight [C, F], and the bias where there is one."""
+        old, spread = params[task.weight], task.classes - 1 if self.rows == "simplex" else task.classes
+        basis = F.orthonormal(rng.normal(key, (task.features, spread), torch.float64))
+        weight = F.simplex_head(basis) if self.rows == "simplex" else basis.T
+        bias = {n: torch.zeros_like(params[n]) for n in (task.bias,) if n in params}
+        return {task.weight: (self.norm * weight).to(old), **bias}
+
+
+@dataclass(frozen=True)
+class CosineSoftmax(Component):
+    """Cross-entropy of scaled cosines between features and the classifier's rows, shifted by the client's class counts.
+
+    L = CE(s cos(h, w_c) + tau log n_c, y). A class without rows leaves the softmax unless tau is 0. The bias is not
+    used. The model is evaluated by its own logits h' w_c + b: where the rows are of equal length and the bias is 0, the
+    most probable class is the same, and the loss is on another scale.
+
+    Source: Li et al. 2023, equation 6, https://arxiv.org/abs/2303.10058
+
+    Example:
+        >>> CosineSoftmax(tau=0.0)
+        CosineSoftmax(scale=10.0, learnt=True, tau=0.0, projection=0)
+    """
+
+    name = "cosine_softmax"
+    classification = True
+
+    scale: Annotated[float, Above(0)] = 10.0
+    """initial scale s, an inverse temperature; the authors' code has 10 or 1 by network"""
+    learnt: bool = True
+    """s is one more parameter, trained and averaged"""
+    tau: Annotated[float, AtLeast(0)] = 1.0
+    """strength of the shift; 1 is the balanced softmax, 0 has none"""
+    projection: Annotated[int, AtLeast(0)] = 0
+    """width of a projection head in front of the classifier, where the model leaves it open; 0: none"""
+
+    @property
+    def projects(self) -> int:
+        """The head that it wants in the network."""
+        return self.projection
+
+    def init_params(self, params: Params, task: Task, key: Tensor) -> Params:
+        """{"cosine_softmax.scale": ()} where it is learnt."""
+        return {f"{self.name}.scale": params[task.weight].new_tensor(self.scale)} if self.learnt else {}
+
+    def loss(self, view: View) -> Tensor:
+        """Mean cross-entropy, ()."""
+        scale = view.params[f"{self.name}.scale"] if self.learnt else self.scale
+        logits = scale * F.cosine_logits(view.out.features, view.params[view.ctx.task.weight])
+        return view.batch.mean(F.logit_adjusted_loss(logits, view.batch.y, view.ctx.used, self.tau))
