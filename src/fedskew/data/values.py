@@ -12,8 +12,8 @@ from torch import Tensor
 from fedskew.errors import DataError
 
 __all__ = [
-    "codes_of", "count_classes", "encode_columns", "labels_of", "lacking", "numbered", "same_length", "samples_of",
-    "unseen", "words_of",
+    "codes_of", "count_classes", "encode_columns", "flat", "labels_of", "lacking", "numbered", "same_length",
+    "samples_of", "unseen", "words_of",
 ]  # fmt: skip
 
 FARTHEST = 2.0**53  # whole numbers up to here are exact in float64
@@ -134,11 +134,12 @@ def _whole(array: np.ndarray, what: str) -> None:
 
 
 def numbered(labels: list[Any], names: Sequence[str]) -> tuple[list[Any], Sequence[str]]:
-    """Labels [n] of each split as they are; strings as places among the sorted names of all splits, and those names.
+    """Labels of each split as [n]; strings as places among the sorted names of all splits, and those names.
 
     Raises:
         DataError: A label is missing, or one split holds strings and the other numbers.
     """
+    labels = [None if y is None else flat(y) for y in labels]
     for y, what in zip(labels, ("y", "y_test"), strict=False):
         if y is not None and len(rows := lacking(y)):
             told = f"row {rows[0]} has none, {len(rows)} of {len(y)} rows lack one"
@@ -153,6 +154,14 @@ def numbered(labels: list[Any], names: Sequence[str]) -> tuple[list[Any], Sequen
     if len(found) == 1:
         raise DataError(f"a dataset must have two classes at least; got {str(found[0])!r} in every row")
     return [None if t is None else np.searchsorted(found, t) for t in texts], tuple(map(str, found))
+
+
+def flat(y: Any) -> Any:
+    """Labels [n, 1] as [n]; any others as they are."""
+    if isinstance(y, Tensor):
+        return y.reshape(-1) if y.dim() == 2 and y.shape[1] == 1 else y
+    array = np.asarray(y)
+    return array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else y
 
 
 def same_length(a: str, x: Tensor, b: str, y: Tensor) -> None:
