@@ -38,6 +38,13 @@ PAPERS: dict[str, Paper] = {
         1996,
         "misc",
     ),
+    "caldas2018": Paper(
+        "Caldas, Sebastian and others",
+        "LEAF: A Benchmark for Federated Settings",
+        "arXiv:1812.01097",
+        2018,
+        "misc",
+    ),
     "cao2019": Paper(
         "Cao, Kaidi and Wei, Colin and Gaidon, Adrien and Arechiga, Nikos and Ma, Tengyu",
         "Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss",

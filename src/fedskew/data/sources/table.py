@@ -11,6 +11,7 @@ from fedskew.data.sources.cifar import Cifar10, Cifar100
 from fedskew.data.sources.delimited import Csv
 from fedskew.data.sources.folders import Images
 from fedskew.data.sources.images import Digits, FashionMnist, Mnist
+from fedskew.data.sources.leaf import Femnist, Shakespeare
 from fedskew.data.sources.more_images import Emnist, EmnistBalanced, Svhn, TinyImageNet
 from fedskew.data.sources.npz import Npz
 from fedskew.data.sources.tabular import Adult, HeartDisease
@@ -49,6 +50,8 @@ DATASETS: dict[str, type[Source]] = {
     "emnist": Emnist,
     "emnist_balanced": EmnistBalanced,
     "tiny_imagenet": TinyImageNet,
+    "femnist": Femnist,
+    "shakespeare": Shakespeare,
     "adult": Adult,
     "heart_disease": HeartDisease,
     "csv": Csv,
