@@ -24,6 +24,14 @@ PAPERS: dict[str, Paper] = {
     "acar2021": Paper(
         "Acar, Durmus Alp Emre and others", "Federated Learning Based on Dynamic Regularization", "ICLR", 2021
     ),
+    "alcala2011": Paper(
+        "Alcal{\\'a}-Fdez, Jes{\\'u}s and others",
+        "KEEL Data-Mining Software Tool: Data Set Repository, Integration of Algorithms and Experimental Analysis"
+        " Framework",
+        "Journal of Multiple-Valued Logic and Soft Computing",
+        2011,
+        "article",
+    ),
     "alpaydin1998": Paper(
         "Alpaydin, Ethem and Kaynak, Cenk",
         "Optical Recognition of Handwritten Digits",

@@ -11,6 +11,7 @@ from fedskew.data.sources.cifar import Cifar10, Cifar100
 from fedskew.data.sources.delimited import Csv
 from fedskew.data.sources.folders import Images
 from fedskew.data.sources.images import Digits, FashionMnist, Mnist
+from fedskew.data.sources.keel import Fars, Keel
 from fedskew.data.sources.leaf import Femnist, Shakespeare
 from fedskew.data.sources.more_images import Emnist, EmnistBalanced, Svhn, TinyImageNet
 from fedskew.data.sources.npz import Npz
@@ -54,6 +55,8 @@ DATASETS: dict[str, type[Source]] = {
     "shakespeare": Shakespeare,
     "adult": Adult,
     "heart_disease": HeartDisease,
+    "fars": Fars,
+    "keel": Keel,
     "csv": Csv,
     "hub": Hub,
     "images": Images,
