@@ -18,7 +18,7 @@ from fedskew.data.values import lacking, words_of
 from fedskew.errors import DataError, closest, some
 from fedskew.fields import check
 
-__all__ = ["ABSENT", "Column", "Encoding", "categories", "is_absent", "numbers_of", "places"]
+__all__ = ["ABSENT", "Column", "Encoding", "categories", "is_absent", "numbers_of", "places", "plain"]
 
 ABSENT = ("", "?", "na", "nan", "n/a", "null", "none", "-")  # how tables write that a number is missing
 
@@ -102,7 +102,7 @@ class Encoding:
         for column in self.columns:
             if column.name not in known:
                 raise DataError(f"{what} must have the column {column.name!r}{closest(column.name, known)}")
-        read = {c.name: _plain(table[c.name]) for c in self.columns}
+        read = {c.name: plain(table[c.name]) for c in self.columns}
         if len(lengths := {len(values) for values in read.values()}) > 1:
             raise DataError(f"{what} must have columns of one length; got {', '.join(map(str, sorted(lengths)))}")
         numbers = range(lengths.pop()) if rows is None else rows
@@ -241,9 +241,11 @@ def _number(cell: str) -> float:
         return float("inf")  # no number: refused where infinity is
 
 
-def _plain(values: Any) -> np.ndarray:
+def plain(values: Any) -> np.ndarray:
     """A column as a numpy array: strings where it holds words; None and NaN as missing."""
     array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if array.dtype.kind == "U" and isinstance(values, list | tuple) and not all(isinstance(v, str) for v in values):
+        array = np.array(values, dtype=object)  # numpy would write NaN beside words as the word "nan"
     if array.dtype.kind != "O":
         return array
     blank = set(lacking(array).tolist())

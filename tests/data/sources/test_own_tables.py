@@ -251,3 +251,21 @@ def test_the_hub_s_packages_read_named_columns(tmp_path: Path, monkeypatch: pyte
     assert fed.dataset.shape == (3, 5, 5)
     table: Dataset = load("hub", str(file_of(tmp_path / "table", "parquet", rows(), "train").parent), **FILL)
     assert table.shape == (5,) and table.column_names == {"client": SITES}
+
+
+def test_columns_in_memory_and_a_pandas_frame_give_what_the_file_gives(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    file = file_of(tmp_path, "csv", rows())
+    whole = load("csv", str(file), **FILL)
+    frame = pandas.read_csv(file)
+    for table in (frame, {name: frame[name].tolist() for name in frame}):
+        data = fs.from_table(table, **FILL)
+        assert torch.equal(data.x, whole.x) and data.encoding == whole.encoding and data.column_names["client"] == SITES
+    result = fs.run(fs.federate(data, "natural"), fs.methods.fedavg(), model="logistic", rounds=1)
+    assert result.predict({"age": [None, 40.0], "sex": ["f", None], "grade": ["low", "high"]}).shape == (2,)
+    with pytest.raises(fs.DataError, match=r"must have columns of one length, with rows; got a 2, y 3"):
+        fs.from_table({"a": [1, 2], "y": [0, 1, 0]})
+    with pytest.raises(fs.ConfigError, match=r"from_table has no option 'categorys'; did you mean 'categories'"):
+        fs.from_table({"a": [1, 2], "y": [0, 1]}, categorys="a")
+    with pytest.raises(fs.DataError, match=r"table: column 'a' has missing values; row 1 has 'nan', 1 of 2 rows"):
+        fs.from_table({"a": [1.0, None], "y": [0, 1]})

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from fedskew.data.arrays import Dataset
 from fedskew.data.classes import ClassOptions
+from fedskew.data.encoding import plain
 from fedskew.data.sources.columns import Roles, Table, merged
 from fedskew.data.sources.files import client_files, places
 from fedskew.data.values import words_of
-from fedskew.errors import DataError, FieldError, require
+from fedskew.errors import ConfigError, DataError, FieldError, closest, require
 from fedskew.fields import demand, later
 
-__all__ = ["Csv", "read_table"]
+__all__ = ["Csv", "from_table", "read_table"]
 
 TAB = "\t"
 SEPARATORS = {",": "commas", ";": "semicolons", TAB: "tabs", "|": "bars"}
@@ -113,6 +115,43 @@ class Csv(ClassOptions):
             told = f"the first line of {file} has {SEPARATORS[others[0]]}: use {others[0].replace(TAB, 'tab')!r}"
             raise FieldError(type(self).__name__, "separator", "separate the columns", self.separator, told)
         return _table(file, table)
+
+
+def from_table(table: Mapping[str, Any], *, name: str = "table", **options: Any) -> Dataset:
+    """Make a dataset of columns by name, such as a pandas frame, with the options of a csv file.
+
+    Args:
+        table: Columns by name, [n] each: numbers or words. None, NaN and blanks are missing values.
+        name: Name of the dataset.
+        **options: Options of `Csv`, for example ``categories="auto", missing="fill", columns="hospital"``.
+
+    Returns:
+        The dataset. A stratified 20 % of the rows becomes the test set.
+
+    Raises:
+        ConfigError: An option or a column is unknown.
+        DataError: A value is missing, or a column does not hold what it must. Rows count from 0.
+
+    Example:
+        >>> from fedskew.data import from_table
+        >>> rows = range(40)
+        >>> table = {"age": [20 + i for i in rows], "sex": ["fm"[i % 2] for i in rows]}
+        >>> table["y"] = ["ab"[i % 3 // 2] for i in rows]
+        >>> data = from_table(table, categories="auto")
+        >>> data.shape, data.label_names
+        ((3,), ('a', 'b'))
+    """
+    known = [field.name for field in fields(Csv)]
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"from_table has no option {option!r}{closest(option, known)}")
+    held = {str(column): plain(table[column]) for column in list(table.keys())}
+    lengths = {column: len(values) for column, values in held.items()}
+    if len(set(lengths.values())) != 1 or not all(lengths.values()):
+        told = ", ".join(f"{column} {length}" for column, length in list(lengths.items())[:8])
+        raise DataError(f"table must have columns of one length, with rows; got {told or 'no columns'}")
+    rows = range(next(iter(lengths.values())))
+    return Roles(Csv(**options)).dataset([Table(Path(name), held, rows)], name, "table")
 
 
 def read_table(file: Path, separator: str = ",") -> list[tuple[int, list[str]]]:
