@@ -267,5 +267,5 @@ def test_columns_in_memory_and_a_pandas_frame_give_what_the_file_gives(tmp_path:
         fs.from_table({"a": [1, 2], "y": [0, 1, 0]})
     with pytest.raises(fs.ConfigError, match=r"from_table has no option 'categorys'; did you mean 'categories'"):
         fs.from_table({"a": [1, 2], "y": [0, 1]}, categorys="a")
-    with pytest.raises(fs.DataError, match=r"table: column 'a' has missing values; row 1 has 'nan', 1 of 2 rows"):
+    with pytest.raises(fs.DataError, match=r"table: column 'a' has missing values; row 1 has '', 1 of 2 rows"):
         fs.from_table({"a": [1.0, None], "y": [0, 1]})
