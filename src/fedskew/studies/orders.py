@@ -116,10 +116,10 @@ def agreement(
     check_resamples(resamples)
     values = scores.select(settings=(one, other)).oriented  # [M, 2, K]
     there = ~np.isnan(values)
-    ran = np.asarray(there.any(axis=2).all(axis=1), dtype=bool)  # [M]
+    ran = np.all(np.any(there, axis=2), axis=1)  # [M]
     names = tuple(name for name, kept in zip(scores.methods, ran, strict=True) if kept)
     require(len(names) >= LEAST, "scores", f"have runs of {LEAST} methods under both settings", len(names))
-    whole = np.asarray(there[ran].all(axis=(0, 1)), dtype=bool)  # [K]
+    whole = np.all(there[ran], axis=(0, 1))  # [K]
     seeds = tuple(k for k, kept in zip(scores.seeds, whole, strict=True) if kept)
     require(bool(seeds), "scores", "have a seed that all methods share", list(scores.seeds))
     first, second = (values[ran][:, s][:, whole] for s in (0, 1))  # [M, K]

@@ -25,6 +25,6 @@ from fedskew.studies.targets import Reached, Spent, TargetSummary, final_value, 
 __all__ = [
     "Agreement", "Difference", "Estimate", "Improvement", "Profile", "Ranks", "Reached", "Scores", "Spent", "Summary",
     "TargetSummary", "aggregate", "agreement", "average_ranks", "critical_difference", "differences", "final_value",
-    "holm", "improvement", "interquartile_mean", "nemenyi", "over_seeds", "paired_t", "pairs_needed", "profiles", "reach",
-    "reach_all", "reach_own", "signed_rank", "smallest_p", "summaries", "t_interval", "tau_b",
+    "holm", "improvement", "interquartile_mean", "nemenyi", "over_seeds", "paired_t", "pairs_needed", "profiles",
+    "reach", "reach_all", "reach_own", "signed_rank", "smallest_p", "summaries", "t_interval", "tau_b",
 ]  # fmt: skip
