@@ -56,6 +56,13 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         tmp_path / "dermamnist.npz", train_images=pictures, train_labels=codes, test_images=pictures[:9],
         test_labels=codes[:9], val_images=pictures[:6], val_labels=codes[:6],
     )  # fmt: skip
+    (tmp_path / "large").mkdir()
+    for name, array in (
+        ("x_train", GEN.normal(size=(30, 4)).astype(np.float32)), ("y_train", np.arange(30) % 3),
+        ("x_test", GEN.normal(size=(6, 4)).astype(np.float32)), ("y_test", np.arange(6) % 3),
+        ("client", np.array(["a", "b", "c"])[np.arange(30) % 3]),
+    ):  # fmt: skip
+        np.save(tmp_path / f"large/{name}.npy", array)
     (tmp_path / "play.txt").write_text("\n\n".join(f"{who}:\n{(who + ' talks on. ') * 60}" for who in ("ADA", "BOB")))
     return tmp_path
 
@@ -139,6 +146,7 @@ CLIENTS: dict[str, tuple[int, ...]] = {  # way -> clients of the federation that
     "Columns in memory, such as a pandas frame": (2,),
     "One file a client": (2, 2),
     "An npz file, and MedMNIST": (10,),
+    "Data larger than the memory": (3,),
     "Folders of images": (2,),
     "Hugging Face datasets": (4,),
     "LEAF: FEMNIST and Shakespeare": (2, 2),

@@ -115,7 +115,8 @@ def from_arrays(
 
     Args:
         x: Samples, [n, ...]. uint8 arrays [n, H, W], [n, channels, H, W] or [n, H, W, channels] are images. All other
-            arrays become float32 features.
+            arrays become float32 features. Of an array that numpy has mapped from a file (``mmap_mode``), uint8 images
+            with channels first and float32 features stay in the file, where ``x_test`` is given.
         y: Labels, [n] or [n, 1]: whole numbers 0..C-1, or strings, which are numbered in sorted order.
         x_test: Test samples. Without them a stratified 20 % of the rows becomes the test set, the same rows for every
             seed.

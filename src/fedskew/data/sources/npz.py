@@ -11,7 +11,7 @@ import numpy as np
 
 from fedskew.data.arrays import Dataset, build
 from fedskew.data.sources import readers
-from fedskew.data.sources.files import client_files, given_file
+from fedskew.data.sources.files import client_files, given_file, one_line
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.sources.parquet import choose
 from fedskew.errors import DataError
@@ -33,7 +33,9 @@ class Npz(ImageOptions):
     uint8 arrays with 3 or 4 axes are images; everything else is features. Labels are numbers 0..C-1 or strings, [n] or
     [n, 1]. Arrays of objects raise an error. MedMNIST's names, train_images, train_labels and so on, are known as well.
 
-    In a folder each npz file is a client, named as the file without its ending.
+    In a folder each npz file is a client, named as the file without its ending. A folder of x_train.npy, y_train.npy,
+    x_test.npy and y_test.npy holds one array each; uint8 images with channels first and float32 features stay in their
+    files, which may be larger than the memory.
     """
 
     name: ClassVar[str] = "npz"
@@ -86,6 +88,8 @@ class Npz(ImageOptions):
         place = given_file(self.name, path)
         if not place.is_dir():
             return place, _renamed(readers.read_npz(place))
+        if (place / "x_train.npy").is_file():
+            return place, {file.stem: _array(file) for file in sorted(place.glob("*.npy"))}
         groups = client_files(place, ".npz")
         if not groups:
             raise DataError(f"path must name an npz file or a folder with one npz file a client; got '{place}'")
@@ -97,6 +101,15 @@ class Npz(ImageOptions):
             **{n: v for n, v in train.items() if n not in WHOLE}, "x_train": train["x"], "y_train": train["y"],
             "x_test": test["x"], "y_test": test["y"],
         }  # fmt: skip
+
+
+def _array(file: Path) -> np.ndarray:
+    """The array of an npy file: samples mapped into memory, others read."""
+    try:
+        found = np.load(file, mmap_mode="c", allow_pickle=False)
+        return found if file.stem.startswith("x_") else np.array(found)
+    except Exception as error:  # a damaged file can fail at any element
+        raise DataError(f"{file} is not a whole npy file of plain numbers or words: {one_line(error)}") from None
 
 
 def _renamed(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
