@@ -14,8 +14,11 @@ import torch
 import fedskew as fs
 from fedskew.data import load
 from fedskew.data.sources.leaf import LETTERS, NAMES
+from fedskew.models import CharLSTM
 from support.command import fedskew
 from support.data_files import GEN, fails
+from support.methods import tiny
+from support.runs import gap, go
 
 
 def leaf(file: Path, users: dict[str, tuple[list[Any], list[Any]]]) -> Path:
@@ -90,11 +93,16 @@ def test_a_text_is_cut_per_speaker_and_no_window_lies_in_both_parts(tmp_path: Pa
     thin = load("shakespeare", str(place), stride=10)
     assert len(thin.y) == 72 + 40 and torch.equal(thin.x[1], data.x[10])
     assert thin.fingerprint != data.fingerprint == load("shakespeare", str(place)).fingerprint
+    assert not data.test_is_official
+    fed = fs.federate(load("shakespeare", str(place), stride=60), "natural")
+    runs = [go(fed, tiny("scaffold"), model=CharLSTM(hidden=4), cohort=2, engine=e) for e in ("sequential", "batched")]
+    assert gap(runs[0].params, runs[1].params) <= 1e-8  # int16 tokens, in float64
     out = tmp_path / "run"
     words = ["--data", "shakespeare", "--data.path", place, "--data.stride", 40, "--partition", "natural"]
-    assert (
-        fedskew("run", "fedavg", *words, "--model", "char_lstm", "--model.hidden", 4, "--rounds", 1, "--out", out) == 0
-    )
+    words += ["--model", "char_lstm", "--model.hidden", 4, "--rounds", 1, "--out", out]
+    assert fedskew("run", "fedavg", *words) == 0 and fedskew("evaluate", out) == 0
+    trained = fs.load_model(out)
+    assert torch.equal(trained.predict(data.x_test), trained.predict(data.x_test.float()))
 
 
 def test_files_of_another_form_are_one_line(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ class Shakespeare(ClassOptions):
             read = [self._kept(_users(group, _letter_row)) for group in groups]
             owners, source = read[0].owner, f"files in {groups[0][0].parent}"
             splits = [(np.stack(part.x), np.array(part.y)) for part in read]
-        return self.of_classes(_tokens(self.name, splits, owners, source))
+        return self.of_classes(_tokens(self.name, splits, owners, source, official=not found))
 
     def _windows(self, file: Path) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
         """(speaker of each training row, windows and next characters of both splits)."""
@@ -167,7 +167,9 @@ class Shakespeare(ClassOptions):
         return _Users([users.x[i] for i in at], [users.y[i] for i in at], users.owner[at])
 
 
-def _tokens(name: str, splits: Sequence[tuple[np.ndarray, np.ndarray]], owners: np.ndarray, source: str) -> Dataset:
+def _tokens(
+    name: str, splits: Sequence[tuple[np.ndarray, np.ndarray]], owners: np.ndarray, source: str, official: bool
+) -> Dataset:
     """A dataset of tokens: built with rows of no width, which then get theirs without a copy in floats."""
     x = [torch.from_numpy(np.ascontiguousarray(part.astype(np.int16))) for part, _ in splits]
     if len(splits) == 1:  # the split follows the order of the rows
@@ -178,7 +180,7 @@ def _tokens(name: str, splits: Sequence[tuple[np.ndarray, np.ndarray]], owners: 
         empty = [np.zeros((len(part), 1), np.float32) for part in x]
         made = build(
             name, empty[0], splits[0][1], empty[1], splits[1][1], label_names=NAMES, columns={"client": owners},
-            source=source,
+            source=source, official=official,
         )  # fmt: skip
         samples = x
     made = replace(made, x=samples[0], x_test=samples[1])
@@ -266,11 +268,12 @@ def _whole(images: Sequence[np.ndarray]) -> bool:
 
 
 def _text_of(place: Path) -> Path | None:
-    """The text of a place: the file itself, or the only text of a folder without JSON."""
+    """The text of a place: the file itself, or the only text of a folder without LEAF's files."""
     if place.is_file():
         return place if place.suffix == ".txt" else None
     texts = sorted(place.glob("*.txt"))
-    return texts[0] if len(texts) == 1 and not any(place.glob("**/*.json")) else None
+    leaf = ("*.json", "train/*.json", "test/*.json", "all_data/*.json", "data/*/*.json")
+    return texts[0] if len(texts) == 1 and not any(any(place.glob(files)) for files in leaf) else None
 
 
 def _speakers(file: Path) -> dict[str, str]:
