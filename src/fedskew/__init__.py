@@ -11,7 +11,7 @@ if _typing.TYPE_CHECKING:  # what type checkers and editors read; a test holds i
     from fedskew._run import Result, run
     from fedskew.advice.adviser import advise
     from fedskew.config import presets
-    from fedskew.data import federate, from_arrays, partitioners, skew
+    from fedskew.data import federate, from_arrays, from_table, partitioners, skew
     from fedskew.engines.trained import Trained, load_model
     from fedskew.errors import ConfigError, DataError, FedskewError, FieldError, RecordError, TrainingError
     from fedskew.method import Component, LocalStep, Method, Pace, Sampler, Selector, ServerOptimizer, Weighting
@@ -48,6 +48,7 @@ __all__ = [
     "errors",
     "federate",
     "from_arrays",
+    "from_table",
     "functional",
     "load_model",
     "methods",
@@ -75,7 +76,7 @@ _HOMES = {  # where each name is found
     "fedskew._run": ("Result", "run"),
     "fedskew.advice.adviser": ("advise",),
     "fedskew.config": ("presets",),
-    "fedskew.data": ("federate", "from_arrays", "partitioners", "skew"),
+    "fedskew.data": ("federate", "from_arrays", "from_table", "partitioners", "skew"),
     "fedskew.engines.trained": ("Trained", "load_model"),
     "fedskew.errors": ("ConfigError", "DataError", "FedskewError", "FieldError", "RecordError", "TrainingError"),
     "fedskew.method": (

@@ -27,6 +27,7 @@ from fedskew.types import Context, LocalRun, Params, View
 from support.federations import RAGGED, Owners, blobs, skewed, small_digits
 from support.methods import NAMES, WHOLE, each, tiny
 from support.nets import dropout_net, norm_net, plain_module
+from support.networks import TOKENS
 from support.runs import gap, go, rows_of, same
 
 ENGINES = pytest.mark.parametrize("engine", ["sequential", "batched"])
@@ -220,7 +221,7 @@ LARGE = {"resnet9", "resnet18"}  # millions of parameters
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedbal"])
 @pytest.mark.parametrize("model", [pytest.param(m, marks=pytest.mark.slow) if m in LARGE else m for m in MODELS])
 def test_every_model_of_the_package(model: str, name: str) -> None:
-    fed = images((3, 32, 32))
+    fed = tokens() if model in TOKENS else images((3, 32, 32))
     method = replace(fs.methods.METHODS[name](), pace=Fixed(epochs=1, lr=0.01, batch_size=4))
     result = go(fed, method, model=model, rounds=1, cohort=2)
     if name == "scaffold":
@@ -230,6 +231,13 @@ def test_every_model_of_the_package(model: str, name: str) -> None:
     moved = {n: p.double() for n, p in start.named_parameters()}
     assert moved.keys() == result.params.keys()
     assert all(not torch.equal(p, moved[n]) for n, p in result.params.items())
+
+
+def tokens() -> Any:
+    """Two clients with six and three rows of seven tokens, of three classes."""
+    x = rng.generator(0, "tokens").integers(0, 80, (9, 7)).astype(np.float32)
+    data = from_arrays(x, np.arange(9) % 3, x[:3], np.arange(3))
+    return fs.federate(data, Owners((0,) * 6 + (1,) * 3), clients=2)
 
 
 def images(shape: tuple[int, ...]) -> Any:

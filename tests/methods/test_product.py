@@ -19,9 +19,11 @@ from fedskew.models.architectures import MODELS
 from fedskew.shared import Fixed
 from support.federations import blobs
 from support.methods import NAMES, changed, tiny
+from support.networks import TOKENS
 
 ENGINES = ("sequential", "batched")
 SHAPES = {"emnist_cnn": (1, 28, 28), "pfllib_cnn": (1, 28, 28), "logistic": (9,), "mlp": (9,), "2nn": (9,)}
+SHAPES |= dict.fromkeys(TOKENS, (6,))
 COUNTS = ((3, 2, 0), (0, 1, 4), (2, 2, 2))  # rows of each class at three clients: 16 with the test set's
 PRODUCT = list(itertools.product(NAMES, MODELS, ENGINES))
 
@@ -29,7 +31,11 @@ PRODUCT = list(itertools.product(NAMES, MODELS, ENGINES))
 @cache
 def federation(model: str) -> Federation:
     """Made-up images or rows of the shape that the network is for; two rows of each class are the server's."""
-    return blobs([list(c) for c in COUNTS], shape=SHAPES.get(model, (3, 32, 32)), auxiliary=2)
+    fed = blobs([list(c) for c in COUNTS], shape=SHAPES.get(model, (3, 32, 32)), auxiliary=2)
+    if model not in TOKENS:
+        return fed
+    x, x_test = ((10 * part.abs()).floor().clamp(max=79) for part in (fed.dataset.x, fed.dataset.x_test))
+    return replace(fed, dataset=replace(fed.dataset, x=x, x_test=x_test))
 
 
 def small(name: str) -> Method:

@@ -30,13 +30,13 @@ from fedskew.models.networks import allocate
 from fedskew.models.prepare import prepare
 from support.command import refused
 from support.federations import skewed
-from support.networks import CIFAR, DIGITS, MNIST, NARROW, SHAPES
+from support.networks import CIFAR, DIGITS, MNIST, NARROW, SHAPES, TOKENS
 from support.runs import go
 
 
 def test_table_names_its_entries():
     expected = {"logistic", "mlp", "2nn", "lenet", "convnet", "tfcnn", "seolkim_cnn", "emnist_cnn", "resnet20"}
-    assert set(MODELS) == expected | {"resnet9", "resnet18", "pfl_cnn", "pfllib_cnn"}
+    assert set(MODELS) == expected | {"resnet9", "resnet18", "pfl_cnn", "pfllib_cnn", *TOKENS}
     assert all(name == kind.name and dataclasses.is_dataclass(kind) for name, kind in MODELS.items())
 
 

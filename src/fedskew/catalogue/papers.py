@@ -13,6 +13,14 @@ _FIRST: dict[str, Paper] = {
     "acar2021": Paper(
         "Acar, Durmus Alp Emre and others", "Federated Learning Based on Dynamic Regularization", "ICLR", 2021
     ),
+    "alcala2011": Paper(
+        "Alcal{\\'a}-Fdez, Jes{\\'u}s and others",
+        "KEEL Data-Mining Software Tool: Data Set Repository, Integration of Algorithms and Experimental Analysis"
+        " Framework",
+        "Journal of Multiple-Valued Logic and Soft Computing",
+        2011,
+        "article",
+    ),
     "alpaydin1998": Paper(
         "Alpaydin, Ethem and Kaynak, Cenk",
         "Optical Recognition of Handwritten Digits",
@@ -25,6 +33,13 @@ _FIRST: dict[str, Paper] = {
         "Adult",
         "UCI Machine Learning Repository, doi:10.24432/C5XW20",
         1996,
+        "misc",
+    ),
+    "caldas2018": Paper(
+        "Caldas, Sebastian and others",
+        "LEAF: A Benchmark for Federated Settings",
+        "arXiv:1812.01097",
+        2018,
         "misc",
     ),
     "cao2019": Paper(

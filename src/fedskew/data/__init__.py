@@ -13,6 +13,7 @@ from fedskew.data.federation import Federation, federate
 from fedskew.data.flower import from_flower, to_flower
 from fedskew.data.partitioners import Partition
 from fedskew.data.partitioners.file import load_partition, save_partition, verify_partition
+from fedskew.data.sources.delimited import from_table
 from fedskew.data.sources.table import DATASETS, load
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "federate",
     "from_arrays",
     "from_flower",
+    "from_table",
     "keep_classes",
     "load",
     "load_partition",

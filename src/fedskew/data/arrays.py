@@ -17,7 +17,17 @@ from fedskew.data.values import codes_of, count_classes, encode_columns, labels_
 from fedskew.data.values import unseen as unseen_notes
 from fedskew.errors import DataError
 
-__all__ = ["Dataset", "build", "channel_statistics", "codes_of", "draw", "fingerprint", "from_arrays", "share"]
+__all__ = [
+    "Dataset",
+    "build",
+    "channel_statistics",
+    "codes_of",
+    "draw",
+    "fingerprint",
+    "from_arrays",
+    "held_out",
+    "share",
+]
 
 TEST_SHARE = 0.2
 SPLIT_SEED = 0  # one test set for all seeds, so that their results can be compared
@@ -105,8 +115,9 @@ def from_arrays(
 
     Args:
         x: Samples, [n, ...]. uint8 arrays [n, H, W], [n, channels, H, W] or [n, H, W, channels] are images. All other
-            arrays become float32 features.
-        y: Labels, [n]: whole numbers 0..C-1, or strings, which are numbered in sorted order.
+            arrays become float32 features. Of an array that numpy has mapped from a file (``mmap_mode``), uint8 images
+            with channels first and float32 features stay in the file, where ``x_test`` is given.
+        y: Labels, [n] or [n, 1]: whole numbers 0..C-1, or strings, which are numbered in sorted order.
         x_test: Test samples. Without them a stratified 20 % of the rows becomes the test set, the same rows for every
             seed.
         y_test: Test labels; give both or none.
@@ -172,6 +183,20 @@ def build(
         notes=(*notes, *unseen_notes(labels[0], labels[1], label_names)), encoding=encoding,
     )  # fmt: skip
     return replace(data, fingerprint=fingerprint(data))
+
+
+def held_out(labels: Any, label_names: Sequence[str] = ()) -> np.ndarray:
+    """Which rows stay in the training set when `build` splits a test set off, bool [n].
+
+    For what is fitted on training rows alone, before the samples are made.
+
+    Raises:
+        DataError: As `build` for these labels.
+    """
+    (y,), label_names = numbered([labels], label_names)
+    codes = labels_of(y, "y")
+    stays: np.ndarray = _stays(codes.numpy(), count_classes([codes], len(label_names) or None)).numpy()
+    return stays
 
 
 def share(labels: np.ndarray, classes: int, fraction: float) -> np.ndarray:

@@ -18,7 +18,7 @@ from fedskew.data.values import lacking, words_of
 from fedskew.errors import DataError, closest, some
 from fedskew.fields import check
 
-__all__ = ["ABSENT", "Column", "Encoding", "is_absent"]
+__all__ = ["ABSENT", "Column", "Encoding", "categories", "is_absent", "numbers_of", "places", "plain"]
 
 ABSENT = ("", "?", "na", "nan", "n/a", "null", "none", "-")  # how tables write that a number is missing
 
@@ -27,14 +27,17 @@ ABSENT = ("", "?", "na", "nan", "n/a", "null", "none", "-")  # how tables write 
 class Column:
     """One column of a table and the features that it becomes.
 
-    A number v becomes (v - mean) / std. A category becomes a one-hot block, in the order of ``values``.
+    A number v becomes (v - mean) / std. A category becomes a one-hot block, in the order of ``values``; with
+    ``ordered`` it becomes the number of its place in ``values``, from 0.
 
     Attributes:
         name: Its name in the table.
-        values: The categories; empty for a number.
+        values: The categories; empty for a number. "" among them is the category of a blank cell and of a category
+            that is not among them.
         mean: Of the training rows.
         std: Of the training rows; 1 where it is 0.
-        missing: What takes the place of a missing number; None: a missing number is an error.
+        missing: What takes the place of a missing number, or of an unknown place; None: it is an error.
+        ordered: Whether the categories are places.
     """
 
     name: str
@@ -42,11 +45,17 @@ class Column:
     mean: float = 0.0
     std: float = 1.0
     missing: float | None = None
+    ordered: bool = False
+
+    @property
+    def number(self) -> bool:
+        """Whether it is one number, which is standardised."""
+        return self.ordered or not self.values
 
     @property
     def width(self) -> int:
         """Number of features."""
-        return max(len(self.values), 1)
+        return 1 if self.number else len(self.values)
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ class Encoding:
         """Number of features F."""
         return sum(column.width for column in self.columns)
 
-    def encode(self, table: Mapping[str, Any], what: str, rows: Sequence[int] | None = None) -> np.ndarray:
+    def encode(self, table: Mapping[str, Any], what: str, rows: Sequence[Any] | None = None) -> np.ndarray:
         """Rows of a table as samples.
 
         Args:
@@ -93,24 +102,32 @@ class Encoding:
         for column in self.columns:
             if column.name not in known:
                 raise DataError(f"{what} must have the column {column.name!r}{closest(column.name, known)}")
-        read = {c.name: _plain(table[c.name]) for c in self.columns}
+        read = {c.name: plain(table[c.name]) for c in self.columns}
         if len(lengths := {len(values) for values in read.values()}) > 1:
             raise DataError(f"{what} must have columns of one length; got {', '.join(map(str, sorted(lengths)))}")
         numbers = range(lengths.pop()) if rows is None else rows
         return np.concatenate([self._features(column, read[column.name], what, numbers) for column in self.columns], 1)
 
-    def _features(self, column: Column, values: np.ndarray, what: str, rows: Sequence[int]) -> np.ndarray:
+    def _features(self, column: Column, values: np.ndarray, what: str, rows: Sequence[Any]) -> np.ndarray:
         """The features of one column, float32 [n, width]."""
-        if column.values:
-            return categories(values, column.values, f"{what}: column {column.name!r}", rows)
-        found = numbers_of(values, f"{what}: column {column.name!r}", rows, column.missing)
+        where = f"{what}: column {column.name!r}"
+        if not column.number:
+            return categories(values, column.values, where, rows)
+        if column.ordered:
+            found = places(values, column.values, where, rows, column.missing)
+        else:
+            found = numbers_of(values, where, rows, column.missing)
         if self.single:
             found = found.astype(np.float32).astype(np.float64)
         return ((found - column.mean) / column.std).astype(np.float32)[:, None]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; the inverse of `from_json`."""
-        return dataclasses.asdict(self)
+        told = dataclasses.asdict(self)
+        for column in told["columns"]:
+            if not column["ordered"]:  # as files of earlier versions have it
+                del column["ordered"]
+        return told
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> Encoding:
@@ -123,7 +140,7 @@ class Encoding:
 
 
 def numbers_of(
-    values: np.ndarray, what: str, rows: Sequence[int], missing: float | None = None, hint: str = ""
+    values: np.ndarray, what: str, rows: Sequence[Any], missing: float | None = None, hint: str = "", fill: str = ""
 ) -> np.ndarray:
     """A column as finite numbers, float64 [n].
 
@@ -133,6 +150,7 @@ def numbers_of(
         rows: Number of each row in error messages.
         missing: What takes the place of a missing value; None: it is an error.
         hint: What to do with a column that does not hold numbers.
+        fill: What else to do about a missing value.
 
     Raises:
         DataError: A value is missing or no finite number; the message names the first row.
@@ -147,7 +165,8 @@ def numbers_of(
     if missing is None and gone.any():
         first, count = int(gone.argmax()), int(gone.sum())
         told = f"row {rows[first]} has {str(values[first])!r}, {count} of {len(values)} rows lack a number"
-        raise DataError(f"{what} has missing values; {told}; fill them, or leave those rows or the column out")
+        advice = f"fill them, or leave those rows or the column out{fill}"
+        raise DataError(f"{what} has missing values; {told}; {advice}")
     bad = ~np.isfinite(found) & ~gone
     if bad.any():
         cell = str(values[int(bad.argmax())])
@@ -158,19 +177,56 @@ def numbers_of(
     return np.array(np.where(gone, 0.0 if missing is None else missing, found))
 
 
-def categories(values: np.ndarray, known: Sequence[str], what: str, rows: Sequence[int]) -> np.ndarray:
+def categories(values: np.ndarray, known: Sequence[str], what: str, rows: Sequence[Any], fill: str = "") -> np.ndarray:
     """A column as a one-hot block in the order of the known categories, float32 [n, len(known)].
 
+    With "" among the known categories, every other value counts as it.
+
     Raises:
-        DataError: A value is not among them; the message names the first row.
+        DataError: A value is not among them; the message names the first row, and ``fill`` says what to do.
     """
-    block: np.ndarray = (values.astype(str)[:, None] == np.array(known)[None, :]).astype(np.float32)
-    unknown = np.flatnonzero(block.sum(1) == 0)
+    place = _found(values, known)
+    if "" in known:
+        place = np.where(place < 0, list(known).index(""), place)
+    _known(place, values, known, what, rows, fill)
+    block = np.zeros((len(place), len(known)), np.float32)
+    block[np.arange(len(place)), place] = 1
+    return block
+
+
+def places(
+    values: np.ndarray, known: Sequence[str], what: str, rows: Sequence[Any], missing: float | None = None,
+    fill: str = "",
+) -> np.ndarray:  # fmt: skip
+    """The place of each value among ordered categories, from 0, float64 [n]; ``missing`` for any other value.
+
+    Raises:
+        DataError: A value is not among them, and nothing takes its place; the message names the first row.
+    """
+    place = _found(values, known)
+    if missing is None:
+        _known(place, values, known, what, rows, fill)
+        return place.astype(np.float64)
+    return np.where(place < 0, missing, place.astype(np.float64))
+
+
+def _found(values: np.ndarray, known: Sequence[str]) -> np.ndarray:
+    """Place of each value among the known ones, int64 [n]; -1 for another."""
+    words, order = values.astype(str), np.argsort(np.array(known, str), kind="stable")
+    ranked = np.array(known, str)[order]
+    at = np.minimum(np.searchsorted(ranked, words), len(ranked) - 1)
+    return np.where(ranked[at] == words, order[at], -1)
+
+
+def _known(
+    place: np.ndarray, values: np.ndarray, known: Sequence[str], what: str, rows: Sequence[Any], fill: str
+) -> None:
+    """Raise DataError unless every value has a place."""
+    unknown = np.flatnonzero(place < 0)
     if len(unknown):
         row, value = rows[int(unknown[0])], str(values[unknown[0]])
         told = f"{value!r} in row {row}" if value else f"no value in row {row}"
-        raise DataError(f"{what} must hold one of its categories, {some(known)}; got {told}")
-    return block
+        raise DataError(f"{what} must hold one of its categories, {some(known)}; got {told}{fill}")
 
 
 def is_absent(cell: str) -> bool:
@@ -185,9 +241,11 @@ def _number(cell: str) -> float:
         return float("inf")  # no number: refused where infinity is
 
 
-def _plain(values: Any) -> np.ndarray:
+def plain(values: Any) -> np.ndarray:
     """A column as a numpy array: strings where it holds words; None and NaN as missing."""
     array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if array.dtype.kind == "U" and isinstance(values, list | tuple) and not all(isinstance(v, str) for v in values):
+        array = np.array(values, dtype=object)  # numpy would write NaN beside words as the word "nan"
     if array.dtype.kind != "O":
         return array
     blank = set(lacking(array).tolist())

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import Encoding
 from fedskew.data.store import Store
-from fedskew.data.values import lacking, samples_of
+from fedskew.data.values import flat, lacking, samples_of
 from fedskew.errors import DataError, some
 from fedskew.fields import check, demand
 
@@ -108,7 +108,7 @@ class Inputs:
         Raises:
             DataError: A label is missing, or is no class of the model.
         """
-        array = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+        array = flat(y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y))
         place = (lambda i: i) if rows is None else rows.__getitem__
         if len(blank := lacking(array)):
             raise DataError(f"{what} must have a label in every row; row {place(int(blank[0]))} has none")

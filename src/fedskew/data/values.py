@@ -12,12 +12,13 @@ from torch import Tensor
 from fedskew.errors import DataError
 
 __all__ = [
-    "codes_of", "count_classes", "encode_columns", "labels_of", "lacking", "numbered", "same_length", "samples_of",
-    "unseen", "words_of",
+    "codes_of", "count_classes", "encode_columns", "flat", "labels_of", "lacking", "numbered", "same_length",
+    "samples_of", "unseen", "words_of",
 ]  # fmt: skip
 
 FARTHEST = 2.0**53  # whole numbers up to here are exact in float64
 LONGEST = 1000  # characters of a name in a large table
+PART = 1 << 24  # numbers that are checked at a time
 ROOM = 1 << 28  # bytes that an array of names may take whatever its longest name
 
 
@@ -97,17 +98,45 @@ def samples_of(values: Any, what: str) -> Tensor:
         raise DataError(
             f"{what} must have a row for each sample, [n, features] or [n, channels, H, W]; got {array.shape}"
         )
+    if isinstance(values, np.memmap) and (mapped := _mapped(values, what)) is not None:
+        return mapped
     if array.dtype == np.uint8 and array.ndim > 2:
         return torch.from_numpy(np.array(_channels_first(array, what), order="C"))
     with np.errstate(over="ignore"):  # what float32 does not hold becomes infinite, and is refused below
         array = np.array(array, dtype=np.float32, order="C")
-    flat = array.reshape(len(array), -1)
-    bad = np.flatnonzero(~np.isfinite(flat).all(axis=1))
-    if bad.size:
-        column = int(np.flatnonzero(~np.isfinite(flat[bad[0]]))[0])
-        told = f"got {bad.size} rows with NaN or infinity, the first is row {bad[0]}, column {column}"
-        raise DataError(f"{what} must be finite; {told}; fill missing values, or leave those rows out")
+    _finite(array, what)
     return torch.from_numpy(array)
+
+
+def _finite(array: np.ndarray, what: str) -> None:
+    """Raise DataError unless all numbers [n, ...] are finite; a part at a time, as they may lie in a file."""
+    step, bad = max(1, PART // max(1, array[:1].size)), []
+    for at in range(0, len(array), step):
+        bad.append(
+            at + np.flatnonzero(~np.isfinite(array[at : at + step].reshape(len(array[at : at + step]), -1)).all(1))
+        )
+    rows = np.concatenate(bad)
+    if rows.size:
+        column = int(np.flatnonzero(~np.isfinite(array[rows[0]].reshape(-1)))[0])
+        told = f"got {rows.size} rows with NaN or infinity, the first is row {rows[0]}, column {column}"
+        raise DataError(f"{what} must be finite; {told}; fill missing values, or leave those rows out")
+
+
+def _mapped(values: np.memmap, what: str) -> Tensor | None:
+    """Samples that stay in their file: uint8 images with channels first, or float32 features; None for any others.
+
+    A file that is mapped for reading is mapped anew, private to the process: torch wants memory that it may write. A
+    mapping of another kind may hold what the file does not.
+    """
+    images = values.dtype == np.uint8 and (values.ndim == 3 or (values.ndim == 4 and _first(values)))
+    name, whole = values.filename, type(values.base) is not np.memmap and values.flags.c_contiguous
+    if name is None or not whole or not (images or values.dtype == np.dtype("<f4")):
+        return None
+    found = values if values.mode != "r" else np.memmap(name, values.dtype, "c", values.offset, values.shape)
+    if images:
+        return torch.from_numpy(found[:, None] if found.ndim == 3 else found)
+    _finite(found, what)
+    return torch.from_numpy(found)
 
 
 def labels_of(values: Any, what: str) -> Tensor:
@@ -134,11 +163,12 @@ def _whole(array: np.ndarray, what: str) -> None:
 
 
 def numbered(labels: list[Any], names: Sequence[str]) -> tuple[list[Any], Sequence[str]]:
-    """Labels [n] of each split as they are; strings as places among the sorted names of all splits, and those names.
+    """Labels of each split as [n]; strings as places among the sorted names of all splits, and those names.
 
     Raises:
         DataError: A label is missing, or one split holds strings and the other numbers.
     """
+    labels = [None if y is None else flat(y) for y in labels]
     for y, what in zip(labels, ("y", "y_test"), strict=False):
         if y is not None and len(rows := lacking(y)):
             told = f"row {rows[0]} has none, {len(rows)} of {len(y)} rows lack one"
@@ -153,6 +183,14 @@ def numbered(labels: list[Any], names: Sequence[str]) -> tuple[list[Any], Sequen
     if len(found) == 1:
         raise DataError(f"a dataset must have two classes at least; got {str(found[0])!r} in every row")
     return [None if t is None else np.searchsorted(found, t) for t in texts], tuple(map(str, found))
+
+
+def flat(y: Any) -> Any:
+    """Labels [n, 1] as [n]; any others as they are."""
+    if isinstance(y, Tensor):
+        return y.reshape(-1) if y.dim() == 2 and y.shape[1] == 1 else y
+    array = np.asarray(y)
+    return array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else y
 
 
 def same_length(a: str, x: Tensor, b: str, y: Tensor) -> None:
@@ -232,8 +270,12 @@ def _channels_first(array: np.ndarray, what: str) -> np.ndarray:
         return array[:, None]
     if array.ndim != 4:
         raise DataError(f"{what} must be images [n, channels, H, W] when uint8; got {array.shape}")
-    last = array.shape[-1] in (1, 3) and array.shape[1] not in (1, 3)
-    return array.transpose(0, 3, 1, 2) if last else array
+    return array if _first(array) else array.transpose(0, 3, 1, 2)
+
+
+def _first(array: np.ndarray) -> bool:
+    """Whether images with four axes have their channels on the second."""
+    return array.shape[-1] not in (1, 3) or array.shape[1] in (1, 3)
 
 
 def _texts(array: np.ndarray) -> np.ndarray | None:

@@ -12,6 +12,7 @@ from fedskew.models import Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
 from fedskew.models.probe import require_runs
+from fedskew.models.sequences import require_tokens
 from fedskew.settings import Settings
 from fedskew.types import Params, Task
 
@@ -35,6 +36,7 @@ def prepared_model(
         network, named = models.projected(model, named, projection, settings.seed_of("model"))
     else:
         network = model
+    require_tokens(network, fed.dataset.x, fed.dataset.x_test)
     prepared = prepare(network, named, shape, classes, narrow=NARROW[settings.precision])
     ready = prepared.to(DTYPES[settings.dtype], settings.device)
     with arithmetic(settings.precision):

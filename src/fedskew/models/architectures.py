@@ -20,6 +20,11 @@ and of two libraries, for comparisons with them:
     pfl_cnn     two 3x3 convolutions, dropout    pfl-research, CIFAR-10    1626442
     pfllib_cnn  two 5x5 convolutions             PFLlib, MNIST              582026
 
+and for tokens, the next character of LEAF's Shakespeare:
+
+    char_lstm        embedding 8, LSTM 64        LEAF, smaller               24528 (layers=2, hidden=256: 817872)
+    char_transformer width 32, two blocks                                    33232
+
 Initial weights are keyed by (seed, parameter name). No generator is used, and two networks that differ only in the
 number of classes start from the same weights below the classifier.
 """
@@ -53,10 +58,12 @@ from fedskew.models.networks import (
     width_after,
 )  # fmt: skip
 from fedskew.models.projection import insert
+from fedskew.models.sequences import CharLSTM, CharTransformer
 
 __all__ = [
-    "MLP", "MODELS", "TFCNN", "Architecture", "ConvNet", "EmnistCNN", "LeNet", "Logistic", "PFLlibCNN", "PflCNN",
-    "ResNet9", "ResNet18", "ResNet20", "SeolKimCNN", "TwoNN", "architecture", "build",
+    "MLP", "MODELS", "TFCNN", "Architecture", "CharLSTM", "CharTransformer", "ConvNet", "EmnistCNN", "LeNet",
+    "Logistic", "PFLlibCNN", "PflCNN", "ResNet9", "ResNet18", "ResNet20", "SeolKimCNN", "TwoNN", "architecture",
+    "build",
 ]  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -303,6 +310,8 @@ MODELS: dict[str, type[Architecture]] = {
     "resnet20": ResNet20,
     "pfl_cnn": PflCNN,
     "pfllib_cnn": PFLlibCNN,
+    "char_lstm": CharLSTM,
+    "char_transformer": CharTransformer,
 }
 
 

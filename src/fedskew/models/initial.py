@@ -26,6 +26,9 @@ def initialise(module: nn.Module, init: Init, seed: int, prefix: str = "") -> No
     for name, layer in module.named_modules(prefix=prefix):
         if isinstance(layer, nn.Linear | _ConvNd):
             _initialise_weights(layer, name, init, seed)
+        elif isinstance(layer, nn.Embedding):
+            key = rng.key(seed, "model", f"{name}.weight")
+            layer.weight.copy_(rng.normal(key, tuple(layer.weight.shape), layer.weight.dtype))  # torch's rule
         elif isinstance(layer, _BatchNorm | nn.GroupNorm | nn.LayerNorm):
             layer.reset_parameters()  # constants
         elif next(layer.parameters(recurse=False), None) is not None:

@@ -3,53 +3,36 @@
 from __future__ import annotations
 
 import csv
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal
 
-import numpy as np
-import torch
-
-from fedskew.data.arrays import Dataset, build, fingerprint
+from fedskew.data.arrays import Dataset
 from fedskew.data.classes import ClassOptions
-from fedskew.data.encoding import Column, Encoding, is_absent, numbers_of
-from fedskew.data.encoding import categories as one_hot
-from fedskew.data.sources.files import places
+from fedskew.data.encoding import plain
+from fedskew.data.sources.columns import Roles, Table, merged
+from fedskew.data.sources.files import client_files, places
 from fedskew.data.values import words_of
-from fedskew.errors import DataError, FieldError, closest, require
-from fedskew.fields import demand
+from fedskew.errors import ConfigError, DataError, FieldError, closest, require
+from fedskew.fields import demand, later
 
-__all__ = ["Csv", "Table", "read_table"]
+__all__ = ["Csv", "from_table", "read_table"]
 
-LABELS = ("label", "labels", "y", "target", "class")
 TAB = "\t"
 SEPARATORS = {",": "commas", ";": "semicolons", TAB: "tabs", "|": "bars"}
-IDENTIFIER = re.compile(r"(?i:(?:^|[_\s-])(?:id|uuid|guid|index|key)$|^(?:unnamed: ?\d+)?$)|[a-z](?:Id|ID)$")
-LIKELY = 20  # rows from which different whole numbers in every row look like an identifier
-
-
-class Table(NamedTuple):
-    """A csv file as text."""
-
-    file: Path
-    columns: dict[str, np.ndarray]  # strings [n], by the names of the first line
-    rows: np.ndarray  # [n] number of each row in the file; the line of names is row 1
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns."""
-        return list(self.columns)
 
 
 @dataclass(frozen=True)
 class Csv(ClassOptions):
-    """A csv file with a line of column names, or a folder with train.csv and test.csv, in UTF-8.
+    """A csv file with a line of column names, in UTF-8; a folder with train.csv and test.csv; or one file a client.
 
     Features are number columns, standardised by the training rows' mean and standard deviation, and the columns that
-    ``categories`` names, one-hot. Without test.csv a stratified 20 % of the rows becomes the test set. A missing value
-    is an error that names row and column; row 1 is the line of names.
+    ``categories`` names, one-hot. Without test rows of its own a stratified 20 % of the rows becomes the test set. A
+    missing value is an error that names row and column, unless ``missing`` fills it; row 1 is the line of names.
+
+    In a folder of other csv files each file is a client, named as the file without its ending; subfolders train and
+    test hold training and test rows of clients.
     """
 
     name: ClassVar[str] = "csv"
@@ -63,13 +46,20 @@ class Csv(ClassOptions):
     standardise: bool = True
     """standardise the features; false leaves them as they are"""
     categories: str = ""
-    """columns of features that hold categories, comma-separated: one-hot over the values of the training file"""
+    """columns of features that hold categories, comma-separated: one-hot over the values of the training file; auto:
+    every column of words"""
     exclude: str = ""
     """columns left out of the features, comma-separated, such as an identifier"""
     named_labels: bool = False
     """take every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
     separator: str = ","
     """what separates the values of a row: one character, or tab"""
+    missing: Literal["refuse", "fill"] = later("refuse")
+    """missing feature values: refuse, or fill a number by the median of the training rows and a blank category by a
+    category of its own, to which categories that no training row has belong too"""
+    ordinal: str = later("")
+    """columns of features with ordered categories, comma-separated: the place as a number, in the order of the sorted
+    values or in that of grade=low<mid<high"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,32 +87,23 @@ class Csv(ClassOptions):
             >>> data.shape, data.label_names, data.column_names
             ((2,), ('a', 'b'), {'client': ('site0', 'site1')})
         """
-        place, files = self.files(path)
-        tables = [self.read_rows(file) for file in files]
-        label, groups, features = self._chosen(tables[0])
-        for table in tables:
-            _filled(table, [label, *(groups if table is tables[0] else ())])
-        encoding = self._encoding(tables[0], features, label)
-        splits = [encoding.encode(t.columns, str(t.file), t.rows.tolist()) for t in tables]
-        labels, names = self._labels(tables, label)
-        pairs = [part for pair in zip(splits, labels, strict=True) for part in pair]
-        owners = {name: tables[0].columns[name] for name in groups}
-        notes = [note for name in features if (note := self._identifies(tables[0], name))]
-        data = build(
-            place.stem, *pairs, columns=owners, label_names=names, source=f"file {place}", notes=notes,
-            encoding=encoding,
-        )  # fmt: skip
-        data = self.of_classes(data)
-        return _standardised(data) if self.standardise else data
+        place, tables = self.tables(path)
+        return Roles(self).dataset(tables, place.stem, f"file {place}")
 
-    def files(self, path: str | None) -> tuple[Path, list[Path]]:
-        """(the path, the file or train.csv and test.csv of a folder). Raises ConfigError and DataError."""
+    def tables(self, path: str | None) -> tuple[Path, list[Table]]:
+        """(the path, its training table and, if it has one, its test table). Raises ConfigError and DataError."""
         require(bool(path), "path", "name the file of dataset 'csv'", path or "")
         place = next(iter(places(path, ())))
-        files = [place] if place.is_file() else [f for f in (place / "train.csv", place / "test.csv") if f.is_file()]
-        if not files or (place.is_dir() and files[0].name != "train.csv"):
-            raise DataError(f"path must name a csv file or a folder with train.csv; got '{place}'")
-        return place, files
+        if place.is_file():
+            return place, [self.read_rows(place)]
+        if (place / "train.csv").is_file():
+            files = [f for f in (place / "train.csv", place / "test.csv") if f.is_file()]
+            return place, [self.read_rows(file) for file in files]
+        groups = client_files(place, ".csv")
+        if not groups:
+            told = "a csv file, or a folder with train.csv or one csv file a client"
+            raise DataError(f"path must name {told}; got '{place}'")
+        return place, [merged(place, [self.read_rows(file) for file in group]) for group in groups]
 
     def read_rows(self, file: Path) -> Table:
         """The file as text. Raises DataError; FieldError where another separator is likely."""
@@ -135,98 +116,42 @@ class Csv(ClassOptions):
             raise FieldError(type(self).__name__, "separator", "separate the columns", self.separator, told)
         return _table(file, table)
 
-    def _chosen(self, table: Table) -> tuple[str, list[str], list[str]]:
-        """(column of labels, columns of clients, columns of features)."""
-        names = table.names
-        guessed = next((n for n in LABELS if n in names), None)
-        if self.y_column is None and guessed is None:
-            rule = f"name the column of labels, one of {', '.join(names)}"
-            raise FieldError(type(self).__name__, "y_column", rule, None)
-        label = self._known("y_column", [self.y_column or str(guessed)], table)[0]
-        groups = [n for n in names if n == "client"] if self.columns is None else self._listed("columns", table)
-        dropped = {label, *groups, *self._listed("exclude", table)}
-        asked = self._listed("x_column", table)
-        features = [n for n in names if n not in dropped] if self.x_column is None else asked
-        demand(self, "x_column", bool(features), "name a column of features")
-        demand(self, "x_column", label not in features, f"not hold the column of labels, {label!r}")
-        for name in self._listed("categories", table):
-            demand(self, "categories", name in features, f"name columns of features; {name!r} is none")
-        return label, groups, features
 
-    def _listed(self, field: str, table: Table) -> list[str]:
-        """The columns that a field names."""
-        listed = [name.strip() for name in (getattr(self, field) or "").split(",") if name.strip()]
-        return self._known(field, listed, table)
+def from_table(table: Mapping[str, Any], *, name: str = "table", **options: Any) -> Dataset:
+    """Make a dataset of columns by name, such as a pandas frame, with the options of a csv file.
 
-    def _known(self, field: str, listed: list[str], table: Table) -> list[str]:
-        for name in listed:
-            if name not in table.names:
-                hint = closest(name, table.names).removeprefix("; ")
-                raise FieldError(type(self).__name__, field, f"name columns of {table.file.name}", name, hint)
-        return listed
+    Args:
+        table: Columns by name, [n] each: numbers or words. None, NaN and blanks are missing values.
+        name: Name of the dataset.
+        **options: Options of `Csv`, for example ``categories="auto", missing="fill", columns="hospital"``.
 
-    def _encoding(self, table: Table, features: Sequence[str], label: str) -> Encoding:
-        """Features without standardisation: their columns and categories. Raises DataError for what is no number."""
-        hint = "leave the column out by Csv.exclude, or name it in Csv.categories or Csv.columns"
-        grouped, made = self._listed("categories", table), []
-        for name in features:
-            cells, where = table.columns[name], f"{table.file}: column {name!r}"
-            if name in grouped:
-                known = tuple(str(value) for value in np.unique(cells))
-                one_hot(cells, [value for value in known if value], where, table.rows.tolist())
-                made.append(Column(name, known))
-            else:
-                numbers_of(cells, where, table.rows.tolist(), hint=hint)
-                made.append(Column(name))
-        return Encoding(tuple(made), label=label)
+    Returns:
+        The dataset. A stratified 20 % of the rows becomes the test set.
 
-    def _labels(self, tables: Sequence[Table], name: str) -> tuple[list[np.ndarray], tuple[str, ...]]:
-        """(labels of each file as numbers 0..C-1 or strings, names of the classes where they are settled here)."""
-        cells = [table.columns[name] for table in tables]
-        every = np.concatenate(cells)
-        where = f"{tables[0].file}: column {name!r}"
-        if len(np.unique(every)) < 2:
-            told = f"has one class, {str(every[0])!r}, in all {len(every)} rows"
-            raise DataError(f"{where} {told}; a classifier needs two; is another column meant by Csv.y_column?")
-        values = [_number(cell) for cell in every.tolist()]
-        if any(value is None for value in values):
-            return cells, ()
-        numbers = np.array(values, dtype=np.float64)
-        if not self.named_labels:
-            self._check_numbers(numbers, tables, name)
-            return np.split(numbers.astype(np.int64), [len(cells[0])])[: len(cells)], ()
-        names = sorted(set(every.tolist()), key=lambda cell: (float(cell), cell))
-        codes = np.array([names.index(cell) for cell in every.tolist()])
-        return np.split(codes, [len(cells[0])])[: len(cells)], tuple(names)
+    Raises:
+        ConfigError: An option or a column is unknown.
+        DataError: A value is missing, or a column does not hold what it must. Rows count from 0.
 
-    def _check_numbers(self, numbers: np.ndarray, tables: Sequence[Table], name: str) -> None:
-        """Raise one line unless labels that are numbers are 0..C-1."""
-        places = [(table.file, row) for table in tables for row in table.rows]
-        parted = np.flatnonzero(numbers != np.floor(numbers))
-        if len(parted):
-            file, row = places[int(parted[0])]
-            hint = "cut a measured value into classes, or name another column by Csv.y_column"
-            told = f"row {row} has {numbers[parted[0]]:g}"
-            raise DataError(f"{file}: column {name!r} must hold classes, whole numbers or words; {told}; {hint}")
-        found = np.unique(numbers)
-        odd = np.flatnonzero(found != np.arange(len(found)))
-        if len(odd):
-            file, row = places[int(np.flatnonzero(numbers == found[odd[0]])[0])]
-            low, high, here = (f"{number:.17g}" for number in (found[0], found[-1], found[odd[0]]))
-            told = f"column {name!r} of {file} has {low} to {high}, and {here} in row {row}"
-            rule = f"be true where labels are numbers other than 0 to {len(found) - 1}"
-            raise FieldError(type(self).__name__, "named_labels", rule, self.named_labels, told)
-
-    def _identifies(self, table: Table, name: str) -> str:
-        """A note on a feature that looks like an identifier; "" for another."""
-        if name in self._listed("categories", table):
-            return ""
-        values = table.columns[name].astype(np.float64)
-        apart = len(np.unique(values)) == len(values) >= LIKELY and bool((values == np.floor(values)).all())
-        if not apart and not IDENTIFIER.search(name):
-            return ""
-        why = f"its {len(values)} values are all different whole numbers" if apart else "by its name"
-        return f"feature {name!r} looks like an identifier, {why}; Csv.exclude {name} leaves it out"
+    Example:
+        >>> from fedskew.data import from_table
+        >>> rows = range(40)
+        >>> table = {"age": [20 + i for i in rows], "sex": ["fm"[i % 2] for i in rows]}
+        >>> table["y"] = ["ab"[i % 3 // 2] for i in rows]
+        >>> data = from_table(table, categories="auto")
+        >>> data.shape, data.label_names
+        ((3,), ('a', 'b'))
+    """
+    known = [field.name for field in fields(Csv)]
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"from_table has no option {option!r}{closest(option, known)}")
+    held = {str(column): plain(table[column]) for column in list(table.keys())}
+    lengths = {column: len(values) for column, values in held.items()}
+    if len(set(lengths.values())) != 1 or not all(lengths.values()):
+        told = ", ".join(f"{column} {length}" for column, length in list(lengths.items())[:8])
+        raise DataError(f"table must have columns of one length, with rows; got {told or 'no columns'}")
+    rows = range(next(iter(lengths.values())))
+    return Roles(Csv(**options)).dataset([Table(Path(name), held, rows)], name, "table")
 
 
 def read_table(file: Path, separator: str = ",") -> list[tuple[int, list[str]]]:
@@ -263,45 +188,4 @@ def _table(file: Path, content: list[tuple[int, list[str]]]) -> Table:
         raise DataError(f"{file} must have rows below a line of different column names; {told}")
     columns = zip(names, zip(*(r for _, r in rows), strict=True), strict=True)
     cells = {name: words_of(column, f"{file}: column {name!r}") for name, column in columns}
-    return Table(file, cells, np.array([number for number, _ in rows]))
-
-
-def _filled(table: Table, names: Sequence[str]) -> None:
-    """Raise DataError unless these columns have a value in every row."""
-    for name in names:
-        if name not in table.columns:
-            known = closest(name, table.names)
-            raise DataError(f"{table.file} must have the column {name!r}, as train.csv has{known}")
-        blank = np.flatnonzero([not cell or cell.lower() == "nan" for cell in table.columns[name].tolist()])
-        if len(blank):
-            cells, hint = table.columns[name], "fill them, or leave those rows out"
-            told = (
-                f"row {table.rows[blank[0]]} has {str(cells[blank[0]])!r}, {len(blank)} of {len(cells)} rows lack one"
-            )
-            raise DataError(f"{table.file}: column {name!r} must have a value in every row; {told}; {hint}")
-
-
-def _number(cell: str) -> float | None:
-    """A label that is a finite number; None for a word."""
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    return value if np.isfinite(value) and not is_absent(cell) else None
-
-
-def _standardised(data: Dataset) -> Dataset:
-    """A dataset with its numbers standardised by the training rows; the encoding says by which values."""
-    assert data.encoding is not None
-    x = data.x.numpy().astype(np.float64)
-    single = np.concatenate([np.full(c.width, not c.values) for c in data.encoding.columns])  # numbers, not categories
-    std = x.std(axis=0)
-    mean, std = np.where(single, x.mean(axis=0), 0.0), np.where(single & (std > 0), std, 1.0)
-    scaled = [((part.numpy().astype(np.float64) - mean) / std).astype(np.float32) for part in (data.x, data.x_test)]
-    at = np.cumsum([0, *(c.width for c in data.encoding.columns)])
-    columns: Any = (
-        replace(c, mean=float(mean[i]), std=float(std[i])) for c, i in zip(data.encoding.columns, at[:-1], strict=True)
-    )
-    encoding = replace(data.encoding, columns=tuple(columns))
-    made = replace(data, x=torch.from_numpy(scaled[0]), x_test=torch.from_numpy(scaled[1]), encoding=encoding)
-    return replace(made, fingerprint=fingerprint(made))
+    return Table(file, cells, [number for number, _ in rows])

@@ -10,9 +10,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedskew.errors import DataError
+from fedskew.errors import DataError, require
 
-__all__ = ["EXTRA", "Known", "absent", "md5_of", "one_line", "places", "rows_digest", "together", "verify"]
+__all__ = [
+    "EXTRA",
+    "Known",
+    "absent",
+    "client_files",
+    "md5_of",
+    "one_line",
+    "places",
+    "rows_digest",
+    "together",
+    "verify",
+]
 
 
 EXTRA = "pip install 'fedskew[hub]'"
@@ -59,6 +70,15 @@ def absent(name: str, path: str | None, download: str = "") -> DataError:
     return DataError(f"dataset {name!r} was not found in {where}; set FEDSKEW_DATA or --data.path{download}")
 
 
+def given_file(name: str, path: str | None) -> Path:
+    """The path as given; sources of a user's own files search nowhere else."""
+    require(bool(path), "path", f"name the file of dataset {name!r}", path or "")
+    found = places(path, ())
+    if not found:
+        raise absent(name, path)
+    return found[0]
+
+
 def together(folder: Path, names: Sequence[Sequence[str]]) -> tuple[Path, ...]:
     """Files of a folder that belong together.
 
@@ -79,6 +99,33 @@ def together(folder: Path, names: Sequence[Sequence[str]]) -> tuple[Path, ...]:
         if file is None:
             raise DataError(f"{folder} has some files of the dataset but lacks {group[0]}")
     return tuple(file for file in found if file is not None)
+
+
+def client_files(folder: Path, ending: str) -> list[list[Path]]:
+    """Files of a folder with one file a client: [training files] or [training files, test files], sorted by name.
+
+    They lie in the folder itself, or in its subfolders train and, optionally, test.
+
+    Args:
+        folder: The folder.
+        ending: Ending of the files, such as ".csv".
+
+    Returns:
+        The groups; empty if there is no file.
+
+    Raises:
+        DataError: Only the subfolder test has files.
+    """
+
+    def within(place: Path) -> list[Path]:
+        return sorted(f for f in place.glob(f"*{ending}") if f.is_file() and not f.name.startswith("."))
+
+    own, train, test = within(folder), within(folder / "train"), within(folder / "test")
+    if own:
+        return [own]
+    if test and not train:
+        raise DataError(f"{folder} must have files train/*{ending} beside test/*{ending}")
+    return [train, test] if test else [train] if train else []
 
 
 def md5_of(content: bytes | memoryview | np.ndarray) -> str:

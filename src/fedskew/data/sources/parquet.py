@@ -22,12 +22,12 @@ __all__ = [
     "Columns",
     "HubTables",
     "arrays_of",
+    "arrow",
     "choose",
     "hub_installed",
     "hub_tables",
     "offline",
     "parquet_files",
-    "plain_column",
     "read_column",
     "read_table",
     "schema_names",
@@ -103,7 +103,7 @@ def read_table(files: Sequence[Path], columns: Sequence[str] | None = None) -> A
     Raises:
         DataError: A file is damaged, or the extra ``hub`` is missing.
     """
-    pa, pq = _arrow()
+    pa, pq = arrow()
     tables = []
     how = {"columns": list(columns) if columns else None, "partitioning": None, "page_checksum_verification": True}
     for file in files:
@@ -208,7 +208,7 @@ def _sound(name: str) -> Iterator[None]:
 
 
 def _read_column(table: Any, name: str, rows: int | None, mode: ImageMode | None) -> np.ndarray:
-    pa, _ = _arrow()
+    pa, _ = arrow()
     chunks = table.column(name).slice(0, rows).chunks
     empty = sum(chunk.null_count for chunk in chunks)
     if pa.types.is_struct(table.schema.field(name).type):
@@ -226,12 +226,6 @@ def _read_column(table: Any, name: str, rows: int | None, mode: ImageMode | None
     if pa.types.is_nested(kind):
         return _lists([row for chunk in chunks for row in chunk.to_pylist()], name)
     return np.concatenate([chunk.to_numpy(zero_copy_only=False) for chunk in chunks])
-
-
-def plain_column(table: Any, name: str) -> np.ndarray:
-    """A column of numbers or words as it is, [n]; null is NaN, or None among words."""
-    with _sound(name):
-        return np.concatenate([chunk.to_numpy(zero_copy_only=False) for chunk in table.column(name).chunks])
 
 
 def _lists(rows: Sequence[Any], name: str) -> np.ndarray:
@@ -317,11 +311,21 @@ def _quiet() -> Iterator[None]:
 
 
 def _rows(split: Any, columns: Sequence[str]) -> Any:
+    from datasets.table import embed_table_storage
+
     split = split.select_columns(list(columns)) if columns else split
-    return split.with_format("arrow")[:]  # images stay encoded: they are decoded here
+    table = split.with_format("arrow")[:]  # images stay encoded: they are decoded here
+    return embed_table_storage(table) if _apart(table, split.features) else table
 
 
-def _arrow() -> tuple[Any, Any]:
+def _apart(table: Any, features: Mapping[str, Any]) -> bool:
+    """Whether an image of a table is a file beside it, as in a folder of images."""
+    named = [name for name, kind in features.items() if type(kind).__name__ == "Image"]
+    return any(chunk.field("bytes").null_count for name in named for chunk in table.column(name).chunks)
+
+
+def arrow() -> tuple[Any, Any]:
+    """(pyarrow, pyarrow.parquet). Raises DataError without the extra ``hub``."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

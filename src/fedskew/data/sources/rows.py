@@ -11,9 +11,12 @@ import numpy as np
 
 from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import Encoding
-from fedskew.data.sources import parquet, readers
-from fedskew.data.sources.delimited import LABELS, Csv
-from fedskew.data.sources.table import Npz, Parquet, Source, given_file
+from fedskew.data.sources import parquet
+from fedskew.data.sources.arrow import Parquet, cells
+from fedskew.data.sources.columns import LABELS
+from fedskew.data.sources.delimited import Csv
+from fedskew.data.sources.npz import Npz
+from fedskew.data.sources.table import Source
 from fedskew.errors import DataError, FieldError, closest
 
 __all__ = ["Rows", "rows_of"]
@@ -36,7 +39,7 @@ class Rows:
     x: Any
     y: Any | None
     label: str = "y"
-    numbers: Sequence[int] = ()
+    numbers: Sequence[Any] = ()
     beside: dict[str, np.ndarray] = field(default_factory=dict)
 
 
@@ -66,20 +69,19 @@ def rows_of(source: Source, path: str | None, encoding: Encoding | None) -> Rows
 
 
 def _of_csv(source: Csv, path: str | None, encoding: Encoding | None) -> Rows:
-    """Every row of a csv file, or of test.csv of a folder."""
-    table = source.read_rows(source.files(path)[1][-1])
+    """Every row of a csv file, or of the test rows of a folder that has some, else of all its files."""
+    table = source.tables(path)[1][-1]
     label = _label(source, table.names, encoding)
     asked = [n.strip() for n in (source.columns or "").split(",") if n.strip()]
     names = [n for n in table.names if n == "client"] if source.columns is None else asked
     beside = {name: table.columns[_there(source, "columns", name, table.names)] for name in names}
     y = table.columns[label] if label else None
-    return Rows(str(table.file), table.columns, y, label, table.rows.tolist(), beside)
+    return Rows(str(table.file), table.columns, y, label, list(table.rows), beside)
 
 
 def _of_npz(source: Npz, path: str | None) -> Rows:
     """x_test and y_test of an npz file, else x and, where it is there, y."""
-    file = given_file(source.name, path)
-    arrays = readers.read_npz(file)
+    file, arrays = source.arrays(path)
     x_name, y_name = ("x_test", "y_test") if "x_test" in arrays else ("x", "y")
     if x_name not in arrays:
         raise DataError(f"{file} must hold x, or x_test; got {', '.join(arrays) or 'no arrays'}")
@@ -90,12 +92,8 @@ def _of_npz(source: Npz, path: str | None) -> Rows:
 
 def _of_parquet(source: Parquet, path: str | None, encoding: Encoding | None) -> Rows:
     """Every row of a parquet file, or of the test files of a folder."""
-    place = given_file(source.name, path)
-    files = (place,) if place.is_file() else parquet.parquet_files(place, "test")
-    files = files or parquet.parquet_files(place, "train")
-    if not files:
-        raise DataError(f"path must name a parquet file or a folder with test-*.parquet; got '{place}'")
-    table = parquet.read_table(files)
+    place, groups, _ = source.files(path)
+    table = parquet.read_table(groups[-1])
     names = list(table.column_names)
     label = _label(source, names, encoding)
     y = parquet.read_column(table, label) if label else None
@@ -103,7 +101,7 @@ def _of_parquet(source: Parquet, path: str | None, encoding: Encoding | None) ->
         column = parquet.choose(names, source.x_column, parquet.X_COLUMNS, (type(source).__name__, "x_column"))
         x = source.padded(parquet.read_column(table, column))
     else:
-        x = {c.name: parquet.plain_column(table, c.name) for c in encoding.columns if c.name in names}
+        x = {c.name: cells(table, c.name) for c in encoding.columns if c.name in names}
     return Rows(str(place), x, y, label, range(len(table)))
 
 

@@ -1,0 +1,280 @@
+"""Does Dirichlet predict reality? The study of natural and made clients, and the page of its results.
+
+python scripts/natural.py --write   matches the made partitions to the natural ones and writes the study; needs the data
+python scripts/natural.py           writes docs/project/natural.md's tables from results/studies/natural.jsonl
+python scripts/natural.py --check   writes nothing, and exits with 1 where the page differs from the runs
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fedskew as fs
+from fedskew.studies.orders import Agreement, agreement
+from fedskew.studies.ranks import average_ranks
+from fedskew.studies.scores import Scores
+from fedskew.studies.store import Entry, read_archives
+
+ROOT = Path(__file__).parents[1]
+STUDY = ROOT / "src/fedskew/studies/shipped/natural.toml"
+ARCHIVE = ROOT / "results/studies/natural.jsonl"
+PAGE = ROOT / "docs/project/natural.md"
+MARKS = re.compile(r"(<!-- (skew|orders|scores) -->\n).*?(<!-- end -->)", re.S)
+SEEDS = range(3)  # of the partitions that are matched, and of the study
+METRICS = ("mean10_accuracy", "mean10_macro_f1")
+MEASURES = ("js_mean", "tv_mean", "missing_rate", "quantity_gini")
+SIZED = "each client Dirichlet, as skewed and as large"
+USUAL = 0.1  # the concentration that papers take most
+
+
+class Natural(NamedTuple):
+    """A dataset with clients of its own."""
+
+    label: str
+    name: str
+    options: dict[str, Any]
+    column: str
+    run: dict[str, Any]  # options of its runs
+
+
+DATASETS = (
+    Natural("Heart Disease", "heart_disease", {}, "hospital", {"model": "mlp", "cohort": 4, "rounds": 60}),
+    Natural("Adult", "adult", {"exclude": "occupation"}, "occupation", {"model": "mlp", "cohort": 5, "rounds": 60}),
+    Natural("FARS", "fars", {}, "client", {"model": "mlp", "cohort": 10, "rounds": 60}),
+    Natural(
+        "Shakespeare", "shakespeare", {"stride": 40, "least": 10}, "client",
+        {"model": {"name": "char_lstm", "hidden": 32}, "cohort": 10, "rounds": 40, "eval-every": 2, "epochs": 1,
+         "batch-size": 16, "lr": 1.0},
+    ),
+)  # fmt: skip
+METHODS = (
+    "fedavg", "scaffold", "feddyn", "fedadagrad", "fedntd", "fedlc", "fedbal", "fedga", "fedgr", "fedla",
+)  # fmt: skip
+
+
+HEAD = '''# Written by scripts/natural.py --write, which matches the concentrations.
+title = "Does Dirichlet predict reality?"
+notes = """\\
+  Natural clients (hospitals, occupations, states, speakers) beside made ones: class-wise Dirichlet with the same \\
+  mean   Jensen-Shannon divergence to all rows; each client Dirichlet with this divergence and the natural sizes; and \\
+  class-wise Dirichlet {usual}, which papers take most. Eleven methods at their defaults, 2 epochs of batch 64 at \\
+  rate 0.05, but for Shakespeare: 1 epoch of batch 16 at rate 1."""
+methods = [{methods}]
+seeds = "{first}-{last}"
+metric = "mean10_accuracy"
+baseline = "fedavg"
+
+[options]
+epochs = 2
+batch-size = 64
+lr = 0.05
+
+[method.control]
+method = "fedavg"
+weighting = "uniform"
+'''
+
+
+def _sized(alpha: float, sizes: tuple[int, ...]) -> Any:
+    """Each client Dirichlet around the shares of all rows, as uniform ones would run out of the rare classes.
+
+    Served row by row: clients served in turn leave the last ones what is left.
+    """
+    return fs.partitioners.DirPrior(alpha=alpha, sizes=sizes, prior="data", serve="together")
+
+
+def matched(data: Any, clients: int, target: float, make: Callable[[float], Any]) -> float:
+    """The concentration whose mean Jensen-Shannon divergence to all rows, over the seeds' partitions, is the target."""
+
+    def far(alpha: float) -> float:
+        found = [fs.federate(data, make(alpha), clients=clients, seed=seed) for seed in SEEDS]
+        return statistics.fmean(fs.skew.summary(fed.counts)["js_mean"] for fed in found)
+
+    low, high = math.log(1e-3), math.log(1e4)
+    for _ in range(18):
+        middle = (low + high) / 2
+        low, high = (middle, high) if far(math.exp(middle)) > target else (low, middle)
+    found = float(f"{math.exp((low + high) / 2):.3g}")
+    assert abs(far(found) - target) <= 0.05 * target, f"{data.name}: {far(found)} is not {target}"
+    return found
+
+
+def study() -> str:
+    """The study file, with the concentrations matched."""
+    blocks = []
+    for one in DATASETS:
+        data = fs.data.load(one.name, **one.options)
+        fed = fs.federate(data, fs.partitioners.Natural(column=one.column))
+        sizes, js = fed.sizes.tolist(), fs.skew.summary(fed.counts)["js_mean"]
+        by_class = matched(data, fed.clients, js, lambda a: fs.partitioners.Dirichlet(alpha=a))
+        sized = matched(data, fed.clients, js, lambda a, s=tuple(sizes): _sized(a, s))
+        listed = ",".join(map(str, sizes))
+        for kind, partition in (
+            ("natural", {"name": "natural", "column": one.column}),
+            ("Dirichlet, as skewed", {"name": "dirichlet", "alpha": by_class}),
+            (SIZED, {"name": "dir_prior", "alpha": sized, "sizes": listed, "prior": "data", "serve": "together"}),
+            (f"Dirichlet {USUAL}", {"name": "dirichlet", "alpha": USUAL}),
+        ):  # fmt: skip
+            entries = {
+                "name": f"{one.label}, {kind}",
+                "data": {"name": one.name, **one.options},
+                "partition": partition,
+            }
+            entries |= {} if kind == "natural" else {"clients": fed.clients}
+            lines = [f"{key} = {_toml(value)}" for key, value in (entries | one.run).items()]
+            blocks.append("[[settings]]\n" + "\n".join(lines))
+    listed = ", ".join(f'"{name}"' for name in METHODS)
+    head = HEAD.format(usual=USUAL, methods=listed, first=SEEDS[0], last=SEEDS[-1])
+    return head + "\n" + "\n\n".join(blocks) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items()) + "}"
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def skews() -> str:
+    """A table of the skew of natural clients and of the made ones of the study file: means over the seeds."""
+    import tomllib
+
+    lines = ["| clients | number | " + " | ".join(MEASURES) + " |", f"|---|---:|{'---:|' * len(MEASURES)}"]
+    for setting in tomllib.loads(STUDY.read_text(encoding="utf-8"))["settings"]:
+        (name, options), (kind, of) = (_split(setting[part]) for part in ("data", "partition"))
+        if isinstance(of.get("sizes"), str):
+            of["sizes"] = tuple(map(int, of["sizes"].split(",")))
+        made = fs.data.partitioners.PARTITIONERS[kind](**of)
+        data = _loaded(name, tuple(sorted(options.items())))
+        found = []
+        for seed in SEEDS:
+            fed = fs.federate(data, made, clients=setting.get("clients"), seed=seed)
+            found.append(fs.skew.summary(fed.counts))
+        cells = [f"{statistics.fmean(f[m] for f in found):.3f}" for m in MEASURES]
+        alpha = f" (alpha {of['alpha']:g})" if "skewed" in setting["name"] else ""
+        lines.append(f"| {setting['name']}{alpha} | {found[0]['clients']} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+_DATA: dict[Any, Any] = {}
+
+
+def _loaded(name: str, options: tuple[tuple[str, Any], ...]) -> Any:
+    if (name, options) not in _DATA:
+        _DATA[name, options] = fs.data.load(name, **dict(options))
+    return _DATA[name, options]
+
+
+def _split(entry: Any) -> tuple[str, dict[str, Any]]:
+    return (entry, {}) if isinstance(entry, str) else (entry["name"], {k: v for k, v in entry.items() if k != "name"})
+
+
+def runs(archive: Path) -> list[tuple[str, str, int, dict[str, Any]]]:
+    """(method, setting, seed, summary) of every run of the study in an archive, recognised by its configuration."""
+    labels = {one.name: one.label for one in DATASETS}
+    found = []
+    for entry in read_archives(archive):
+        if entry.state == "finished" and entry.config["data"]["name"] in labels:
+            found.append((*_place(entry, labels), int(entry.config["seed"]), entry.summary))
+    return found
+
+
+def _place(entry: Entry, labels: dict[str, str]) -> tuple[str, str]:
+    config = entry.config
+    method, partition = config["method"], config["partition"]
+    name = re.sub(r"\(.*", "", method["name"])
+    name = "control" if name == "fedavg" and method["weighting"]["name"] == "uniform" else name
+    kind = {
+        "natural": "natural",
+        "dir_prior": SIZED,
+        "dirichlet": f"Dirichlet {USUAL}" if partition.get("alpha") == USUAL else "Dirichlet, as skewed",
+    }[partition["name"]]
+    return name, f"{labels[config['data']['name']]}, {kind}"
+
+
+def scores(archive: Path, metric: str) -> Scores:
+    """The scores of an archive."""
+    return Scores.of(((m, s, k, summary.get(metric)) for m, s, k, summary in runs(archive)), metric)
+
+
+def agreements(archive: Path, metric: str) -> list[Agreement]:
+    """The agreement of every made partition with the natural clients of its dataset."""
+    held = scores(archive, metric)
+    pairs = [
+        (f"{one.label}, natural", other) for one in DATASETS for other in held.settings if other.startswith(one.label)
+    ]
+    return [agreement(held, one, other) for one, other in pairs if one in held.settings and one != other]
+
+
+def orders(archive: Path) -> str:
+    """The table of Kendall's tau-b, and its means over the datasets."""
+    lines = [
+        "| clients | metric | methods | tau-b with natural | 95 % over seeds | natural with itself |",
+        "|---|---|---:|---:|---|---:|",
+    ]
+    kinds: dict[tuple[str, str], list[float]] = {}
+    for metric in METRICS:
+        for found in agreements(archive, metric):
+            ends = "" if found.low is None or found.high is None else f"{found.low:.2f} to {found.high:.2f}"
+            itself = "" if found.itself is None else f"{found.itself:.2f}"
+            lines.append(f"| {found.other} | {metric} | {len(found.methods)} | {found.tau:.2f} | {ends} | {itself} |")
+            kinds.setdefault((found.other.partition(", ")[2], metric), []).append(found.tau)
+    lines += ["", "| mean over datasets | metric | tau-b | datasets |", "|---|---|---:|---:|"]
+    lines += [f"| {kind} | {metric} | {statistics.fmean(t):.2f} | {len(t)} |" for (kind, metric), t in kinds.items()]
+    return "\n".join(lines) + "\n"
+
+
+def matrix(archive: Path, metric: str = METRICS[0]) -> str:
+    """Settings by methods, in percent, the best average rank first."""
+    held = scores(archive, metric)
+    ranked = average_ranks(held)
+    lines = [f"| | {' | '.join(ranked.methods)} |", f"|---|{'---:|' * len(ranked.methods)}"]
+    for s, setting in enumerate(held.settings):
+        cells = []
+        for name in ranked.methods:
+            values = [100 * v for v in held.values[held.index(name), s].tolist() if not math.isnan(v)]
+            spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+            cells.append(f"{statistics.fmean(values):.1f}{spread}" if values else "")
+        lines.append(f"| {setting} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def page(text: str, archive: Path, data: bool) -> str:
+    """The page with its tables made again: that of the skew where the data are at hand, the others where runs are."""
+
+    def made(found: re.Match[str]) -> str:
+        if found[2] == "skew":
+            return found[1] + skews() + found[3] if data else found[0]
+        if not archive.is_file():
+            return found[0]
+        return found[1] + (orders(archive) if found[2] == "orders" else matrix(archive)) + found[3]
+
+    return MARKS.sub(made, text)
+
+
+def main() -> int:
+    """Write or check."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--write", action="store_true", help="match the concentrations; write the study file and the skew"
+    )
+    parser.add_argument("--check", action="store_true")
+    given = parser.parse_args()
+    if given.write:
+        STUDY.write_text(study(), encoding="utf-8")
+    before = PAGE.read_text(encoding="utf-8")
+    after = page(before, ARCHIVE, data=given.write)
+    if given.check:
+        return int(after != before)
+    PAGE.write_text(after, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

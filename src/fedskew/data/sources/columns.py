@@ -1,0 +1,324 @@
+"""What the columns of a table become: labels, owners of rows, and features; one line says what is wrong, and where.
+
+The rules are the same for every file of a table. `Roles` reads them from the options of its source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fedskew.data.arrays import Dataset, build, fingerprint, held_out
+from fedskew.data.encoding import Column, Encoding, is_absent, numbers_of, places
+from fedskew.data.encoding import categories as one_hot
+from fedskew.errors import DataError, FieldError, closest
+from fedskew.fields import demand
+
+__all__ = ["AUTO", "LABELS", "Roles", "Table", "merged"]
+
+LABELS = ("label", "labels", "y", "target", "class")
+IDENTIFIER = re.compile(r"(?i:(?:^|[_\s-])(?:id|uuid|guid|index|key)$|^(?:unnamed: ?\d+)?$)|[a-z](?:Id|ID)$")
+LIKELY = 20  # rows from which different whole numbers in every row look like an identifier
+AUTO = "auto"
+MANY = 100  # most categories of a column that is taken for one by itself
+
+
+class Table(NamedTuple):
+    """Columns of a file, or of files that were put together."""
+
+    file: Path
+    columns: dict[str, np.ndarray]  # strings or numbers, [n]
+    rows: Sequence[Any]  # [n] how a message names each row
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.columns)
+
+
+def merged(place: Path, tables: Sequence[Table], owner: str = "client") -> Table:
+    """Tables of several clients as one, with a column that says whose a row is: the name of its file.
+
+    Args:
+        place: What messages call the whole.
+        tables: One for each client.
+        owner: Name of that column; files that have one of this name keep theirs.
+
+    Raises:
+        DataError: A file lacks a column that the first one has, or has one more.
+    """
+    first = tables[0]
+    for table in tables[1:]:
+        lacks = next((n for n in first.names if n not in table.columns), None)
+        more = next((n for n in table.names if n not in first.columns), None)
+        if lacks is not None or more is not None:
+            other = first.file.name
+            told = f"{lacks!r}, as {other} has" if lacks is not None else f"no column {more!r}, as {other} has none"
+            raise DataError(f"{table.file} must have {'the column ' if lacks is not None else ''}{told}")
+    columns = {name: _joined([t.columns[name] for t in tables]) for name in first.names}
+    if owner not in columns:
+        columns[owner] = np.repeat(np.array([t.file.stem for t in tables]), [len(t.rows) for t in tables])
+    return Table(place, columns, [f"{row} of {t.file.name}" for t in tables for row in t.rows])
+
+
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    kinds = {part.dtype.kind in "fiub" for part in parts}
+    return np.concatenate(parts if len(kinds) == 1 else [part.astype(str) for part in parts])
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The roles of columns, from the options of a source: a `Csv`, or a `Parquet` of number and word columns."""
+
+    options: Any
+    names: tuple[str, ...] = ()  # of the classes, where the file tells them and labels are their numbers
+
+    @property
+    def owner(self) -> str:
+        """Name of the class of options, for errors."""
+        return type(self.options).__name__
+
+    def dataset(self, tables: Sequence[Table], name: str, source: str) -> Dataset:
+        """The dataset of a training table and, if there is one, a test table.
+
+        Raises:
+            ConfigError: A column is unknown.
+            DataError: A value is missing, or a column does not hold what it must.
+        """
+        label, groups, features = self._chosen(tables[0])
+        for table in tables:
+            texts = [label, *(groups if table is tables[0] else ())]
+            _filled(table, texts)
+            table.columns.update({text: _texts(table.columns[text]) for text in texts})
+        train = np.ones(len(tables[0].rows), bool)
+        if self.options.missing == "fill" and len(tables) == 1:
+            (codes, *_), names = self._labels(tables, label)
+            train = held_out(codes, names)
+        encoding, notes = self._encoding(tables[0], features, label, train)
+        splits = [encoding.encode(t.columns, str(t.file), t.rows) for t in tables]
+        labels, names = self._labels(tables, label)
+        pairs = [part for pair in zip(splits, labels, strict=True) for part in pair]
+        owners = {group: tables[0].columns[group] for group in groups}
+        notes += [note for feature in features if (note := self._identifies(tables[0], feature, encoding))]
+        data = build(name, *pairs, columns=owners, label_names=names, source=source, notes=notes, encoding=encoding)
+        data = self.options.of_classes(data)
+        return _standardised(data) if self.options.standardise else data
+
+    def _chosen(self, table: Table) -> tuple[str, list[str], list[str]]:
+        """(column of labels, columns of clients, columns of features)."""
+        names, options = table.names, self.options
+        guessed = next((n for n in LABELS if n in names), None)
+        if options.y_column is None and guessed is None:
+            raise FieldError(self.owner, "y_column", f"name the column of labels, one of {', '.join(names)}", None)
+        label = self._known("y_column", [options.y_column or str(guessed)], table)[0]
+        groups = [n for n in names if n == "client"] if options.columns is None else self._listed("columns", table)
+        dropped = {label, *groups, *self._listed("exclude", table)}
+        asked = self._listed("x_column", table)
+        features = [n for n in names if n not in dropped] if options.x_column is None else asked
+        demand(options, "x_column", bool(features), "name a column of features")
+        demand(options, "x_column", label not in features, f"not hold the column of labels, {label!r}")
+        for field, listed in (("categories", self._grouped(table)), ("ordinal", list(self._ordered(table)))):
+            for name in listed:
+                demand(options, field, name in features, f"name columns of features; {name!r} is none")
+        return label, groups, features
+
+    def _listed(self, field: str, table: Table) -> list[str]:
+        """The columns that a field names."""
+        listed = [name.strip() for name in (getattr(self.options, field) or "").split(",") if name.strip()]
+        return self._known(field, listed, table)
+
+    def _known(self, field: str, listed: list[str], table: Table) -> list[str]:
+        for name in listed:
+            if name not in table.names:
+                hint = closest(name, table.names).removeprefix("; ")
+                raise FieldError(self.owner, field, f"name columns of {table.file.name}", name, hint)
+        return listed
+
+    def _grouped(self, table: Table) -> list[str]:
+        """Columns that are listed as categories; none of those that are found by themselves."""
+        return [] if self.options.categories == AUTO else self._listed("categories", table)
+
+    def _ordered(self, table: Table) -> dict[str, tuple[str, ...]]:
+        """Columns whose categories have an order, with the order; () for that of the sorted values."""
+        found: dict[str, tuple[str, ...]] = {}
+        for entry in self.options.ordinal.split(","):
+            name, _, order = (part.strip() for part in entry.partition("="))
+            if name:
+                self._known("ordinal", [name], table)
+                found[name] = tuple(value.strip() for value in order.split("<")) if order else ()
+                holds = len(set(found[name])) == len(found[name]) != 1 and "" not in found[name]
+                demand(self.options, "ordinal", holds, "give an order of different values", "as in grade=low<mid<high")
+        return found
+
+    def _encoding(
+        self, table: Table, features: Sequence[str], label: str, train: np.ndarray
+    ) -> tuple[Encoding, list[str]]:
+        """Features without standardisation, and notes. Raises DataError for what is no number and no category.
+
+        Medians and filled categories are those of the training rows. Refused missing values leave the categories those
+        of the whole file, so that a held-out row has one.
+        """
+        filled, grouped, ordered = self.options.missing == "fill", self._grouped(table), self._ordered(table)
+        made, notes = [], list[str]()
+        for name in features:
+            cells, where = table.columns[name], f"{table.file}: column {name!r}"
+            if name in ordered:
+                made.append(self._places(name, cells, ordered[name], train, where, table.rows))
+            elif name in grouped or (self.options.categories == AUTO and self._words(name, cells, where)):
+                known = tuple(str(value) for value in np.unique(cells[train] if filled else cells))
+                if filled:
+                    known = (*(value for value in known if value), "")
+                else:
+                    advice = f"; set {self.owner}.missing to fill, and a blank is a category of its own"
+                    one_hot(cells, [value for value in known if value], where, table.rows, advice)
+                made.append(Column(name, known))
+            else:
+                made.append(self._number(name, cells, train, where, table.rows, notes))
+        return Encoding(tuple(made), label=label), notes
+
+    def _number(
+        self, name: str, cells: np.ndarray, train: np.ndarray, where: str, rows: Sequence[Any], notes: list[str]
+    ) -> Column:
+        """A column of numbers. Raises DataError for a cell that is none."""
+        owner = self.owner
+        hint = f"leave the column out by {owner}.exclude, or name it in {owner}.categories or {owner}.columns"
+        if self.options.missing != "fill":
+            numbers_of(cells, where, rows, hint=hint, fill=f", or set {owner}.missing to fill")
+            return Column(name)
+        values = numbers_of(cells, where, rows, missing=np.inf, hint=hint)  # infinite where missing: inf is refused
+        seen = values[train & np.isfinite(values)]
+        if not len(seen):
+            notes.append(f"feature {name!r} has no value in any training row: it is 0; {owner}.exclude leaves it out")
+        return Column(name, missing=float(np.median(seen)) if len(seen) else 0.0)
+
+    def _places(
+        self, name: str, cells: np.ndarray, order: tuple[str, ...], train: np.ndarray, where: str, rows: Sequence[Any]
+    ) -> Column:
+        """A column of ordered categories: the order given, else that of the sorted values, as numbers where all are."""
+        filled = self.options.missing == "fill"
+        if not order:
+            seen = [str(value) for value in np.unique(cells[train] if filled else cells) if str(value)]
+            whole = all(_value(cell) is not None for cell in seen)
+            order = tuple(sorted(seen, key=float) if whole else seen)
+        if not filled:
+            places(cells, order, where, rows, fill=f"; set {self.owner}.missing to fill, and it takes the median place")
+            return Column(name, order, ordered=True)
+        found = places(cells[train], order, where, rows, missing=np.nan)
+        found = found[~np.isnan(found)]
+        return Column(name, order, missing=float(np.median(found)) if len(found) else 0.0, ordered=True)
+
+    def _words(self, name: str, cells: np.ndarray, where: str) -> bool:
+        """Whether a column holds words. Raises DataError for one whose words are too many to be categories."""
+        if cells.dtype.kind in "fiub" or all(is_absent(c) or _value(c) is not None for c in map(str, cells.tolist())):
+            return False
+        many = len(np.unique(cells))
+        if many > MANY:
+            hint = f"leave it out by {self.owner}.exclude, or list every category column in {self.owner}.categories"
+            raise DataError(f"{where} must have at most {MANY} categories to be one by itself; got {many}; {hint}")
+        return True
+
+    def _labels(self, tables: Sequence[Table], name: str) -> tuple[list[np.ndarray], tuple[str, ...]]:
+        """(labels of each file as numbers 0..C-1 or strings, names of the classes where they are settled here)."""
+        cells = [table.columns[name] for table in tables]
+        every = np.concatenate(cells)
+        where = f"{tables[0].file}: column {name!r}"
+        if len(np.unique(every)) < 2:
+            told = f"has one class, {str(every[0])!r}, in all {len(every)} rows"
+            hint = f"a classifier needs two; is another column meant by {self.owner}.y_column?"
+            raise DataError(f"{where} {told}; {hint}")
+        values = [_value(cell) for cell in every.tolist()]
+        if any(value is None for value in values):
+            return cells, ()
+        if self.names and not self.options.named_labels:
+            return [cell.astype(np.float64) for cell in cells], self.names
+        numbers = np.array(values, dtype=np.float64)
+        if not self.options.named_labels:
+            self._check_numbers(numbers, tables, name)
+            return np.split(numbers.astype(np.int64), [len(cells[0])])[: len(cells)], ()
+        names = sorted(set(every.tolist()), key=lambda cell: (float(cell), cell))
+        codes = np.array([names.index(cell) for cell in every.tolist()])
+        return np.split(codes, [len(cells[0])])[: len(cells)], tuple(names)
+
+    def _check_numbers(self, numbers: np.ndarray, tables: Sequence[Table], name: str) -> None:
+        """Raise one line unless labels that are numbers are 0..C-1."""
+        there = [(table.file, row) for table in tables for row in table.rows]
+        parted = np.flatnonzero(numbers != np.floor(numbers))
+        if len(parted):
+            file, row = there[int(parted[0])]
+            hint = f"cut a measured value into classes, or name another column by {self.owner}.y_column"
+            told = f"row {row} has {numbers[parted[0]]:g}"
+            raise DataError(f"{file}: column {name!r} must hold classes, whole numbers or words; {told}; {hint}")
+        found = np.unique(numbers)
+        odd = np.flatnonzero(found != np.arange(len(found)))
+        if len(odd):
+            file, row = there[int(np.flatnonzero(numbers == found[odd[0]])[0])]
+            low, high, here = (f"{number:.17g}" for number in (found[0], found[-1], found[odd[0]]))
+            told = f"column {name!r} of {file} has {low} to {high}, and {here} in row {row}"
+            rule = f"be true where labels are numbers other than 0 to {len(found) - 1}"
+            raise FieldError(self.owner, "named_labels", rule, self.options.named_labels, told)
+
+    def _identifies(self, table: Table, name: str, encoding: Encoding) -> str:
+        """A note on a feature that looks like an identifier; "" for another."""
+        column = next(column for column in encoding.columns if column.name == name)
+        if column.values:
+            return ""
+        values = numbers_of(table.columns[name], name, table.rows, column.missing)
+        apart = len(np.unique(values)) == len(values) >= LIKELY and bool((values == np.floor(values)).all())
+        if not apart and not IDENTIFIER.search(name):
+            return ""
+        why = f"its {len(values)} values are all different whole numbers" if apart else "by its name"
+        return f"feature {name!r} looks like an identifier, {why}; {self.owner}.exclude {name} leaves it out"
+
+
+def _filled(table: Table, names: Sequence[str]) -> None:
+    """Raise DataError unless these columns have a value in every row."""
+    for name in names:
+        if name not in table.columns:
+            known = closest(name, table.names)
+            raise DataError(f"{table.file} must have the column {name!r}, as train.csv has{known}")
+        cells = table.columns[name]
+        blank = np.flatnonzero([not cell or cell.lower() == "nan" for cell in map(str, cells.tolist())])
+        if len(blank):
+            told = f"row {table.rows[int(blank[0])]} has {str(cells[blank[0]])!r}"
+            told = f"{told}, {len(blank)} of {len(cells)} rows lack one"
+            hint = "fill them, or leave those rows out"
+            raise DataError(f"{table.file}: column {name!r} must have a value in every row; {told}; {hint}")
+
+
+def _texts(cells: np.ndarray) -> np.ndarray:
+    """A column as strings; whole numbers without a decimal point."""
+    if cells.dtype.kind != "f":
+        return cells.astype(str)
+    return np.array([f"{value:.17g}" for value in cells.tolist()])
+
+
+def _value(cell: object) -> float | None:
+    """A cell that is a finite number; None for a word."""
+    try:
+        value = float(cell)  # type: ignore[arg-type]
+    except ValueError:
+        return None
+    return value if np.isfinite(value) and not is_absent(str(cell)) else None
+
+
+def _standardised(data: Dataset) -> Dataset:
+    """A dataset with its numbers standardised by the training rows; the encoding says by which values."""
+    assert data.encoding is not None
+    x = data.x.numpy().astype(np.float64)
+    single = np.concatenate([np.full(c.width, c.number) for c in data.encoding.columns])  # numbers, not categories
+    std = x.std(axis=0)
+    mean, std = np.where(single, x.mean(axis=0), 0.0), np.where(single & (std > 0), std, 1.0)
+    scaled = [((part.numpy().astype(np.float64) - mean) / std).astype(np.float32) for part in (data.x, data.x_test)]
+    at = np.cumsum([0, *(c.width for c in data.encoding.columns)])
+    columns: Any = (
+        replace(c, mean=float(mean[i]), std=float(std[i])) for c, i in zip(data.encoding.columns, at[:-1], strict=True)
+    )
+    encoding = replace(data.encoding, columns=tuple(columns))
+    made = replace(data, x=torch.from_numpy(scaled[0]), x_test=torch.from_numpy(scaled[1]), encoding=encoding)
+    return replace(made, fingerprint=fingerprint(made))

@@ -1,0 +1,150 @@
+"""Your own npz files: arrays of one file, of one file a client, or of MedMNIST."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fedskew.data.arrays import Dataset, build
+from fedskew.data.sources import readers
+from fedskew.data.sources.files import client_files, given_file, one_line
+from fedskew.data.sources.images import ImageOptions
+from fedskew.data.sources.parquet import choose
+from fedskew.errors import DataError
+from fedskew.fields import later
+
+__all__ = ["Npz"]
+
+WHOLE, PARTED = ("x", "y"), ("x_train", "y_train", "x_test", "y_test")
+MEDMNIST = {
+    "train_images": "x_train", "train_labels": "y_train", "test_images": "x_test", "test_labels": "y_test",
+    "val_images": "x_val", "val_labels": "y_val",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Npz(ImageOptions):
+    """Arrays x_train, y_train, x_test, y_test of an npz file, or x and y, of which 20 % become the test set.
+
+    uint8 arrays with 3 or 4 axes are images; everything else is features. Labels are numbers 0..C-1 or strings, [n] or
+    [n, 1]. Arrays of objects raise an error. MedMNIST's names, train_images, train_labels and so on, are known as well.
+
+    In a folder each npz file is a client, named as the file without its ending. A folder of x_train.npy, y_train.npy,
+    x_test.npy and y_test.npy holds one array each; uint8 images with channels first and float32 features stay in their
+    files, which may be larger than the memory.
+    """
+
+    name: ClassVar[str] = "npz"
+
+    columns: str | None = None
+    """arrays with one value a training row, comma-separated, for natural clients; unset: client, where there is one"""
+    val: Literal["leave_out", "train"] = later("leave_out")
+    """what becomes of MedMNIST's validation rows: they are left out, or join the training rows"""
+
+    def load(self, path: str | None = None) -> Dataset:
+        """Load the file or folder.
+
+        Args:
+            path: The npz file, or a folder with one for each client.
+
+        Returns:
+            The dataset.
+
+        Raises:
+            ConfigError: No path is given, or an option breaks a rule.
+            DataError: The file is absent or damaged, or lacks an array.
+
+        Example:
+            >>> import numpy as np
+            >>> from fedskew.data import load
+            >>> np.savez("mine.npz", x=np.random.default_rng(0).normal(size=(20, 3)), y=np.arange(20) % 2)
+            >>> load("npz", "mine.npz").shape
+            (3,)
+        """
+        file, arrays = self.arrays(path)
+        names = PARTED if "x_train" in arrays else WHOLE
+        for name in names:
+            if name not in arrays:
+                known = "x_train, y_train, x_test, y_test, or x and y"
+                raise DataError(f"{file} must hold {known}; {name!r} is not among {', '.join(arrays) or 'no arrays'}")
+        columns = {name: arrays[name] for name in _columns(self, list(arrays))}
+        notes = []
+        if "x_val" in arrays and "y_val" in arrays:
+            if self.val == "train":
+                arrays |= {n: _joined(file, n, [arrays[n], arrays[n.replace("train", "val")]]) for n in PARTED[:2]}
+            else:
+                notes = [f"the {len(arrays['y_val'])} validation rows are left out; Npz.val train adds them"]
+        parts = [arrays[name] for name in names]
+        padded = [self.padded(part) if i % 2 == 0 and self.pad else part for i, part in enumerate(parts)]
+        made = self.finish(build(file.stem, *padded, columns=columns, source=f"file {file}", notes=notes))
+        return replace(made, notes=(*notes, *(note for note in made.notes if note not in notes)))
+
+    def arrays(self, path: str | None) -> tuple[Path, dict[str, np.ndarray]]:
+        """(the path, its arrays by name). Raises ConfigError and DataError."""
+        place = given_file(self.name, path)
+        if not place.is_dir():
+            return place, _renamed(readers.read_npz(place))
+        if (place / "x_train.npy").is_file():
+            return place, {file.stem: _array(file) for file in sorted(place.glob("*.npy"))}
+        groups = client_files(place, ".npz")
+        if not groups:
+            raise DataError(f"path must name an npz file or a folder with one npz file a client; got '{place}'")
+        found = [_merged(place, files) for files in groups]
+        if len(found) == 1:
+            return place, found[0]
+        (train, test) = found
+        return place, {
+            **{n: v for n, v in train.items() if n not in WHOLE}, "x_train": train["x"], "y_train": train["y"],
+            "x_test": test["x"], "y_test": test["y"],
+        }  # fmt: skip
+
+
+def _array(file: Path) -> np.ndarray:
+    """The array of an npy file: samples mapped into memory, others read."""
+    try:
+        found = np.load(file, mmap_mode="c", allow_pickle=False)
+        return found if file.stem.startswith("x_") else np.array(found)
+    except Exception as error:  # a damaged file can fail at any element
+        raise DataError(f"{file} is not a whole npy file of plain numbers or words: {one_line(error)}") from None
+
+
+def _renamed(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays under fedskew's names, where they have MedMNIST's."""
+    medical = "train_images" in arrays and "x_train" not in arrays
+    return {MEDMNIST.get(name, name) if medical else name: value for name, value in arrays.items()}
+
+
+def _merged(place: Path, files: Sequence[Path]) -> dict[str, np.ndarray]:
+    """The arrays of the clients' files, one below the other, with the name of each training row's file."""
+    parts = [_renamed(readers.read_npz(file)) for file in files]
+    names = list(parts[0])
+    rows = "y_train" if "x_train" in names else "y"
+    for file, arrays in zip(files, parts, strict=True):
+        if lacking := [name for name in {*names, "x_train" if "x_train" in names else "x", rows} if name not in arrays]:
+            got = ", ".join(arrays) or "no arrays"
+            raise DataError(f"{file} must hold {sorted(lacking)[0]!r}, as the other clients' files do; got {got}")
+    made = {name: _joined(place, name, [arrays[name] for arrays in parts], files) for name in names}
+    owners = np.repeat(np.array([file.stem for file in files]), [len(arrays[rows]) for arrays in parts])
+    return {"client": owners, **made}
+
+
+def _joined(place: Path, name: str, parts: Sequence[np.ndarray], files: Sequence[Path] = ()) -> np.ndarray:
+    """Arrays one below the other. Raises DataError where their rows have other shapes."""
+    for i, part in enumerate(parts):
+        if part.ndim == 0 or part.shape[1:] != parts[0].shape[1:] or part.dtype.kind != parts[0].dtype.kind:
+            first, got = (f"{a.dtype} {a.shape}" for a in (parts[0], part))
+            where = f"{files[i]}: {name!r} must be as in {files[0].name}" if files else f"{place}: {name!r} must agree"
+            raise DataError(f"{where}, {first}; got {got}")
+    return np.concatenate(list(parts))
+
+
+def _columns(options: Any, there: Sequence[str]) -> list[str]:
+    """The columns asked for, else "client" if it exists. Raises FieldError for an unknown column."""
+    if options.columns is None:
+        return [name for name in there if name == "client"]
+    names = [name.strip() for name in options.columns.split(",") if name.strip()]
+    return [choose(there, name, (), (type(options).__name__, "columns")) for name in names]

