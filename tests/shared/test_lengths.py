@@ -66,6 +66,12 @@ def test_a_user_names_steps_and_gets_the_pace() -> None:
     pace = experiment_from(["fedavg", "--preset", "authors", "--pace", "cosine"]).method.pace
     fixed: Any = experiment_from(["fedavg", "--preset", "authors"]).method.pace
     assert pace == Cosine(fixed.epochs, fixed.lr, fixed.decay, fixed.batch_size)
+    part: Any = experiment_from(["fedavg", "--epochs", "0.5", "--batch-size", "7"]).method.pace
+    assert part == Part(batch_size=7, part=0.5)
+    refused(lambda: experiment_from(["fedavg", "--epochs", "0.0"]), "--pace.part must be positive")
+    refused(
+        lambda: experiment_from(["fedavg", "--pace", "fixed", "--epochs", "0.5"]), "--epochs must be a whole number"
+    )
     refused(lambda: experiment_from(["fedavg", "--pace", "cosine", "--steps", "5"]), "--steps")
     refused(lambda: experiment_from(["fedavg", "--steps", "0"]), "--steps must be at least 1")
 

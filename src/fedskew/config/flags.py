@@ -74,11 +74,22 @@ def experiment_from(words: Sequence[str]) -> Experiment:
         ConfigError: one line for every mistake.
     """
     positional, flags = split(words, wanted=lambda flag: wanted(flag, words))
+    flags = list(_parted(flags))
     base = compose(positional, flags)
     table = table_of(base)
     rest = [(f, v) for f, v in flags if not is_name(f) and f != "--from"]
     found = {flag: table.get(ALIASES.get(flag, flag)) or unknown_option(flag, table) for flag, _ in rest}
     return assign(base, {flag: parse(flag, found[flag].type, value) for flag, value in rest})
+
+
+def _parted(flags: Sequence[Pair]) -> Iterator[Pair]:
+    """``--epochs 0.5`` as ``--pace part --pace.part 0.5``, where no other pace is named."""
+    paced = any(flag == "--pace" for flag, _ in flags)
+    for flag, value in flags:
+        if paced or ALIASES.get(flag, flag) != "--pace.epochs" or not re.fullmatch(r"\d*\.\d+", value):
+            yield flag, value
+        else:
+            yield from (("--pace", "part"), ("--pace.part", value))
 
 
 def is_name(flag: str) -> bool:
