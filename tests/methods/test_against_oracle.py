@@ -20,6 +20,7 @@ from fedskew.methods.balancefl import KnowledgeInheritance
 from fedskew.methods.centralised import ClassBalancedLoss
 from fedskew.methods.climb import Dual
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
+from fedskew.methods.feddecorr import Decorrelation
 from fedskew.methods.feddyn import DynamicCorrection, WeightedRegulariser, feddyn
 from fedskew.methods.fedexp import Extrapolated
 from fedskew.methods.fedfocal import Focal
@@ -98,6 +99,9 @@ BASE = {
     "fedlesam": case(m.fedlesam(0.4), "fedlesam", rho=0.4),
     "fedexp": case(m.fedexp(1e-3), "fedexp", eps=1e-3),
     "fedsam": case(m.fedsam(0.3), "fedsam", rho=0.3),
+    "feddecorr": case(m.feddecorr(0.7), "feddecorr", beta=0.7),
+    "feduv": case(m.feduv(0.8, 0.6), "feduv", deviation=0.8, uniformity=0.6),
+    "fedvls": case(m.fedvls(0.7, 0.3), "fedvls", lam=0.7, suppression=0.3),
     "fedyogi": case(m.fedyogi(0.1), "fedyogi", server_lr=0.1),
     "mofedsam": case(m.mofedsam(0.3, 0.2), "mofedsam", rho=0.3, mix=0.2),
     "moon": case(m.moon(), "moon"),
@@ -440,6 +444,16 @@ VARIANTS = {
     "mofedsam pulled": case(
         m.mofedsam(0.5, 0.3), "mofedsam", {"parts": (Proximal(0.3), *m.fedcm(0.3).parts)}, rho=0.5, mix=0.3, mu=0.3
     ),
+    "feddecorr as printed": case(
+        m.feddecorr(),
+        "feddecorr",
+        {"parts": (Decorrelation(3.0, "printed"),), **SGD_HEAVY},
+        beta=3.0,
+        form="printed",
+        **HEAVY,
+    ),
+    "feduv heavy": case(m.feduv(), "feduv", SGD_HEAVY | RAGGED, **HEAVY),
+    "fedvls heavy": case(m.fedvls(), "fedvls", SGD_HEAVY | RAGGED, **HEAVY),
     "moon newcomer": case(
         m.moon(), "moon", {"parts": (ModelContrastive(2.0, newcomer="initial"),)}, mu_con=2.0, newcomer="initial"
     ),

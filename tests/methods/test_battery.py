@@ -376,6 +376,21 @@ NEUTRAL: dict[str, Neutral] = {
     "fedgr, one client": (Method("g", parts=(Gravitation(),)), fedavg(), 1e-12, RAGGED, {"cohort": 1}),
     "fedgc, strength 0, first round": (fs.methods.fedgc(0.0), fedavg(), 1e-12, BALANCED, {"rounds": 1}),
     "fedgc, one client, first round": (fs.methods.fedgc(), fedavg(), 1e-12, BALANCED, {"rounds": 1, "cohort": 1}),
+    "feddecorr, beta = 0": (fs.methods.feddecorr(0.0), fedavg(), 0.0, RAGGED, {"model": fs.models.MLP(hidden=8)}),
+    "feddecorr, one row a mini-batch": (
+        replace(fs.methods.feddecorr(5.0), pace=Fixed(batch_size=1)), fedavg(pace=Fixed(batch_size=1)), 1e-12, RAGGED,
+        {"model": fs.models.MLP(hidden=8)},
+    ),
+    "feduv, both weights 0": (fs.methods.feduv(0.0, 0.0), fedavg(), 0.0, RAGGED, {"model": fs.models.MLP(hidden=8)}),
+    "feduv, one row a mini-batch": (
+        replace(fs.methods.feduv(), pace=Fixed(batch_size=1)), fedavg(pace=Fixed(batch_size=1)), 1e-12, RAGGED,
+        {"model": fs.models.MLP(hidden=8)},
+    ),
+    "fedvls, all classes alike, no suppression": (fs.methods.fedvls(9.0, 0.0), fedavg(), 1e-12, BALANCED, {}),
+    "fedvls, both weights 0": (
+        fs.methods.fedvls(0.0, 0.0), Method("la", parts=(LogitAdjustment(),)), 1e-8,
+        [[5, 2, 9], [1, 7, 3], [4, 4, 1]], {},
+    ),
     "fedcm, alpha = 1": (fs.methods.fedcm(1.0), UNIFORM, 0.0, RAGGED, {}),
     "fedcm, first round at a share of the rate": (
         replace(fs.methods.fedcm(0.5), pace=Fixed(lr=0.2)), replace(UNIFORM, pace=Fixed(lr=0.1)), 1e-12, RAGGED,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import losses, servers, solvers
+from . import losses, servers, solvers, terms
 from .model import Tree, backward, forward, head, lin, norm, zeros
 from .recipes import COMMON, RECIPES
 
@@ -130,6 +130,15 @@ def client_loss(z, f, xb, y, c, o):
             if o.scope == "batch":
                 positive = np.isin(np.arange(z.shape[1]), y)
             return losses.balancefl(z, teacher, y, positive, o.temperature, o.lam, o.entropy, o.reduction)[1], 0.0
+        case "decorrelated":
+            return losses.affine_ce(z, y)[1], o.beta * terms.decorrelation(f, o.form)[1]
+        case "uniform":
+            return (
+                losses.affine_ce(z, y)[1] + o.deviation * terms.spread(z)[1],
+                o.uniformity * terms.uniformity(f)[1],
+            )
+        case "vacant":
+            return terms.fedvls(z, forward(c.x0, xb)[0], y, c.used, o.lam, o.suppression)[1], 0.0
         case "moon":
             df = 0.0
             untrained = c.state["untrained"] if o.newcomer == "initial" and c.state["round"] > 1 else None

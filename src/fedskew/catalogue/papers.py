@@ -116,6 +116,12 @@ PAPERS: dict[str, Paper] = {
         "DASFAA",
         2023,
     ),
+    "guo2025": Paper(
+        "Guo, Kuangpu and Ding, Yuhe and Liang, Jian and He, Ran and Wang, Zilei and Tan, Tieniu",
+        "Exploring Vacant Classes in Label-Skewed Federated Learning",
+        "AAAI",
+        2025,
+    ),
     "hsu2019": Paper(
         "Hsu, Tzu-Ming Harry and Qi, Hang and Brown, Matthew",
         "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification",
@@ -264,11 +270,23 @@ PAPERS: dict[str, Paper] = {
         "ICLR",
         2022,
     ),
+    "shi2023": Paper(
+        "Shi, Yujun and Liang, Jian and Zhang, Wenqing and Tan, Vincent Y. F. and Bai, Song",
+        "Towards Understanding and Mitigating Dimensional Collapse in Heterogeneous Federated Learning",
+        "ICLR",
+        2023,
+    ),
     "shuai2022": Paper(
         "Shuai, Xian and others",
         "BalanceFL: Addressing Class Imbalance in Long-Tail Federated Learning",
         "IPSN",
         2022,
+    ),
+    "son2024": Paper(
+        "Son, Ha Min and others",
+        "FedUV: Uniformity and Variance for Heterogeneous Federated Learning",
+        "CVPR",
+        2024,
     ),
     "sun2023smoo": Paper(
         "Sun, Yan and Shen, Li and Chen, Shixiang and Ding, Liang and Tao, Dacheng",

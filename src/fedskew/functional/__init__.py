@@ -52,6 +52,7 @@ from fedskew.functional.creff import (
     creff_synthesize,
     rows_per_class,
 )
+from fedskew.functional.diversity import feature_correlation, feature_uniformity, output_spread
 from fedskew.functional.feddyn import (
     feddyn_correction,
     feddyn_server_state,
@@ -127,6 +128,7 @@ from fedskew.functional.servers import (
     yogi_update,
 )
 from fedskew.functional.sharpness import sam_ascent
+from fedskew.functional.vacant import fedvls_loss, logit_suppression, vacant_distillation
 from fedskew.functional.weights import (
     aggregation_balancer_weights,
     classifier_similarity,
@@ -164,6 +166,8 @@ __all__ = [
     "decay_step",
     "dynamic_batch",
     "dynamic_rate",
+    "feature_correlation",
+    "feature_uniformity",
     "feddyn_correction",
     "feddyn_server_state",
     "feddyn_state",
@@ -185,6 +189,7 @@ __all__ = [
     "fednova_weights",
     "fedntd_loss",
     "fedrs_scale",
+    "fedvls_loss",
     "focal_loss",
     "gravitation",
     "gravitation_gradient",
@@ -199,12 +204,14 @@ __all__ = [
     "ldam_margins",
     "local_balancer_loss",
     "logit_adjusted_loss",
+    "logit_suppression",
     "lookahead",
     "mean_rows",
     "momentum_update",
     "moon_contrastive",
     "moreau_mix",
     "moreau_step",
+    "output_spread",
     "oversample_target",
     "per_fedavg_step",
     "power_of_choice",
@@ -227,6 +234,7 @@ __all__ = [
     "size_weights",
     "unbalanced_softmax_loss",
     "uniform_weights",
+    "vacant_distillation",
     "weighted_bce",
     "weighted_cross_entropy",
     "yogi_update",

@@ -12,6 +12,7 @@ from fedskew.methods.fedacg import fedacg
 from fedskew.methods.fedavg import fedavg
 from fedskew.methods.fedbal import fedbal
 from fedskew.methods.fedcm import fedcm
+from fedskew.methods.feddecorr import feddecorr
 from fedskew.methods.feddyn import feddyn
 from fedskew.methods.fedexp import fedexp
 from fedskew.methods.fedfocal import fedfocal
@@ -32,7 +33,9 @@ from fedskew.methods.fedrs import fedrs
 from fedskew.methods.fedsam import fedsam, mofedsam
 from fedskew.methods.fedsmoo import fedsmoo
 from fedskew.methods.fedspeed import fedspeed
+from fedskew.methods.feduv import feduv
 from fedskew.methods.fedvc import fedvc
+from fedskew.methods.fedvls import fedvls
 from fedskew.methods.moon import moon
 from fedskew.methods.perfedavg import perfedavg
 from fedskew.methods.pfedme import pfedme
@@ -52,6 +55,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedavgm": fedavgm,
     "fedbal": fedbal,
     "fedcm": fedcm,
+    "feddecorr": feddecorr,
     "feddyn": feddyn,
     "fedexp": fedexp,
     "fedfocal": fedfocal,
@@ -71,7 +75,9 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedsam": fedsam,
     "fedsmoo": fedsmoo,
     "fedspeed": fedspeed,
+    "feduv": feduv,
     "fedvc": fedvc,
+    "fedvls": fedvls,
     "fedyogi": fedyogi,
     "mofedsam": mofedsam,
     "moon": moon,

@@ -8,6 +8,7 @@ from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.creff import FederatedFeatures
 from fedskew.methods.fedbal import LocalBalancer
 from fedskew.methods.fedcm import ClientMomentum
+from fedskew.methods.feddecorr import Decorrelation
 from fedskew.methods.feddyn import DynamicRegulariser, WeightedRegulariser
 from fedskew.methods.fedfocal import Focal
 from fedskew.methods.fedga import CalibratedTargets
@@ -21,6 +22,8 @@ from fedskew.methods.fedprox import Proximal
 from fedskew.methods.fedrl import RatioLoss
 from fedskew.methods.fedrs import RestrictedSoftmax
 from fedskew.methods.fedspeed import UploadedRegulariser
+from fedskew.methods.feduv import UniformityVariance
+from fedskew.methods.fedvls import VacantClasses
 from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.shared.parts import CrossEntropy, DatasetMean
@@ -35,6 +38,7 @@ __all__ = [
     "ControlVariate",
     "CrossEntropy",
     "DatasetMean",
+    "Decorrelation",
     "DynamicRegulariser",
     "FederatedFeatures",
     "Focal",
@@ -55,7 +59,9 @@ __all__ = [
     "RatioLoss",
     "RestrictedSoftmax",
     "UnbalancedSoftmax",
+    "UniformityVariance",
     "UploadedRegulariser",
+    "VacantClasses",
     "WeightedGravitation",
     "WeightedRegulariser",
 ]
@@ -67,6 +73,7 @@ PARTS: dict[str, type[Component]] = {
     "control_variate": ControlVariate,
     "cross_entropy": CrossEntropy,
     "dataset_mean": DatasetMean,
+    "decorrelation": Decorrelation,
     "dynamic_regulariser": DynamicRegulariser,
     "federated_features": FederatedFeatures,
     "focal": Focal,
@@ -88,7 +95,9 @@ PARTS: dict[str, type[Component]] = {
     "ratio_loss": RatioLoss,
     "restricted_softmax": RestrictedSoftmax,
     "unbalanced_softmax": UnbalancedSoftmax,
+    "uniformity_variance": UniformityVariance,
     "uploaded_dynamic_regulariser": UploadedRegulariser,
+    "vacant_classes": VacantClasses,
     "weighted_dynamic_regulariser": WeightedRegulariser,
     "weighted_gravitation": WeightedGravitation,
 }

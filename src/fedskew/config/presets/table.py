@@ -111,6 +111,15 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "FedCM's authors have no public code that was found",
     ),
+    "feddecorr": Preset(
+        "CIFAR-10, Dirichlet 0.05, 10 clients, 100 rounds",
+        "Code bytedance/FedDecorr@973e4af, main.py and run_scripts/cifar10_fedavg_feddecorr.sh",
+        {
+            "pace.lr": Stated(0.01, "C"), "pace.batch_size": Stated(64, "C"), "pace.epochs": Stated(10, "C"),
+            "local.momentum": Stated(0.9, "C"), "local.weight_decay": Stated(1e-05, "C"),
+            "parts.decorrelation.beta": Stated(0.1, "C"), "share": Stated(1.0, "C"),
+        },
+    ),
     "feddyn": Preset(
         "CIFAR-10, 100 clients, 1000 rounds",
         "Code alpemreacar/FedDyn@48a19fa, example_cifar_10.py and utils_general.py",
@@ -254,7 +263,28 @@ AUTHORS: dict[str, Preset | str] = {
             "server.alpha": Stated(0.1, "C"), "share": Stated(0.1, "C"),
         },
     ),
+    "feduv": Preset(
+        "STL-10, Dirichlet 0.01, 10 clients, 100 rounds",
+        "Code sonhamin/FedUV@dd2e3c5, train_fl.py",
+        {
+            "pace.lr": Stated(0.01, "C"), "pace.batch_size": Stated(128, "C"), "pace.epochs": Stated(10, "C"),
+            "local.momentum": Stated(0.9, "C"), "local.weight_decay": Stated(1e-05, "C"),
+            "parts.uniformity_variance.spread": Stated(2.5, "C"),
+            "parts.uniformity_variance.uniformity": Stated(0.5, "C"), "share": Stated(1.0, "C"),
+        },
+        "the defaults of the script",
+    ),
     "fedvc": UNCHECKED,
+    "fedvls": Preset(
+        "CIFAR-10, Dirichlet 0.1, 10 clients, 100 rounds",
+        "Code krumpguo/FedVLS@7d8163f, README.md and clientvls.py",
+        {
+            "pace.lr": Stated(0.01, "C"), "pace.batch_size": Stated(64, "C"), "pace.epochs": Stated(10, "C"),
+            "local.momentum": Stated(0.9, "C"), "local.weight_decay": Stated(0.0, "C"),
+            "parts.vacant_classes.lam": Stated(0.1, "C"), "share": Stated(1.0, "C"),
+        },
+        "the example names weight decay 1e-5, which the client's code sets to 0",
+    ),
     "fedyogi": Preset(
         FEDOPT_SETTING, FEDOPT,
         {
