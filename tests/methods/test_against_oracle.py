@@ -21,6 +21,7 @@ from fedskew.methods.centralised import ClassBalancedLoss
 from fedskew.methods.climb import Dual
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
 from fedskew.methods.feddecorr import Decorrelation
+from fedskew.methods.feddisco import DiscrepancyAware
 from fedskew.methods.feddyn import DynamicCorrection, WeightedRegulariser, feddyn
 from fedskew.methods.fedexp import Extrapolated
 from fedskew.methods.fedfocal import Focal
@@ -102,6 +103,8 @@ BASE = {
     "feddecorr": case(m.feddecorr(0.7), "feddecorr", beta=0.7),
     "feduv": case(m.feduv(0.8, 0.6), "feduv", deviation=0.8, uniformity=0.6),
     "fedvls": case(m.fedvls(0.7, 0.3), "fedvls", lam=0.7, suppression=0.3),
+    "feddisco": case(m.feddisco(0.3, 0.2), "feddisco", disco_a=0.3, disco_b=0.2),
+    "fedpals": case(m.fedpals(0.5), "fedpals", pals=0.5),
     "fedyogi": case(m.fedyogi(0.1), "fedyogi", server_lr=0.1),
     "mofedsam": case(m.mofedsam(0.3, 0.2), "mofedsam", rho=0.3, mix=0.2),
     "moon": case(m.moon(), "moon"),
@@ -454,6 +457,28 @@ VARIANTS = {
     ),
     "feduv heavy": case(m.feduv(), "feduv", SGD_HEAVY | RAGGED, **HEAVY),
     "fedvls heavy": case(m.fedvls(), "fedvls", SGD_HEAVY | RAGGED, **HEAVY),
+    "feddisco plain": case(m.feddisco(0.2, 0.1, "kl_plain"), "feddisco", disco_a=0.2, metric="kl_plain"),
+    "feddisco l2": case(
+        m.feddisco(),
+        "feddisco",
+        {"weighting": DiscrepancyAware(a=0.4, metric="l2", target=(5.0, 1.0, 2.0, 2.0))} | RAGGED,
+        disco_a=0.4,
+        metric="l2",
+        target=(5.0, 1.0, 2.0, 2.0),
+    ),
+    "feddisco l1": case(m.feddisco(0.2, 0.2, "l1"), "feddisco", disco_a=0.2, disco_b=0.2, metric="l1"),
+    "feddisco cosine": case(
+        m.feddisco(),
+        "feddisco",
+        {"weighting": DiscrepancyAware(Uniform(), 0.4, 0.2, "cosine")},
+        disco_a=0.4,
+        disco_b=0.2,
+        metric="cosine",
+        disco_base="uniform",
+    ),
+    "fedpals near": case(
+        m.fedpals(1e-3, (6.0, 1.0, 1.0, 4.0)), "fedpals", RAGGED, pals=1e-3, target=(6.0, 1.0, 1.0, 4.0)
+    ),
     "moon newcomer": case(
         m.moon(), "moon", {"parts": (ModelContrastive(2.0, newcomer="initial"),)}, mu_con=2.0, newcomer="initial"
     ),

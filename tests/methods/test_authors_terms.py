@@ -60,3 +60,11 @@ def test_the_authors_code_gives_the_same_terms(name: str, padding: int) -> None:
     assert value.item() == pytest.approx(TERMS[name]["value"], abs=1e-11)
     wanted = padded(torch.tensor(TERMS[name]["gradient"], dtype=torch.float64), len(rows))
     torch.testing.assert_close(gradient, wanted, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("told", CODE["feddisco"]["runs"], ids=lambda told: f"{told['metric']} {told['a']}")
+def test_feddisco_weighs_as_the_authors_code(told: dict[str, Any]) -> None:
+    counts = torch.tensor(CODE["feddisco"]["counts"], dtype=torch.float64)
+    d = F.label_discrepancy(counts, torch.full((4,), 0.25, dtype=torch.float64), told["metric"])
+    found = F.disco_weights(F.size_weights(counts.sum(1)), d, told["a"], told["b"])
+    assert found.tolist() == pytest.approx(told["weights"], abs=1e-11)

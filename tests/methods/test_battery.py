@@ -214,6 +214,8 @@ def candidates(kind: Any, value: Any) -> Iterator[Any]:
         yield from (v for v in (value + 1, 2 * value + 3, max(value // 2, 1), 1, 0) if v != value)
     elif kind is float:
         yield from (v for v in (value / 2, value * 2 + 0.125, 0.5, 0.0, 50.0) if v != value)
+    elif get_origin(kind) is tuple:  # numbers, one for each class
+        yield tuple(float(c + 1) for c in range(10))
     elif isinstance(value, Component):
         yield from (other for other in (Uniform(), LabelAware()) if other != value)
     else:
@@ -391,6 +393,13 @@ NEUTRAL: dict[str, Neutral] = {
         fs.methods.fedvls(0.0, 0.0), Method("la", parts=(LogitAdjustment(),)), 1e-8,
         [[5, 2, 9], [1, 7, 3], [4, 4, 1]], {},
     ),
+    "feddisco, a = b = 0": (fs.methods.feddisco(0.0, 0.0), fedavg(), 1e-12, RAGGED, {}),
+    "feddisco, large b": (fs.methods.feddisco(0.5, 1e12), UNIFORM, 1e-10, RAGGED, {}),
+    "feddisco, nothing left": (fs.methods.feddisco(1e9, -1.0, "l2"), fedavg(), 0.0, RAGGED, {}),
+    "feddisco, labels of the target": (fs.methods.feddisco(9.0, 0.0, "kl_plain"), fedavg(), 1e-12, BALANCED, {}),
+    "fedpals, large lam": (fs.methods.fedpals(1e12), fedavg(), 1e-10, RAGGED, {}),
+    "fedpals, alike": (fs.methods.fedpals(1.0), fedavg(), 1e-12, PROPORTIONAL, {}),
+    "fedpals, one client": (fs.methods.fedpals(), fedavg(), 0.0, RAGGED, {"cohort": 1}),
     "fedcm, alpha = 1": (fs.methods.fedcm(1.0), UNIFORM, 0.0, RAGGED, {}),
     "fedcm, first round at a share of the rate": (
         replace(fs.methods.fedcm(0.5), pace=Fixed(lr=0.2)), replace(UNIFORM, pace=Fixed(lr=0.1)), 1e-12, RAGGED,

@@ -266,6 +266,11 @@ def weigh(o, x, local, samples, used, whole):
             return n / n.sum()
         case "uniform":
             return np.full(len(n), 1 / len(n))
+        case "disco":
+            start = n / n.sum() if o.disco_base == "size" else np.full(len(n), 1 / len(n))
+            return servers.disco(start, used, o.target, o.disco_a, o.disco_b, o.metric)
+        case "pals":
+            return servers.pals(n, used, o.target, o.pals)
         case "label_aware":
             return servers.label_aware(used)
         case "balancer":

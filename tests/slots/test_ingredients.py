@@ -182,6 +182,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "decorrelation": {"beta": 0.1, "form": "code"},
     "uniformity_variance": {"spread": 2.5, "uniformity": 0.5},
     "vacant_classes": {"lam": 0.1, "suppression": 0.005},
+    "discrepancy_aware": {"a": 0.5, "b": 0.1, "metric": "kl", "target": ()},
+    "label_matching": {"lam": 10.0, "target": ()},
     "sgd": {"momentum": 0.0, "weight_decay": 0.0, "clip": 0.0},
     "fixed": {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64},
     "plain": {"lr": 1.0},

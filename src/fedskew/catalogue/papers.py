@@ -218,6 +218,13 @@ PAPERS: dict[str, Paper] = {
         "ICME",
         2022,
     ),
+    "listozec2025": Paper(
+        "Listo Zec, Edvin and Breitholtz, Adam and Johansson, Fredrik D.",
+        "Overcoming label shift with target-aware federated learning",
+        "arXiv:2411.03799",
+        2025,
+        "misc",
+    ),
     "mcmahan2017": Paper(
         'McMahan, Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth and Ag{\\"u}era y Arcas, Blaise',
         "Communication-Efficient Learning of Deep Networks from Decentralized Data",
@@ -332,6 +339,12 @@ PAPERS: dict[str, Paper] = {
         "arXiv:2106.10874",
         2021,
         "misc",
+    ),
+    "ye2023": Paper(
+        "Ye, Rui and Xu, Mingkai and Wang, Jianyu and Xu, Chenxin and Chen, Siheng and Wang, Yanfeng",
+        "FedDisco: Federated Learning with Discrepancy-Aware Collaboration",
+        "ICML",
+        2023,
     ),
     "zhang2022": Paper(
         "Zhang, Jie and others",

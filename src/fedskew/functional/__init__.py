@@ -128,6 +128,7 @@ from fedskew.functional.servers import (
     yogi_update,
 )
 from fedskew.functional.sharpness import sam_ascent
+from fedskew.functional.targets import disco_weights, label_discrepancy, pals_weights
 from fedskew.functional.vacant import fedvls_loss, logit_suppression, vacant_distillation
 from fedskew.functional.weights import (
     aggregation_balancer_weights,
@@ -164,6 +165,7 @@ __all__ = [
     "creff_synthesize",
     "cross_entropy",
     "decay_step",
+    "disco_weights",
     "dynamic_batch",
     "dynamic_rate",
     "feature_correlation",
@@ -200,6 +202,7 @@ __all__ = [
     "importance_weights",
     "kl_to_uniform",
     "label_aware_weights",
+    "label_discrepancy",
     "ldam_logits",
     "ldam_margins",
     "local_balancer_loss",
@@ -213,6 +216,7 @@ __all__ = [
     "moreau_step",
     "output_spread",
     "oversample_target",
+    "pals_weights",
     "per_fedavg_step",
     "power_of_choice",
     "proximal",

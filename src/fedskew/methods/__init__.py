@@ -13,6 +13,7 @@ from fedskew.methods.fedavg import fedavg
 from fedskew.methods.fedbal import fedbal
 from fedskew.methods.fedcm import fedcm
 from fedskew.methods.feddecorr import feddecorr
+from fedskew.methods.feddisco import feddisco
 from fedskew.methods.feddyn import feddyn
 from fedskew.methods.fedexp import fedexp
 from fedskew.methods.fedfocal import fedfocal
@@ -27,6 +28,7 @@ from fedskew.methods.fedlesam import fedlesam
 from fedskew.methods.fednova import fednova
 from fedskew.methods.fedntd import fedntd
 from fedskew.methods.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
+from fedskew.methods.fedpals import fedpals
 from fedskew.methods.fedprox import fedprox
 from fedskew.methods.fedrl import fedrl
 from fedskew.methods.fedrs import fedrs
@@ -56,6 +58,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedbal": fedbal,
     "fedcm": fedcm,
     "feddecorr": feddecorr,
+    "feddisco": feddisco,
     "feddyn": feddyn,
     "fedexp": fedexp,
     "fedfocal": fedfocal,
@@ -69,6 +72,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedlesam": fedlesam,
     "fednova": fednova,
     "fedntd": fedntd,
+    "fedpals": fedpals,
     "fedprox": fedprox,
     "fedrl": fedrl,
     "fedrs": fedrs,

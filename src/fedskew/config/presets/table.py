@@ -120,6 +120,15 @@ AUTHORS: dict[str, Preset | str] = {
             "parts.decorrelation.beta": Stated(0.1, "C"), "share": Stated(1.0, "C"),
         },
     ),
+    "feddisco": Preset(
+        "CIFAR-10, Dirichlet 0.5, 10 clients, 100 rounds",
+        "Code MediaBrain-SJTU/FedDisco@f3ea299, args.py and disco_sh/cifar10_1.sh",
+        {
+            "pace.lr": Stated(0.01, "C"), "pace.batch_size": Stated(64, "C"), "pace.epochs": Stated(10, "C"),
+            "local.momentum": Stated(0.9, "C"), "local.weight_decay": Stated(1e-05, "C"),
+            "weighting.a": Stated(0.5, "C"), "weighting.b": Stated(0.1, "C"), "share": Stated(1.0, "C"),
+        },
+    ),
     "feddyn": Preset(
         "CIFAR-10, 100 clients, 1000 rounds",
         "Code alpemreacar/FedDyn@48a19fa, example_cifar_10.py and utils_general.py",
@@ -208,6 +217,7 @@ AUTHORS: dict[str, Preset | str] = {
             "local.weight_decay": Stated(1e-5, "C"), "share": Stated(0.1, "C"),
         },
     ),
+    "fedpals": UNCHECKED,
     "fedprox": Preset(
         "synthetic data, 30 clients, 200 rounds",
         "Code litian96/FedProx@d2a4501, run_fedprox.sh",
