@@ -37,6 +37,7 @@ from fedskew.methods.fedprox import Proximal
 from fedskew.methods.fedrl import RatioLoss
 from fedskew.methods.fedrs import RestrictedSoftmax
 from fedskew.methods.fedsmoo import DynamicSharpnessAware
+from fedskew.methods.fedsol import StabilisedOrthogonal
 from fedskew.methods.fedvc import fedvc
 from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.perfedavg import Meta
@@ -105,6 +106,7 @@ BASE = {
     "fedvls": case(m.fedvls(0.7, 0.3), "fedvls", lam=0.7, suppression=0.3),
     "feddisco": case(m.feddisco(0.3, 0.2), "feddisco", disco_a=0.3, disco_b=0.2),
     "fedpals": case(m.fedpals(0.5), "fedpals", pals=0.5),
+    "fedsol": case(m.fedsol(0.7), "fedsol", rho=0.7),
     "fedyogi": case(m.fedyogi(0.1), "fedyogi", server_lr=0.1),
     "mofedsam": case(m.mofedsam(0.3, 0.2), "mofedsam", rho=0.3, mix=0.2),
     "moon": case(m.moon(), "moon"),
@@ -479,6 +481,19 @@ VARIANTS = {
     "fedpals near": case(
         m.fedpals(1e-3, (6.0, 1.0, 1.0, 4.0)), "fedpals", RAGGED, pals=1e-3, target=(6.0, 1.0, 1.0, 4.0)
     ),
+    "fedsol fixed": case(
+        m.fedsol(),
+        "fedsol",
+        {"local": StabilisedOrthogonal(**HEAVY, rho=0.4, scale="fixed", tau=1.5), **RAGGED},
+        rho=0.4,
+        scale="fixed",
+        tau=1.5,
+        **HEAVY,
+    ),
+    "fedsol of the head": case(
+        m.fedsol(), "fedsol", {"local": StabilisedOrthogonal(rho=2.0, perturbs="head")}, rho=2.0, perturbs="head"
+    ),
+    "fedsol pulled": case(m.fedsol(), "fedsol", {"parts": (Proximal(0.3),)}, mu=0.3),
     "moon newcomer": case(
         m.moon(), "moon", {"parts": (ModelContrastive(2.0, newcomer="initial"),)}, mu_con=2.0, newcomer="initial"
     ),

@@ -119,6 +119,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "target": None,
     },
     "fedpals": {"weighting": "pals", "pals": 10.0, "target": None},
+    "fedsol": {"perturb": "distilled", "rho": 1.0, "scale": "adaptive", "tau": 3.0, "perturbs": "all"},
     "fedcm": {"mix": 0.1, "weighting": "uniform"},
     "feddyn": {"server": "dynamic", "alpha": 0.01, "weighting": "uniform", "scaled": False},
     "fedgrab": {"loss": "grab", "gains": (10.0, 0.01, 0.1), "momentum": 0.5},

@@ -164,6 +164,8 @@ def gradient(problem, c, o):
         xb, y = problem.x[rows], problem.y[rows]
         if o.perturb == "global":
             g, dz = plain(lin((1, w), (1, c.memory["ahead"])), xb, y)
+        elif o.perturb == "distilled":
+            g, dz = plain(lin((1, w), (1, away(w, xb, c, o))), xb, y)
         else:
             g, dz = plain(w, xb, y)
         if o.perturb in ("own", "agreed"):
@@ -202,6 +204,20 @@ def perturbation(g, w, c, o):
     factor = {name: w[name] ** 2 if o.asam else 1.0 for name in w}
     size = norm({name: g[name] * (np.abs(w[name]) if o.asam else 1.0) for name in w}) + 1e-7
     return {name: o.rho * factor[name] * g[name] / (size if o.normalised else 1.0) for name in w}
+
+
+def away(w, xb, c, o):
+    """FedSOL: along the gradient of the divergence from the global model, by how far each parameter has moved."""
+    z, _, inputs = forward(w, xb)
+    dz = (losses.softmax(z / o.tau) - losses.softmax(forward(c.x0, xb)[0] / o.tau)) / o.tau / len(xb)
+    d = backward(w, inputs, dz)
+    if o.perturbs == "head":
+        d = {name: v if name in head(w) else np.zeros_like(v) for name, v in d.items()}
+    if o.scale == "fixed":
+        return lin((o.rho / (norm(d) + 1e-7), d))
+    moved = {name: np.abs(w[name] - c.x0[name]) for name in d}
+    scale = {name: v / np.maximum(np.sqrt((v**2).sum(0)), 1e-8) for name, v in moved.items()}
+    return {name: o.rho * scale[name] * d[name] / (norm(d) + 1e-12) for name in d}
 
 
 def arrival(c, o):

@@ -30,6 +30,7 @@ NEUTRAL = {
     "fedcm": {"mix": 1.0, "weighting": "size"},
     "fedsam": {"rho": 0.0, "weighting": "size"},
     "mofedsam": {"rho": 0.0, "mix": 1.0, "weighting": "size"},
+    "fedsol": {"rho": 0.0},
     "fedacg": {"beta": 0.0, "mu": 0.0, "weighting": "size"},
     "fedlesam": {"rho": 0.0, "weighting": "size"},
     "fedexp": {"eps": 1e9, "weighting": "size"},

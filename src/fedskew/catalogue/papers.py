@@ -197,6 +197,12 @@ PAPERS: dict[str, Paper] = {
         "NeurIPS",
         2022,
     ),
+    "lee2024": Paper(
+        "Lee, Gihun and others",
+        "FedSOL: Stabilized Orthogonal Learning with Proximal Restrictions in Federated Learning",
+        "CVPR",
+        2024,
+    ),
     "li2020": Paper(
         "Li, Tian and Sahu, Anit Kumar and Zaheer, Manzil and Sanjabi, Maziar and Talwalkar, Ameet and Smith, Virginia",
         "Federated Optimization in Heterogeneous Networks",

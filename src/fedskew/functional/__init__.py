@@ -127,7 +127,7 @@ from fedskew.functional.servers import (
     momentum_update,
     yogi_update,
 )
-from fedskew.functional.sharpness import sam_ascent
+from fedskew.functional.sharpness import sam_ascent, unit_columns
 from fedskew.functional.targets import disco_weights, label_discrepancy, pals_weights
 from fedskew.functional.vacant import fedvls_loss, logit_suppression, vacant_distillation
 from fedskew.functional.weights import (
@@ -238,6 +238,7 @@ __all__ = [
     "size_weights",
     "unbalanced_softmax_loss",
     "uniform_weights",
+    "unit_columns",
     "vacant_distillation",
     "weighted_bce",
     "weighted_cross_entropy",

@@ -50,10 +50,12 @@ def label_discrepancy(counts: Tensor, target: Tensor, metric: Metric = "kl") -> 
     choose("metric", metric, ("kl", "kl_plain", "l2", "l1", "cosine"))
     q = _shares(counts)
     if metric in ("l1", "l2"):
-        return torch.linalg.vector_norm(q - target, ord=int(metric[1]), dim=-1)
+        distance: Tensor = torch.linalg.vector_norm(q - target, ord=int(metric[1]), dim=-1)
+        return distance
     if metric == "cosine":
         size = torch.linalg.vector_norm(q, dim=-1) * torch.linalg.vector_norm(target)
-        return 1 - (q * target).sum(-1) / nonzero(size)
+        similarity: Tensor = (q * target).sum(-1) / nonzero(size)
+        return 1 - similarity
     divergence = (torch.xlogy(q, q) - torch.xlogy(q, target)).sum(-1)
     if metric == "kl_plain":
         return divergence

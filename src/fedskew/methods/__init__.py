@@ -34,6 +34,7 @@ from fedskew.methods.fedrl import fedrl
 from fedskew.methods.fedrs import fedrs
 from fedskew.methods.fedsam import fedsam, mofedsam
 from fedskew.methods.fedsmoo import fedsmoo
+from fedskew.methods.fedsol import fedsol
 from fedskew.methods.fedspeed import fedspeed
 from fedskew.methods.feduv import feduv
 from fedskew.methods.fedvc import fedvc
@@ -78,6 +79,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedrs": fedrs,
     "fedsam": fedsam,
     "fedsmoo": fedsmoo,
+    "fedsol": fedsol,
     "fedspeed": fedspeed,
     "feduv": feduv,
     "fedvc": fedvc,

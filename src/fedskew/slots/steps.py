@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedskew.component import LocalStep
 from fedskew.methods.fedlesam import GlobalSharpnessAware
 from fedskew.methods.fedsmoo import DynamicSharpnessAware
+from fedskew.methods.fedsol import StabilisedOrthogonal
 from fedskew.methods.perfedavg import Meta
 from fedskew.methods.pfedme import Moreau
 from fedskew.shared.sharpness import SharpnessAware
@@ -18,6 +19,7 @@ __all__ = [
     "Meta",
     "Moreau",
     "SharpnessAware",
+    "StabilisedOrthogonal",
 ]
 
 STEPS: dict[str, type[LocalStep]] = {
@@ -27,4 +29,5 @@ STEPS: dict[str, type[LocalStep]] = {
     "moreau": Moreau,
     "sam": SharpnessAware,
     "sgd": SGD,
+    "stabilised_orthogonal": StabilisedOrthogonal,
 }

@@ -264,6 +264,15 @@ AUTHORS: dict[str, Preset | str] = {
             "server.alpha": Stated(0.1, "C"), "share": Stated(0.1, "C"),
         },
     ),
+    "fedsol": Preset(
+        "CIFAR-10, Dirichlet 0.1, 100 clients, 300 rounds",
+        "Code Lee-Gihun/FedSOL@ebc3f64, configs/fedsol_adaptive.json",
+        {
+            "pace.lr": Stated(0.01, "C"), "pace.batch_size": Stated(50, "C"), "pace.epochs": Stated(5, "C"),
+            "pace.decay": Stated(0.99, "C"), "local.momentum": Stated(0.9, "C"),
+            "local.weight_decay": Stated(1e-05, "C"), "local.rho": Stated(1.0, "C"), "share": Stated(0.1, "C"),
+        },
+    ),
     "fedspeed": Preset(
         SIMULATOR_SETTING, SIMULATOR,
         {
