@@ -68,3 +68,11 @@ def test_feddisco_weighs_as_the_authors_code(told: dict[str, Any]) -> None:
     d = F.label_discrepancy(counts, torch.full((4,), 0.25, dtype=torch.float64), told["metric"])
     found = F.disco_weights(F.size_weights(counts.sum(1)), d, told["a"], told["b"])
     assert found.tolist() == pytest.approx(told["weights"], abs=1e-11)
+
+
+@pytest.mark.parametrize("draws", CODE["clustered"]["distributions"])
+def test_clustered_sampling_draws_from_the_authors_distributions(draws: str) -> None:
+    found = F.cluster_draws(torch.tensor(CODE["clustered"]["sizes"]), int(draws))
+    torch.testing.assert_close(
+        found, torch.tensor(CODE["clustered"]["distributions"][draws], dtype=torch.float64), rtol=0, atol=1e-9
+    )

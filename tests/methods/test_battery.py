@@ -402,6 +402,9 @@ NEUTRAL: dict[str, Neutral] = {
     "fedpals, one client": (fs.methods.fedpals(), fedavg(), 0.0, RAGGED, {"cohort": 1}),
     "fedsol, rho = 0": (fs.methods.fedsol(0.0), fedavg(), 0.0, RAGGED, {}),
     "fedsol, one step a round": (replace(fs.methods.fedsol(5.0), pace=WHOLE), fedavg(pace=WHOLE), 0.0, RAGGED, {}),
+    "clustered sampling, equal clients, everybody": (
+        fs.methods.clusteredsampling(), UNIFORM, 0.0, BALANCED, {"cohort": 4},
+    ),
     "fedcm, alpha = 1": (fs.methods.fedcm(1.0), UNIFORM, 0.0, RAGGED, {}),
     "fedcm, first round at a share of the rate": (
         replace(fs.methods.fedcm(0.5), pace=Fixed(lr=0.2)), replace(UNIFORM, pace=Fixed(lr=0.1)), 1e-12, RAGGED,

@@ -110,6 +110,12 @@ PAPERS: dict[str, Paper] = {
         "ICLR",
         2021,
     ),
+    "fraboni2021": Paper(
+        "Fraboni, Yann and Vidal, Richard and Kameni, Laetitia and Lorenzi, Marco",
+        "Clustered Sampling: Low-Variance and Improved Representativity for Clients Selection in Federated Learning",
+        "ICML",
+        2021,
+    ),
     "guo2023": Paper(
         "Guo, Songyue and others",
         "FedGR: Federated Learning with Gravitation Regulation for Double Imbalance Distribution",

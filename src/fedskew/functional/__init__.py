@@ -40,6 +40,7 @@ from fedskew.functional.classifier import (
     gravitation_step,
     mean_rows,
 )
+from fedskew.functional.clusters import cluster_draws
 from fedskew.functional.control import (
     scaffold_control,
     scaffold_correction,
@@ -157,6 +158,7 @@ __all__ = [
     "classifier_similarity",
     "climb_dual_step",
     "climb_weights",
+    "cluster_draws",
     "cosine_logits",
     "covariance_root",
     "creff_head",

@@ -7,6 +7,7 @@ from fedskew.methods import centralised as centralised  # its parts belong to no
 from fedskew.methods.astraea import astraea
 from fedskew.methods.balancefl import balancefl
 from fedskew.methods.climb import climb
+from fedskew.methods.clusteredsampling import clusteredsampling
 from fedskew.methods.creff import creff
 from fedskew.methods.fedacg import fedacg
 from fedskew.methods.fedavg import fedavg
@@ -50,6 +51,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "astraea": astraea,
     "balancefl": balancefl,
     "climb": climb,
+    "clusteredsampling": clusteredsampling,
     "creff": creff,
     "fedacg": fedacg,
     "fedadagrad": fedadagrad,

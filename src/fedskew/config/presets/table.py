@@ -39,6 +39,7 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "the code has 5 mini-batches an epoch: 120 rows each where a client has 600; CIFAR-10: rate 0.1, eps 0.02",
     ),
+    "clusteredsampling": "the authors' code takes every number as an argument of its script",
     "creff": Preset(
         "CIFAR-10 with a long tail, Dirichlet 0.5, 20 clients, 200 rounds",
         "Code shangxinyi/CReFF-FL@fbec98f, options.py",
