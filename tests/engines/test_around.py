@@ -31,7 +31,7 @@ from support.runs import gap, go, rows_of, same
 UNEVEN = [[1, 0, 0], [9, 30, 2], [0, 0, 1], [2, 5, 0], [8, 8, 8], [0, 1, 0], [1, 1, 2], [3, 0, 14]]
 PACE = Fixed(epochs=2, batch_size=4, lr=0.1)
 WHOLE = {
-    "astraea", "clusteredsampling", "creff", "fedadagrad", "fedadam", "fedavg", "fedavgm", "feddisco", "fedexp",
+    "astraea", "ccvr", "clusteredsampling", "creff", "fedadagrad", "fedadam", "fedavg", "fedavgm", "feddisco", "fedexp",
     "fedla", "fednova", "fedpals", "fedvc", "fedyogi", "powerofchoice", "seolkim",
 }  # fmt: skip
 VMAP = {"perfedavg", "pfedme", "fedsam", "mofedsam", "fedspeed", "fedsmoo", "fedlesam", "fedsol"}  # gradients elsewhere

@@ -108,6 +108,7 @@ BASE = {
     "fedpals": case(m.fedpals(0.5), "fedpals", pals=0.5),
     "fedsol": case(m.fedsol(0.7), "fedsol", rho=0.7),
     "clusteredsampling": case(m.clusteredsampling(), "fedavg", weighting="uniform"),
+    "ccvr": case(m.ccvr(5), "fedavg"),
     "fedyogi": case(m.fedyogi(0.1), "fedyogi", server_lr=0.1),
     "mofedsam": case(m.mofedsam(0.3, 0.2), "mofedsam", rho=0.3, mix=0.2),
     "moon": case(m.moon(), "moon"),

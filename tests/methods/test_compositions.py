@@ -14,6 +14,7 @@ from fedskew.shared import Uniform
 COMPOSITIONS: dict[str, set[str]] = {
     "astraea": {"augmentation", "mediators"},
     "balancefl": {"knowledge_inheritance", "class_balanced"},
+    "ccvr": {"virtual_representations"},
     "climb": {"dual"},
     "clusteredsampling": {"clustered", "uniform"},
     "creff": {"federated_features"},
@@ -123,6 +124,7 @@ def test_arguments_of_methods_reach_their_components() -> None:
         (m.fedpals(0.5, (1.0, 2.0)), "label_matching", "target", (1.0, 2.0)),
         (m.fedsol(0.5), "stabilised_orthogonal", "rho", 0.5),
         (m.clusteredsampling("none"), "clustered", "clusters", "none"),
+        (m.ccvr(7), "virtual_representations", "samples", 7),
         (m.fedexp(0.5), "extrapolated", "eps", 0.5),
         (m.fedlesam(0.5), "lesam", "rho", 0.5),
         (m.fedsmoo(0.5, 0.25), "dynamic_correction", "alpha", 0.5),

@@ -186,6 +186,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "label_matching": {"lam": 10.0, "target": ()},
     "stabilised_orthogonal": {"rho": 1.0, "scale": "adaptive", "tau": 3.0, "perturbs": "all"},
     "clustered": {"clusters": "size"},
+    "virtual_representations": {
+        "samples": 200, "epochs": 1, "lr": 0.1, "batch": 64, "clients": "all", "serves": "asked",
+    },
     "sgd": {"momentum": 0.0, "weight_decay": 0.0, "clip": 0.0},
     "fixed": {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64},
     "plain": {"lr": 1.0},

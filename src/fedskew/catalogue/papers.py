@@ -237,6 +237,12 @@ PAPERS: dict[str, Paper] = {
         2025,
         "misc",
     ),
+    "luo2021": Paper(
+        "Luo, Mi and Chen, Fei and Hu, Dapeng and Zhang, Yifan and Liang, Jian and Feng, Jiashi",
+        "No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data",
+        "NeurIPS",
+        2021,
+    ),
     "mcmahan2017": Paper(
         'McMahan, Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth and Ag{\\"u}era y Arcas, Blaise',
         "Communication-Efficient Learning of Deep Networks from Decentralized Data",

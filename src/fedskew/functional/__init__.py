@@ -31,6 +31,7 @@ from fedskew.functional.calibration import (
     logit_adjusted_loss,
     unbalanced_softmax_loss,
 )
+from fedskew.functional.ccvr import class_statistics, gaussian_features, pooled_statistics
 from fedskew.functional.classifier import (
     fedgc_gradient,
     fedgc_spread,
@@ -155,6 +156,7 @@ __all__ = [
     "balancefl_terms",
     "class_balanced_weights",
     "class_counts",
+    "class_statistics",
     "classifier_similarity",
     "climb_dual_step",
     "climb_weights",
@@ -195,6 +197,7 @@ __all__ = [
     "fedrs_scale",
     "fedvls_loss",
     "focal_loss",
+    "gaussian_features",
     "gravitation",
     "gravitation_gradient",
     "gravitation_mass",
@@ -220,6 +223,7 @@ __all__ = [
     "oversample_target",
     "pals_weights",
     "per_fedavg_step",
+    "pooled_statistics",
     "power_of_choice",
     "proximal",
     "proximal_pull",

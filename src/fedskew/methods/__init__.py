@@ -6,6 +6,7 @@ from fedskew.method import Method
 from fedskew.methods import centralised as centralised  # its parts belong to no method of their own
 from fedskew.methods.astraea import astraea
 from fedskew.methods.balancefl import balancefl
+from fedskew.methods.ccvr import ccvr
 from fedskew.methods.climb import climb
 from fedskew.methods.clusteredsampling import clusteredsampling
 from fedskew.methods.creff import creff
@@ -50,6 +51,7 @@ from fedskew.methods.seolkim import seolkim
 METHODS: dict[str, Callable[[], Method]] = {
     "astraea": astraea,
     "balancefl": balancefl,
+    "ccvr": ccvr,
     "climb": climb,
     "clusteredsampling": clusteredsampling,
     "creff": creff,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedskew.component import Component
 from fedskew.methods.balancefl import KnowledgeInheritance
+from fedskew.methods.ccvr import VirtualRepresentations
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.creff import FederatedFeatures
 from fedskew.methods.fedbal import LocalBalancer
@@ -62,6 +63,7 @@ __all__ = [
     "UniformityVariance",
     "UploadedRegulariser",
     "VacantClasses",
+    "VirtualRepresentations",
     "WeightedGravitation",
     "WeightedRegulariser",
 ]
@@ -98,6 +100,7 @@ PARTS: dict[str, type[Component]] = {
     "uniformity_variance": UniformityVariance,
     "uploaded_dynamic_regulariser": UploadedRegulariser,
     "vacant_classes": VacantClasses,
+    "virtual_representations": VirtualRepresentations,
     "weighted_dynamic_regulariser": WeightedRegulariser,
     "weighted_gravitation": WeightedGravitation,
 }
