@@ -6,6 +6,7 @@ every round all parameters agree, and so do the aggregation weights and what ser
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -19,6 +20,7 @@ from fedskew.methods.astraea import Mediators
 from fedskew.methods.balancefl import KnowledgeInheritance
 from fedskew.methods.centralised import ClassBalancedLoss
 from fedskew.methods.climb import Dual
+from fedskew.methods.fedamp import AttentiveMessages
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
 from fedskew.methods.feddecorr import Decorrelation
 from fedskew.methods.feddisco import DiscrepancyAware
@@ -109,6 +111,7 @@ BASE = {
     "fedsol": case(m.fedsol(0.7), "fedsol", rho=0.7),
     "clusteredsampling": case(m.clusteredsampling(), "fedavg", weighting="uniform"),
     "ccvr": case(m.ccvr(5), "fedavg"),
+    "fedamp": case(m.fedamp(0.5, 2.0, 0.7), "fedamp", message=0.5, sigma=2.0, pull_u=0.7),
     "fedyogi": case(m.fedyogi(0.1), "fedyogi", server_lr=0.1),
     "mofedsam": case(m.mofedsam(0.3, 0.2), "mofedsam", rho=0.3, mix=0.2),
     "moon": case(m.moon(), "moon"),
@@ -496,6 +499,16 @@ VARIANTS = {
         m.fedsol(), "fedsol", {"local": StabilisedOrthogonal(rho=2.0, perturbs="head")}, rho=2.0, perturbs="head"
     ),
     "fedsol pulled": case(m.fedsol(), "fedsol", {"parts": (Proximal(0.3),)}, mu=0.3),
+    "fedamp unbounded": case(
+        m.fedamp(),
+        "fedamp",
+        {"parts": (AttentiveMessages(1.5, 1.0, 0.4, math.inf),), **SGD_HEAVY, **RAGGED},
+        message=1.5,
+        sigma=1.0,
+        pull_u=0.4,
+        most=math.inf,
+        **HEAVY,
+    ),
     "moon newcomer": case(
         m.moon(), "moon", {"parts": (ModelContrastive(2.0, newcomer="initial"),)}, mu_con=2.0, newcomer="initial"
     ),
@@ -653,6 +666,7 @@ CLIENT_STATE = {
     "moreau": {"theta": ("theta",)},
     "private_head": {"head": ("head",)},
     "model_contrastive": {"params": ("previous",)},
+    "attentive_messages": {"model": ("previous",)},
     "gradient_balancer": {
         "positive": ("pid", "pos"),
         "negative": ("pid", "neg"),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedskew import functional as F
+from fedskew.methods.fedamp import AttentiveMessages
 from support.paths import TESTS
 
 CODE: dict[str, Any] = json.loads((TESTS / "golden/authors_code.json").read_text(encoding="utf-8"))
@@ -75,4 +77,16 @@ def test_clustered_sampling_draws_from_the_authors_distributions(draws: str) -> 
     found = F.cluster_draws(torch.tensor(CODE["clustered"]["sizes"]), int(draws))
     torch.testing.assert_close(
         found, torch.tensor(CODE["clustered"]["distributions"][draws], dtype=torch.float64), rtol=0, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("setting", CODE["fedamp"]["clouds"])
+def test_fedamp_sends_the_messages_of_public_code(setting: str) -> None:
+    alpha, sigma = map(float, setting.split())
+    models = {"w": torch.tensor(CODE["fedamp"]["models"], dtype=torch.float64)}
+    part = AttentiveMessages(alpha, sigma, most=math.inf)
+    _, each = part.broadcast({"models": models, "seen": torch.ones(4, dtype=torch.float64)}, torch.arange(4))
+    assert each is not None
+    torch.testing.assert_close(
+        each["cloud"]["w"], torch.tensor(CODE["fedamp"]["clouds"][setting], dtype=torch.float64), rtol=0, atol=1e-10
     )

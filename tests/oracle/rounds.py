@@ -182,6 +182,8 @@ def gradient(problem, c, o):
             c.memory["pid"] = losses.grab_learn(c.memory["pid"], dz, y, o.gains)
         if o.mu:
             g = lin((1, g), (o.mu, w), (-o.mu, c.x0))
+        if o.own == "messages":
+            g = lin((1, g), (o.pull_u, w), (-o.pull_u, c.memory["cloud"]))
         if getattr(o, "pull", 0):
             g = lin((1, g), (1, solvers.pull(w, c.x0, o.pull, o.form)))
         if o.control:
@@ -431,6 +433,16 @@ def dual_step(problem, x, state, o):
     return {**state, "lambda": servers.climb_dual(state["lambda"], f, o.eta, o.eps, o.top)}
 
 
+def messages(k, own, models, o):
+    """FedAMP: the models of the others by how near they are, the rest is one's own; models {client: its last}."""
+    others = {j: w for j, w in models.items() if j != k}
+    share = {j: o.message / o.sigma * np.exp(-(norm(lin((1, own), (-1, w))) ** 2) / o.sigma) for j, w in others.items()}
+    total = sum(share.values())
+    if total > o.most:
+        share, total = {j: s * o.most / total for j, s in share.items()}, o.most
+    return lin((1 - total, own), *[(share[j], w) for j, w in others.items()])
+
+
 def train_cohort(problem, x, plan, o, state, memories):
     """Every chain's final parameters, with the members of each chain (a chain is one client unless the plan says)."""
     lrs = np.broadcast_to(np.asarray(plan.lr, float), (len(plan.ids),))
@@ -446,6 +458,9 @@ def train_cohort(problem, x, plan, o, state, memories):
             epochs = None if plan.epochs is None else list(plan.epochs[i])
             c = Client(k, w, plan.batches[i], epochs, float(lrs[i]), owned, used, samples, memories[k], state)
             start = {**w, **memories[k].get("head", {})} if o.server == "private" else w
+            if o.own == "messages":
+                start = memories[k].get("previous", problem.params)
+                memories[k]["cloud"] = messages(k, start, state["own models"], o)
             w = local_training(problem, c, o, start)
             remember(problem, c, w, o)
             group.append(c)
@@ -488,6 +503,7 @@ def one_round(problem, x, plan, o, state, memories):
         state["class_weights"] = np.asarray(plan.class_weights, float)
     if o.loss == "weighted" and o.copy:
         state["class_weights"] = o.alpha + o.beta * servers.ratios(auxiliary_gradients(problem, x), copy=True)
+    state["own models"] = {j: memory["previous"] for j, memory in enumerate(memories) if "previous" in memory}
     local, members = train_cohort(problem, x, plan, o, state, memories)
     cohort = [group[0] if len(group) == 1 else replace(group[0], used=sum(c.used for c in group)) for group in members]
     samples = [sum({c.id: c.samples for c in group}.values()) for group in members]

@@ -141,6 +141,13 @@ PAPERS: dict[str, Paper] = {
         "ECCV",
         2020,
     ),
+    "huang2021": Paper(
+        "Huang, Yutao and Chu, Lingyang and Zhou, Zirui and Wang, Lanjun and Liu, Jiangchuan and Pei, Jian and"
+        " Zhang, Yong",
+        "Personalized Cross-Silo Federated Learning on Non-IID Data",
+        "AAAI",
+        2021,
+    ),
     "janosi1988": Paper(
         "Janosi, Andras and Steinbrunn, William and Pfisterer, Matthias and Detrano, Robert",
         "Heart Disease",

@@ -41,7 +41,7 @@ from fedskew.functional.classifier import (
     gravitation_step,
     mean_rows,
 )
-from fedskew.functional.clusters import cluster_draws
+from fedskew.functional.clusters import attention, cluster_draws
 from fedskew.functional.control import (
     scaffold_control,
     scaffold_correction,
@@ -151,6 +151,7 @@ __all__ = [
     "aggregation_balancer_weights",
     "astraea_copies",
     "astraea_schedule",
+    "attention",
     "balance_schedule",
     "balanced_logits",
     "balancefl_terms",

@@ -1,11 +1,13 @@
-"""Clustered sampling of clients: one distribution for each draw. N clients, m draws."""
+"""Which clients are drawn, and which are alike: clustered sampling, FedAMP and IFCA. N clients, m draws."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-__all__ = ["cluster_draws"]
+from fedskew.tree import Params
+
+__all__ = ["attention", "cluster_draws"]
 
 
 def cluster_draws(sizes: Tensor, draws: int) -> Tensor:
@@ -41,3 +43,34 @@ def cluster_draws(sizes: Tensor, draws: int) -> Tensor:
     out = torch.zeros(draws, len(sizes), dtype=torch.float64, device=sizes.device)
     out[:, order] = part.clamp(min=0).double() / sizes.sum()
     return out
+
+
+def attention(models: Params, ids: Tensor, alpha: float, sigma: float) -> Tensor:
+    """FedAMP's attention of some clients to all: larger for a client whose model is near.
+
+        xi_kj = (alpha / sigma) exp(-||w_k - w_j||^2 / sigma)
+
+    Args:
+        models: The clients' models, leaves [N, ...].
+        ids: Clients k, int64 [K].
+        alpha: Step of the messages.
+        sigma: Width, positive.
+
+    Returns:
+        xi, [K, N]; alpha / sigma of a client to itself, which FedAMP replaces by what the others leave.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import attention
+        >>> attention({"w": torch.tensor([[0.0], [1.0]])}, torch.tensor([0]), alpha=0.5, sigma=1.0)
+        tensor([[0.5000, 0.1839]])
+
+    References:
+        Huang et al. 2021, Personalized Cross-Silo Federated Learning on Non-IID Data (AAAI), equations 3 to 5.
+        https://arxiv.org/abs/2007.03797
+    """
+
+    def apart(k: int) -> Tensor:  # one client at a time: all at once would hold K N models
+        return torch.stack([(w - w[k]).flatten(1).square().sum(-1) for w in models.values()]).sum(0)
+
+    return alpha / sigma * (-torch.stack([apart(int(k)) for k in ids]) / sigma).exp()

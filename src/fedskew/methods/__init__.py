@@ -11,6 +11,7 @@ from fedskew.methods.climb import climb
 from fedskew.methods.clusteredsampling import clusteredsampling
 from fedskew.methods.creff import creff
 from fedskew.methods.fedacg import fedacg
+from fedskew.methods.fedamp import fedamp
 from fedskew.methods.fedavg import fedavg
 from fedskew.methods.fedbal import fedbal
 from fedskew.methods.fedcm import fedcm
@@ -58,6 +59,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedacg": fedacg,
     "fedadagrad": fedadagrad,
     "fedadam": fedadam,
+    "fedamp": fedamp,
     "fedavg": fedavg,
     "fedavgm": fedavgm,
     "fedbal": fedbal,

@@ -7,6 +7,7 @@ from fedskew.methods.balancefl import KnowledgeInheritance
 from fedskew.methods.ccvr import VirtualRepresentations
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.creff import FederatedFeatures
+from fedskew.methods.fedamp import AttentiveMessages
 from fedskew.methods.fedbal import LocalBalancer
 from fedskew.methods.fedcm import ClientMomentum
 from fedskew.methods.feddecorr import Decorrelation
@@ -33,6 +34,7 @@ from fedskew.shared.pulls import ProximalVariant
 __all__ = [
     "LDAM",
     "PARTS",
+    "AttentiveMessages",
     "CalibratedTargets",
     "ClassBalancedLoss",
     "ClientMomentum",
@@ -69,6 +71,7 @@ __all__ = [
 ]
 
 PARTS: dict[str, type[Component]] = {
+    "attentive_messages": AttentiveMessages,
     "calibrated_targets": CalibratedTargets,
     "class_balanced_loss": ClassBalancedLoss,
     "client_momentum": ClientMomentum,

@@ -76,6 +76,7 @@ AUTHORS: dict[str, Preset | str] = {
         },
         FEDOPT_NOTE,
     ),
+    "fedamp": UNCHECKED,
     "fedavg": Preset(
         "MNIST and CIFAR-10, 100 clients",
         "McMahan et al. 2017, section 3 and tables 2 and 3",
