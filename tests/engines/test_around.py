@@ -32,7 +32,7 @@ UNEVEN = [[1, 0, 0], [9, 30, 2], [0, 0, 1], [2, 5, 0], [8, 8, 8], [0, 1, 0], [1,
 PACE = Fixed(epochs=2, batch_size=4, lr=0.1)
 WHOLE = {
     "astraea", "ccvr", "clusteredsampling", "creff", "fedadagrad", "fedadam", "fedavg", "fedavgm", "feddisco", "fedexp",
-    "fedla", "fednova", "fedpals", "fedvc", "fedyogi", "powerofchoice", "seolkim",
+    "fedla", "fednova", "fedpals", "fedvc", "ifca", "fedyogi", "powerofchoice", "seolkim",
 }  # fmt: skip
 VMAP = {"perfedavg", "pfedme", "fedsam", "mofedsam", "fedspeed", "fedsmoo", "fedlesam", "fedsol"}  # gradients elsewhere
 

@@ -112,6 +112,7 @@ BASE = {
     "clusteredsampling": case(m.clusteredsampling(), "fedavg", weighting="uniform"),
     "ccvr": case(m.ccvr(5), "fedavg"),
     "fedamp": case(m.fedamp(0.5, 2.0, 0.7), "fedamp", message=0.5, sigma=2.0, pull_u=0.7),
+    "ifca": case(m.ifca(1), "fedavg", weighting="uniform"),
     "fedyogi": case(m.fedyogi(0.1), "fedyogi", server_lr=0.1),
     "mofedsam": case(m.mofedsam(0.3, 0.2), "mofedsam", rho=0.3, mix=0.2),
     "moon": case(m.moon(), "moon"),

@@ -433,6 +433,22 @@ def dual_step(problem, x, state, o):
     return {**state, "lambda": servers.climb_dual(state["lambda"], f, o.eta, o.eps, o.top)}
 
 
+def nearest(problem, k, models):
+    """IFCA: the number of the model with the least mean cross-entropy on the client's rows."""
+    x, y = problem.x[problem.rows[k]], problem.y[problem.rows[k]]
+    return int(np.argmin([losses.affine_ce(forward(w, x)[0], y)[0] for w in models]))
+
+
+def regrouped(problem, plan, p, local, models):
+    """IFCA: (the mean of each cluster's participants, who chose which)."""
+    chosen = [nearest(problem, int(k), models) for k in plan.ids]
+    new = []
+    for j, old in enumerate(models):
+        at = [i for i, s in enumerate(chosen) if s == j]
+        new.append(average(p[at] / p[at].sum(), [local[i] for i in at]) if at else old)
+    return new, chosen
+
+
 def messages(k, own, models, o):
     """FedAMP: the models of the others by how near they are, the rest is one's own; models {client: its last}."""
     others = {j: w for j, w in models.items() if j != k}
@@ -461,6 +477,8 @@ def train_cohort(problem, x, plan, o, state, memories):
             if o.own == "messages":
                 start = memories[k].get("previous", problem.params)
                 memories[k]["cloud"] = messages(k, start, state["own models"], o)
+            if o.own == "clusters":
+                start = state["clusters"][nearest(problem, k, state["clusters"])]
             w = local_training(problem, c, o, start)
             remember(problem, c, w, o)
             group.append(c)
@@ -481,6 +499,7 @@ def initial(problem, o, total):
         "lambda": duals,
         "trace": [],
         "untrained": x,
+        "clusters": getattr(o, "models", None) or [x, lin((-1, x))],
     }
     everyone = np.concatenate([np.asarray(rows, int) for rows in problem.rows])
     state["everyone"] = np.bincount(problem.y[everyone], minlength=problem.classes)
@@ -510,6 +529,9 @@ def one_round(problem, x, plan, o, state, memories):
     p = weigh(o, x, local, samples, [c.used for c in cohort], [c.owned.sum() for c in cohort])
     deltas = [lin((1, y), (-1, x)) for y in local]
     new, state = update(x, local, deltas, p, cohort, problem, o, state)
+    if o.own == "clusters":
+        models, chosen = regrouped(problem, plan, p, local, state["clusters"])
+        state = {**state, "clusters": models, "chosen": [*state.get("chosen", []), chosen]}
     reach = sum(q * len(c.batches) * c.lr for q, c in zip(p / p.sum(), cohort, strict=True))
     state["step"] = lin((-1 / reach, average(p, deltas)))
     state["model before"] = x

@@ -116,6 +116,12 @@ PAPERS: dict[str, Paper] = {
         "ICML",
         2021,
     ),
+    "ghosh2020": Paper(
+        "Ghosh, Avishek and Chung, Jichan and Yin, Dong and Ramchandran, Kannan",
+        "An Efficient Framework for Clustered Federated Learning",
+        "NeurIPS",
+        2020,
+    ),
     "guo2023": Paper(
         "Guo, Songyue and others",
         "FedGR: Federated Learning with Gravitation Regulation for Double Imbalance Distribution",

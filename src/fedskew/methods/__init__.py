@@ -42,6 +42,7 @@ from fedskew.methods.fedspeed import fedspeed
 from fedskew.methods.feduv import feduv
 from fedskew.methods.fedvc import fedvc
 from fedskew.methods.fedvls import fedvls
+from fedskew.methods.ifca import ifca
 from fedskew.methods.moon import moon
 from fedskew.methods.perfedavg import perfedavg
 from fedskew.methods.pfedme import pfedme
@@ -91,6 +92,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedvc": fedvc,
     "fedvls": fedvls,
     "fedyogi": fedyogi,
+    "ifca": ifca,
     "mofedsam": mofedsam,
     "moon": moon,
     "perfedavg": perfedavg,

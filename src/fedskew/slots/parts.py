@@ -26,6 +26,7 @@ from fedskew.methods.fedrs import RestrictedSoftmax
 from fedskew.methods.fedspeed import UploadedRegulariser
 from fedskew.methods.feduv import UniformityVariance
 from fedskew.methods.fedvls import VacantClasses
+from fedskew.methods.ifca import ClusterIdentity
 from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.shared.parts import CrossEntropy, DatasetMean
@@ -38,6 +39,7 @@ __all__ = [
     "CalibratedTargets",
     "ClassBalancedLoss",
     "ClientMomentum",
+    "ClusterIdentity",
     "ControlVariate",
     "CrossEntropy",
     "DatasetMean",
@@ -75,6 +77,7 @@ PARTS: dict[str, type[Component]] = {
     "calibrated_targets": CalibratedTargets,
     "class_balanced_loss": ClassBalancedLoss,
     "client_momentum": ClientMomentum,
+    "cluster_identity": ClusterIdentity,
     "control_variate": ControlVariate,
     "cross_entropy": CrossEntropy,
     "dataset_mean": DatasetMean,

@@ -315,6 +315,7 @@ AUTHORS: dict[str, Preset | str] = {
         },
         FEDOPT_NOTE,
     ),
+    "ifca": UNCHECKED,
     "mofedsam": Preset(
         SIMULATOR_SETTING, SIMULATOR,
         {
