@@ -44,6 +44,7 @@ from fedskew.methods.fedvc import fedvc
 from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.perfedavg import Meta
 from fedskew.methods.pfedme import Moreau
+from fedskew.methods.precisionweighted import PrecisionWeighted
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.methods.seolkim import DecayingOversampling, Dynamic
 from fedskew.shared import SGD, Fixed, Size, Uniform
@@ -113,6 +114,7 @@ BASE = {
     "ccvr": case(m.ccvr(5), "fedavg"),
     "fedamp": case(m.fedamp(0.5, 2.0, 0.7), "fedamp", message=0.5, sigma=2.0, pull_u=0.7),
     "ifca": case(m.ifca(1), "fedavg", weighting="uniform"),
+    "precisionweighted": case(m.precisionweighted(1e-3), "precisionweighted", eps=1e-3),
     "fedyogi": case(m.fedyogi(0.1), "fedyogi", server_lr=0.1),
     "mofedsam": case(m.mofedsam(0.3, 0.2), "mofedsam", rho=0.3, mix=0.2),
     "moon": case(m.moon(), "moon"),
@@ -509,6 +511,23 @@ VARIANTS = {
         pull_u=0.4,
         most=math.inf,
         **HEAVY,
+    ),
+    "precision weighted heavy": case(
+        m.precisionweighted(),
+        "precisionweighted",
+        {"local": PrecisionWeighted(**HEAVY, beta2=0.7, eps=1e-4), "weighting": Size(), **RAGGED},
+        beta2=0.7,
+        eps=1e-4,
+        weighting="size",
+        **HEAVY,
+    ),
+    "precision weighted, last step": case(
+        m.precisionweighted(),
+        "precisionweighted",
+        {"local": PrecisionWeighted(beta2=0.0, eps=1e-4), "parts": (Proximal(0.3),)},
+        beta2=0.0,
+        eps=1e-4,
+        mu=0.3,
     ),
     "moon newcomer": case(
         m.moon(), "moon", {"parts": (ModelContrastive(2.0, newcomer="initial"),)}, mu_con=2.0, newcomer="initial"

@@ -408,6 +408,8 @@ NEUTRAL: dict[str, Neutral] = {
     "ccvr broadcasts": (tiny("ccvr"), tiny("fedavg"), 0.0, RAGGED, {}),
     "fedamp, no pull, first round": (fs.methods.fedamp(pull=0.0), fedavg(), 0.0, RAGGED, {"rounds": 1}),
     "ifca, one model": (fs.methods.ifca(1), UNIFORM, 1e-12, RAGGED, {}),
+    "precision weighted, large eps": (fs.methods.precisionweighted(1e12), UNIFORM, 1e-11, RAGGED, {}),
+    "precision weighted, one client": (fs.methods.precisionweighted(), UNIFORM, 1e-12, RAGGED, {"cohort": 1}),
     "fedcm, alpha = 1": (fs.methods.fedcm(1.0), UNIFORM, 0.0, RAGGED, {}),
     "fedcm, first round at a share of the rate": (
         replace(fs.methods.fedcm(0.5), pace=Fixed(lr=0.2)), replace(UNIFORM, pace=Fixed(lr=0.1)), 1e-12, RAGGED,

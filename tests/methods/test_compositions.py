@@ -59,6 +59,7 @@ COMPOSITIONS: dict[str, set[str]] = {
     "perfedavg": {"meta", "uniform"},
     "pfedme": {"moreau"},
     "powerofchoice": {"power_of_choice"},
+    "precisionweighted": {"precision_weighted", "uniform"},
     "scaffold": {"control_variate", "uniform"},
     "seolkim": {"decaying_oversampling", "kld", "dynamic"},
 }
@@ -131,6 +132,7 @@ def test_arguments_of_methods_reach_their_components() -> None:
         (m.fedamp(0.5, 2.0, 3.0), "attentive_messages", "sigma", 2.0),
         (m.fedamp(0.5, 2.0, 3.0), "attentive_messages", "pull", 3.0),
         (m.ifca(3), "cluster_identity", "clusters", 3),
+        (m.precisionweighted(0.5), "precision_weighted", "eps", 0.5),
         (m.fedexp(0.5), "extrapolated", "eps", 0.5),
         (m.fedlesam(0.5), "lesam", "rho", 0.5),
         (m.fedsmoo(0.5, 0.25), "dynamic_correction", "alpha", 0.5),

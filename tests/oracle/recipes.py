@@ -123,6 +123,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "fedsol": {"perturb": "distilled", "rho": 1.0, "scale": "adaptive", "tau": 3.0, "perturbs": "all"},
     "fedamp": {"own": "messages", "message": 0.1, "sigma": 1.0, "pull_u": 1.0, "most": 1.0},
     "ifca": {"own": "clusters", "models": None, "weighting": "uniform"},
+    "precisionweighted": {"server": "precision", "beta2": 0.999, "eps": 1e-8, "weighting": "uniform"},
     "fedcm": {"mix": 0.1, "weighting": "uniform"},
     "feddyn": {"server": "dynamic", "alpha": 0.01, "weighting": "uniform", "scaled": False},
     "fedgrab": {"loss": "grab", "gains": (10.0, 0.01, 0.1), "momentum": 0.5},

@@ -194,6 +194,8 @@ def gradient(problem, c, o):
         if o.mix is not None:
             g = lin((o.mix, g), (1 - o.mix, c.state["step"]))
         c.gradients += 1
+        if o.server == "precision":
+            c.memory["squares"] = [*(c.memory["squares"] if c.gradients > 1 else []), {n: v**2 for n, v in g.items()}]
         return g
 
     return grad
@@ -332,6 +334,12 @@ def private_heads(x, local, p, cohort, o, state):
     return {**mean, **{n: over_owners(p, heads[n], owned, x[n]) for n in names}}, state
 
 
+def second_moment(squares, beta):
+    """Adam's second moment of a run, corrected for its start at 0: the sum written out."""
+    share = np.array([beta ** (len(squares) - 1 - i) for i in range(len(squares))])
+    return lin(*zip(share / share.sum(), squares, strict=True))
+
+
 def update(x, local, deltas, p, cohort, problem, o, state):
     """The server's step: (new global parameters, new state)."""
     n_clients = len(problem.rows)
@@ -362,6 +370,12 @@ def update(x, local, deltas, p, cohort, problem, o, state):
             return servers.adaptive_step(x, average(p, deltas), state, *rest)
         case "private":
             return private_heads(x, local, p, cohort, o, state)
+        case "precision":
+            moments = [second_moment(c.memory["squares"], o.beta2) for c in cohort]
+            inverse = [{n: 1 / (v + o.eps) for n, v in m.items()} for m in moments]
+            total = lin(*[(1, v) for v in inverse])
+            step = {n: sum(v[n] * d[n] for v, d in zip(inverse, deltas, strict=True)) / total[n] for n in x}
+            return lin((1, x), (o.server_lr, step)), state
         case "dual":
             w = dual_weights(state, o)[[c.id for c in cohort]] if o.apply == "delta" else np.ones(len(cohort))
             return lin((1, x), (o.server_lr, average(w * p, deltas))), {**state, "factors": w * p}

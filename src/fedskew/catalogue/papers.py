@@ -282,6 +282,13 @@ PAPERS: dict[str, Paper] = {
         2022,
     ),
     "reddi2021": Paper("Reddi, Sashank and others", "Adaptive Federated Optimization", "ICLR", 2021),
+    "reyes2021": Paper(
+        "Reyes, Jonatan and Di Jorio, Lisa and Low-Kam, Cecile and Kersten-Oertel, Marta",
+        "Precision-Weighted Federated Learning",
+        "arXiv:2107.09627",
+        2021,
+        "misc",
+    ),
     "sarkar2020": Paper(
         "Sarkar, Dipankar and Narang, Ankur and Rai, Sumit",
         "Fed-Focal Loss for Imbalanced Data Classification in Federated Learning",

@@ -47,6 +47,7 @@ from fedskew.methods.moon import moon
 from fedskew.methods.perfedavg import perfedavg
 from fedskew.methods.pfedme import pfedme
 from fedskew.methods.powerofchoice import powerofchoice
+from fedskew.methods.precisionweighted import precisionweighted
 from fedskew.methods.scaffold import scaffold
 from fedskew.methods.seolkim import seolkim
 
@@ -98,6 +99,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "perfedavg": perfedavg,
     "pfedme": pfedme,
     "powerofchoice": powerofchoice,
+    "precisionweighted": precisionweighted,
     "scaffold": scaffold,
     "seolkim": seolkim,
 }

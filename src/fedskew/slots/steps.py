@@ -8,6 +8,7 @@ from fedskew.methods.fedsmoo import DynamicSharpnessAware
 from fedskew.methods.fedsol import StabilisedOrthogonal
 from fedskew.methods.perfedavg import Meta
 from fedskew.methods.pfedme import Moreau
+from fedskew.methods.precisionweighted import PrecisionWeighted
 from fedskew.shared.sharpness import SharpnessAware
 from fedskew.shared.steps import SGD
 
@@ -18,6 +19,7 @@ __all__ = [
     "GlobalSharpnessAware",
     "Meta",
     "Moreau",
+    "PrecisionWeighted",
     "SharpnessAware",
     "StabilisedOrthogonal",
 ]
@@ -27,6 +29,7 @@ STEPS: dict[str, type[LocalStep]] = {
     "lesam": GlobalSharpnessAware,
     "meta": Meta,
     "moreau": Moreau,
+    "precision_weighted": PrecisionWeighted,
     "sam": SharpnessAware,
     "sgd": SGD,
     "stabilised_orthogonal": StabilisedOrthogonal,

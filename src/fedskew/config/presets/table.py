@@ -364,6 +364,7 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "the reproduction names no rate",
     ),
+    "precisionweighted": UNCHECKED,
     "scaffold": Preset(
         "EMNIST, 100 clients",
         "Karimireddy et al. 2020, section 7.1",
