@@ -22,6 +22,7 @@ from fedskew.methods.centralised import ClassBalancedLoss
 from fedskew.methods.climb import Dual
 from fedskew.methods.fedamp import AttentiveMessages
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
+from fedskew.methods.fedcurv import Curvature
 from fedskew.methods.feddecorr import Decorrelation
 from fedskew.methods.feddisco import DiscrepancyAware
 from fedskew.methods.feddyn import DynamicCorrection, WeightedRegulariser, feddyn
@@ -115,6 +116,7 @@ BASE = {
     "fedamp": case(m.fedamp(0.5, 2.0, 0.7), "fedamp", message=0.5, sigma=2.0, pull_u=0.7),
     "ifca": case(m.ifca(1), "fedavg", weighting="uniform"),
     "precisionweighted": case(m.precisionweighted(1e-3), "precisionweighted", eps=1e-3),
+    "fedcurv": case(m.fedcurv(0.3), "fedcurv", lam=0.3),
     "fedyogi": case(m.fedyogi(0.1), "fedyogi", server_lr=0.1),
     "mofedsam": case(m.mofedsam(0.3, 0.2), "mofedsam", rho=0.3, mix=0.2),
     "moon": case(m.moon(), "moon"),
@@ -529,6 +531,14 @@ VARIANTS = {
         eps=1e-4,
         mu=0.3,
     ),
+    "fedcurv of batches": case(
+        m.fedcurv(),
+        "fedcurv",
+        {"parts": (Curvature(2.0, "batch"),), **SGD_HEAVY, **RAGGED},
+        lam=2.0,
+        fisher="batch",
+        **HEAVY,
+    ),
     "moon newcomer": case(
         m.moon(), "moon", {"parts": (ModelContrastive(2.0, newcomer="initial"),)}, mu_con=2.0, newcomer="initial"
     ),
@@ -687,6 +697,7 @@ CLIENT_STATE = {
     "private_head": {"head": ("head",)},
     "model_contrastive": {"params": ("previous",)},
     "attentive_messages": {"model": ("previous",)},
+    "curvature": {"params": ("previous",)},
     "gradient_balancer": {
         "positive": ("pid", "pos"),
         "negative": ("pid", "neg"),

@@ -20,6 +20,7 @@ import fedskew as fs
 from fedskew import methods as m
 from fedskew.data.federation import Federation
 from fedskew.method import Method
+from fedskew.methods.fedcurv import Curvature
 from fedskew.methods.fedexp import Extrapolated
 from fedskew.methods.fedlesam import GlobalSharpnessAware
 from fedskew.methods.fedsmoo import DynamicSharpnessAware
@@ -97,6 +98,7 @@ RUNS: dict[str, Method] = {
     "fedsol, fixed": replace(
         m.fedsol(), weighting=Uniform(), local=StabilisedOrthogonal(**DECAY, rho=0.6, scale="fixed")
     ),
+    "fedcurv": replace(m.fedcurv(), parts=(Curvature(0.7, "batch"),), weighting=Uniform(), local=SGD(**DECAY)),
     "fedcm, server rate": replace(m.fedcm(0.3), server=Plain(0.5), local=SGD(**DECAY)),
 }
 

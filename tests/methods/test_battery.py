@@ -410,6 +410,9 @@ NEUTRAL: dict[str, Neutral] = {
     "ifca, one model": (fs.methods.ifca(1), UNIFORM, 1e-12, RAGGED, {}),
     "precision weighted, large eps": (fs.methods.precisionweighted(1e12), UNIFORM, 1e-11, RAGGED, {}),
     "precision weighted, one client": (fs.methods.precisionweighted(), UNIFORM, 1e-12, RAGGED, {"cohort": 1}),
+    "fedcurv, lam = 0": (fs.methods.fedcurv(0.0), fedavg(), 0.0, RAGGED, {}),
+    "fedcurv, first round": (fs.methods.fedcurv(9.0), fedavg(), 0.0, RAGGED, {"rounds": 1}),
+    "fedcurv, one client": (fs.methods.fedcurv(9.0), fedavg(), 1e-12, [[5, 2, 4]], {"cohort": 1}),
     "fedcm, alpha = 1": (fs.methods.fedcm(1.0), UNIFORM, 0.0, RAGGED, {}),
     "fedcm, first round at a share of the rate": (
         replace(fs.methods.fedcm(0.5), pace=Fixed(lr=0.2)), replace(UNIFORM, pace=Fixed(lr=0.1)), 1e-12, RAGGED,

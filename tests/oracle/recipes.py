@@ -13,7 +13,7 @@ COMMON = {
     "clip": None,
     "clip_eps": 1e-6,
     "mu": 0.0,
-    "own": None,  # a model of the client's own: pulled by "messages", or that of its "clusters"
+    "own": None,  # a model of the client's own: pulled by "messages", that of its "clusters", its "curvature"
     "per": None,  # "owned" or "used": a mini-batch's sum over so many rows of the client
     "control": False,
     "mix": None,  # share of the client's own gradient, the rest is the last round's mean step
@@ -124,6 +124,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "fedamp": {"own": "messages", "message": 0.1, "sigma": 1.0, "pull_u": 1.0, "most": 1.0},
     "ifca": {"own": "clusters", "models": None, "weighting": "uniform"},
     "precisionweighted": {"server": "precision", "beta2": 0.999, "eps": 1e-8, "weighting": "uniform"},
+    "fedcurv": {"own": "curvature", "lam": 1.0, "fisher": "rows"},
     "fedcm": {"mix": 0.1, "weighting": "uniform"},
     "feddyn": {"server": "dynamic", "alpha": 0.01, "weighting": "uniform", "scaled": False},
     "fedgrab": {"loss": "grab", "gains": (10.0, 0.01, 0.1), "momentum": 0.5},

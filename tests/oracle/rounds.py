@@ -182,6 +182,10 @@ def gradient(problem, c, o):
             c.memory["pid"] = losses.grab_learn(c.memory["pid"], dz, y, o.gains)
         if o.mu:
             g = lin((1, g), (o.mu, w), (-o.mu, c.x0))
+        if o.own == "curvature":
+            for j, (fisher, y_j) in c.state["curvatures"].items():
+                if j != c.id:
+                    g = {n: g[n] + 2 * o.lam * fisher[n] * (w[n] - y_j[n]) for n in g}
         if o.own == "messages":
             g = lin((1, g), (o.pull_u, w), (-o.pull_u, c.memory["cloud"]))
         if getattr(o, "pull", 0):
@@ -447,6 +451,18 @@ def dual_step(problem, x, state, o):
     return {**state, "lambda": servers.climb_dual(state["lambda"], f, o.eta, o.eps, o.top)}
 
 
+def curvature(problem, k, y, o):
+    """FedCurv: (squared gradients of cross-entropy at y on the client's rows, y)."""
+
+    def slope(rows):
+        z, _, inputs = forward(y, problem.x[rows])
+        return {n: g**2 for n, g in backward(y, inputs, losses.affine_ce(z, problem.y[rows])[1]).items()}
+
+    rows = np.asarray(problem.rows[k], int)
+    each = [rows] if o.fisher == "batch" else [rows[i : i + 1] for i in range(len(rows))]
+    return lin(*[(1 / len(each), slope(some)) for some in each]), y
+
+
 def nearest(problem, k, models):
     """IFCA: the number of the model with the least mean cross-entropy on the client's rows."""
     x, y = problem.x[problem.rows[k]], problem.y[problem.rows[k]]
@@ -536,6 +552,9 @@ def one_round(problem, x, plan, o, state, memories):
         state["class_weights"] = np.asarray(plan.class_weights, float)
     if o.loss == "weighted" and o.copy:
         state["class_weights"] = o.alpha + o.beta * servers.ratios(auxiliary_gradients(problem, x), copy=True)
+    if o.own == "curvature":
+        after = {j: memory["previous"] for j, memory in enumerate(memories) if "previous" in memory}
+        state["curvatures"] = {j: curvature(problem, j, y, o) for j, y in after.items()}
     state["own models"] = {j: memory["previous"] for j, memory in enumerate(memories) if "previous" in memory}
     local, members = train_cohort(problem, x, plan, o, state, memories)
     cohort = [group[0] if len(group) == 1 else replace(group[0], used=sum(c.used for c in group)) for group in members]

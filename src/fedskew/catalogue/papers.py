@@ -321,6 +321,13 @@ PAPERS: dict[str, Paper] = {
         "ICLR",
         2023,
     ),
+    "shoham2019": Paper(
+        "Shoham, Neta and others",
+        "Overcoming Forgetting in Federated Learning on Non-IID Data",
+        "arXiv:1910.07796",
+        2019,
+        "misc",
+    ),
     "shuai2022": Paper(
         "Shuai, Xian and others",
         "BalanceFL: Addressing Class Imbalance in Long-Tail Federated Learning",

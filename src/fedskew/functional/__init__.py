@@ -61,6 +61,7 @@ from fedskew.functional.feddyn import (
     feddyn_state,
     feddyn_update,
 )
+from fedskew.functional.fisher import fisher_diagonal
 from fedskew.functional.gradient_balancer import (
     fedgrab_map,
     fedgrab_pid,
@@ -197,6 +198,7 @@ __all__ = [
     "fedntd_loss",
     "fedrs_scale",
     "fedvls_loss",
+    "fisher_diagonal",
     "focal_loss",
     "gaussian_features",
     "gravitation",

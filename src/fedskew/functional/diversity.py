@@ -58,7 +58,8 @@ def feature_uniformity(features: Tensor, mask: Tensor) -> Tensor:
 
         mean over pairs b < d of exp(-||f_b - f_d||^2 / s),   s the median of the squared distances that are not 0
 
-    The median is the lower one of two, and the gradient passes through it, as the authors' code has it.
+    The median is the lower one of two, and the gradient passes through it, as the authors' code has it. A distance
+    counts as 0 up to 1e-12 of ||f_b||^2 + ||f_d||^2: rounding must not tell a row from its copy.
 
     Args:
         features: f, [B, F].
@@ -79,7 +80,8 @@ def feature_uniformity(features: Tensor, mask: Tensor) -> Tensor:
     """
     apart = (features.unsqueeze(1) - features.unsqueeze(0)).square().sum(-1)
     pairs = torch.triu(mask.unsqueeze(1) * mask.unsqueeze(0), diagonal=1)
-    known = (pairs > 0) & (apart > 0)
+    size = features.square().sum(-1)
+    known = (pairs > 0) & (apart > 1e-12 * (size.unsqueeze(1) + size.unsqueeze(0)))
     found = known.sum()
     ordered = torch.where(known, apart, torch.inf).flatten().sort().values
     median = ordered.gather(0, ((found - 1) // 2).clamp(min=0).unsqueeze(0)).squeeze(0)

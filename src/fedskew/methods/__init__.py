@@ -15,6 +15,7 @@ from fedskew.methods.fedamp import fedamp
 from fedskew.methods.fedavg import fedavg
 from fedskew.methods.fedbal import fedbal
 from fedskew.methods.fedcm import fedcm
+from fedskew.methods.fedcurv import fedcurv
 from fedskew.methods.feddecorr import feddecorr
 from fedskew.methods.feddisco import feddisco
 from fedskew.methods.feddyn import feddyn
@@ -66,6 +67,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedavgm": fedavgm,
     "fedbal": fedbal,
     "fedcm": fedcm,
+    "fedcurv": fedcurv,
     "feddecorr": feddecorr,
     "feddisco": feddisco,
     "feddyn": feddyn,

@@ -10,6 +10,7 @@ from fedskew.methods.creff import FederatedFeatures
 from fedskew.methods.fedamp import AttentiveMessages
 from fedskew.methods.fedbal import LocalBalancer
 from fedskew.methods.fedcm import ClientMomentum
+from fedskew.methods.fedcurv import Curvature
 from fedskew.methods.feddecorr import Decorrelation
 from fedskew.methods.feddyn import DynamicRegulariser, WeightedRegulariser
 from fedskew.methods.fedfocal import Focal
@@ -42,6 +43,7 @@ __all__ = [
     "ClusterIdentity",
     "ControlVariate",
     "CrossEntropy",
+    "Curvature",
     "DatasetMean",
     "Decorrelation",
     "DynamicRegulariser",
@@ -80,6 +82,7 @@ PARTS: dict[str, type[Component]] = {
     "cluster_identity": ClusterIdentity,
     "control_variate": ControlVariate,
     "cross_entropy": CrossEntropy,
+    "curvature": Curvature,
     "dataset_mean": DatasetMean,
     "decorrelation": Decorrelation,
     "dynamic_regulariser": DynamicRegulariser,

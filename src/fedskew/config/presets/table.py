@@ -114,6 +114,17 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "FedCM's authors have no public code that was found",
     ),
+    "fedcurv": Preset(
+        "CIFAR-10, shards of two classes, 100 clients, 200 rounds",
+        "Code Lee-Gihun/FedNTD@be00ee5, config/fedcurv.json",
+        {
+            "pace.lr": Stated(0.01, "T"), "pace.batch_size": Stated(50, "T"), "pace.epochs": Stated(5, "T"),
+            "pace.decay": Stated(0.99, "T"), "local.momentum": Stated(0.9, "T"),
+            "local.weight_decay": Stated(1e-05, "T"), "parts.curvature.lam": Stated(1.0, "T"),
+            "share": Stated(0.1, "T"),
+        },
+        "FedCurv's authors have no public code that was found",
+    ),
     "feddecorr": Preset(
         "CIFAR-10, Dirichlet 0.05, 10 clients, 100 rounds",
         "Code bytedance/FedDecorr@973e4af, main.py and run_scripts/cifar10_fedavg_feddecorr.sh",
