@@ -1,42 +1,14 @@
-"""The papers behind ingredients and datasets, by the key that each names as its ``reference``; and fedskew itself."""
+"""The papers behind ingredients and datasets, by the key that each names as its ``reference``."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from fedskew.catalogue.data_papers import DATA_PAPERS, Paper
 
-from fedskew import __version__
-from fedskew.errors import unknown
-
-__all__ = ["PAPERS", "Paper", "bibtex", "short", "software"]
-
-
-class Paper(NamedTuple):
-    """One paper. ``venue`` is a conference or journal; ``kind`` the BibTeX type."""
-
-    authors: str  # "Family, Given and Family, Given"
-    title: str
-    venue: str
-    year: int
-    kind: str = "inproceedings"
-
+__all__ = ["PAPERS", "Paper"]
 
 PAPERS: dict[str, Paper] = {
     "acar2021": Paper(
         "Acar, Durmus Alp Emre and others", "Federated Learning Based on Dynamic Regularization", "ICLR", 2021
-    ),
-    "alpaydin1998": Paper(
-        "Alpaydin, Ethem and Kaynak, Cenk",
-        "Optical Recognition of Handwritten Digits",
-        "UCI Machine Learning Repository, doi:10.24432/C50P49",
-        1998,
-        "misc",
-    ),
-    "becker1996": Paper(
-        "Becker, Barry and Kohavi, Ronny",
-        "Adult",
-        "UCI Machine Learning Repository, doi:10.24432/C5XW20",
-        1996,
-        "misc",
     ),
     "cao2019": Paper(
         "Cao, Kaidi and Wei, Colin and Gaidon, Adrien and Arechiga, Nikos and Ma, Tengyu",
@@ -49,13 +21,6 @@ PAPERS: dict[str, Paper] = {
         "Towards Understanding Biased Client Selection in Federated Learning",
         "AISTATS",
         2022,
-    ),
-    "cohen2017": Paper(
-        "Cohen, Gregory and Afshar, Saeed and Tapson, Jonathan and van Schaik, Andr{\\'e}",
-        "EMNIST: an Extension of MNIST to Handwritten Letters",
-        "arXiv:1702.05373",
-        2017,
-        "misc",
     ),
     "cui2019": Paper(
         "Cui, Yin and Jia, Menglin and Lin, Tsung-Yi and Song, Yang and Belongie, Serge",
@@ -154,13 +119,6 @@ PAPERS: dict[str, Paper] = {
         "AAAI",
         2021,
     ),
-    "janosi1988": Paper(
-        "Janosi, Andras and Steinbrunn, William and Pfisterer, Matthias and Detrano, Robert",
-        "Heart Disease",
-        "UCI Machine Learning Repository, doi:10.24432/C52P4X",
-        1988,
-        "misc",
-    ),
     "jhunjhunwala2023": Paper(
         "Jhunjhunwala, Divyansh and Wang, Shiqiang and Joshi, Gauri",
         "FedExP: Speeding Up Federated Averaging via Extrapolation",
@@ -188,27 +146,6 @@ PAPERS: dict[str, Paper] = {
         "Communication-Efficient Federated Learning with Accelerated Client Gradient",
         "CVPR",
         2024,
-    ),
-    "krizhevsky2009": Paper(
-        "Krizhevsky, Alex",
-        "Learning Multiple Layers of Features from Tiny Images",
-        "University of Toronto",
-        2009,
-        "techreport",
-    ),
-    "le2015": Paper(
-        "Le, Ya and Yang, Xuan",
-        "Tiny ImageNet Visual Recognition Challenge",
-        "Stanford, CS 231N course project",
-        2015,
-        "misc",
-    ),
-    "lecun1998": Paper(
-        "LeCun, Yann and Bottou, L{\\'e}on and Bengio, Yoshua and Haffner, Patrick",
-        "Gradient-Based Learning Applied to Document Recognition",
-        "Proceedings of the IEEE 86(11)",
-        1998,
-        "article",
     ),
     "lee2022": Paper(
         "Lee, Gihun and Jeong, Minchan and Shin, Yongjin and Bae, Sangmin and Yun, Se-Young",
@@ -263,12 +200,6 @@ PAPERS: dict[str, Paper] = {
         2017,
     ),
     "menon2021": Paper("Menon, Aditya Krishna and others", "Long-Tail Learning via Logit Adjustment", "ICLR", 2021),
-    "netzer2011": Paper(
-        "Netzer, Yuval and Wang, Tao and Coates, Adam and Bissacco, Alessandro and Wu, Bo and Ng, Andrew Y.",
-        "Reading Digits in Natural Images with Unsupervised Feature Learning",
-        "NIPS Workshop on Deep Learning and Unsupervised Feature Learning",
-        2011,
-    ),
     "niu2022": Paper(
         "Niu, Yifan and Deng, Weihong",
         "Federated Learning for Face Recognition with Gradient Correction",
@@ -365,13 +296,6 @@ PAPERS: dict[str, Paper] = {
         "AAAI",
         2021,
     ),
-    "xiao2017": Paper(
-        "Xiao, Han and Rasul, Kashif and Vollgraf, Roland",
-        "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning Algorithms",
-        "arXiv:1708.07747",
-        2017,
-        "misc",
-    ),
     "xiao2023": Paper(
         "Xiao, Zikai and others",
         "Fed-GraB: Federated Long-tailed Learning with Self-Adjusting Gradient Balancer",
@@ -398,40 +322,4 @@ PAPERS: dict[str, Paper] = {
         2022,
     ),
 }
-
-
-def short(key: str) -> str:
-    """ "McMahan et al. 2017, Communication-Efficient Learning ... (AISTATS)"; a key that is unknown is given back."""
-    if key not in PAPERS:
-        return key  # a user's own component may cite in its own words
-    paper = PAPERS[key]
-    first, *others = paper.authors.split(" and ")
-    names = first.strip("{}").split(",")[0] + (" et al." if others else "")
-    return f"{names} {paper.year}, {paper.title} ({paper.venue})"
-
-
-def software() -> str:
-    """The BibTeX entry of fedskew itself; CITATION.cff says the same, and a test compares."""
-    lines = [
-        ("author", "{The fedskew developers}"),
-        ("title", "{fedskew: federated learning when labels are skewed}"),
-        ("version", __version__),
-        ("note", "Python library, Apache-2.0"),
-    ]
-    return "\n".join(["@software{fedskew,", *(f"  {name} = {{{value}}}," for name, value in lines), "}"])
-
-
-def bibtex(key: str) -> str:
-    """The BibTeX entry of a key. Raises ConfigError for an unknown one."""
-    if key not in PAPERS:
-        raise unknown("reference", key, PAPERS)
-    paper = PAPERS[key]
-    kinds = {"inproceedings": "booktitle", "article": "journal", "misc": "howpublished", "techreport": "institution"}
-    field = kinds[paper.kind]
-    lines = [
-        ("author", paper.authors),
-        ("title", f"{{{paper.title}}}"),
-        (field, paper.venue),
-        ("year", str(paper.year)),
-    ]
-    return "\n".join([f"@{paper.kind}{{{key},", *(f"  {name} = {{{value}}}," for name, value in lines), "}"])
+PAPERS |= DATA_PAPERS
