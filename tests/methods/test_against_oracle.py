@@ -12,8 +12,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+import torch
 
+from fedskew import functional as F
 from fedskew import methods as m
+from fedskew import rng
 from fedskew.method import Method
 from fedskew.methods import METHODS
 from fedskew.methods.astraea import Mediators
@@ -34,6 +37,7 @@ from fedskew.methods.fedgr import Gravitation, UnbalancedSoftmax, WeightedGravit
 from fedskew.methods.fedir import ImportanceReweighting
 from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration, PooledLogitCalibration
 from fedskew.methods.fedlesam import GlobalSharpnessAware
+from fedskew.methods.fednh import NonParametricHead
 from fedskew.methods.fednova import GlobalMomentum
 from fedskew.methods.fedntd import NotTrueDistillation
 from fedskew.methods.fedprox import Proximal
@@ -74,6 +78,12 @@ def case(method: Method, recipe: str, slots: dict[str, Any] | None = None, auxil
     """The method with small mini-batches (unless it has a pace of its own) and these slots."""
     pace = {"pace": replace(PACE, lr=method.pace.lr)} if type(method.pace) is Fixed else {}
     return Case(replace(method, **pace | (slots or {})), recipe, options, auxiliary)
+
+
+def sphere(classes: int, features: int) -> Any:
+    """The prototypes that the library starts from: drawn, so the oracle is told them."""
+    noise = rng.normal(rng.key(0, "non_parametric_head"), (classes, features), torch.float64)
+    return F.spread_prototypes(noise).numpy()
 
 
 HEAVY = {"momentum": 0.5, "weight_decay": 0.02, "clip": 0.6}
@@ -117,6 +127,9 @@ BASE = {
     "ifca": case(m.ifca(1), "fedavg", weighting="uniform"),
     "precisionweighted": case(m.precisionweighted(1e-3), "precisionweighted", eps=1e-3),
     "fedcurv": case(m.fedcurv(0.3), "fedcurv", lam=0.3),
+    "fednh": case(
+        replace(m.fednh(), parts=(NonParametricHead(0.6, 3.0),)), "fednh", rho=0.6, scale=3.0, start_w=sphere
+    ),
     "fedyogi": case(m.fedyogi(0.1), "fedyogi", server_lr=0.1),
     "mofedsam": case(m.mofedsam(0.3, 0.2), "mofedsam", rho=0.3, mix=0.2),
     "moon": case(m.moon(), "moon"),
@@ -538,6 +551,9 @@ VARIANTS = {
         lam=2.0,
         fisher="batch",
         **HEAVY,
+    ),
+    "fednh heavy": case(
+        m.fednh(), "fednh", SGD_HEAVY | {"weighting": Size(), **RAGGED}, start_w=sphere, weighting="size", **HEAVY
     ),
     "moon newcomer": case(
         m.moon(), "moon", {"parts": (ModelContrastive(2.0, newcomer="initial"),)}, mu_con=2.0, newcomer="initial"

@@ -139,6 +139,8 @@ def client_loss(z, f, xb, y, c, o):
             )
         case "vacant":
             return terms.fedvls(z, forward(c.x0, xb)[0], y, c.used, o.lam, o.suppression)[1], 0.0
+        case "sphere":
+            return np.zeros_like(z), terms.on_sphere(f, y, c.state["W"], o.scale)[1]
         case "moon":
             df = 0.0
             untrained = c.state["untrained"] if o.newcomer == "initial" and c.state["round"] > 1 else None
@@ -555,6 +557,12 @@ def one_round(problem, x, plan, o, state, memories):
     if o.own == "curvature":
         after = {j: memory["previous"] for j, memory in enumerate(memories) if "previous" in memory}
         state["curvatures"] = {j: curvature(problem, j, y, o) for j, y in after.items()}
+    if o.loss == "sphere":
+        told = [(problem.rows[k], memories[k]["previous"]) for k in state.get("last", [])]
+        seen = [(forward(y, problem.x[rows])[1], problem.y[rows]) for rows, y in told]
+        start = o.start_w(*x[head(x)[0]].shape) if o.start_w else np.eye(*x[head(x)[0]].shape)
+        state["W"] = terms.smoothed(state.get("W", start), seen, o.rho)
+        state["last"] = sorted({int(k) for k in plan.ids})
     state["own models"] = {j: memory["previous"] for j, memory in enumerate(memories) if "previous" in memory}
     local, members = train_cohort(problem, x, plan, o, state, memories)
     cohort = [group[0] if len(group) == 1 else replace(group[0], used=sum(c.used for c in group)) for group in members]

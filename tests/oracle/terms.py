@@ -72,3 +72,28 @@ def fedvls(z, teacher, y, counts, lam, suppression, floor=1e-9):
     total = np.exp(u - top).sum(0)
     value += suppression * (share * (top + np.log(total) - np.log(len(y)))).sum()
     return value, grad + suppression * share * other * np.exp(u - top) / total
+
+
+def directions(f):
+    """Rows over their lengths; a row of zeros stays."""
+    size = np.linalg.norm(f, axis=-1, keepdims=True)
+    return np.divide(f, size, out=np.zeros_like(f), where=size > 0)
+
+
+def on_sphere(f, y, w, scale):
+    """FedNH: cross-entropy of scaled cosines with prototypes w of length 1."""
+    u = directions(f)
+    value, dz = affine_ce(scale * u @ w.T, y)
+    du, size = scale * dz @ w, np.linalg.norm(f, axis=1, keepdims=True)
+    along = du - u * (du * u).sum(1, keepdims=True)
+    return value, np.divide(along, size, out=np.zeros_like(f), where=size > 0)
+
+
+def smoothed(w, told, rho):
+    """FedNH: told [(features, labels)] of each participant; every class's directions, weighed by rows."""
+    total = np.zeros_like(w)
+    for f, y in told:
+        for c in range(len(w)):
+            if (y == c).any():
+                total[c] += (y == c).sum() * directions(directions(f)[y == c].mean(0))
+    return directions(rho * w + (1 - rho) * directions(total))

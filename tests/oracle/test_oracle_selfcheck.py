@@ -54,6 +54,7 @@ FEATURE_LOSSES = {
     "decorrelation": terms.decorrelation,
     "decorrelation as printed": lambda f: terms.decorrelation(f, "printed"),
     "uniformity": terms.uniformity,
+    "sphere": lambda f: terms.on_sphere(f, Y, terms.directions(np.arange(12.0).reshape(4, 3) ** 2 - 20), 2.0),
     "moon": lambda f: losses.moon(f, G, H, 0.5),
 }
 

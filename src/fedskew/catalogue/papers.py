@@ -28,6 +28,12 @@ PAPERS: dict[str, Paper] = {
         "CVPR",
         2019,
     ),
+    "dai2023": Paper(
+        "Dai, Yutong and Chen, Zeyuan and Li, Junnan and Heinecke, Shelby and Sun, Lichao and Xu, Ran",
+        "Tackling Data Heterogeneity in Federated Learning with Class Prototypes",
+        "AAAI",
+        2023,
+    ),
     "dinh2020": Paper(
         "T. Dinh, Canh and Tran, Nguyen H. and Nguyen, Tuan Dung",
         "Personalized Federated Learning with Moreau Envelopes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from fedskew.component import SLOTS
 from fedskew.data import DATASETS
 from fedskew.data.partitioners import PARTITIONERS
 from fedskew.errors import ConfigError, FieldError, require, unknown
+from fedskew.fields import hints_of
 from fedskew.method import Method
 from fedskew.methods import METHODS
 from fedskew.models import MODELS
@@ -39,6 +41,10 @@ def make(slot: str, spec: str | Mapping[str, Any], place: str = "") -> Any:
         if option not in known:
             raise unknown(f"option of {slot} {name!r}", option, known)
     place = place or (f"parts.{name}" if slot == "parts" else slot)
+    hints = hints_of(kind)
+    for option, value in fields.items():
+        if isinstance(value, list) and typing.get_origin(hints[option]) is tuple:  # JSON has lists alone
+            fields[option] = tuple(value)
     if isinstance(fields.get("base"), Mapping):
         fields["base"] = make(slot, fields["base"], f"{place}.base")
     try:

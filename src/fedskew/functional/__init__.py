@@ -88,6 +88,7 @@ from fedskew.functional.meta import (
     moreau_step,
     per_fedavg_step,
 )
+from fedskew.functional.prototypes import class_prototypes, prototype_logits, smoothed_prototypes, spread_prototypes
 from fedskew.functional.ratio import (
     ratio_loss,
     ratio_masks,
@@ -158,6 +159,7 @@ __all__ = [
     "balancefl_terms",
     "class_balanced_weights",
     "class_counts",
+    "class_prototypes",
     "class_statistics",
     "classifier_similarity",
     "climb_dual_step",
@@ -228,6 +230,7 @@ __all__ = [
     "per_fedavg_step",
     "pooled_statistics",
     "power_of_choice",
+    "prototype_logits",
     "proximal",
     "proximal_pull",
     "ratio_loss",
@@ -245,6 +248,8 @@ __all__ = [
     "seolkim_select",
     "sgd_a_norm",
     "size_weights",
+    "smoothed_prototypes",
+    "spread_prototypes",
     "unbalanced_softmax_loss",
     "uniform_weights",
     "unit_columns",

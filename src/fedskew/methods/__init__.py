@@ -29,6 +29,7 @@ from fedskew.methods.fedir import fedir
 from fedskew.methods.fedla import fedla
 from fedskew.methods.fedlc import fedlc
 from fedskew.methods.fedlesam import fedlesam
+from fedskew.methods.fednh import fednh
 from fedskew.methods.fednova import fednova
 from fedskew.methods.fedntd import fedntd
 from fedskew.methods.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
@@ -81,6 +82,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedla": fedla,
     "fedlc": fedlc,
     "fedlesam": fedlesam,
+    "fednh": fednh,
     "fednova": fednova,
     "fedntd": fedntd,
     "fedpals": fedpals,

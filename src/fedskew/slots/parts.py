@@ -20,6 +20,7 @@ from fedskew.methods.fedgr import Gravitation, UnbalancedSoftmax, WeightedGravit
 from fedskew.methods.fedgrab import GradientBalancer, PriorAnalyser
 from fedskew.methods.fedir import ImportanceReweighting
 from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration, PooledLogitCalibration
+from fedskew.methods.fednh import NonParametricHead
 from fedskew.methods.fedntd import NotTrueDistillation
 from fedskew.methods.fedprox import Proximal
 from fedskew.methods.fedrl import RatioLoss
@@ -57,6 +58,7 @@ __all__ = [
     "LogitAdjustment",
     "LogitCalibration",
     "ModelContrastive",
+    "NonParametricHead",
     "NotTrueDistillation",
     "PooledLogitCalibration",
     "PriorAnalyser",
@@ -97,6 +99,7 @@ PARTS: dict[str, type[Component]] = {
     "logit_adjustment": LogitAdjustment,
     "logit_calibration": LogitCalibration,
     "model_contrastive": ModelContrastive,
+    "non_parametric_head": NonParametricHead,
     "not_true_distillation": NotTrueDistillation,
     "pooled_logit_calibration": PooledLogitCalibration,
     "prior_analyser": PriorAnalyser,

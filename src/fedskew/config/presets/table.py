@@ -213,6 +213,17 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "the defaults of its script",
     ),
+    "fednh": Preset(
+        "CIFAR-10, Dirichlet 0.3, 100 clients, 200 rounds",
+        "Code Yutong-Dai/FedNH@60c3161, experiments/FedNH_dir.sh and Cifar10_Conv2Cifar.yaml",
+        {
+            "pace.lr": Stated(0.01, "C"), "pace.batch_size": Stated(64, "C"), "pace.epochs": Stated(5, "C"),
+            "local.momentum": Stated(0.9, "C"), "local.weight_decay": Stated(1e-05, "C"),
+            "local.clip": Stated(10.0, "C"), "parts.non_parametric_head.smoothing": Stated(0.9, "C"),
+            "share": Stated(0.1, "C"),
+        },
+        "the code's rate falls over the rounds",
+    ),
     "fednova": Preset(
         "CIFAR-10, Dirichlet 0.1, 16 clients, 100 rounds",
         "Code JYWa/FedNova@47b4e09, launch_exp.sh and train_LocalSGD.py",
