@@ -24,7 +24,7 @@ def spread_prototypes(noise: Tensor) -> Tensor:
     Example:
         >>> import torch
         >>> from fedskew.functional import spread_prototypes
-        >>> spread_prototypes(torch.tensor([[2.0, 0.0], [1.0, 3.0]]))
+        >>> spread_prototypes(torch.tensor([[2.0, 0.0], [0.0, 3.0]])).abs()
         tensor([[1., 0.],
                 [0., 1.]])
 
