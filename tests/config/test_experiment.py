@@ -93,3 +93,9 @@ def test_other_parts_are_another_name_in_the_record(tmp_path: Path, monkeypatch:
     assert again.method.reference == METHODS["fedbal"]().reference
     assert experiment_from(["--from", str(folder), "--parts", "none"]).method.name == "fedbal(parts=none)"
     assert experiment_from(["fedbal", "--parts", "local_balancer"]).method.name == "fedbal"
+
+
+def test_a_tuple_of_an_ingredient_comes_back_from_json() -> None:
+    experiment = config.Experiment(METHODS["fedpals"]().with_("weighting", target=(1.0, 2.5, 3.0)))
+    again = config.Experiment.from_json(json.loads(json.dumps(experiment.to_json())))
+    assert again.method == experiment.method and again.method.weighting.target == (1.0, 2.5, 3.0)

@@ -31,20 +31,13 @@ from support.runs import gap, go, rows_of, same
 UNEVEN = [[1, 0, 0], [9, 30, 2], [0, 0, 1], [2, 5, 0], [8, 8, 8], [0, 1, 0], [1, 1, 2], [3, 0, 14]]
 PACE = Fixed(epochs=2, batch_size=4, lr=0.1)
 WHOLE = {
-    "astraea", "creff", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedbn", "fedexp", "fedla", "fednova",
-    "fedper", "fedvc", "fedyogi", "lgfedavg", "localonly", "powerofchoice", "seolkim",
+    "astraea", "ccvr", "clusteredsampling", "creff", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedbn", "feddisco",
+    "fedexp", "fedla", "fednova", "fedpals", "fedper", "fedvc", "fedyogi", "ifca", "lgfedavg", "localonly",
+    "powerofchoice", "seolkim",
 }  # fmt: skip
 VMAP = {
-    "apfl",
-    "ditto",
-    "perfedavg",
-    "pfedme",
-    "fedsam",
-    "mofedsam",
-    "fedspeed",
-    "fedsmoo",
-    "fedlesam",
-}  # gradients elsewhere
+    "apfl", "ditto", "fedlesam", "fedsam", "fedsmoo", "fedsol", "fedspeed", "mofedsam", "perfedavg", "pfedme",
+}  # fmt: skip  # gradients elsewhere
 
 NETS: dict[str, Callable[[], nn.Module]] = {
     "logistic": lambda: nn.Linear(5, 3),

@@ -191,3 +191,14 @@ def test_ties_keep_their_order_among_many() -> None:
     shares[0, ::2], shares[many[1:41], many[:40]] = 2, 1
     chosen, _ = fn.seolkim_select(shares, 4, 0.0, torch.cat([many[:1], many[1:41].flip(0)]))
     assert chosen.tolist() == [0, 2, 4, 6]  # holders of classes 1, 3 and 5
+
+
+@pytest.mark.parametrize("draws", [1, 2, 5, 9])
+def test_cluster_draws_are_unbiased(draws: int) -> None:
+    for seed in range(20):
+        sizes = torch.randint(0, 50, (7,), generator=torch.Generator().manual_seed(seed))
+        r = fn.cluster_draws(sizes, draws)
+        torch.testing.assert_close(r.sum(1), torch.ones(draws, dtype=torch.float64))
+        torch.testing.assert_close(r.mean(0), sizes / sizes.sum().double())
+        small = sizes * draws <= sizes.sum()
+        assert bool(((r > 0).sum(0)[small] <= 2).all())

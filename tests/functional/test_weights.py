@@ -136,3 +136,29 @@ def test_a_single_sample_is_a_sample() -> None:
     close(fn.size_weights(torch.zeros(3, 4, dtype=torch.float64)), np.full((3, 4), 0.25))
     close(fn.astraea_copies(f64([1, 15, 8]), 1.0), [8, 1, 1])
     close(fn.ldam_margins(f64([1, 16, 0, 81])), [0.5, 0.25, 0, 0.5 / 3])
+
+
+@pytest.mark.parametrize("lam", [0.01, 1.0, 100.0])
+def test_pals_weights_are_optimal(lam: float) -> None:
+    """The slope is one number on the support, and no smaller off it."""
+    clipped = 0
+    for seed in range(40):
+        draw = np.random.default_rng(seed)
+        counts = torch.tensor(draw.multinomial(30, draw.dirichlet([0.2] * 6), size=1 + seed) + draw.integers(0, 2, 6))
+        target = torch.tensor(draw.dirichlet([1.0] * 6))
+        sizes = counts.sum(1)
+        a = fn.pals_weights(counts, sizes, target, lam)
+        q = counts.double() / sizes.double().unsqueeze(1)
+        slope = q @ (a @ q - target) + lam * a / sizes
+        assert float(a.min()) >= 0 and float(a.sum()) == pytest.approx(1)
+        assert float((slope[a > 0] - slope.min()).max()) < 1e-9
+        clipped += int((a == 0).any())
+    assert clipped > 0 or lam > 1
+
+
+def test_a_class_of_share_0_leaves_its_owners_out() -> None:
+    counts, target = torch.tensor([[3.0, 1.0], [4.0, 0.0]]), torch.tensor([1.0, 0.0])
+    for metric in ("kl", "kl_plain"):
+        d = fn.label_discrepancy(counts, target, metric)
+        same(fn.disco_weights(torch.tensor([0.5, 0.5]), d), np.array([0.0, 1.0]))
+        same(fn.disco_weights(torch.tensor([0.5, 0.5]), d, a=0.0), np.array([0.5, 0.5]))

@@ -6,20 +6,28 @@ every round all parameters agree, and so do the aggregation weights and what ser
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
+import torch
 
+from fedskew import functional as F
 from fedskew import methods as m
+from fedskew import rng
 from fedskew.method import Method
 from fedskew.methods import METHODS
 from fedskew.methods.astraea import Mediators
 from fedskew.methods.balancefl import KnowledgeInheritance
 from fedskew.methods.centralised import ClassBalancedLoss
 from fedskew.methods.climb import Dual
+from fedskew.methods.fedamp import AttentiveMessages
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
+from fedskew.methods.fedcurv import Curvature
+from fedskew.methods.feddecorr import Decorrelation
+from fedskew.methods.feddisco import DiscrepancyAware
 from fedskew.methods.feddyn import DynamicCorrection, WeightedRegulariser, feddyn
 from fedskew.methods.fedexp import Extrapolated
 from fedskew.methods.fedfocal import Focal
@@ -29,16 +37,19 @@ from fedskew.methods.fedgr import Gravitation, UnbalancedSoftmax, WeightedGravit
 from fedskew.methods.fedir import ImportanceReweighting
 from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration, PooledLogitCalibration
 from fedskew.methods.fedlesam import GlobalSharpnessAware
+from fedskew.methods.fednh import NonParametricHead
 from fedskew.methods.fednova import GlobalMomentum
 from fedskew.methods.fedntd import NotTrueDistillation
 from fedskew.methods.fedprox import Proximal
 from fedskew.methods.fedrl import RatioLoss
 from fedskew.methods.fedrs import RestrictedSoftmax
 from fedskew.methods.fedsmoo import DynamicSharpnessAware
+from fedskew.methods.fedsol import StabilisedOrthogonal
 from fedskew.methods.fedvc import fedvc
 from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.perfedavg import Meta
 from fedskew.methods.pfedme import Moreau
+from fedskew.methods.precisionweighted import PrecisionWeighted
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.methods.seolkim import DecayingOversampling, Dynamic
 from fedskew.shared import SGD, Fixed, Size, Uniform
@@ -68,6 +79,12 @@ def case(method: Method, recipe: str, slots: dict[str, Any] | None = None, auxil
     """The method with small mini-batches (unless it has a pace of its own) and these slots."""
     pace = {"pace": replace(PACE, lr=method.pace.lr)} if type(method.pace) is Fixed else {}
     return Case(replace(method, **pace | (slots or {})), recipe, options, auxiliary)
+
+
+def sphere(classes: int, features: int) -> Any:
+    """The prototypes that the library starts from: drawn, so the oracle is told them."""
+    noise = rng.normal(rng.key(0, "non_parametric_head"), (classes, features), torch.float64)
+    return F.spread_prototypes(noise).numpy()
 
 
 HEAVY = {"momentum": 0.5, "weight_decay": 0.02, "clip": 0.6}
@@ -100,6 +117,21 @@ BASE = {
     "fedlesam": case(m.fedlesam(0.4), "fedlesam", rho=0.4),
     "fedexp": case(m.fedexp(1e-3), "fedexp", eps=1e-3),
     "fedsam": case(m.fedsam(0.3), "fedsam", rho=0.3),
+    "feddecorr": case(m.feddecorr(0.7), "feddecorr", beta=0.7),
+    "feduv": case(m.feduv(0.8, 0.6), "feduv", deviation=0.8, uniformity=0.6),
+    "fedvls": case(m.fedvls(0.7, 0.3), "fedvls", lam=0.7, suppression=0.3),
+    "feddisco": case(m.feddisco(0.3, 0.2), "feddisco", disco_a=0.3, disco_b=0.2),
+    "fedpals": case(m.fedpals(0.5), "fedpals", pals=0.5),
+    "fedsol": case(m.fedsol(0.7), "fedsol", rho=0.7),
+    "clusteredsampling": case(m.clusteredsampling(), "fedavg", weighting="uniform"),
+    "ccvr": case(m.ccvr(5), "fedavg"),
+    "fedamp": case(m.fedamp(0.5, 2.0, 0.7), "fedamp", message=0.5, sigma=2.0, pull_u=0.7),
+    "ifca": case(m.ifca(1), "fedavg", weighting="uniform"),
+    "precisionweighted": case(m.precisionweighted(1e-3), "precisionweighted", eps=1e-3),
+    "fedcurv": case(m.fedcurv(0.3), "fedcurv", lam=0.3),
+    "fednh": case(
+        replace(m.fednh(), parts=(NonParametricHead(0.6, 3.0),)), "fednh", rho=0.6, scale=3.0, start_w=sphere
+    ),
     "fedyogi": case(m.fedyogi(0.1), "fedyogi", server_lr=0.1),
     "mofedsam": case(m.mofedsam(0.3, 0.2), "mofedsam", rho=0.3, mix=0.2),
     "moon": case(m.moon(), "moon"),
@@ -442,6 +474,89 @@ VARIANTS = {
     "mofedsam pulled": case(
         m.mofedsam(0.5, 0.3), "mofedsam", {"parts": (Proximal(0.3), *m.fedcm(0.3).parts)}, rho=0.5, mix=0.3, mu=0.3
     ),
+    "feddecorr as printed": case(
+        m.feddecorr(),
+        "feddecorr",
+        {"parts": (Decorrelation(3.0, "printed"),), **SGD_HEAVY},
+        beta=3.0,
+        form="printed",
+        **HEAVY,
+    ),
+    "feduv heavy": case(m.feduv(), "feduv", SGD_HEAVY | RAGGED, **HEAVY),
+    "fedvls heavy": case(m.fedvls(), "fedvls", SGD_HEAVY | RAGGED, **HEAVY),
+    "feddisco plain": case(m.feddisco(0.2, 0.1, "kl_plain"), "feddisco", disco_a=0.2, metric="kl_plain"),
+    "feddisco l2": case(
+        m.feddisco(),
+        "feddisco",
+        {"weighting": DiscrepancyAware(a=0.4, metric="l2", target=(5.0, 1.0, 2.0, 2.0))} | RAGGED,
+        disco_a=0.4,
+        metric="l2",
+        target=(5.0, 1.0, 2.0, 2.0),
+    ),
+    "feddisco l1": case(m.feddisco(0.2, 0.2, "l1"), "feddisco", disco_a=0.2, disco_b=0.2, metric="l1"),
+    "feddisco cosine": case(
+        m.feddisco(),
+        "feddisco",
+        {"weighting": DiscrepancyAware(Uniform(), 0.4, 0.2, "cosine")},
+        disco_a=0.4,
+        disco_b=0.2,
+        metric="cosine",
+        disco_base="uniform",
+    ),
+    "fedpals near": case(
+        m.fedpals(1e-3, (6.0, 1.0, 1.0, 4.0)), "fedpals", RAGGED, pals=1e-3, target=(6.0, 1.0, 1.0, 4.0)
+    ),
+    "fedsol fixed": case(
+        m.fedsol(),
+        "fedsol",
+        {"local": StabilisedOrthogonal(**HEAVY, rho=0.4, scale="fixed", tau=1.5), **RAGGED},
+        rho=0.4,
+        scale="fixed",
+        tau=1.5,
+        **HEAVY,
+    ),
+    "fedsol of the head": case(
+        m.fedsol(), "fedsol", {"local": StabilisedOrthogonal(rho=2.0, perturbs="head")}, rho=2.0, perturbs="head"
+    ),
+    "fedsol pulled": case(m.fedsol(), "fedsol", {"parts": (Proximal(0.3),)}, mu=0.3),
+    "fedamp unbounded": case(
+        m.fedamp(),
+        "fedamp",
+        {"parts": (AttentiveMessages(1.5, 1.0, 0.4, math.inf),), **SGD_HEAVY, **RAGGED},
+        message=1.5,
+        sigma=1.0,
+        pull_u=0.4,
+        most=math.inf,
+        **HEAVY,
+    ),
+    "precision weighted heavy": case(
+        m.precisionweighted(),
+        "precisionweighted",
+        {"local": PrecisionWeighted(**HEAVY, beta2=0.7, eps=1e-4), "weighting": Size(), **RAGGED},
+        beta2=0.7,
+        eps=1e-4,
+        weighting="size",
+        **HEAVY,
+    ),
+    "precision weighted, last step": case(
+        m.precisionweighted(),
+        "precisionweighted",
+        {"local": PrecisionWeighted(beta2=0.0, eps=1e-4), "parts": (Proximal(0.3),)},
+        beta2=0.0,
+        eps=1e-4,
+        mu=0.3,
+    ),
+    "fedcurv of batches": case(
+        m.fedcurv(),
+        "fedcurv",
+        {"parts": (Curvature(2.0, "batch"),), **SGD_HEAVY, **RAGGED},
+        lam=2.0,
+        fisher="batch",
+        **HEAVY,
+    ),
+    "fednh heavy": case(
+        m.fednh(), "fednh", SGD_HEAVY | {"weighting": Size(), **RAGGED}, start_w=sphere, weighting="size", **HEAVY
+    ),
     "moon newcomer": case(
         m.moon(), "moon", {"parts": (ModelContrastive(2.0, newcomer="initial"),)}, mu_con=2.0, newcomer="initial"
     ),
@@ -599,6 +714,8 @@ CLIENT_STATE = {
     "moreau": {"theta": ("theta",)},
     "private_head": {"head": ("head",)},
     "model_contrastive": {"params": ("previous",)},
+    "attentive_messages": {"model": ("previous",)},
+    "curvature": {"params": ("previous",)},
     "gradient_balancer": {
         "positive": ("pid", "pos"),
         "negative": ("pid", "neg"),

@@ -20,10 +20,12 @@ import fedskew as fs
 from fedskew import methods as m
 from fedskew.data.federation import Federation
 from fedskew.method import Method
+from fedskew.methods.fedcurv import Curvature
 from fedskew.methods.fedexp import Extrapolated
 from fedskew.methods.fedlesam import GlobalSharpnessAware
 from fedskew.methods.fedsmoo import DynamicSharpnessAware
-from fedskew.shared import SGD, Fixed, Plain
+from fedskew.methods.fedsol import StabilisedOrthogonal
+from fedskew.shared import SGD, Fixed, Plain, Uniform
 from fedskew.shared.sharpness import SharpnessAware
 from fedskew.types import Assignment, Weights
 from support.paths import TESTS
@@ -92,6 +94,11 @@ RUNS: dict[str, Method] = {
     "fedsam": replace(m.fedsam(), local=SharpnessAware(**DECAY, rho=0.4)),
     "fedsam, adaptive": replace(m.fedsam(), local=SharpnessAware(**DECAY, rho=0.4, adaptive=True)),
     "mofedsam": replace(m.mofedsam(alpha=0.3), local=SharpnessAware(**DECAY, rho=0.4)),
+    "fedsol": replace(m.fedsol(), weighting=Uniform(), local=StabilisedOrthogonal(**DECAY, rho=0.6)),
+    "fedsol, fixed": replace(
+        m.fedsol(), weighting=Uniform(), local=StabilisedOrthogonal(**DECAY, rho=0.6, scale="fixed")
+    ),
+    "fedcurv": replace(m.fedcurv(), parts=(Curvature(0.7, "batch"),), weighting=Uniform(), local=SGD(**DECAY)),
     "fedcm, server rate": replace(m.fedcm(0.3), server=Plain(0.5), local=SGD(**DECAY)),
 }
 

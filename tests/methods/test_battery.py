@@ -216,8 +216,10 @@ def candidates(kind: Any, value: Any) -> Iterator[Any]:
         yield from (v for v in (value + 1, 2 * value + 3, max(value // 2, 1), 1, 0) if v != value)
     elif kind is float:
         yield from (v for v in (value / 2, value * 2 + 0.125, 0.5, 0.0, 50.0) if v != value)
-    elif get_origin(kind) is tuple:  # names of layers
+    elif get_origin(kind) is tuple and get_args(kind)[0] is str:  # names of layers
         yield from (v for v in (("head",), ("body",), ("fc1",), ("head", "fc1")) if v != value)
+    elif get_origin(kind) is tuple:  # numbers, one for each class
+        yield tuple(float(c + 1) for c in range(10))
     elif isinstance(value, Component):
         yield from (other for other in (Uniform(), LabelAware()) if other != value)
     else:
@@ -381,6 +383,41 @@ NEUTRAL: dict[str, Neutral] = {
     "fedgr, one client": (Method("g", parts=(Gravitation(),)), fedavg(), 1e-12, RAGGED, {"cohort": 1}),
     "fedgc, strength 0, first round": (fs.methods.fedgc(0.0), fedavg(), 1e-12, BALANCED, {"rounds": 1}),
     "fedgc, one client, first round": (fs.methods.fedgc(), fedavg(), 1e-12, BALANCED, {"rounds": 1, "cohort": 1}),
+    "feddecorr, beta = 0": (fs.methods.feddecorr(0.0), fedavg(), 0.0, RAGGED, {"model": fs.models.MLP(hidden=8)}),
+    "feddecorr, one row a mini-batch": (
+        replace(fs.methods.feddecorr(5.0), pace=Fixed(batch_size=1)), fedavg(pace=Fixed(batch_size=1)), 1e-12, RAGGED,
+        {"model": fs.models.MLP(hidden=8)},
+    ),
+    "feduv, both weights 0": (fs.methods.feduv(0.0, 0.0), fedavg(), 0.0, RAGGED, {"model": fs.models.MLP(hidden=8)}),
+    "feduv, one row a mini-batch": (
+        replace(fs.methods.feduv(), pace=Fixed(batch_size=1)), fedavg(pace=Fixed(batch_size=1)), 1e-12, RAGGED,
+        {"model": fs.models.MLP(hidden=8)},
+    ),
+    "fedvls, all classes alike, no suppression": (fs.methods.fedvls(9.0, 0.0), fedavg(), 1e-12, BALANCED, {}),
+    "fedvls, both weights 0": (
+        fs.methods.fedvls(0.0, 0.0), Method("la", parts=(LogitAdjustment(),)), 1e-8,
+        [[5, 2, 9], [1, 7, 3], [4, 4, 1]], {},
+    ),
+    "feddisco, a = b = 0": (fs.methods.feddisco(0.0, 0.0), fedavg(), 1e-12, RAGGED, {}),
+    "feddisco, large b": (fs.methods.feddisco(0.5, 1e12), UNIFORM, 1e-10, RAGGED, {}),
+    "feddisco, nothing left": (fs.methods.feddisco(1e9, -1.0, "l2"), fedavg(), 0.0, RAGGED, {}),
+    "feddisco, labels of the target": (fs.methods.feddisco(9.0, 0.0, "kl_plain"), fedavg(), 1e-12, BALANCED, {}),
+    "fedpals, large lam": (fs.methods.fedpals(1e12), fedavg(), 1e-10, RAGGED, {}),
+    "fedpals, alike": (fs.methods.fedpals(1.0), fedavg(), 1e-12, PROPORTIONAL, {}),
+    "fedpals, one client": (fs.methods.fedpals(), fedavg(), 0.0, RAGGED, {"cohort": 1}),
+    "fedsol, rho = 0": (fs.methods.fedsol(0.0), fedavg(), 0.0, RAGGED, {}),
+    "fedsol, one step a round": (replace(fs.methods.fedsol(5.0), pace=WHOLE), fedavg(pace=WHOLE), 0.0, RAGGED, {}),
+    "clustered sampling, equal clients, everybody": (
+        fs.methods.clusteredsampling(), UNIFORM, 0.0, BALANCED, {"cohort": 4},
+    ),
+    "ccvr broadcasts": (tiny("ccvr"), tiny("fedavg"), 0.0, RAGGED, {}),
+    "fedamp, no pull, first round": (fs.methods.fedamp(pull=0.0), fedavg(), 0.0, RAGGED, {"rounds": 1}),
+    "ifca, one model": (fs.methods.ifca(1), UNIFORM, 1e-12, RAGGED, {}),
+    "precision weighted, large eps": (fs.methods.precisionweighted(1e12), UNIFORM, 1e-11, RAGGED, {}),
+    "precision weighted, one client": (fs.methods.precisionweighted(), UNIFORM, 1e-12, RAGGED, {"cohort": 1}),
+    "fedcurv, lam = 0": (fs.methods.fedcurv(0.0), fedavg(), 0.0, RAGGED, {}),
+    "fedcurv, first round": (fs.methods.fedcurv(9.0), fedavg(), 0.0, RAGGED, {"rounds": 1}),
+    "fedcurv, one client": (fs.methods.fedcurv(9.0), fedavg(), 1e-12, [[5, 2, 4]], {"cohort": 1}),
     "fedcm, alpha = 1": (fs.methods.fedcm(1.0), UNIFORM, 0.0, RAGGED, {}),
     "fedcm, first round at a share of the rate": (
         replace(fs.methods.fedcm(0.5), pace=Fixed(lr=0.2)), replace(UNIFORM, pace=Fixed(lr=0.1)), 1e-12, RAGGED,

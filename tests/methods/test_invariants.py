@@ -430,3 +430,21 @@ def test_ldam_serves_what_it_ranks_by() -> None:
     assert gap(*served) <= 1e-12
     cosines = F.cosine_logits(x, head["fc.weight"])
     assert torch.equal((x @ served[0]["fc.weight"].T).argmax(1), cosines.argmax(1))
+
+
+def test_fednh_keeps_its_prototypes_and_serves_them() -> None:
+    """Smoothing 1 keeps them; the model's own classifier stays as it was; classes that nobody has keep theirs."""
+    fed, options = (
+        blobs([[5, 3, 0], [2, 7, 0], [4, 4, 0]]),
+        {"model": fs.models.MLP(hidden=6), "cohort": 2, "rounds": 3},
+    )
+    still, moved = (go(fed, m.fednh(rho), **options) for rho in (1.0, 0.5))
+    start = go(fed, m.fednh(), **(options | {"rounds": 1})).state
+    *_, weight, bias = still.params
+    for result in (still, moved):
+        kept = result.state.parts["non_parametric_head"]["prototypes"]
+        assert torch.equal(result.params[weight], kept) and not result.params[bias].any()
+        assert torch.equal(kept[2], start.parts["non_parametric_head"]["prototypes"][2])
+        assert torch.equal(result.state.params[weight], start.params[weight])
+    assert torch.equal(still.params[weight], start.parts["non_parametric_head"]["prototypes"])
+    assert gap({weight: moved.params[weight][:2]}, {weight: still.params[weight][:2]}) > 1e-2

@@ -13,6 +13,7 @@ COMMON = {
     "clip": None,
     "clip_eps": 1e-6,
     "mu": 0.0,
+    "own": None,  # a model of the client's own: pulled by "messages", that of its "clusters", its "curvature"
     "per": None,  # "owned" or "used": a mini-batch's sum over so many rows of the client
     "control": False,
     "mix": None,  # share of the client's own gradient, the rest is the last round's mean step
@@ -107,6 +108,24 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "fedlesam": {"perturb": "global", "rho": 0.1, "since": "participation", "norm": "all", "weighting": "uniform"},
     "fedexp": {"server": "extrapolated", "eps": 1e-3, "eps_decay": 1.0, "by_cohort": False, "weighting": "uniform"},
+    "feddecorr": {"loss": "decorrelated", "beta": 0.1, "form": "code"},
+    "feduv": {"loss": "uniform", "deviation": 2.5, "uniformity": 0.5},
+    "fedvls": {"loss": "vacant", "lam": 0.1, "suppression": 0.005},
+    "feddisco": {
+        "weighting": "disco",
+        "disco_a": 0.5,
+        "disco_b": 0.1,
+        "metric": "kl",
+        "disco_base": "size",
+        "target": None,
+    },
+    "fedpals": {"weighting": "pals", "pals": 10.0, "target": None},
+    "fedsol": {"perturb": "distilled", "rho": 1.0, "scale": "adaptive", "tau": 3.0, "perturbs": "all"},
+    "fedamp": {"own": "messages", "message": 0.1, "sigma": 1.0, "pull_u": 1.0, "most": 1.0},
+    "ifca": {"own": "clusters", "models": None, "weighting": "uniform"},
+    "precisionweighted": {"server": "precision", "beta2": 0.999, "eps": 1e-8, "weighting": "uniform"},
+    "fedcurv": {"own": "curvature", "lam": 1.0, "fisher": "rows"},
+    "fednh": {"loss": "sphere", "rho": 0.9, "scale": 30.0, "start_w": None, "weighting": "uniform"},
     "fedcm": {"mix": 0.1, "weighting": "uniform"},
     "feddyn": {"server": "dynamic", "alpha": 0.01, "weighting": "uniform", "scaled": False},
     "fedgrab": {"loss": "grab", "gains": (10.0, 0.01, 0.1), "momentum": 0.5},

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import losses, servers, solvers
+from . import losses, servers, solvers, terms
 from .model import Tree, backward, forward, head, lin, norm, zeros
 from .recipes import COMMON, RECIPES
 
@@ -130,6 +130,17 @@ def client_loss(z, f, xb, y, c, o):
             if o.scope == "batch":
                 positive = np.isin(np.arange(z.shape[1]), y)
             return losses.balancefl(z, teacher, y, positive, o.temperature, o.lam, o.entropy, o.reduction)[1], 0.0
+        case "decorrelated":
+            return losses.affine_ce(z, y)[1], o.beta * terms.decorrelation(f, o.form)[1]
+        case "uniform":
+            return (
+                losses.affine_ce(z, y)[1] + o.deviation * terms.spread(z)[1],
+                o.uniformity * terms.uniformity(f)[1],
+            )
+        case "vacant":
+            return terms.fedvls(z, forward(c.x0, xb)[0], y, c.used, o.lam, o.suppression)[1], 0.0
+        case "sphere":
+            return np.zeros_like(z), terms.on_sphere(f, y, c.state["W"], o.scale)[1]
         case "moon":
             df = 0.0
             untrained = c.state["untrained"] if o.newcomer == "initial" and c.state["round"] > 1 else None
@@ -155,6 +166,8 @@ def gradient(problem, c, o):
         xb, y = problem.x[rows], problem.y[rows]
         if o.perturb == "global":
             g, dz = plain(lin((1, w), (1, c.memory["ahead"])), xb, y)
+        elif o.perturb == "distilled":
+            g, dz = plain(lin((1, w), (1, away(w, xb, c, o))), xb, y)
         else:
             g, dz = plain(w, xb, y)
         if o.perturb in ("own", "agreed"):
@@ -171,6 +184,12 @@ def gradient(problem, c, o):
             c.memory["pid"] = losses.grab_learn(c.memory["pid"], dz, y, o.gains)
         if o.mu:
             g = lin((1, g), (o.mu, w), (-o.mu, c.x0))
+        if o.own == "curvature":
+            for j, (fisher, y_j) in c.state["curvatures"].items():
+                if j != c.id:
+                    g = {n: g[n] + 2 * o.lam * fisher[n] * (w[n] - y_j[n]) for n in g}
+        if o.own == "messages":
+            g = lin((1, g), (o.pull_u, w), (-o.pull_u, c.memory["cloud"]))
         if getattr(o, "pull", 0):
             g = lin((1, g), (1, solvers.pull(w, c.x0, o.pull, o.form)))
         if o.control:
@@ -181,6 +200,8 @@ def gradient(problem, c, o):
         if o.mix is not None:
             g = lin((o.mix, g), (1 - o.mix, c.state["step"]))
         c.gradients += 1
+        if o.server == "precision":
+            c.memory["squares"] = [*(c.memory["squares"] if c.gradients > 1 else []), {n: v**2 for n, v in g.items()}]
         return g
 
     return grad
@@ -193,6 +214,20 @@ def perturbation(g, w, c, o):
     factor = {name: w[name] ** 2 if o.asam else 1.0 for name in w}
     size = norm({name: g[name] * (np.abs(w[name]) if o.asam else 1.0) for name in w}) + 1e-7
     return {name: o.rho * factor[name] * g[name] / (size if o.normalised else 1.0) for name in w}
+
+
+def away(w, xb, c, o):
+    """FedSOL: along the gradient of the divergence from the global model, by how far each parameter has moved."""
+    z, _, inputs = forward(w, xb)
+    dz = (losses.softmax(z / o.tau) - losses.softmax(forward(c.x0, xb)[0] / o.tau)) / o.tau / len(xb)
+    d = backward(w, inputs, dz)
+    if o.perturbs == "head":
+        d = {name: v if name in head(w) else np.zeros_like(v) for name, v in d.items()}
+    if o.scale == "fixed":
+        return lin((o.rho / (norm(d) + 1e-7), d))
+    moved = {name: np.abs(w[name] - c.x0[name]) for name in d}
+    scale = {name: v / np.maximum(np.sqrt((v**2).sum(0)), 1e-8) for name, v in moved.items()}
+    return {name: o.rho * scale[name] * d[name] / (norm(d) + 1e-12) for name in d}
 
 
 def arrival(c, o):
@@ -257,6 +292,11 @@ def weigh(o, x, local, samples, used, whole):
             return n / n.sum()
         case "uniform":
             return np.full(len(n), 1 / len(n))
+        case "disco":
+            start = n / n.sum() if o.disco_base == "size" else np.full(len(n), 1 / len(n))
+            return servers.disco(start, used, o.target, o.disco_a, o.disco_b, o.metric)
+        case "pals":
+            return servers.pals(n, used, o.target, o.pals)
         case "label_aware":
             return servers.label_aware(used)
         case "balancer":
@@ -300,6 +340,12 @@ def private_heads(x, local, p, cohort, o, state):
     return {**mean, **{n: over_owners(p, heads[n], owned, x[n]) for n in names}}, state
 
 
+def second_moment(squares, beta):
+    """Adam's second moment of a run, corrected for its start at 0: the sum written out."""
+    share = np.array([beta ** (len(squares) - 1 - i) for i in range(len(squares))])
+    return lin(*zip(share / share.sum(), squares, strict=True))
+
+
 def update(x, local, deltas, p, cohort, problem, o, state):
     """The server's step: (new global parameters, new state)."""
     n_clients = len(problem.rows)
@@ -330,6 +376,12 @@ def update(x, local, deltas, p, cohort, problem, o, state):
             return servers.adaptive_step(x, average(p, deltas), state, *rest)
         case "private":
             return private_heads(x, local, p, cohort, o, state)
+        case "precision":
+            moments = [second_moment(c.memory["squares"], o.beta2) for c in cohort]
+            inverse = [{n: 1 / (v + o.eps) for n, v in m.items()} for m in moments]
+            total = lin(*[(1, v) for v in inverse])
+            step = {n: sum(v[n] * d[n] for v, d in zip(inverse, deltas, strict=True)) / total[n] for n in x}
+            return lin((1, x), (o.server_lr, step)), state
         case "dual":
             w = dual_weights(state, o)[[c.id for c in cohort]] if o.apply == "delta" else np.ones(len(cohort))
             return lin((1, x), (o.server_lr, average(w * p, deltas))), {**state, "factors": w * p}
@@ -401,6 +453,44 @@ def dual_step(problem, x, state, o):
     return {**state, "lambda": servers.climb_dual(state["lambda"], f, o.eta, o.eps, o.top)}
 
 
+def curvature(problem, k, y, o):
+    """FedCurv: (squared gradients of cross-entropy at y on the client's rows, y)."""
+
+    def slope(rows):
+        z, _, inputs = forward(y, problem.x[rows])
+        return {n: g**2 for n, g in backward(y, inputs, losses.affine_ce(z, problem.y[rows])[1]).items()}
+
+    rows = np.asarray(problem.rows[k], int)
+    each = [rows] if o.fisher == "batch" else [rows[i : i + 1] for i in range(len(rows))]
+    return lin(*[(1 / len(each), slope(some)) for some in each]), y
+
+
+def nearest(problem, k, models):
+    """IFCA: the number of the model with the least mean cross-entropy on the client's rows."""
+    x, y = problem.x[problem.rows[k]], problem.y[problem.rows[k]]
+    return int(np.argmin([losses.affine_ce(forward(w, x)[0], y)[0] for w in models]))
+
+
+def regrouped(problem, plan, p, local, models):
+    """IFCA: (the mean of each cluster's participants, who chose which)."""
+    chosen = [nearest(problem, int(k), models) for k in plan.ids]
+    new = []
+    for j, old in enumerate(models):
+        at = [i for i, s in enumerate(chosen) if s == j]
+        new.append(average(p[at] / p[at].sum(), [local[i] for i in at]) if at else old)
+    return new, chosen
+
+
+def messages(k, own, models, o):
+    """FedAMP: the models of the others by how near they are, the rest is one's own; models {client: its last}."""
+    others = {j: w for j, w in models.items() if j != k}
+    share = {j: o.message / o.sigma * np.exp(-(norm(lin((1, own), (-1, w))) ** 2) / o.sigma) for j, w in others.items()}
+    total = sum(share.values())
+    if total > o.most:
+        share, total = {j: s * o.most / total for j, s in share.items()}, o.most
+    return lin((1 - total, own), *[(share[j], w) for j, w in others.items()])
+
+
 def train_cohort(problem, x, plan, o, state, memories):
     """Every chain's final parameters, with the members of each chain (a chain is one client unless the plan says)."""
     lrs = np.broadcast_to(np.asarray(plan.lr, float), (len(plan.ids),))
@@ -416,6 +506,11 @@ def train_cohort(problem, x, plan, o, state, memories):
             epochs = None if plan.epochs is None else list(plan.epochs[i])
             c = Client(k, w, plan.batches[i], epochs, float(lrs[i]), owned, used, samples, memories[k], state)
             start = {**w, **memories[k].get("head", {})} if o.server == "private" else w
+            if o.own == "messages":
+                start = memories[k].get("previous", problem.params)
+                memories[k]["cloud"] = messages(k, start, state["own models"], o)
+            if o.own == "clusters":
+                start = state["clusters"][nearest(problem, k, state["clusters"])]
             w = local_training(problem, c, o, start)
             remember(problem, c, w, o)
             group.append(c)
@@ -436,6 +531,7 @@ def initial(problem, o, total):
         "lambda": duals,
         "trace": [],
         "untrained": x,
+        "clusters": getattr(o, "models", None) or [x, lin((-1, x))],
     }
     everyone = np.concatenate([np.asarray(rows, int) for rows in problem.rows])
     state["everyone"] = np.bincount(problem.y[everyone], minlength=problem.classes)
@@ -458,12 +554,25 @@ def one_round(problem, x, plan, o, state, memories):
         state["class_weights"] = np.asarray(plan.class_weights, float)
     if o.loss == "weighted" and o.copy:
         state["class_weights"] = o.alpha + o.beta * servers.ratios(auxiliary_gradients(problem, x), copy=True)
+    if o.own == "curvature":
+        after = {j: memory["previous"] for j, memory in enumerate(memories) if "previous" in memory}
+        state["curvatures"] = {j: curvature(problem, j, y, o) for j, y in after.items()}
+    if o.loss == "sphere":
+        told = [(problem.rows[k], memories[k]["previous"]) for k in state.get("last", [])]
+        seen = [(forward(y, problem.x[rows])[1], problem.y[rows]) for rows, y in told]
+        start = o.start_w(*x[head(x)[0]].shape) if o.start_w else np.eye(*x[head(x)[0]].shape)
+        state["W"] = terms.smoothed(state.get("W", start), seen, o.rho)
+        state["last"] = sorted({int(k) for k in plan.ids})
+    state["own models"] = {j: memory["previous"] for j, memory in enumerate(memories) if "previous" in memory}
     local, members = train_cohort(problem, x, plan, o, state, memories)
     cohort = [group[0] if len(group) == 1 else replace(group[0], used=sum(c.used for c in group)) for group in members]
     samples = [sum({c.id: c.samples for c in group}.values()) for group in members]
     p = weigh(o, x, local, samples, [c.used for c in cohort], [c.owned.sum() for c in cohort])
     deltas = [lin((1, y), (-1, x)) for y in local]
     new, state = update(x, local, deltas, p, cohort, problem, o, state)
+    if o.own == "clusters":
+        models, chosen = regrouped(problem, plan, p, local, state["clusters"])
+        state = {**state, "clusters": models, "chosen": [*state.get("chosen", []), chosen]}
     reach = sum(q * len(c.batches) * c.lr for q, c in zip(p / p.sum(), cohort, strict=True))
     state["step"] = lin((-1 / reach, average(p, deltas)))
     state["model before"] = x

@@ -1,5 +1,7 @@
 """The server's half: aggregation weights, server optimizers, classifier corrections, dual and class weights."""
 
+from itertools import product
+
 import numpy as np
 
 from .losses import per_sample
@@ -15,6 +17,45 @@ def label_aware(counts):
     total = n.sum(0)
     w = np.divide(n, total, out=np.zeros_like(n), where=total > 0).sum(1)
     return w / w.sum()
+
+
+def label_shares(counts, target):
+    """Shares of the labels of every participant, and those of the target (every class alike where none is given)."""
+    n = np.asarray(counts, float)
+    t = np.ones(n.shape[1]) if target is None else np.asarray(target, float)
+    return n / n.sum(1, keepdims=True), t / t.sum()
+
+
+def disco(start, counts, target=None, a=0.5, b=0.1, metric="kl"):
+    """FedDisco: relu(p - a d + b), normalised."""
+    q, t = label_shares(counts, target)
+    if metric in ("kl", "kl_plain"):
+        d = np.array([sum(x * np.log(x / y) for x, y in zip(row, t, strict=True) if x > 0) for row in q])
+        d = d / d.sum() if metric == "kl" else d
+    elif metric == "cosine":
+        d = np.array([1 - row @ t / np.linalg.norm(row) / np.linalg.norm(t) for row in q])
+    else:
+        d = np.array([np.linalg.norm(row - t, int(metric[1])) for row in q])
+    left = np.maximum(start - a * d + b, 0)
+    return left / left.sum() if left.sum() > 0 else start
+
+
+def pals(sizes, counts, target=None, lam=10.0):
+    """FedPALS by trying every support: the best of the solutions without negative weights."""
+    q, t = label_shares(counts, target)
+    best, found = np.inf, None
+    for chosen in product((False, True), repeat=len(sizes)):
+        at = np.flatnonzero(chosen)
+        if not len(at):
+            continue
+        full = np.ones((len(at) + 1, len(at) + 1))
+        full[:-1, :-1], full[-1, -1] = q[at] @ q[at].T + lam * np.diag(1 / sizes[at]), 0
+        a = np.zeros(len(sizes))
+        a[at] = np.linalg.solve(full, np.append(q[at] @ t, 1))[:-1]
+        value = ((t - a @ q) ** 2).sum() + lam * (a**2 / sizes).sum()
+        if a.min() >= -1e-14 and value < best:
+            best, found = value, a
+    return found
 
 
 def softmax1(v):

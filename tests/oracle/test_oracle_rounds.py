@@ -23,11 +23,14 @@ NEUTRAL = {
     "fedavgm": {"beta": 0.0},
     "fedbal": {"strength": 0.0, "weighting": "size"},
     "moon": {"mu_con": 0.0},
+    "feddecorr": {"beta": 0.0},
+    "feduv": {"deviation": 0.0, "uniformity": 0.0},
     "fedrs": {"alpha": 1.0},
     "fedntd": {"beta": 0.0},
     "fedcm": {"mix": 1.0, "weighting": "size"},
     "fedsam": {"rho": 0.0, "weighting": "size"},
     "mofedsam": {"rho": 0.0, "mix": 1.0, "weighting": "size"},
+    "fedsol": {"rho": 0.0},
     "fedacg": {"beta": 0.0, "mu": 0.0, "weighting": "size"},
     "fedlesam": {"rho": 0.0, "weighting": "size"},
     "fedexp": {"eps": 1e9, "weighting": "size"},
@@ -63,7 +66,9 @@ def test_every_method_runs_and_moves_away_from_fedavg(method, setting):
     assert all(np.isfinite(flat(w, w)).all() for w in history) and len(state["trace"]) == 3
     plain = run("fedavg", problem, make_rounds(problem))[0]
     moved = np.abs(flat(history[-1], history[-1]) - flat(plain[-1], plain[-1])).max()
-    through_features = method == "moon" and len(problem.params) == 2  # its features are the data: nothing to pull
+    through_features = (
+        method in ("moon", "feddecorr") and len(problem.params) == 2
+    )  # its features are the data: nothing to pull
     assert (moved > 1e-6) != (method in ("fedavg", "seolkim", "astraea", "creff") or through_features)
 
 

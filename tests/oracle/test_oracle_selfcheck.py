@@ -5,7 +5,7 @@ import pytest
 
 from support.paths import GOLDEN as GOLD
 
-from . import losses, selection, servers, solvers
+from . import losses, selection, servers, solvers, terms
 from .checks import make_problem, near, numeric
 from .model import backward, forward, lin
 
@@ -42,12 +42,19 @@ LOGIT_LOSSES = {
     "balancefl": lambda z: losses.balancefl(z, TEACHER, Y, POSITIVE, entropy=0.3),
     "balancefl all classes": lambda z: losses.balancefl(z, TEACHER, Y, POSITIVE | True, entropy=0.3, reduction="sum"),
     "grab, no control": lambda z: losses.grab_bce(z, Y, np.zeros(4)),
+    "feduv spread": terms.spread,
+    "fedvls": lambda z: terms.fedvls(z, TEACHER, Y, COUNTS, 1.3, 0.7),
+    "fedvls, two vacant": lambda z: terms.fedvls(z, TEACHER, Y * 0 + 2, [0, 3, 9, 0], 1.3, 0.7),
     "lb": lambda z: losses.lb(z, F, Y, COUNTS, 4.0)[:2],
     "lb mask": lambda z: losses.lb(z, F, Y, COUNTS, 4.0, "mask")[:2],
 }
 FEATURE_LOSSES = {
     "lb": lambda f: losses.lb(Z, f, Y, COUNTS, 4.0)[::2],
     "lb mask": lambda f: losses.lb(Z, f, Y, COUNTS, 4.0, "mask")[::2],
+    "decorrelation": terms.decorrelation,
+    "decorrelation as printed": lambda f: terms.decorrelation(f, "printed"),
+    "uniformity": terms.uniformity,
+    "sphere": lambda f: terms.on_sphere(f, Y, terms.directions(np.arange(12.0).reshape(4, 3) ** 2 - 20), 2.0),
     "moon": lambda f: losses.moon(f, G, H, 0.5),
 }
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from fedskew import rng
 from fedskew.methods.climb import Dual
+from fedskew.methods.clusteredsampling import Clustered
 from fedskew.shared import Random
 from fedskew.shared.selectors import draw_clients
 from support.federations import blobs
@@ -35,3 +38,15 @@ def test_a_client_with_one_row_counts() -> None:
     fed = blobs([[1, 0], [0, 0], [3, 3]])
     assert Random().init_server({}, fed, TASK)["sizes"].tolist() == [1, 0, 1]
     assert Dual().init_server({}, fed, TASK)["real"].tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("clusters", ["size", "none"])
+def test_clustered_sampling_draws_by_size_on_average(clusters: Any) -> None:
+    """Every client k n_i / sum n times; a client of half the rows once in every pair, where there are boxes."""
+    sizes = torch.tensor([6, 1, 0, 2, 3])
+    keys = [rng.key(seed, "clusters") for seed in range(3000)]
+    drawn = [Clustered(clusters).select({"sizes": sizes}, 2, key).chains.squeeze(1) for key in keys]
+    count = torch.bincount(torch.cat(drawn), minlength=5) / len(keys)
+    assert count.tolist() == pytest.approx((2 * sizes / 12).tolist(), abs=0.05) and count[2] == 0
+    assert all(bool((d.diff() >= 0).all()) for d in drawn)
+    assert all((d == 0).sum() == 1 for d in drawn) == (clusters == "size")

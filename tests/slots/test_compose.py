@@ -20,6 +20,7 @@ from support.runs import rows_of
 
 SMALL: dict[str, dict[str, Any]] = {  # fields that make an ingredient quick, or fit the tiny federation
     "federated_features": {"features_per_class": 3, "match_steps": 2, "head_epochs": 3, "draws": 2, "rows": 4},
+    "virtual_representations": {"samples": 4},
     "model_contrastive": {"projection": 4},
     "moreau": {"inner_steps": 2},
     "power_of_choice": {"candidates": 5},

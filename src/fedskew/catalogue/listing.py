@@ -9,8 +9,8 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from fedskew import methods
+from fedskew.catalogue.citations import bibtex, short, software
 from fedskew.catalogue.docstrings import SECTION, prose
-from fedskew.catalogue.papers import bibtex, short, software
 from fedskew.config.tables import TABLES, method_named
 from fedskew.errors import ConfigError, unknown
 from fedskew.fields import choices, documented, hints_of

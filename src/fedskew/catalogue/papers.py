@@ -1,46 +1,15 @@
-"""The papers behind ingredients and datasets, by the key that each names as its ``reference``; and fedskew itself."""
+"""The papers behind ingredients and datasets, by the key that each names as its ``reference``."""
 
 from __future__ import annotations
 
-from fedskew import __version__
-from fedskew.catalogue.personal_papers import PERSONAL, Paper
-from fedskew.errors import unknown
+from fedskew.catalogue.data_papers import DATA_PAPERS, Paper
+from fedskew.catalogue.personal_papers import PERSONAL
 
-__all__ = ["PAPERS", "Paper", "bibtex", "short", "software"]
+__all__ = ["PAPERS", "Paper"]
 
-
-_FIRST: dict[str, Paper] = {
+PAPERS: dict[str, Paper] = {
     "acar2021": Paper(
         "Acar, Durmus Alp Emre and others", "Federated Learning Based on Dynamic Regularization", "ICLR", 2021
-    ),
-    "alcala2011": Paper(
-        "Alcal{\\'a}-Fdez, Jes{\\'u}s and others",
-        "KEEL Data-Mining Software Tool: Data Set Repository, Integration of Algorithms and Experimental Analysis"
-        " Framework",
-        "Journal of Multiple-Valued Logic and Soft Computing",
-        2011,
-        "article",
-    ),
-    "alpaydin1998": Paper(
-        "Alpaydin, Ethem and Kaynak, Cenk",
-        "Optical Recognition of Handwritten Digits",
-        "UCI Machine Learning Repository, doi:10.24432/C50P49",
-        1998,
-        "misc",
-    ),
-    "becker1996": Paper(
-        "Becker, Barry and Kohavi, Ronny",
-        "Adult",
-        "UCI Machine Learning Repository, doi:10.24432/C5XW20",
-        1996,
-        "misc",
-    ),
-    "caldas2018": Paper(
-        "Caldas, Sebastian and others",
-        "LEAF: A Benchmark for Federated Settings",
-        "arXiv:1812.01097",
-        2018,
-        "misc",
     ),
     "cao2019": Paper(
         "Cao, Kaidi and Wei, Colin and Gaidon, Adrien and Arechiga, Nikos and Ma, Tengyu",
@@ -54,18 +23,17 @@ _FIRST: dict[str, Paper] = {
         "AISTATS",
         2022,
     ),
-    "cohen2017": Paper(
-        "Cohen, Gregory and Afshar, Saeed and Tapson, Jonathan and van Schaik, Andr{\\'e}",
-        "EMNIST: an Extension of MNIST to Handwritten Letters",
-        "arXiv:1702.05373",
-        2017,
-        "misc",
-    ),
     "cui2019": Paper(
         "Cui, Yin and Jia, Menglin and Lin, Tsung-Yi and Song, Yang and Belongie, Serge",
         "Class-Balanced Loss Based on Effective Number of Samples",
         "CVPR",
         2019,
+    ),
+    "dai2023": Paper(
+        "Dai, Yutong and Chen, Zeyuan and Li, Junnan and Heinecke, Shelby and Sun, Lichao and Xu, Ran",
+        "Tackling Data Heterogeneity in Federated Learning with Class Prototypes",
+        "AAAI",
+        2023,
     ),
     "dinh2020": Paper(
         "T. Dinh, Canh and Tran, Nguyen H. and Nguyen, Tuan Dung",
@@ -114,11 +82,29 @@ _FIRST: dict[str, Paper] = {
         "ICLR",
         2021,
     ),
+    "fraboni2021": Paper(
+        "Fraboni, Yann and Vidal, Richard and Kameni, Laetitia and Lorenzi, Marco",
+        "Clustered Sampling: Low-Variance and Improved Representativity for Clients Selection in Federated Learning",
+        "ICML",
+        2021,
+    ),
+    "ghosh2020": Paper(
+        "Ghosh, Avishek and Chung, Jichan and Yin, Dong and Ramchandran, Kannan",
+        "An Efficient Framework for Clustered Federated Learning",
+        "NeurIPS",
+        2020,
+    ),
     "guo2023": Paper(
         "Guo, Songyue and others",
         "FedGR: Federated Learning with Gravitation Regulation for Double Imbalance Distribution",
         "DASFAA",
         2023,
+    ),
+    "guo2025": Paper(
+        "Guo, Kuangpu and Ding, Yuhe and Liang, Jian and He, Ran and Wang, Zilei and Tan, Tieniu",
+        "Exploring Vacant Classes in Label-Skewed Federated Learning",
+        "AAAI",
+        2025,
     ),
     "hsu2019": Paper(
         "Hsu, Tzu-Ming Harry and Qi, Hang and Brown, Matthew",
@@ -133,12 +119,12 @@ _FIRST: dict[str, Paper] = {
         "ECCV",
         2020,
     ),
-    "janosi1988": Paper(
-        "Janosi, Andras and Steinbrunn, William and Pfisterer, Matthias and Detrano, Robert",
-        "Heart Disease",
-        "UCI Machine Learning Repository, doi:10.24432/C52P4X",
-        1988,
-        "misc",
+    "huang2021": Paper(
+        "Huang, Yutao and Chu, Lingyang and Zhou, Zirui and Wang, Lanjun and Liu, Jiangchuan and Pei, Jian and"
+        " Zhang, Yong",
+        "Personalized Cross-Silo Federated Learning on Non-IID Data",
+        "AAAI",
+        2021,
     ),
     "jhunjhunwala2023": Paper(
         "Jhunjhunwala, Divyansh and Wang, Shiqiang and Joshi, Gauri",
@@ -168,32 +154,17 @@ _FIRST: dict[str, Paper] = {
         "CVPR",
         2024,
     ),
-    "krizhevsky2009": Paper(
-        "Krizhevsky, Alex",
-        "Learning Multiple Layers of Features from Tiny Images",
-        "University of Toronto",
-        2009,
-        "techreport",
-    ),
-    "le2015": Paper(
-        "Le, Ya and Yang, Xuan",
-        "Tiny ImageNet Visual Recognition Challenge",
-        "Stanford, CS 231N course project",
-        2015,
-        "misc",
-    ),
-    "lecun1998": Paper(
-        "LeCun, Yann and Bottou, L{\\'e}on and Bengio, Yoshua and Haffner, Patrick",
-        "Gradient-Based Learning Applied to Document Recognition",
-        "Proceedings of the IEEE 86(11)",
-        1998,
-        "article",
-    ),
     "lee2022": Paper(
         "Lee, Gihun and Jeong, Minchan and Shin, Yongjin and Bae, Sangmin and Yun, Se-Young",
         "Preservation of the Global Knowledge by Not-True Distillation in Federated Learning",
         "NeurIPS",
         2022,
+    ),
+    "lee2024": Paper(
+        "Lee, Gihun and others",
+        "FedSOL: Stabilized Orthogonal Learning with Proximal Restrictions in Federated Learning",
+        "CVPR",
+        2024,
     ),
     "li2020": Paper(
         "Li, Tian and Sahu, Anit Kumar and Zaheer, Manzil and Sanjabi, Maziar and Talwalkar, Ameet and Smith, Virginia",
@@ -206,7 +177,6 @@ _FIRST: dict[str, Paper] = {
         "On the Convergence of FedAvg on Non-IID Data",
         "ICLR",
         2020,
-        "1907.02189",
     ),
     "li2021moon": Paper(
         "Li, Qinbin and He, Bingsheng and Song, Dawn", "Model-Contrastive Federated Learning", "CVPR", 2021
@@ -223,19 +193,30 @@ _FIRST: dict[str, Paper] = {
         "ICME",
         2022,
     ),
+    "listozec2025": Paper(
+        "Listo Zec, Edvin and Breitholtz, Adam and Johansson, Fredrik D.",
+        "Overcoming label shift with target-aware federated learning",
+        "arXiv:2411.03799",
+        2025,
+        "misc",
+    ),
     "loshchilov2017": Paper(
         "Loshchilov, Ilya and Hutter, Frank",
         "SGDR: Stochastic Gradient Descent with Warm Restarts",
         "ICLR",
         2017,
-        "1608.03983",
     ),
     "loshchilov2019": Paper(
         "Loshchilov, Ilya and Hutter, Frank",
         "Decoupled Weight Decay Regularization",
         "ICLR",
         2019,
-        "1711.05101",
+    ),
+    "luo2021": Paper(
+        "Luo, Mi and Chen, Fei and Hu, Dapeng and Zhang, Yifan and Liang, Jian and Feng, Jiashi",
+        "No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data",
+        "NeurIPS",
+        2021,
     ),
     "mcmahan2017": Paper(
         'McMahan, Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth and Ag{\\"u}era y Arcas, Blaise',
@@ -244,12 +225,6 @@ _FIRST: dict[str, Paper] = {
         2017,
     ),
     "menon2021": Paper("Menon, Aditya Krishna and others", "Long-Tail Learning via Logit Adjustment", "ICLR", 2021),
-    "netzer2011": Paper(
-        "Netzer, Yuval and Wang, Tao and Coates, Adam and Bissacco, Alessandro and Wu, Bo and Ng, Andrew Y.",
-        "Reading Digits in Natural Images with Unsupervised Feature Learning",
-        "NIPS Workshop on Deep Learning and Unsupervised Feature Learning",
-        2011,
-    ),
     "niu2022": Paper(
         "Niu, Yifan and Deng, Weihong",
         "Federated Learning for Face Recognition with Gradient Correction",
@@ -263,6 +238,13 @@ _FIRST: dict[str, Paper] = {
         2022,
     ),
     "reddi2021": Paper("Reddi, Sashank and others", "Adaptive Federated Optimization", "ICLR", 2021),
+    "reyes2021": Paper(
+        "Reyes, Jonatan and Di Jorio, Lisa and Low-Kam, Cecile and Kersten-Oertel, Marta",
+        "Precision-Weighted Federated Learning",
+        "arXiv:2107.09627",
+        2021,
+        "misc",
+    ),
     "sarkar2020": Paper(
         "Sarkar, Dipankar and Narang, Ankur and Rai, Sumit",
         "Fed-Focal Loss for Imbalanced Data Classification in Federated Learning",
@@ -289,11 +271,30 @@ _FIRST: dict[str, Paper] = {
         "ICLR",
         2022,
     ),
+    "shi2023": Paper(
+        "Shi, Yujun and Liang, Jian and Zhang, Wenqing and Tan, Vincent Y. F. and Bai, Song",
+        "Towards Understanding and Mitigating Dimensional Collapse in Heterogeneous Federated Learning",
+        "ICLR",
+        2023,
+    ),
+    "shoham2019": Paper(
+        "Shoham, Neta and others",
+        "Overcoming Forgetting in Federated Learning on Non-IID Data",
+        "arXiv:1910.07796",
+        2019,
+        "misc",
+    ),
     "shuai2022": Paper(
         "Shuai, Xian and others",
         "BalanceFL: Addressing Class Imbalance in Long-Tail Federated Learning",
         "IPSN",
         2022,
+    ),
+    "son2024": Paper(
+        "Son, Ha Min and others",
+        "FedUV: Uniformity and Variance for Heterogeneous Federated Learning",
+        "CVPR",
+        2024,
     ),
     "sun2023smoo": Paper(
         "Sun, Yan and Shen, Li and Chen, Shixiang and Ding, Liang and Tao, Dacheng",
@@ -320,13 +321,6 @@ _FIRST: dict[str, Paper] = {
         "AAAI",
         2021,
     ),
-    "xiao2017": Paper(
-        "Xiao, Han and Rasul, Kashif and Vollgraf, Roland",
-        "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning Algorithms",
-        "arXiv:1708.07747",
-        2017,
-        "misc",
-    ),
     "xiao2023": Paper(
         "Xiao, Zikai and others",
         "Fed-GraB: Federated Long-tailed Learning with Self-Adjusting Gradient Balancer",
@@ -340,6 +334,12 @@ _FIRST: dict[str, Paper] = {
         2021,
         "misc",
     ),
+    "ye2023": Paper(
+        "Ye, Rui and Xu, Mingkai and Wang, Jianyu and Xu, Chenxin and Chen, Siheng and Wang, Yanfeng",
+        "FedDisco: Federated Learning with Discrepancy-Aware Collaboration",
+        "ICML",
+        2023,
+    ),
     "zhang2022": Paper(
         "Zhang, Jie and others",
         "Federated Learning with Label Distribution Skew via Logits Calibration",
@@ -347,41 +347,4 @@ _FIRST: dict[str, Paper] = {
         2022,
     ),
 }
-PAPERS = dict(sorted({**_FIRST, **PERSONAL}.items()))
-
-
-def short(key: str) -> str:
-    """ "McMahan et al. 2017, Communication-Efficient Learning ... (AISTATS)"; a key that is unknown is given back."""
-    if key not in PAPERS:
-        return key  # a user's own component may cite in its own words
-    paper = PAPERS[key]
-    first, *others = paper.authors.split(" and ")
-    names = first.strip("{}").split(",")[0] + (" et al." if others else "")
-    return f"{names} {paper.year}, {paper.title} ({paper.venue})"
-
-
-def software() -> str:
-    """The BibTeX entry of fedskew itself; CITATION.cff says the same, and a test compares."""
-    lines = [
-        ("author", "{The fedskew developers}"),
-        ("title", "{fedskew: federated learning when labels are skewed}"),
-        ("version", __version__),
-        ("note", "Python library, Apache-2.0"),
-    ]
-    return "\n".join(["@software{fedskew,", *(f"  {name} = {{{value}}}," for name, value in lines), "}"])
-
-
-def bibtex(key: str) -> str:
-    """The BibTeX entry of a key. Raises ConfigError for an unknown one."""
-    if key not in PAPERS:
-        raise unknown("reference", key, PAPERS)
-    paper = PAPERS[key]
-    kinds = {"inproceedings": "booktitle", "article": "journal", "misc": "howpublished", "techreport": "institution"}
-    field = kinds[paper.kind]
-    lines = [
-        ("author", paper.authors),
-        ("title", f"{{{paper.title}}}"),
-        (field, paper.venue),
-        ("year", str(paper.year)),
-    ]
-    return "\n".join([f"@{paper.kind}{{{key},", *(f"  {name} = {{{value}}}," for name, value in lines), "}"])
+PAPERS |= DATA_PAPERS | PERSONAL

@@ -1,21 +1,10 @@
-"""The papers behind personalised methods; and what is known of a paper."""
+"""The papers behind personalised methods."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from fedskew.catalogue.data_papers import Paper
 
-__all__ = ["PERSONAL", "Paper"]
-
-
-class Paper(NamedTuple):
-    """One paper. ``venue`` is a conference or journal; ``kind`` the BibTeX type."""
-
-    authors: str  # "Family, Given and Family, Given"
-    title: str
-    venue: str
-    year: int
-    kind: str = "inproceedings"
-
+__all__ = ["PERSONAL"]
 
 PERSONAL: dict[str, Paper] = {
     "arivazhagan2019": Paper(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,6 +41,10 @@ def make(slot: str, spec: str | Mapping[str, Any], place: str = "") -> Any:
         if option not in known:
             raise unknown(f"option of {slot} {name!r}", option, known)
     place = place or (f"parts.{name}" if slot == "parts" else slot)
+    hints = hints_of(kind)
+    for option, value in fields.items():
+        if isinstance(value, list) and typing.get_origin(hints[option]) is tuple:  # JSON has lists alone
+            fields[option] = tuple(value)
     if isinstance(fields.get("base"), Mapping):
         fields["base"] = make(slot, fields["base"], f"{place}.base")
     listed = [n for n, v in fields.items() if isinstance(v, list) and "tuple" in str(hints_of(kind)[n])]

@@ -31,6 +31,7 @@ from fedskew.functional.calibration import (
     logit_adjusted_loss,
     unbalanced_softmax_loss,
 )
+from fedskew.functional.ccvr import class_statistics, gaussian_features, pooled_statistics
 from fedskew.functional.classifier import (
     fedgc_gradient,
     fedgc_spread,
@@ -40,6 +41,7 @@ from fedskew.functional.classifier import (
     gravitation_step,
     mean_rows,
 )
+from fedskew.functional.clusters import attention, cluster_draws
 from fedskew.functional.control import (
     scaffold_control,
     scaffold_correction,
@@ -52,12 +54,14 @@ from fedskew.functional.creff import (
     creff_synthesize,
     rows_per_class,
 )
+from fedskew.functional.diversity import feature_correlation, feature_uniformity, output_spread
 from fedskew.functional.feddyn import (
     feddyn_correction,
     feddyn_server_state,
     feddyn_state,
     feddyn_update,
 )
+from fedskew.functional.fisher import fisher_diagonal
 from fedskew.functional.gradient_balancer import (
     fedgrab_map,
     fedgrab_pid,
@@ -89,6 +93,7 @@ from fedskew.functional.meta import (
     moreau_step,
     per_fedavg_step,
 )
+from fedskew.functional.prototypes import class_prototypes, prototype_logits, smoothed_prototypes, spread_prototypes
 from fedskew.functional.ratio import (
     ratio_loss,
     ratio_masks,
@@ -131,7 +136,9 @@ from fedskew.functional.servers import (
     momentum_update,
     yogi_update,
 )
-from fedskew.functional.sharpness import sam_ascent
+from fedskew.functional.sharpness import sam_ascent, unit_columns
+from fedskew.functional.targets import disco_weights, label_discrepancy, pals_weights
+from fedskew.functional.vacant import fedvls_loss, logit_suppression, vacant_distillation
 from fedskew.functional.weights import (
     aggregation_balancer_weights,
     classifier_similarity,
@@ -151,14 +158,18 @@ __all__ = [
     "aggregation_balancer_weights",
     "astraea_copies",
     "astraea_schedule",
+    "attention",
     "balance_schedule",
     "balanced_logits",
     "balancefl_terms",
     "class_balanced_weights",
     "class_counts",
+    "class_prototypes",
+    "class_statistics",
     "classifier_similarity",
     "climb_dual_step",
     "climb_weights",
+    "cluster_draws",
     "cosine_logits",
     "covariance_root",
     "creff_head",
@@ -168,8 +179,11 @@ __all__ = [
     "cross_entropy",
     "decay_step",
     "descended",
+    "disco_weights",
     "dynamic_batch",
     "dynamic_rate",
+    "feature_correlation",
+    "feature_uniformity",
     "feddyn_correction",
     "feddyn_server_state",
     "feddyn_state",
@@ -191,7 +205,10 @@ __all__ = [
     "fednova_weights",
     "fedntd_loss",
     "fedrs_scale",
+    "fedvls_loss",
+    "fisher_diagonal",
     "focal_loss",
+    "gaussian_features",
     "gravitation",
     "gravitation_gradient",
     "gravitation_mass",
@@ -201,10 +218,12 @@ __all__ = [
     "importance_weights",
     "kl_to_uniform",
     "label_aware_weights",
+    "label_discrepancy",
     "ldam_logits",
     "ldam_margins",
     "local_balancer_loss",
     "logit_adjusted_loss",
+    "logit_suppression",
     "lookahead",
     "mean_rows",
     "momentum_update",
@@ -212,9 +231,13 @@ __all__ = [
     "moreau_mix",
     "moreau_step",
     "orthonormal",
+    "output_spread",
     "oversample_target",
+    "pals_weights",
     "per_fedavg_step",
+    "pooled_statistics",
     "power_of_choice",
+    "prototype_logits",
     "proximal",
     "proximal_pull",
     "ratio_loss",
@@ -233,8 +256,12 @@ __all__ = [
     "sgd_a_norm",
     "simplex_head",
     "size_weights",
+    "smoothed_prototypes",
+    "spread_prototypes",
     "unbalanced_softmax_loss",
     "uniform_weights",
+    "unit_columns",
+    "vacant_distillation",
     "weighted_bce",
     "weighted_cross_entropy",
     "yogi_update",

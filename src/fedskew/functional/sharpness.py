@@ -10,7 +10,7 @@ from torch import Tensor
 from fedskew.functional._numeric import choose
 from fedskew.tree import Params
 
-__all__ = ["sam_ascent"]
+__all__ = ["sam_ascent", "unit_columns"]
 
 
 def sam_ascent(
@@ -54,3 +54,30 @@ def sam_ascent(
     if params is not None:
         return {n: params[n].square() * d * factor for n, d in direction.items()}
     return {n: d * factor for n, d in direction.items()}
+
+
+def unit_columns(x: Tensor) -> Tensor:
+    """A tensor over its norm along the first axis: FedSOL's scale of a perturbation.
+
+        x_i... / max(||x_:...||_2, 1e-8)
+
+    Args:
+        x: A parameter's move, [n, ...].
+
+    Returns:
+        The scaled tensor, shaped as ``x``. A number () is divided by its size. The floor keeps rounding errors of what
+        has not moved from counting as much as a move.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import unit_columns
+        >>> unit_columns(torch.tensor([[3.0, 0.0], [4.0, 0.0]]))
+        tensor([[0.6000, 0.0000],
+                [0.8000, 0.0000]])
+
+    References:
+        Lee et al. 2024, FedSOL: Stabilized Orthogonal Learning with Proximal Restrictions in Federated Learning (CVPR).
+        https://arxiv.org/abs/2308.12532
+    """
+    size = x.abs() if x.ndim == 0 else torch.linalg.vector_norm(x, dim=0, keepdim=True)
+    return x / size.clamp(min=1e-8)

@@ -7,15 +7,21 @@ from fedskew.methods import centralised as centralised  # its parts belong to no
 from fedskew.methods.apfl import apfl
 from fedskew.methods.astraea import astraea
 from fedskew.methods.balancefl import balancefl
+from fedskew.methods.ccvr import ccvr
 from fedskew.methods.climb import climb
+from fedskew.methods.clusteredsampling import clusteredsampling
 from fedskew.methods.creff import creff
 from fedskew.methods.ditto import ditto
 from fedskew.methods.fedacg import fedacg
+from fedskew.methods.fedamp import fedamp
 from fedskew.methods.fedavg import fedavg
 from fedskew.methods.fedbabu import fedbabu
 from fedskew.methods.fedbal import fedbal
 from fedskew.methods.fedbn import fedbn
 from fedskew.methods.fedcm import fedcm
+from fedskew.methods.fedcurv import fedcurv
+from fedskew.methods.feddecorr import feddecorr
+from fedskew.methods.feddisco import feddisco
 from fedskew.methods.feddyn import feddyn
 from fedskew.methods.fedetf import fedetf
 from fedskew.methods.fedexp import fedexp
@@ -28,9 +34,11 @@ from fedskew.methods.fedir import fedir
 from fedskew.methods.fedla import fedla
 from fedskew.methods.fedlc import fedlc
 from fedskew.methods.fedlesam import fedlesam
+from fedskew.methods.fednh import fednh
 from fedskew.methods.fednova import fednova
 from fedskew.methods.fedntd import fedntd
 from fedskew.methods.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
+from fedskew.methods.fedpals import fedpals
 from fedskew.methods.fedper import fedper
 from fedskew.methods.fedprox import fedprox
 from fedskew.methods.fedrep import fedrep
@@ -39,14 +47,19 @@ from fedskew.methods.fedrod import fedrod
 from fedskew.methods.fedrs import fedrs
 from fedskew.methods.fedsam import fedsam, mofedsam
 from fedskew.methods.fedsmoo import fedsmoo
+from fedskew.methods.fedsol import fedsol
 from fedskew.methods.fedspeed import fedspeed
+from fedskew.methods.feduv import feduv
 from fedskew.methods.fedvc import fedvc
+from fedskew.methods.fedvls import fedvls
+from fedskew.methods.ifca import ifca
 from fedskew.methods.lgfedavg import lgfedavg
 from fedskew.methods.localonly import localonly
 from fedskew.methods.moon import moon
 from fedskew.methods.perfedavg import perfedavg
 from fedskew.methods.pfedme import pfedme
 from fedskew.methods.powerofchoice import powerofchoice
+from fedskew.methods.precisionweighted import precisionweighted
 from fedskew.methods.scaffold import scaffold
 from fedskew.methods.seolkim import seolkim
 
@@ -54,18 +67,24 @@ METHODS: dict[str, Callable[[], Method]] = {
     "apfl": apfl,
     "astraea": astraea,
     "balancefl": balancefl,
+    "ccvr": ccvr,
     "climb": climb,
+    "clusteredsampling": clusteredsampling,
     "creff": creff,
     "ditto": ditto,
     "fedacg": fedacg,
     "fedadagrad": fedadagrad,
     "fedadam": fedadam,
+    "fedamp": fedamp,
     "fedavg": fedavg,
     "fedavgm": fedavgm,
     "fedbabu": fedbabu,
     "fedbal": fedbal,
     "fedbn": fedbn,
     "fedcm": fedcm,
+    "fedcurv": fedcurv,
+    "feddecorr": feddecorr,
+    "feddisco": feddisco,
     "feddyn": feddyn,
     "fedetf": fedetf,
     "fedexp": fedexp,
@@ -78,9 +97,11 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedla": fedla,
     "fedlc": fedlc,
     "fedlesam": fedlesam,
+    "fednh": fednh,
     "fednova": fednova,
     "fedntd": fedntd,
     "fedper": fedper,
+    "fedpals": fedpals,
     "fedprox": fedprox,
     "fedrep": fedrep,
     "fedrl": fedrl,
@@ -88,16 +109,21 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedrs": fedrs,
     "fedsam": fedsam,
     "fedsmoo": fedsmoo,
+    "fedsol": fedsol,
     "fedspeed": fedspeed,
+    "feduv": feduv,
     "fedvc": fedvc,
+    "fedvls": fedvls,
     "fedyogi": fedyogi,
     "lgfedavg": lgfedavg,
     "localonly": localonly,
+    "ifca": ifca,
     "mofedsam": mofedsam,
     "moon": moon,
     "perfedavg": perfedavg,
     "pfedme": pfedme,
     "powerofchoice": powerofchoice,
+    "precisionweighted": precisionweighted,
     "scaffold": scaffold,
     "seolkim": seolkim,
 }

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from fedskew.component import Component
 from fedskew.methods.balancefl import KnowledgeInheritance
+from fedskew.methods.ccvr import VirtualRepresentations
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.creff import FederatedFeatures
+from fedskew.methods.fedamp import AttentiveMessages
 from fedskew.methods.fedbabu import FineTune
 from fedskew.methods.fedbal import LocalBalancer
 from fedskew.methods.fedcm import ClientMomentum
+from fedskew.methods.fedcurv import Curvature
+from fedskew.methods.feddecorr import Decorrelation
 from fedskew.methods.feddyn import DynamicRegulariser, WeightedRegulariser
 from fedskew.methods.fedfocal import Focal
 from fedskew.methods.fedga import CalibratedTargets
@@ -17,6 +21,7 @@ from fedskew.methods.fedgr import Gravitation, UnbalancedSoftmax, WeightedGravit
 from fedskew.methods.fedgrab import GradientBalancer, PriorAnalyser
 from fedskew.methods.fedir import ImportanceReweighting
 from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration, PooledLogitCalibration
+from fedskew.methods.fednh import NonParametricHead
 from fedskew.methods.fedntd import NotTrueDistillation
 from fedskew.methods.fedprox import Proximal
 from fedskew.methods.fedrep import Alternating
@@ -24,6 +29,9 @@ from fedskew.methods.fedrl import RatioLoss
 from fedskew.methods.fedrod import PersonalHead
 from fedskew.methods.fedrs import RestrictedSoftmax
 from fedskew.methods.fedspeed import UploadedRegulariser
+from fedskew.methods.feduv import UniformityVariance
+from fedskew.methods.fedvls import VacantClasses
+from fedskew.methods.ifca import ClusterIdentity
 from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.shared.heads import CosineSoftmax, InitialHead
@@ -35,13 +43,17 @@ __all__ = [
     "LDAM",
     "PARTS",
     "Alternating",
+    "AttentiveMessages",
     "CalibratedTargets",
     "ClassBalancedLoss",
     "ClientMomentum",
+    "ClusterIdentity",
     "ControlVariate",
     "CosineSoftmax",
     "CrossEntropy",
+    "Curvature",
     "DatasetMean",
+    "Decorrelation",
     "DynamicRegulariser",
     "FederatedFeatures",
     "FineTune",
@@ -56,6 +68,7 @@ __all__ = [
     "LogitAdjustment",
     "LogitCalibration",
     "ModelContrastive",
+    "NonParametricHead",
     "NotTrueDistillation",
     "PersonalHead",
     "PooledLogitCalibration",
@@ -67,20 +80,27 @@ __all__ = [
     "RatioLoss",
     "RestrictedSoftmax",
     "UnbalancedSoftmax",
+    "UniformityVariance",
     "UploadedRegulariser",
+    "VacantClasses",
+    "VirtualRepresentations",
     "WeightedGravitation",
     "WeightedRegulariser",
 ]
 
 PARTS: dict[str, type[Component]] = {
     "alternating": Alternating,
+    "attentive_messages": AttentiveMessages,
     "calibrated_targets": CalibratedTargets,
     "class_balanced_loss": ClassBalancedLoss,
     "client_momentum": ClientMomentum,
+    "cluster_identity": ClusterIdentity,
     "control_variate": ControlVariate,
     "cosine_softmax": CosineSoftmax,
     "cross_entropy": CrossEntropy,
+    "curvature": Curvature,
     "dataset_mean": DatasetMean,
+    "decorrelation": Decorrelation,
     "dynamic_regulariser": DynamicRegulariser,
     "federated_features": FederatedFeatures,
     "fine_tune": FineTune,
@@ -96,6 +116,7 @@ PARTS: dict[str, type[Component]] = {
     "logit_adjustment": LogitAdjustment,
     "logit_calibration": LogitCalibration,
     "model_contrastive": ModelContrastive,
+    "non_parametric_head": NonParametricHead,
     "not_true_distillation": NotTrueDistillation,
     "personal_head": PersonalHead,
     "pooled_logit_calibration": PooledLogitCalibration,
@@ -107,7 +128,10 @@ PARTS: dict[str, type[Component]] = {
     "ratio_loss": RatioLoss,
     "restricted_softmax": RestrictedSoftmax,
     "unbalanced_softmax": UnbalancedSoftmax,
+    "uniformity_variance": UniformityVariance,
     "uploaded_dynamic_regulariser": UploadedRegulariser,
+    "vacant_classes": VacantClasses,
+    "virtual_representations": VirtualRepresentations,
     "weighted_dynamic_regulariser": WeightedRegulariser,
     "weighted_gravitation": WeightedGravitation,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedskew.component import Selector
 from fedskew.methods.astraea import Mediators
+from fedskew.methods.clusteredsampling import Clustered
 from fedskew.methods.fedvc import BySize
 from fedskew.methods.powerofchoice import PowerOfChoice
 from fedskew.methods.seolkim import KLD
@@ -13,6 +14,7 @@ __all__ = [
     "KLD",
     "SELECTORS",
     "BySize",
+    "Clustered",
     "Mediators",
     "PowerOfChoice",
     "Random",
@@ -21,6 +23,7 @@ __all__ = [
 
 SELECTORS: dict[str, type[Selector]] = {
     "by_size": BySize,
+    "clustered": Clustered,
     "kld": KLD,
     "mediators": Mediators,
     "power_of_choice": PowerOfChoice,

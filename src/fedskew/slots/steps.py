@@ -7,8 +7,10 @@ from fedskew.methods.apfl import Mixed
 from fedskew.methods.ditto import Tethered
 from fedskew.methods.fedlesam import GlobalSharpnessAware
 from fedskew.methods.fedsmoo import DynamicSharpnessAware
+from fedskew.methods.fedsol import StabilisedOrthogonal
 from fedskew.methods.perfedavg import Meta
 from fedskew.methods.pfedme import Moreau
+from fedskew.methods.precisionweighted import PrecisionWeighted
 from fedskew.shared.sharpness import SharpnessAware
 from fedskew.shared.steps import SGD, AdamW
 
@@ -21,7 +23,9 @@ __all__ = [
     "Meta",
     "Mixed",
     "Moreau",
+    "PrecisionWeighted",
     "SharpnessAware",
+    "StabilisedOrthogonal",
     "Tethered",
 ]
 
@@ -32,7 +36,9 @@ STEPS: dict[str, type[LocalStep]] = {
     "meta": Meta,
     "mixed": Mixed,
     "moreau": Moreau,
+    "precision_weighted": PrecisionWeighted,
     "sam": SharpnessAware,
     "sgd": SGD,
     "tethered": Tethered,
+    "stabilised_orthogonal": StabilisedOrthogonal,
 }

@@ -6,17 +6,11 @@ cohort is a share of the clients. Grades: P paper, C authors' code, T third part
 
 from __future__ import annotations
 
+from fedskew.config.presets.more import MORE
 from fedskew.config.presets.preset import Preset, Stated
+from fedskew.config.presets.sources import FEDOPT, FEDOPT_NOTE, FEDOPT_SETTING, SIMULATOR, SIMULATOR_SETTING, UNCHECKED
 
 __all__ = ["AUTHORS"]
-
-UNCHECKED = "the authors have no public code, and their paper's settings were not checked"
-FEDOPT = "Code google-research/federated@a5af8c4, optimization/docs/hyperparameters.md (tuned for Reddi et al. 2021)"
-FEDOPT_SETTING = "CIFAR-100, 500 clients, 4000 rounds"
-FEDOPT_NOTE = "rates tuned on the average training accuracy of the last 100 rounds"
-
-SIMULATOR = "Code woodenchild95/FL-Simulator@502bec6, train.py and README.md"
-SIMULATOR_SETTING = "CIFAR-10, Dirichlet 0.6, 100 clients, 1000 rounds"
 
 AUTHORS: dict[str, Preset | str] = {
     "astraea": UNCHECKED,
@@ -29,6 +23,7 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "the same file names Adam as the optimizer, which ignores the momentum; fedskew's local step is SGD",
     ),
+    "ccvr": "the authors have no public code, and their paper's settings were not checked",
     "climb": Preset(
         "Fashion-MNIST, Dirichlet and rare classes, 100 clients, 5000 rounds",
         "Code shenzebang/Federated-Learning-Pytorch@c4f72ee, fmnist_results.sh and config.py",
@@ -39,6 +34,7 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "the code has 5 mini-batches an epoch: 120 rows each where a client has 600; CIFAR-10: rate 0.1, eps 0.02",
     ),
+    "clusteredsampling": "the authors' code takes every number as an argument of its script",
     "creff": Preset(
         "CIFAR-10 with a long tail, Dirichlet 0.5, 20 clients, 200 rounds",
         "Code shangxinyi/CReFF-FL@fbec98f, options.py",
@@ -74,6 +70,7 @@ AUTHORS: dict[str, Preset | str] = {
         },
         FEDOPT_NOTE,
     ),
+    "fedamp": UNCHECKED,
     "fedavg": Preset(
         "MNIST and CIFAR-10, 100 clients",
         "McMahan et al. 2017, section 3 and tables 2 and 3",
@@ -110,6 +107,35 @@ AUTHORS: dict[str, Preset | str] = {
             "parts.client_momentum.alpha": Stated(0.1, "T"), "server.lr": Stated(1.0, "T"), "share": Stated(0.1, "T"),
         },
         "FedCM's authors have no public code that was found",
+    ),
+    "fedcurv": Preset(
+        "CIFAR-10, shards of two classes, 100 clients, 200 rounds",
+        "Code Lee-Gihun/FedNTD@be00ee5, config/fedcurv.json",
+        {
+            "pace.lr": Stated(0.01, "T"), "pace.batch_size": Stated(50, "T"), "pace.epochs": Stated(5, "T"),
+            "pace.decay": Stated(0.99, "T"), "local.momentum": Stated(0.9, "T"),
+            "local.weight_decay": Stated(1e-05, "T"), "parts.curvature.lam": Stated(1.0, "T"),
+            "share": Stated(0.1, "T"),
+        },
+        "FedCurv's authors have no public code that was found",
+    ),
+    "feddecorr": Preset(
+        "CIFAR-10, Dirichlet 0.05, 10 clients, 100 rounds",
+        "Code bytedance/FedDecorr@973e4af, main.py and run_scripts/cifar10_fedavg_feddecorr.sh",
+        {
+            "pace.lr": Stated(0.01, "C"), "pace.batch_size": Stated(64, "C"), "pace.epochs": Stated(10, "C"),
+            "local.momentum": Stated(0.9, "C"), "local.weight_decay": Stated(1e-05, "C"),
+            "parts.decorrelation.beta": Stated(0.1, "C"), "share": Stated(1.0, "C"),
+        },
+    ),
+    "feddisco": Preset(
+        "CIFAR-10, Dirichlet 0.5, 10 clients, 100 rounds",
+        "Code MediaBrain-SJTU/FedDisco@f3ea299, args.py and disco_sh/cifar10_1.sh",
+        {
+            "pace.lr": Stated(0.01, "C"), "pace.batch_size": Stated(64, "C"), "pace.epochs": Stated(10, "C"),
+            "local.momentum": Stated(0.9, "C"), "local.weight_decay": Stated(1e-05, "C"),
+            "weighting.a": Stated(0.5, "C"), "weighting.b": Stated(0.1, "C"), "share": Stated(1.0, "C"),
+        },
     ),
     "feddyn": Preset(
         "CIFAR-10, 100 clients, 1000 rounds",
@@ -181,6 +207,17 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "the defaults of its script",
     ),
+    "fednh": Preset(
+        "CIFAR-10, Dirichlet 0.3, 100 clients, 200 rounds",
+        "Code Yutong-Dai/FedNH@60c3161, experiments/FedNH_dir.sh and Cifar10_Conv2Cifar.yaml",
+        {
+            "pace.lr": Stated(0.01, "C"), "pace.batch_size": Stated(64, "C"), "pace.epochs": Stated(5, "C"),
+            "local.momentum": Stated(0.9, "C"), "local.weight_decay": Stated(1e-05, "C"),
+            "local.clip": Stated(10.0, "C"), "parts.non_parametric_head.smoothing": Stated(0.9, "C"),
+            "share": Stated(0.1, "C"),
+        },
+        "the code's rate falls over the rounds",
+    ),
     "fednova": Preset(
         "CIFAR-10, Dirichlet 0.1, 16 clients, 100 rounds",
         "Code JYWa/FedNova@47b4e09, launch_exp.sh and train_LocalSGD.py",
@@ -199,6 +236,7 @@ AUTHORS: dict[str, Preset | str] = {
             "local.weight_decay": Stated(1e-5, "C"), "share": Stated(0.1, "C"),
         },
     ),
+    "fedpals": UNCHECKED,
     "fedprox": Preset(
         "synthetic data, 30 clients, 200 rounds",
         "Code litian96/FedProx@d2a4501, run_fedprox.sh",
@@ -245,6 +283,15 @@ AUTHORS: dict[str, Preset | str] = {
             "server.alpha": Stated(0.1, "C"), "share": Stated(0.1, "C"),
         },
     ),
+    "fedsol": Preset(
+        "CIFAR-10, Dirichlet 0.1, 100 clients, 300 rounds",
+        "Code Lee-Gihun/FedSOL@ebc3f64, configs/fedsol_adaptive.json",
+        {
+            "pace.lr": Stated(0.01, "C"), "pace.batch_size": Stated(50, "C"), "pace.epochs": Stated(5, "C"),
+            "pace.decay": Stated(0.99, "C"), "local.momentum": Stated(0.9, "C"),
+            "local.weight_decay": Stated(1e-05, "C"), "local.rho": Stated(1.0, "C"), "share": Stated(0.1, "C"),
+        },
+    ),
     "fedspeed": Preset(
         SIMULATOR_SETTING, SIMULATOR,
         {
@@ -254,7 +301,28 @@ AUTHORS: dict[str, Preset | str] = {
             "server.alpha": Stated(0.1, "C"), "share": Stated(0.1, "C"),
         },
     ),
+    "feduv": Preset(
+        "STL-10, Dirichlet 0.01, 10 clients, 100 rounds",
+        "Code sonhamin/FedUV@dd2e3c5, train_fl.py",
+        {
+            "pace.lr": Stated(0.01, "C"), "pace.batch_size": Stated(128, "C"), "pace.epochs": Stated(10, "C"),
+            "local.momentum": Stated(0.9, "C"), "local.weight_decay": Stated(1e-05, "C"),
+            "parts.uniformity_variance.spread": Stated(2.5, "C"),
+            "parts.uniformity_variance.uniformity": Stated(0.5, "C"), "share": Stated(1.0, "C"),
+        },
+        "the defaults of the script",
+    ),
     "fedvc": UNCHECKED,
+    "fedvls": Preset(
+        "CIFAR-10, Dirichlet 0.1, 10 clients, 100 rounds",
+        "Code krumpguo/FedVLS@7d8163f, README.md and clientvls.py",
+        {
+            "pace.lr": Stated(0.01, "C"), "pace.batch_size": Stated(64, "C"), "pace.epochs": Stated(10, "C"),
+            "local.momentum": Stated(0.9, "C"), "local.weight_decay": Stated(0.0, "C"),
+            "parts.vacant_classes.lam": Stated(0.1, "C"), "share": Stated(1.0, "C"),
+        },
+        "the example names weight decay 1e-5, which the client's code sets to 0",
+    ),
     "fedyogi": Preset(
         FEDOPT_SETTING, FEDOPT,
         {
@@ -263,65 +331,6 @@ AUTHORS: dict[str, Preset | str] = {
         },
         FEDOPT_NOTE,
     ),
-    "mofedsam": Preset(
-        SIMULATOR_SETTING, SIMULATOR,
-        {
-            "pace.lr": Stated(0.1, "T"), "pace.batch_size": Stated(50, "T"), "pace.epochs": Stated(5, "T"),
-            "pace.decay": Stated(0.998, "T"), "local.weight_decay": Stated(1e-3, "T"), "local.clip": Stated(10.0, "T"),
-            "local.rho": Stated(0.1, "T"), "parts.client_momentum.alpha": Stated(0.1, "T"),
-            "server.lr": Stated(1.0, "T"), "share": Stated(0.1, "T"),
-        },
-        "its README has alpha 0.05 and 0.1; MoFedSAM's authors have no public code that was found",
-    ),
-    "moon": Preset(
-        "CIFAR-10, Dirichlet 0.5, 10 clients, 100 rounds",
-        "Li et al. 2021, section 4.1; code QinbinLi/MOON@8fcba3c, README.md and main.py",
-        {
-            "pace.lr": Stated(0.01, "C"), "pace.batch_size": Stated(64, "C"), "pace.epochs": Stated(10, "C"),
-            "local.momentum": Stated(0.9, "C"), "local.weight_decay": Stated(1e-5, "C"), "share": Stated(1.0, "C"),
-            "parts.model_contrastive.mu": Stated(5.0, "C"), "parts.model_contrastive.projection": Stated(256, "C"),
-        },
-        "CIFAR-100 and Tiny-ImageNet: mu 1",
-    ),
-    "perfedavg": Preset(
-        "MNIST, 20 clients with 2 labels each, 800 rounds",
-        "Code CharlieDinh/pFedMe@caf24b1, README.md, whose authors run Per-FedAvg as a baseline",
-        {
-            "pace.lr": Stated(0.001, "T"), "pace.batch_size": Stated(20, "T"), "local.alpha": Stated(0.02, "T"),
-            "share": Stated(0.25, "T"),
-        },
-        "the tuned network; logistic regression has alpha 0.03 and beta 0.003. A round has 20 steps there, not epochs",
-    ),
-    "pfedme": Preset(
-        "MNIST, 20 clients with 2 labels each, 800 rounds",
-        "Code CharlieDinh/pFedMe@caf24b1, README.md and FLAlgorithms/optimizers/fedoptimizer.py",
-        {
-            "pace.lr": Stated(0.005, "C"), "pace.batch_size": Stated(20, "C"), "local.personal_lr": Stated(0.09, "C"),
-            "local.penalty": Stated(15.0, "C"), "local.inner_steps": Stated(5, "C"),
-            "local.weight_decay": Stated(0.001, "C"), "server.lr": Stated(1.0, "C"), "share": Stated(0.25, "C"),
-        },
-        "a round has 20 steps there, not epochs",
-    ),
-    "powerofchoice": Preset(
-        "Fashion-MNIST, Dirichlet 0.3 and 2, 100 clients",
-        "Code adap/flower, baselines/power_of_choice/power_of_choice/conf/base.yaml",
-        {
-            "pace.batch_size": Stated(32, "T"), "pace.epochs": Stated(5, "T"),
-            "selector.candidates": Stated(6, "T"), "share": Stated(0.03, "T"),
-        },
-        "the reproduction names no rate",
-    ),
-    "scaffold": Preset(
-        "EMNIST, 100 clients",
-        "Karimireddy et al. 2020, section 7.1",
-        {"server.lr": Stated(1.0, "P"), "share": Stated(0.2, "P")},
-        "the paper tunes the rate for every run and prints none; its batch is a fifth of a client's rows",
-    ),
-    "seolkim": Preset(
-        "CIFAR-10, 100 clients (case 3)",
-        "Seol and Kim 2023, section 4",
-        {"pace.lr": Stated(0.1, "P"), "pace.beta": Stated(25, "P"), "pace.epochs": Stated(5, "P"),
-         "share": Stated(0.1, "P")},
-        "at most 10 clients a round; case 1 has beta 3",
-    ),
+    "ifca": UNCHECKED,
 }  # fmt: skip
+AUTHORS |= MORE

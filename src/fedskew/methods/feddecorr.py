@@ -1,0 +1,62 @@
+"""FedDecorr: the features of a mini-batch are kept from collapsing on few dimensions (Shi et al. 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from torch import Tensor
+
+from fedskew import functional as F
+from fedskew.fields import AtLeast
+from fedskew.method import Component, Method
+from fedskew.types import View
+
+__all__ = ["Decorrelation", "feddecorr"]
+
+
+@dataclass(frozen=True)
+class Decorrelation(Component):
+    """Decorrelation of the features that enter the classifier, over the rows of a mini-batch.
+
+    L + beta sum_{i != j} (z^T z)_ij^2 / (F (F - 1) B) with z the features standardised over the B rows; or
+    L + beta ||K||_F^2 / F^2 with K their correlation matrix. A mini-batch of one row adds nothing. A model without a
+    hidden layer has no features to train.
+
+    Source: Shi et al. 2023, https://arxiv.org/abs/2210.00226
+
+    Example:
+        >>> Decorrelation(beta=0.2)
+        Decorrelation(beta=0.2, form='code')
+    """
+
+    name = "decorrelation"
+    compute = "O(B F F) a step"
+    reference = "shi2023"
+
+    beta: Annotated[float, AtLeast(0)] = 0.1
+    """weight of the term"""
+    form: Literal["code", "printed"] = "code"
+    """code: products of standardised features, without the diagonal, over the rows; printed: the correlation matrix"""
+
+    def loss(self, view: View) -> Tensor:
+        """beta times the term of the mini-batch, ()."""
+        return self.beta * F.feature_correlation(view.out.features, view.batch.mask, self.form)
+
+
+def feddecorr(beta: float = 0.1) -> Method:
+    """FedDecorr: FedAvg with the decorrelation term.
+
+    Source: Shi et al. 2023, https://arxiv.org/abs/2210.00226
+
+    Args:
+        beta: Weight of the term; 0 is FedAvg.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> feddecorr(beta=0.2).parts[1].beta
+        0.2
+    """
+    return Method("feddecorr", parts=(Decorrelation(beta),), reference="shi2023")

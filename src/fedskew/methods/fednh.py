@@ -1,0 +1,123 @@
+"""FedNH: fixed prototypes on the unit sphere for a classifier, which the server smooths (Dai et al. 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import torch
+from torch import Tensor
+
+from fedskew import functional as F
+from fedskew import rng
+from fedskew.fields import Above, Within
+from fedskew.method import Component, Method
+from fedskew.shared import Uniform
+from fedskew.tree import Tree
+from fedskew.types import Answers, Cohort, LocalRun, Params, Query, Task, View
+
+if TYPE_CHECKING:
+    from fedskew.data.federation import Federation
+
+__all__ = ["NonParametricHead", "fednh"]
+
+
+@dataclass(frozen=True)
+class NonParametricHead(Component):
+    """Cross-entropy of scaled cosines between features and prototypes, which no client trains.
+
+    L = CE(s cos(f, W), y). W starts orthonormal. Before the next round a client sends mu_kc, the direction of its class
+    means of f / ||f|| under its model y_k, and n_kc. Server: W_c <- unit(rho W_c + (1 - rho) unit(sum n_kc mu_kc)). The
+    network's own classifier gets no gradient; W stands in its place, without a bias, where the model is served.
+
+    Source: Dai et al. 2023, https://arxiv.org/abs/2212.02758
+
+    Example:
+        >>> NonParametricHead(smoothing=0.5)
+        NonParametricHead(smoothing=0.5, scale=30.0)
+    """
+
+    name = "non_parametric_head"
+    classification = True
+    uploads = "C (F + 1)"
+    downloads = "C F"
+    keeps = "C F at the server, P on every client"
+    compute = "1 forward pass over the client's rows at the end of a local run"
+    discloses = "mean feature direction of each class, class histogram"
+    reference = "dai2023"
+
+    smoothing: Annotated[float, Within(0, 1)] = 0.9
+    """rho, what stays of the prototypes in a round; 1 keeps them as they start"""
+    scale: Annotated[float, Above(0)] = 30.0
+    """s, which multiplies the cosines"""
+
+    def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
+        """{"params", "buffers"}: the model after the last local run."""
+        return {"params": params, "buffers": buffers}
+
+    def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
+        """{"prototypes": W [C, F], "due": [N], who took part in the last round}."""
+        weight = params[task.weight]
+        noise = rng.normal(rng.key(0, self.name), tuple(weight.shape), torch.float64)
+        return {"prototypes": F.spread_prototypes(noise).to(weight), "due": torch.zeros(task.clients)}
+
+    def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
+        """W to all."""
+        return {"prototypes": state["prototypes"]}, None
+
+    def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:
+        """The prototypes of the last round's participants."""
+        ids = state["due"].nonzero().squeeze(1)
+        return Query(ids.cpu(), self.directions) if len(ids) else None
+
+    def directions(self, view: View) -> Tree:
+        """{"mean": mu_k [C, F], "count": n_k [C]} of the kept model on all rows of the client."""
+        kept, batch = view.memory[self.name], view.batch
+        features = view.teacher(kept["params"], kept["buffers"]).features
+        mean, count = F.class_prototypes(features, batch.y, batch.mask, view.ctx.task.classes)
+        return {"mean": mean, "count": count}
+
+    def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
+        """The smoothed prototypes."""
+        told, old = answers.values, state["prototypes"]
+        new = F.smoothed_prototypes(old, told["mean"].to(old), told["count"].to(old), self.smoothing)
+        return {"prototypes": new, "due": torch.zeros_like(state["due"])}
+
+    def loss(self, view: View) -> Tensor:
+        """Mean cross-entropy of the mini-batch under the prototypes, ()."""
+        logits = F.prototype_logits(view.out.features, view.ctx.shared[self.name]["prototypes"], self.scale)
+        idle = 0.0 * view.out.logits.sum()  # without a hidden layer no parameter has a part in the loss
+        return view.batch.mean(F.cross_entropy(logits, view.batch.y)) + idle
+
+    def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
+        """The model stays, until the server asks for its prototypes."""
+        return {}, {"params": local.params, "buffers": local.buffers}
+
+    def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
+        """The participants are due."""
+        return {**state, "due": state["due"].index_fill(0, cohort.ids.to(state["due"].device), 1.0)}, None
+
+    def serve(self, params: Params, state: Tree, task: Task) -> Params:
+        """The model with W as its classifier: the class with the largest cosine wins."""
+        head = {task.weight: state["prototypes"].to(params[task.weight])}
+        if task.bias in params:
+            head[task.bias] = torch.zeros_like(params[task.bias])
+        return {**params, **head}
+
+
+def fednh(smoothing: float = 0.9) -> Method:
+    """FedNH under the uniform mean.
+
+    Source: Dai et al. 2023, https://arxiv.org/abs/2212.02758
+
+    Args:
+        smoothing: What stays of the prototypes in a round; 1 keeps them as they start.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> fednh(0.5).parts
+        (NonParametricHead(smoothing=0.5, scale=30.0),)
+    """
+    return Method("fednh", parts=(NonParametricHead(smoothing),), weighting=Uniform(), reference="dai2023")

@@ -1,0 +1,138 @@
+"""IFCA: several models, each client trains the one with the least loss on its rows (Ghosh et al. 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import torch
+from torch import Tensor
+
+from fedskew import functional as F
+from fedskew import rng
+from fedskew.fields import AtLeast
+from fedskew.method import Component, Gradient, Method
+from fedskew.shared import Uniform
+from fedskew.tree import Tree
+from fedskew.types import Cohort, Context, LocalRun, Params, Query, Task, View
+
+if TYPE_CHECKING:
+    from fedskew.data.federation import Federation
+
+__all__ = ["ClusterIdentity", "ifca"]
+
+
+@dataclass(frozen=True)
+class ClusterIdentity(Component):
+    """One model for each cluster of clients; a client belongs to the model with the least loss on its rows.
+
+    s_k = argmin_j of the mean cross-entropy of theta_j on the rows of k. Client k goes on from theta_{s_k}; the server
+    sets theta_j <- sum p_k y_k / sum p_k over the participants of cluster j. Nothing moves a model that nobody chose.
+    The global model is the mean over all participants. theta_1 starts at the initial model, the others at its tensors
+    with their entries in another order, which have the same distribution.
+
+    Source: Ghosh et al. 2020, algorithm 1 with model averaging, https://arxiv.org/abs/2006.04088
+
+    Example:
+        >>> ClusterIdentity(clusters=4)
+        ClusterIdentity(clusters=4)
+    """
+
+    name = "cluster_identity"
+    discloses = "cluster of the client"
+    uploads = "1"
+    downloads = "P clusters"
+    keeps = "P clusters at the server"
+    compute = "clusters forward passes over the client's rows"
+    reference = "ghosh2020"
+
+    clusters: Annotated[int, AtLeast(1)] = 2
+    """number of models; 1 is FedAvg"""
+
+    def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
+        """{"losses": 0 of every model, [clusters]}: a client that never took part belongs to the first."""
+        return {"losses": params[task.weight].new_zeros(self.clusters)}
+
+    def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
+        """{"models": leaves [clusters, ...]}."""
+        each = range(self.clusters)
+        return {"models": {n: torch.stack([_reordered(w, n, j) for j in each]) for n, w in params.items()}}
+
+    def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
+        """The models of all clusters, to all."""
+        return {"models": state["models"]}, None
+
+    def ask(self, state: Tree, round: int, key: Tensor) -> Query | None:
+        """Each participant computes the loss of every model and keeps it."""
+        return Query("cohort", self.measured, keep=True)
+
+    def measured(self, view: View) -> Tree:
+        """{"losses": mean cross-entropy of every model on the client's rows, [clusters]}."""
+        models, batch = view.ctx.shared[self.name]["models"], view.batch
+        outs = [view.teacher({n: w[j] for n, w in models.items()}).logits for j in range(self.clusters)]
+        return {"losses": torch.stack([batch.mean(F.cross_entropy(logits, batch.y)) for logits in outs])}
+
+    def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
+        """The model of the client's cluster."""
+        return self._own(ctx), ctx.memory[self.name]
+
+    def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
+        """The number of the cluster is uploaded."""
+        memory = local.memory[self.name]
+        return {"cluster": memory["losses"].argmin().to(memory["losses"])}, memory
+
+    def combine(self, state: Tree, cohort: Cohort) -> Params:
+        """The deltas as they are: filling this hook shows each of them to the server."""
+        assert cohort.deltas is not None
+        return cohort.deltas
+
+    def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
+        """The mean of each cluster's participants."""
+        assert cohort.trained is not None and cohort.weights is not None
+        chosen = cohort.uploads[self.name]["cluster"]
+        member = (chosen == torch.arange(self.clusters, device=chosen.device).unsqueeze(1)).double()  # [clusters, K]
+        share = member * cohort.weights.average.to(member)
+        share = share / share.sum(1, keepdim=True).clamp(min=1e-300)
+        empty = member.sum(1) == 0
+
+        def mean(old: Tensor, before: Tensor, moved: Tensor) -> Tensor:
+            new = torch.tensordot(share.to(moved), before + moved, 1)
+            return torch.where(empty.view(-1, *[1] * before.ndim), old, new.to(old))
+
+        models = state["models"]
+        return {"models": {n: mean(w, cohort.before[n], cohort.trained[n]) for n, w in models.items()}}, None
+
+    def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
+        """The model of the client's cluster."""
+        return self._own(ctx)
+
+    def _own(self, ctx: Context) -> Params:
+        at = ctx.memory[self.name]["losses"].argmin().reshape(1)
+        models: Any = ctx.shared[self.name]["models"]
+        return {n: w.index_select(0, at).squeeze(0) for n, w in models.items()}
+
+
+def _reordered(w: Tensor, name: str, number: int) -> Tensor:
+    """The entries of a tensor in an order of model ``number``; as they are for the first."""
+    if number == 0:
+        return w
+    order = rng.uniform(rng.key(number, "ifca", name), (w.numel(),), torch.float64).argsort(stable=True)
+    return w.flatten()[order.to(w.device)].view(w.shape)
+
+
+def ifca(clusters: int = 2) -> Method:
+    """IFCA with averages of models.
+
+    Source: Ghosh et al. 2020, algorithm 1, https://arxiv.org/abs/2006.04088
+
+    Args:
+        clusters: Number of models; 1 is FedAvg under the uniform mean.
+
+    Returns:
+        The method.
+
+    Example:
+        >>> ifca(4).parts[1]
+        ClusterIdentity(clusters=4)
+    """
+    return Method("ifca", parts=(ClusterIdentity(clusters),), weighting=Uniform(), reference="ghosh2020")

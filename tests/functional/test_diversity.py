@@ -1,0 +1,38 @@
+"""Spread of a mini-batch: copies of a row, single rows, and the values of extreme batches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import fedskew.functional as fn
+
+ROWS = torch.tensor([[1.0, 2.0, -1.0], [0.5, 0.0, 3.0], [-2.0, 1.0, 0.25]], dtype=torch.float64)
+
+
+def test_rounding_does_not_tell_a_row_from_its_copy() -> None:
+    doubled, mask = torch.cat([ROWS, ROWS]), torch.ones(6, dtype=torch.float64)
+    almost = doubled + torch.cat([torch.zeros(3, 3), torch.full((3, 3), 1e-16)]).double()
+    assert float(fn.feature_uniformity(almost, mask)) == pytest.approx(float(fn.feature_uniformity(doubled, mask)))
+    alone = float(fn.feature_uniformity(ROWS, mask[:3]))
+    assert float(fn.feature_uniformity(doubled, mask)) == pytest.approx((4 * 3 * alone + 3) / 15)
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_less_than_two_rows_have_no_slope(rows: int) -> None:
+    mask = (torch.arange(3) < rows).double()
+    for term in (fn.feature_correlation, fn.feature_uniformity, fn.output_spread):
+        x = ROWS.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(term(x, mask), x, materialize_grads=True)
+        assert not slope.any()
+
+
+def test_extremes() -> None:
+    mask = torch.ones(4, dtype=torch.float64)
+    equal = torch.tensor([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0]], dtype=torch.float64)
+    assert fn.feature_uniformity(equal, mask) == 1
+    assert float(fn.output_spread(equal, mask)) == pytest.approx(0.5**0.5)
+    one = torch.tensor([[1.0, -3.0], [2.0, -6.0], [4.0, -12.0], [5.0, -15.0]], dtype=torch.float64)
+    assert float(fn.feature_correlation(one, mask, "printed")) == pytest.approx(1)
+    apart = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]], dtype=torch.float64)
+    assert float(fn.feature_correlation(apart, mask)) == 0

@@ -1,0 +1,99 @@
+"""Terms on a whole mini-batch: batch value, gradient w.r.t. features f [B, F] or logits z [B, C], derived by hand."""
+
+import numpy as np
+
+from .losses import affine_ce, log_softmax, onehot, softmax
+
+
+def decorrelation(f, form="code", eps=1e-8):
+    """FedDecorr: squared products of standardised features."""
+    n, d = f.shape
+    if n == 1:
+        return 0.0, np.zeros_like(f)
+    c = f - f.mean(0)
+    s = np.sqrt((c**2).sum(0) / (n - 1) + eps)
+    z = c / s
+    products = z.T @ z
+    if form == "code":
+        share = (1 - np.eye(d)) / (max(d * (d - 1), 1) * n)
+    else:
+        share = np.ones((d, d)) / ((n - 1) ** 2 * d**2)
+    dz = 4 * z @ (share * products)
+    dc = dz / s - c * (dz * c).sum(0) / s**3 / (n - 1)
+    return (share * products**2).sum(), dc - dc.mean(0)
+
+
+def uniformity(f):
+    """FedUV: Gaussian kernel between rows, its width the lower median of the squared distances."""
+    pairs = [(i, j) for i in range(len(f)) for j in range(i + 1, len(f))]
+    grad = np.zeros_like(f)
+    if not pairs:
+        return 0.0, grad
+    apart = np.array([((f[i] - f[j]) ** 2).sum() for i, j in pairs])
+    known = np.flatnonzero(apart > 0)
+    at = known[np.argsort(apart[known])[(len(known) - 1) // 2]] if len(known) else None
+    scale = 1.0 if at is None else apart[at]
+    kernel = np.exp(-apart / scale) / len(pairs)
+    slope = -kernel / scale
+    if at is not None:
+        slope[at] += (kernel * apart).sum() / scale**2
+    for (i, j), s in zip(pairs, slope, strict=True):
+        grad[i] += 2 * s * (f[i] - f[j])
+        grad[j] -= 2 * s * (f[i] - f[j])
+    return kernel.sum(), grad
+
+
+def spread(z):
+    """FedUV: hinge on the standard deviation of each class's probability over the rows."""
+    n, classes = z.shape
+    p, gamma = softmax(z), classes**-0.5
+    c = p - p.mean(0)
+    std = np.sqrt((c**2).sum(0) / max(n - 1, 1))
+    slope = np.where(std < gamma, -1.0 / classes, 0.0)
+    inner = np.divide(c, std * (n - 1), out=np.zeros_like(c), where=std > 0) if n > 1 else np.zeros_like(c)
+    dp = slope * inner
+    return np.maximum(gamma - std, 0).mean(), p * (dp - (dp * p).sum(1, keepdims=True))
+
+
+def fedvls(z, teacher, y, counts, lam, suppression, floor=1e-9):
+    """Moved cross-entropy, distillation over the classes without rows, and suppression of other classes' logits."""
+    share = np.asarray(counts, float) / np.sum(counts)
+    moved, classes = np.log(share + floor), z.shape[1]
+    value, grad = affine_ce(z, y, 1.0, moved)
+    vacant = share == 0
+    if vacant.any():
+        logs, logt = log_softmax(z[:, vacant]), log_softmax(teacher[:, vacant])
+        value += lam * (np.exp(logt) * (logt - logs)).sum(1).mean()
+        grad = grad.copy()
+        grad[:, vacant] += lam * (np.exp(logs) - np.exp(logt)) / len(y)
+    other = 1 - onehot(y, classes)
+    u = other * (z - moved + np.log(1 / classes + floor))
+    top = u.max(0)
+    total = np.exp(u - top).sum(0)
+    value += suppression * (share * (top + np.log(total) - np.log(len(y)))).sum()
+    return value, grad + suppression * share * other * np.exp(u - top) / total
+
+
+def directions(f):
+    """Rows over their lengths; a row of zeros stays."""
+    size = np.linalg.norm(f, axis=-1, keepdims=True)
+    return np.divide(f, size, out=np.zeros_like(f), where=size > 0)
+
+
+def on_sphere(f, y, w, scale):
+    """FedNH: cross-entropy of scaled cosines with prototypes w of length 1."""
+    u = directions(f)
+    value, dz = affine_ce(scale * u @ w.T, y)
+    du, size = scale * dz @ w, np.linalg.norm(f, axis=1, keepdims=True)
+    along = du - u * (du * u).sum(1, keepdims=True)
+    return value, np.divide(along, size, out=np.zeros_like(f), where=size > 0)
+
+
+def smoothed(w, told, rho):
+    """FedNH: told [(features, labels)] of each participant; every class's directions, weighed by rows."""
+    total = np.zeros_like(w)
+    for f, y in told:
+        for c in range(len(w)):
+            if (y == c).any():
+                total[c] += (y == c).sum() * directions(directions(f)[y == c].mean(0))
+    return directions(rho * w + (1 - rho) * directions(total))
