@@ -138,6 +138,8 @@ Halted = dict[str, Tensor | None]  # whether a parameter moves in this step, () 
 
 def halted(method: Method, ctx: Context, progress: Progress) -> Halted:
     """The parameters and buffers that a local step may not move; the others have no entry."""
+    if not (method.having("moves") or method.having("frozen")):
+        return {}
     found: Halted = {}
     for part in method.having("moves"):
         for name, moves in part.moves(tuple(ctx.params), ctx.task, progress).items():

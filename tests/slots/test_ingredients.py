@@ -132,6 +132,12 @@ def test_limits(kind: Any, field: str, legal: tuple[float, ...], illegal: tuple[
 
 # The cards' defaults, of methods and of components that no method of the table has
 DEFAULTS: dict[str, dict[str, Any]] = {
+    "alternating": {"epochs": 10, "first": "head"},
+    "cosine_softmax": {"scale": 10.0, "learnt": True, "tau": 1.0, "projection": 0},
+    "fine_tune": {"steps": 5, "lr": 0.1, "tuned": "all"},
+    "initial_head": {"rows": "simplex", "norm": 1.0},
+    "mixed": {"alpha": 0.5, "learnt": True, "momentum": 0.0, "weight_decay": 0.0, "clip": 0.0},
+    "tethered": {"penalty": 0.1, "personal_lr": 0.0, "momentum": 0.0, "weight_decay": 0.0, "clip": 0.0},
     "client_momentum": {"alpha": 0.1},
     "augmentation": {"alpha": 0.5},
     "mediators": {"gamma": 5, "mediator_epochs": 1},
@@ -213,6 +219,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 OF_METHODS: dict[tuple[str, str], dict[str, Any]] = {  # where a method sets another default
     ("balancefl", "fixed"): {"lr": 0.005},
     ("balancefl", "sgd"): {"momentum": 0.9, "weight_decay": 1e-4},
+    ("fedbn", "private"): {"names": ("norm",)},
+    ("fedrep", "fixed"): {"epochs": 11},
+    ("lgfedavg", "private"): {"names": ("body",)},
+    ("localonly", "private"): {"names": ("*",)},
     ("fedgrab", "fixed"): {"lr": 0.03},
     ("fedgrab", "sgd"): {"momentum": 0.5},
     ("fedrl", "fixed"): {"lr": 0.001},

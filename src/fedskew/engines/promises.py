@@ -6,7 +6,7 @@ A promise is a function (component, arguments, result, close) that says what the
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -161,6 +161,8 @@ def init_model(part: Component, args: tuple[Any, ...], out: Any, close: bool) ->
 
 def some(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """(names, task) -> some of the names."""
+    if not isinstance(out, Collection) or isinstance(out, str):
+        return f"give a list of names, not {_told(out)}"
     other = [name for name in out if name not in args[0]]
     return f"give names that it was given, not {other[0]!r}" if other else ""
 

@@ -87,6 +87,12 @@ def _alone(rows: np.ndarray[Any, Any], client: int, clients: int) -> Partition:
     return Partition(rows.astype(np.int64), offsets)
 
 
+def _whole(told: Tree, kind: str, engine: Threaded) -> Params:
+    """Parameters or buffers with those that are not sent, which have their initial value at the server."""
+    initial, sent = engine.initial[kind], told[kind] or {}
+    return {n: sent[n] if n in sent else initial[n] for n in (*initial, *(n for n in sent if n not in initial))}
+
+
 def told_of(error: Exception, whole: bool) -> str:
     """What the server is told of a mistake: ``whole``, or without what may quote the node's data, which its log has."""
     said = " ".join(str(error).split()) or "no message"
@@ -213,13 +219,8 @@ class Node:
 
     def _shared(self, told: Tree) -> Shared:
         layout = self.engine.runtime.layout
-        params, buffers = (layout(self._whole(told, n)) for n in ("params", "buffers"))
+        params, buffers = (layout(_whole(told, n, self.engine)) for n in ("params", "buffers"))
         return Shared(params, buffers, layout(told["common"]), told["round"], told["rounds"])
-
-    def _whole(self, told: Tree, kind: str) -> Params:
-        """Parameters or buffers with those that are not sent, which have their initial value at the server."""
-        initial, sent = self.engine.initial[kind], told[kind] or {}
-        return {n: sent[n] if n in sent else initial[n] for n in (*initial, *(n for n in sent if n not in initial))}
 
     def _place(self, facts: Mapping[str, Any], shared: Shared, own: Mapping[str, Tree]) -> Place:
         """This client's place in the round, planned from its own rows by the server's pace."""
@@ -248,7 +249,7 @@ class Node:
         memory = ClientMemory(self.engine.memory.template)
         memory.put(self.client, {**held, **own.get("written", {})})
         self.engine.memory = memory
-        params, buffers = (self._whole(told, n) for n in ("params", "buffers"))
+        params, buffers = (_whole(told, n, self.engine) for n in ("params", "buffers"))
         return Broadcast(int(told["round"]), params, buffers, told["common"], {}, self.engine.stays)
 
     def _ask(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
