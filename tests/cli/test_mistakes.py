@@ -31,7 +31,7 @@ LINES = {
     "one dash": (["fedavg", "-lr", "0.1"], "unknown option '-lr'; did you mean '--lr'?"),
     "no number": (["fedavg", "--rounds"], "--rounds must be followed by a value, a whole number: number of rounds"),
     "no number before a flag": (["fedbal", "--weighting.beta", "--lr", "1"], "--weighting.beta must be followed"),
-    "no name": (["fedavg", "--model"], "--model must be followed by a value, one of 2nn, convnet"),
+    "no name": (["fedavg", "--model"], "--model must be followed by a value, one of 2nn, char_lstm"),
     "no folder": (["fedavg", "--out"], "--out must be followed by a value, a folder"),
     "no run": (["--from"], "--from must be followed by a value, a run folder or its config.json"),
 }  # fmt: skip
