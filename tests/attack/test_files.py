@@ -14,7 +14,6 @@ import struct
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,35 +30,11 @@ from fedskew.data.sources.files import Known, md5_of, rows_digest
 from fedskew.data.sources.images import IDX, Mnist
 from fedskew.data.sources.more_images import Svhn
 from fedskew.errors import DataError, FedskewError
-from support.attack import Line, some
-from support.bounds import Hung, bounded, within
+from support.attack import Line, outcome, some, struck
+from support.bounds import bounded
 from support.data_files import idx, write_parquet
 
 SHORT, FULL = 60, 2000  # attacks on one file
-
-
-def struck(raw: bytes, other: bytes, many: int, seed: int) -> Iterator[tuple[str, bytes]]:
-    """(what was done, the file): bits flipped in regions that cover the file, then cuts, additions and swaps."""
-    gen = np.random.Generator(np.random.PCG64(seed))
-    edges = np.unique(np.linspace(0, len(raw), many * 2 // 3 + 1).astype(int))
-    for low, high in pairwise(edges.tolist()):
-        at, bit = int(gen.integers(low, high)), int(gen.integers(8))
-        yield f"bit {bit} of byte {at} flipped", raw[:at] + bytes([raw[at] ^ 1 << bit]) + raw[at + 1 :]
-    for _ in range(many // 3):
-        a, b, c, d = sorted(int(v) for v in gen.integers(0, len(raw) + 1, 4))
-        how = int(gen.integers(7))
-        yield (
-            (f"cut at {a}", raw[:a]),
-            (f"begun at {a}", raw[a:]),
-            (f"{a} to {b} left out", raw[:a] + raw[b:]),
-            (f"{b - a} bytes added", raw + gen.bytes(b - a)),
-            (f"{a} to {b} and {c} to {d} swapped", raw[:a] + raw[c:d] + raw[b:c] + raw[a:b] + raw[d:]),
-            (f"{a} to {b} filled", raw[:a] + bytes([int(gen.integers(256))]) * (b - a) + raw[b:]),
-            (f"{a} to {b} of another file", raw[:a] + other[a:b] + raw[b:]),
-        )[how]
-    yield "another file", other
-    yield "empty", b""
-    yield "twice", raw + raw
 
 
 def same(a: Dataset, b: Dataset) -> bool:
@@ -82,22 +57,13 @@ def attacked(line: Line, file: Path, other: bytes, read: Callable[[], Dataset], 
     whole, raw = read(), file.read_bytes()
     for what, bad in struck(raw, other, some(SHORT, FULL), seed):
         file.write_bytes(bad)
-        told = _outcome(read)
+        told = outcome(read)
         fine = isinstance(told, DataError) or (
             isinstance(told, Dataset) and (same(told, whole) or permuted(told, whole))
         )
         line.check(fine and "\n" not in str(told), f"{file.name}: {what}: {told!r}"[:300])
     file.write_bytes(raw)
     assert same(read(), whole)
-
-
-def _outcome(read: Callable[[], Any]) -> Any:
-    """What reading gives, or raises."""
-    try:
-        with within(10):
-            return read()
-    except (Exception, Hung) as error:
-        return error
 
 
 @pytest.fixture
@@ -218,7 +184,7 @@ def test_the_dataset_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with Line("files", "dataset cache") as line, bounded():
         for what, bad in struck(raw, other, some(300, 3 * FULL), 0):
             file.write_bytes(bad)
-            found = _outcome(lambda: cache.fetch("one"))
+            found = outcome(lambda: cache.fetch("one"))
             fine = found is None or (isinstance(found, Dataset) and same(found, whole) and found.notes == whole.notes)
             line.check(fine, f"{what}: {found!r}"[:300])
 
@@ -233,7 +199,7 @@ def test_partition_files(tmp_path: Path, tested: bool) -> None:
     with Line("files", f"partition{', with a local test' * tested}") as line, bounded():
         for what, bad in struck(raw, other.read_bytes(), some(300, FULL), 0):
             path.write_bytes(bad)
-            found = _outcome(lambda: load_partition(path))
+            found = outcome(lambda: load_partition(path))
             if what == "another file":
                 fine = not isinstance(found, Exception) and found.header["sha256"] != whole.header["sha256"]
             else:
@@ -285,7 +251,7 @@ def test_files_of_the_users_own(tmp_path: Path) -> None:
             read()
             for what, bad in struck(raw, next(iter(files.values()))[0], some(SHORT, FULL), i):
                 (tmp_path / name).write_bytes(bad)
-                found = _outcome(read)
+                found = outcome(read)
                 fine = not isinstance(found, BaseException) or (
                     isinstance(found, FedskewError) and "\n" not in str(found)
                 )
@@ -305,7 +271,7 @@ def test_parquet_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with Line("files", "parquet of the user's own: no crash") as line, bounded():
         for what, bad in struck(raw, raw[::-1], some(2 * SHORT, FULL), 0):
             file.write_bytes(bad)
-            found = _outcome(lambda: load("parquet", str(file), x_column="a,b"))
+            found = outcome(lambda: load("parquet", str(file), x_column="a,b"))
             fine = not isinstance(found, BaseException) or (isinstance(found, FedskewError) and "\n" not in str(found))
             line.check(fine, f"{what}: {found!r}"[:300])
 
@@ -414,7 +380,7 @@ def bombs(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
 def test_files_that_declare_more_than_they_hold(tmp_path: Path, no_cache: None) -> None:
     with Line("files", "declares more than memory") as line, bounded(1 << 30):
         for what, read in bombs(tmp_path):
-            found = _outcome(read)
+            found = outcome(read)
             fine = isinstance(found, FedskewError) and "\n" not in str(found)
             line.check(fine, f"{what}: {found!r}"[:300])
 
@@ -428,5 +394,5 @@ def test_headers_that_are_nested_deep(tmp_path: Path) -> None:
     with Line("files", "JSON nested 50 000 deep") as line, bounded():
         for text in (deep, deep + "]" * 50_000, '{"a":' * 50_000, json.dumps({"format": "fedskew-partition"}) + deep):
             np.savez(path, **{**arrays, "header": np.frombuffer(text.encode(), np.uint8)})
-            found = _outcome(lambda: load_partition(path))
+            found = outcome(lambda: load_partition(path))
             line.check(isinstance(found, DataError), f"header {text[:9]}: {found!r}"[:300])

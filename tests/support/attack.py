@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FULL", "Line", "reports", "some"]
+import numpy as np
+
+from support.bounds import Hung, within
+
+__all__ = ["FULL", "Line", "outcome", "reports", "some", "struck"]
 
 FULL = os.environ.get("FEDSKEW_ATTACK") == "full"
 REPORT = "FEDSKEW_ATTACK_REPORT"  # a folder where every line writes what it counted
@@ -77,3 +83,36 @@ def reports(place: Path) -> dict[tuple[str, str], tuple[int, list[str]]]:
             alive, lost = found.get(key, (0, []))
             found[key] = (alive + told["survived"], lost + told["failed"])
     return found
+
+
+def struck(raw: bytes, other: bytes, many: int, seed: int) -> Iterator[tuple[str, bytes]]:
+    """(what was done, the file): bits flipped in regions that cover the file, then cuts, additions and swaps."""
+    gen = np.random.Generator(np.random.PCG64(seed))
+    edges = np.unique(np.linspace(0, len(raw), many * 2 // 3 + 1).astype(int))
+    for low, high in pairwise(edges.tolist()):
+        at, bit = int(gen.integers(low, high)), int(gen.integers(8))
+        yield f"bit {bit} of byte {at} flipped", raw[:at] + bytes([raw[at] ^ 1 << bit]) + raw[at + 1 :]
+    for _ in range(many // 3):
+        a, b, c, d = sorted(int(v) for v in gen.integers(0, len(raw) + 1, 4))
+        how = int(gen.integers(7))
+        yield (
+            (f"cut at {a}", raw[:a]),
+            (f"begun at {a}", raw[a:]),
+            (f"{a} to {b} left out", raw[:a] + raw[b:]),
+            (f"{b - a} bytes added", raw + gen.bytes(b - a)),
+            (f"{a} to {b} and {c} to {d} swapped", raw[:a] + raw[c:d] + raw[b:c] + raw[a:b] + raw[d:]),
+            (f"{a} to {b} filled", raw[:a] + bytes([int(gen.integers(256))]) * (b - a) + raw[b:]),
+            (f"{a} to {b} of another file", raw[:a] + other[a:b] + raw[b:]),
+        )[how]
+    yield "another file", other
+    yield "empty", b""
+    yield "twice", raw + raw
+
+
+def outcome(read: Callable[[], Any]) -> Any:
+    """What reading gives, or raises."""
+    try:
+        with within(10):
+            return read()
+    except (Exception, Hung) as error:
+        return error

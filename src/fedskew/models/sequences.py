@@ -23,7 +23,14 @@ __all__ = ["CharLSTM", "CharTransformer", "require_tokens"]
 ROWS = 1 << 16  # tokens are checked so many rows at a time
 
 
-class Tokens(nn.Embedding):
+class _Table(nn.Embedding):
+    """A table of vectors, which `fedskew.models.initial` fills."""
+
+    def reset_parameters(self) -> None:
+        """Nothing: torch's draw would import its compiler on the meta device (seconds)."""
+
+
+class Tokens(_Table):
     """Numbers of tokens as vectors: [B, ...] -> [B, T, E]. A number beyond the vocabulary counts as its last token."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -31,7 +38,7 @@ class Tokens(nn.Embedding):
         return F.embedding(x.flatten(1).long().clamp(0, self.num_embeddings - 1), self.weight)
 
 
-class Places(nn.Embedding):
+class Places(_Table):
     """Adds a trained vector for each place: [B, T, E] -> [B, T, E]."""
 
     def forward(self, x: Tensor) -> Tensor:
