@@ -117,9 +117,10 @@ class Encoding:
             found = places(values, column.values, where, rows, column.missing)
         else:
             found = numbers_of(values, where, rows, column.missing)
-        if self.single:
-            found = found.astype(np.float32).astype(np.float64)
-        return ((found - column.mean) / column.std).astype(np.float32)[:, None]
+        with np.errstate(over="ignore"):  # what float32 does not hold becomes infinite, which `build` refuses
+            if self.single:
+                found = found.astype(np.float32).astype(np.float64)
+            return ((found - column.mean) / column.std).astype(np.float32)[:, None]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; the inverse of `from_json`."""

@@ -269,3 +269,9 @@ def test_columns_in_memory_and_a_pandas_frame_give_what_the_file_gives(tmp_path:
         fs.from_table({"a": [1, 2], "y": [0, 1]}, categorys="a")
     with pytest.raises(fs.DataError, match=r"table: column 'a' has missing values; row 1 has '', 1 of 2 rows"):
         fs.from_table({"a": [1.0, None], "y": [0, 1]})
+
+
+def test_a_number_beyond_float32_is_one_line() -> None:
+    table = {"a": [1e300, *map(float, range(29))], "y": [i % 2 for i in range(30)]}
+    with pytest.raises(fs.DataError, match="must be finite; got 1 rows with NaN or infinity"):
+        fs.from_table(table)

@@ -123,9 +123,10 @@ class Keel(ClassOptions):
                 columns.append(Column(table.names[i], known))
                 blocks.append((held[:, None] == np.arange(len(known))).astype(np.float32))
                 continue
-            mean, std = float(held[train].mean()), float(held[train].std()) or 1.0
+            with np.errstate(over="ignore", invalid="ignore"):  # what becomes infinite or NaN, `build` refuses
+                mean, std = float(held[train].mean()), float(held[train].std()) or 1.0
+                blocks.append(((held - mean) / std).astype(np.float32)[:, None])
             columns.append(Column(table.names[i], mean=mean, std=std))
-            blocks.append(((held - mean) / std).astype(np.float32)[:, None])
         encoding = Encoding(tuple(columns), single=False, label=table.names[-1])
         grouped = {n: i for i, n in enumerate(table.names[:-1]) if table.values[i]}
         places_of = {"client" if n == owner else n: i for n, i in grouped.items()}
