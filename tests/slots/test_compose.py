@@ -46,6 +46,7 @@ RULES = {  # what a refusal says: at most fifteen, each declared in docs/project
     "more than 4096 features": "BalanceFL's covariance of a wide head",
     "go with parts that act at the clients alone": "training all with a step across the averaged",
     "be at least the cohort": "fewer candidates than the cohort",
+    "not keep parameters on clients beside": "private parameters beside a component that needs every parameter averaged",
     "hold gradient_balancer beside prior_analyser": "a prior analyser without a controller to tell",
 }
 
@@ -154,7 +155,8 @@ def test_every_rule_refuses_what_it_names() -> None:
         "at most one classification loss": lambda: fs.Method("two", (fs.parts.CrossEntropy(), fs.parts.Focal())),
         "go with parts that act at the clients alone": lambda: m.scaffold().with_(selector=fs.selectors.TrainAll()),
         "be at least the cohort": lambda: m.powerofchoice(2),
-        "hold gradient_balancer beside prior_analyser": lambda: m.fedavg().with_(parts=(fs.parts.PriorAnalyser(),)),
+        "not keep parameters on clients beside": "private parameters beside a component that needs every parameter averaged",
+    "hold gradient_balancer beside prior_analyser": lambda: m.fedavg().with_(parts=(fs.parts.PriorAnalyser(),)),
     }
     for rule, build in cases.items():
         with pytest.raises(fs.ConfigError, match=rule.replace("(", r"\(")):
