@@ -86,6 +86,7 @@ class Component(Checked):
     compute: ClassVar[str] = ""  # extra work
     reference: ClassVar[str] = ""
     averages_all: ClassVar[bool] = False  # True: it is right only where the server averages every parameter
+    trains_own: ClassVar[bool] = False  # True: it moves a model of the client's own, which no `frozen` holds still
     auxiliary: ClassVar[int] = 0  # rows a class that it wants the server to hold, where the user names no number
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -261,6 +262,7 @@ class Selector(Component):
     """The clients that take part in a round, in which chains, and how much of each class each may use."""
 
     chained: ClassVar[bool] = False  # True: it forms chains of more than one client
+    repeats: ClassVar[bool] = False  # True: it may take a client more than once in a round
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
         """The cohort: at most k clients. Answers to `ask` have reached ``state`` through `receive`."""

@@ -229,11 +229,17 @@ class Method:
             why = "which keeps memory on clients" if keepers else "which needs the classifier of each single client"
             rule = f"not pass a model from client to client beside {(keepers or across)[0]}, {why}"
             raise FieldError("Method", "selector", rule, self.selector.name)
+        alike = "which is right only where every parameter of every client is averaged once"
         for part, other in itertools.product(self.having("private"), self.components):
-            rule = (
-                f"not keep parameters on clients beside {other.name!r}, which is right only for those that are averaged"
-            )
+            rule = f"not keep parameters on clients beside {other.name!r}, {alike}"
             require(not other.averages_all, f"{self.name}'s {part.name!r}", rule, part.name)
+        for part, other in itertools.product((*self.having("frozen"), *self.having("moves")), self.components):
+            rule = f"not hold parameters still beside {other.name!r}, which moves a model of the client's own"
+            require(not other.trains_own, f"{self.name}'s {part.name!r}", rule, part.name)
+        if self.selector.repeats:
+            for other in (c for c in self.components if c.averages_all):
+                rule = f"not take a client twice in a round beside {other.name!r}, {alike}"
+                raise FieldError("Method", "selector", rule, self.selector.name)
 
 
 def renamed(method: Method, parts: Sequence[Component]) -> str:

@@ -38,7 +38,7 @@ def complete(line: str, cwd: Path | None = None) -> list[str]:
     [
         ("fedskew par", ["partition", "partitions"]),
         ("fedskew partition ", ["make", "show", "verify"]),
-        ("fedskew run fedb", ["fedbal"]),
+        ("fedskew run fedb", ["fedbabu", "fedbal", "fedbn"]),
         ("fedskew run fedbal --data fash", ["fashion_mnist"]),
         ("fedskew run --lr 0.1 fedpr", ["fedprox"]),
         ("fedskew run fedavg --parts proximal,ld", ["proximal,ldam"]),

@@ -236,7 +236,10 @@ def test_auto_looks_at_device_model_and_method() -> None:
     )
     ours, own = fs.methods.fedavg(), Method("p", parts=(Peeks(),))
     chosen = {n: engines.choose("auto", "cpu", m, ours)[0].name for n, m in (("s", small), ("l", large), ("c", conv))}
-    assert chosen == {"s": "batched", "l": "threaded", "c": "threaded"}
+    assert chosen == {"s": "batched", "l": "batched", "c": "threaded"}
+    for looks_at_gradients in (fs.methods.scaffold(), fs.methods.fedprox(), fs.methods.perfedavg()):
+        assert engines.choose("auto", "cpu", large, looks_at_gradients)[0].name == "threaded"
+    assert engines.choose("auto", "cpu", large, ours, augmented=True)[0].name == "threaded"
     assert engines.choose("auto", "cpu", small, own)[0].name == "threaded"
     assert engines.choose("auto", "cuda", conv, own)[0].name == "batched"
 

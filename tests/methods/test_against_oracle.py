@@ -16,7 +16,6 @@ import torch
 
 from fedskew import functional as F
 from fedskew import methods as m
-from fedskew import rng
 from fedskew.method import Method
 from fedskew.methods import METHODS
 from fedskew.methods.astraea import Mediators
@@ -81,10 +80,9 @@ def case(method: Method, recipe: str, slots: dict[str, Any] | None = None, auxil
     return Case(replace(method, **pace | (slots or {})), recipe, options, auxiliary)
 
 
-def sphere(classes: int, features: int) -> Any:
-    """The prototypes that the library starts from: drawn, so the oracle is told them."""
-    noise = rng.normal(rng.key(0, "non_parametric_head"), (classes, features), torch.float64)
-    return F.spread_prototypes(noise).numpy()
+def sphere(weight: Any) -> Any:
+    """The prototypes that the library makes of the classifier's initial weight: the oracle is told them."""
+    return F.spread_prototypes(torch.from_numpy(weight)).numpy()
 
 
 HEAVY = {"momentum": 0.5, "weight_decay": 0.02, "clip": 0.6}

@@ -560,7 +560,7 @@ def one_round(problem, x, plan, o, state, memories):
     if o.loss == "sphere":
         told = [(problem.rows[k], memories[k]["previous"]) for k in state.get("last", [])]
         seen = [(forward(y, problem.x[rows])[1], problem.y[rows]) for rows, y in told]
-        start = o.start_w(*x[head(x)[0]].shape) if o.start_w else np.eye(*x[head(x)[0]].shape)
+        start = o.start_w(x[head(x)[0]]) if o.start_w else np.eye(*x[head(x)[0]].shape)
         state["W"] = terms.smoothed(state.get("W", start), seen, o.rho)
         state["last"] = sorted({int(k) for k in plan.ids})
     state["own models"] = {j: memory["previous"] for j, memory in enumerate(memories) if "previous" in memory}

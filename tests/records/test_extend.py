@@ -83,7 +83,7 @@ def test_every_ingredient_whose_code_reads_the_number_of_rounds_says_so() -> Non
             if reads:
                 assert "reads_rounds" in names, f"{path.name}: {kind.name}"
                 readers.add(kind.name)
-    assert readers == {"LocalBalancer"}
+    assert readers == {"Cosine", "LocalBalancer"}
     assert not [n for n in METHODS if any(i.reads_rounds for _, i in METHODS[n]().ingredients())], "none by default"
 
 

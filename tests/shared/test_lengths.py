@@ -68,6 +68,10 @@ def test_a_user_names_steps_and_gets_the_pace() -> None:
     assert pace == Cosine(fixed.epochs, fixed.lr, fixed.decay, fixed.batch_size)
     part: Any = experiment_from(["fedavg", "--epochs", "0.5", "--batch-size", "7"]).method.pace
     assert part == Part(batch_size=7, part=0.5)
+    refused(lambda: experiment_from(["fedavg", "--steps", "5", "--epochs", "2"]), "--epochs must not go with the pace")
+    refused(lambda: experiment_from(["seolkim", "--steps", "5"]), "--steps must go with a pace without a schedule")
+    refused(lambda: experiment_from(["seolkim", "--epochs", "0.5"]), "add --pace part to replace it")
+    assert experiment_from(["seolkim", "--pace", "steps", "--steps", "5"]).method.pace.name == "steps"
     refused(lambda: experiment_from(["fedavg", "--epochs", "0.0"]), "--pace.part must be positive")
     refused(
         lambda: experiment_from(["fedavg", "--pace", "fixed", "--epochs", "0.5"]), "--epochs must be a whole number"

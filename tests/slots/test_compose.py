@@ -46,7 +46,9 @@ RULES = {  # what a refusal says: at most fifteen, each declared in docs/project
     "more than 4096 features": "BalanceFL's covariance of a wide head",
     "go with parts that act at the clients alone": "training all with a step across the averaged",
     "be at least the cohort": "fewer candidates than the cohort",
-    "not keep parameters on clients beside": "private parameters beside a component that needs every parameter averaged",
+    "not keep parameters on clients beside": "private parameters where every parameter must be averaged",
+    "not take a client twice in a round beside": "draws with replacement where a client must count once",
+    "not hold parameters still beside": "frozen parameters beside a model of the client's own",
     "hold gradient_balancer beside prior_analyser": "a prior analyser without a controller to tell",
 }
 
@@ -155,8 +157,10 @@ def test_every_rule_refuses_what_it_names() -> None:
         "at most one classification loss": lambda: fs.Method("two", (fs.parts.CrossEntropy(), fs.parts.Focal())),
         "go with parts that act at the clients alone": lambda: m.scaffold().with_(selector=fs.selectors.TrainAll()),
         "be at least the cohort": lambda: m.powerofchoice(2),
-        "not keep parameters on clients beside": "private parameters beside a component that needs every parameter averaged",
-    "hold gradient_balancer beside prior_analyser": lambda: m.fedavg().with_(parts=(fs.parts.PriorAnalyser(),)),
+        "not keep parameters on clients beside": lambda: m.fedcm().with_(parts=(fs.parts.Private(),)),
+        "not take a client twice in a round beside": lambda: m.scaffold().with_(selector=fs.selectors.Clustered()),
+        "not hold parameters still beside": lambda: m.ditto().with_(parts=(fs.parts.Frozen(),)),
+        "hold gradient_balancer beside prior_analyser": lambda: m.fedavg().with_(parts=(fs.parts.PriorAnalyser(),)),
     }
     for rule, build in cases.items():
         with pytest.raises(fs.ConfigError, match=rule.replace("(", r"\(")):

@@ -83,13 +83,13 @@ def experiment_from(words: Sequence[str]) -> Experiment:
 
 
 def _parted(flags: Sequence[Pair]) -> Iterator[Pair]:
-    """``--epochs 0.5`` as ``--pace part --pace.part 0.5``, where no other pace is named."""
+    """``--epochs 0.5`` as ``--pace.part 0.5``, where no pace is named."""
     paced = any(flag == "--pace" for flag, _ in flags)
     for flag, value in flags:
         if paced or ALIASES.get(flag, flag) != "--pace.epochs" or not re.fullmatch(r"\d*\.\d+", value):
             yield flag, value
         else:
-            yield from (("--pace", "part"), ("--pace.part", value))
+            yield "--pace.part", value
 
 
 def is_name(flag: str) -> bool:
@@ -119,9 +119,28 @@ def compose(positional: Sequence[str], flags: Iterable[Pair]) -> Experiment:
         for flag, value in _in_order(pairs):
             if is_name(flag):
                 experiment = _choose(experiment, flag[2:], value)
-    named = [ALIASES.get(flag, flag) for flag, _ in pairs]
-    if "--pace.steps" in named and "--pace" not in named and not hasattr(experiment.method.pace, "steps"):
-        return _choose(experiment, "pace", "steps")
+    named = {ALIASES.get(flag, flag): flag for flag, _ in pairs}
+    return experiment if "--pace" in named else _lengthened(experiment, named)
+
+
+def _lengthened(experiment: Experiment, named: Mapping[str, str]) -> Experiment:
+    """With the pace that ``--steps`` or ``--epochs 0.5`` means; ``named`` are the flags as they were typed.
+
+    Raises ConfigError where the method has a schedule that this would replace, or where nothing reads ``--epochs``.
+    """
+    for kind in ("steps", "part"):
+        pace = experiment.method.pace
+        if f"--pace.{kind}" not in named or hasattr(pace, kind):
+            continue
+        typed = named[f"--pace.{kind}"] if kind == "steps" else "--epochs with a part"
+        if pace.name not in ("fixed", "steps", "part"):
+            hint = f"add --pace {kind} to replace it"
+            raise ConfigError(f"{typed} must go with a pace without a schedule of its own; got {pace.name!r}; {hint}")
+        experiment = _choose(experiment, "pace", kind)
+    pace = experiment.method.pace
+    if "--pace.epochs" in named and pace.name in ("steps", "part"):
+        told = "the steps of a round are given, and epochs are not read"
+        raise ConfigError(f"{named['--pace.epochs']} must not go with the pace {pace.name!r}: {told}")
     return experiment
 
 

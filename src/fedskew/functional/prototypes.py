@@ -16,7 +16,7 @@ def spread_prototypes(noise: Tensor) -> Tensor:
     Q of a QR decomposition of the noise, with a positive diagonal of R; its rows are scaled to length 1.
 
     Args:
-        noise: Standard normal, [C, F].
+        noise: Random entries of mean 0, [C, F], such as a classifier's initial weight.
 
     Returns:
         W, [C, F], rows of length 1.

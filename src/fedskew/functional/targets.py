@@ -59,7 +59,8 @@ def label_discrepancy(counts: Tensor, target: Tensor, metric: Metric = "kl") -> 
     divergence = (torch.xlogy(q, q) - torch.xlogy(q, target)).sum(-1)
     if metric == "kl_plain":
         return divergence
-    return torch.where(divergence.isinf(), divergence, divergence / nonzero(divergence.sum()))
+    endless = divergence.isinf()
+    return torch.where(endless, divergence, divergence / nonzero(divergence.masked_fill(endless, 0).sum()))
 
 
 def disco_weights(weights: Tensor, discrepancy: Tensor, a: float = 0.5, b: float = 0.1) -> Tensor:

@@ -35,6 +35,7 @@ class Mixed(SGD):
 
     name = "mixed"
     keeps = "P + 1 on every client"
+    trains_own = True
     compute = "2 gradients a step"
 
     alpha: Annotated[float, Within(0, 1)] = 0.5

@@ -108,7 +108,10 @@ class VirtualRepresentations(Component):
         return {**params, **{n: model[n] for n in (task.weight, task.bias) if n in model}}
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
-        """A covariance F x F for each class must fit into a client's memory."""
+        """A covariance F x F for each class must fit into a client's memory; a served model needs its statistics."""
+        statistics = any(name.endswith("running_mean") for name in task.norms)
+        rule = "be last for a network with BatchNorm: the statistics are those after the round"
+        demand(self, "serves", self.serves == "last" or not statistics, rule)
         demand(self, "clients", task.features <= LARGEST, f"meet a head with at most {LARGEST} features")
 
 

@@ -38,6 +38,7 @@ class Clustered(Selector):
     """
 
     name = "clustered"
+    repeats = True
     discloses = "sample count"
     reference = "fraboni2021"
 

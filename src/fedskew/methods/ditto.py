@@ -34,6 +34,7 @@ class Tethered(SGD):
 
     name = "tethered"
     keeps = "P on every client"
+    trains_own = True
     compute = "2 gradients a step"
 
     penalty: Annotated[float, AtLeast(0)] = 0.1

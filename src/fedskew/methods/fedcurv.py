@@ -38,7 +38,8 @@ class Curvature(Component):
 
     name = "curvature"
     uploads = "2 P"
-    downloads = "2 P"
+    downloads = "3 P"
+    averages_all = True
     keeps = "2 N P at the server, P on every client"
     compute = "a gradient of every row at the end of a local run; O(P) a step"
     discloses = "diagonal of the Fisher information"

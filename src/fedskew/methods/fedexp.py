@@ -37,6 +37,7 @@ class Extrapolated(ServerOptimizer):
 
     name = "extrapolated"
     keeps = "P at the server"
+    averages_all = True
     uploads = "1"
     discloses = "norm of the update"
     reference = "jhunjhunwala2023"

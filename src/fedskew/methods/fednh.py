@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew import rng
 from fedskew.fields import Above, Within
 from fedskew.method import Component, Method
 from fedskew.shared import Uniform
@@ -40,7 +39,7 @@ class NonParametricHead(Component):
     name = "non_parametric_head"
     classification = True
     uploads = "C (F + 1)"
-    downloads = "C F"
+    downloads = "P + 2 C F"
     keeps = "C F at the server, P on every client"
     compute = "1 forward pass over the client's rows at the end of a local run"
     discloses = "mean feature direction of each class, class histogram"
@@ -58,8 +57,7 @@ class NonParametricHead(Component):
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"prototypes": W [C, F], "due": [N], who took part in the last round}."""
         weight = params[task.weight]
-        noise = rng.normal(rng.key(0, self.name), tuple(weight.shape), torch.float64)
-        return {"prototypes": F.spread_prototypes(noise).to(weight), "due": torch.zeros(task.clients)}
+        return {"prototypes": F.spread_prototypes(weight).to(weight), "due": torch.zeros(task.clients)}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
         """W to all."""

@@ -37,7 +37,7 @@ class StabilisedOrthogonal(SGD):
     """
 
     name = "stabilised_orthogonal"
-    compute = "3 gradients and 1 forward pass a step"
+    compute = "4 gradients and 2 forward passes a step"
     reference = "lee2024"
 
     rho: Annotated[float, AtLeast(0)] = 1.0
@@ -63,8 +63,13 @@ class StabilisedOrthogonal(SGD):
             target, log_p = (z.div(self.tau).log_softmax(-1) for z in (teacher, out.logits))
             return batch.mean((target.exp() * (target - log_p)).sum(-1))
 
-        found: Any = torch.func.vjp(divergence, {n: w.detach() for n, w in view.params.items()})
-        (slope,) = found[1](torch.ones_like(found[0]))
+        def whole(leaves: Params) -> tuple[Tensor, Params]:
+            value = divergence(leaves)  # read inside of vjp: its own function would import torch's compiler
+            grads = torch.autograd.grad(value, list(leaves.values()), create_graph=True, materialize_grads=True)
+            return value, dict(zip(leaves, grads, strict=True))
+
+        found: Any = torch.func.vjp(whole, {n: w.detach() for n, w in view.params.items()}, has_aux=True)
+        slope: Params = found[2]
         return {**view.memory[self.name], "slope": {n: d.detach() for n, d in slope.items()}}
 
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:

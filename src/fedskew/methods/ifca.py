@@ -41,7 +41,9 @@ class ClusterIdentity(Component):
     name = "cluster_identity"
     discloses = "cluster of the client"
     uploads = "1"
-    downloads = "P clusters"
+    downloads = "P clusters + P, of the question; P clusters, of the round"
+    averages_all = True
+    trains_own = True
     keeps = "P clusters at the server"
     compute = "clusters forward passes over the client's rows"
     reference = "ghosh2020"
@@ -92,8 +94,9 @@ class ClusterIdentity(Component):
         chosen = cohort.uploads[self.name]["cluster"]
         member = (chosen == torch.arange(self.clusters, device=chosen.device).unsqueeze(1)).double()  # [clusters, K]
         share = member * cohort.weights.average.to(member)
-        share = share / share.sum(1, keepdim=True).clamp(min=1e-300)
-        empty = member.sum(1) == 0
+        whole = share.sum(1, keepdim=True)
+        empty = whole.squeeze(1) == 0  # nobody chose it, or only clients of weight 0
+        share = share / whole.clamp(min=1e-300)
 
         def mean(old: Tensor, before: Tensor, moved: Tensor) -> Tensor:
             new = torch.tensordot(share.to(moved), before + moved, 1)

@@ -37,6 +37,7 @@ class PrecisionWeighted(SGD):
     uploads = "P"
     compute = "O(P) a step; server: O(K P)"
     discloses = "second moment of the gradients"
+    averages_all = True
     reference = "reyes2021"
 
     beta2: Annotated[float, Within(0, 1, "[)")] = 0.999
@@ -82,7 +83,8 @@ class PrecisionWeighted(SGD):
         share = torch.where(p > 0, 1 / p.clamp(min=1e-300), torch.zeros_like(p))
 
         def weighed(delta: Tensor, v: Tensor) -> Tensor:
-            precision = 1 / (v.to(delta) + self.eps)
+            counts = (p > 0).to(delta).view(-1, *[1] * (delta.ndim - 1))
+            precision = counts / (v.to(delta) + self.eps)
             part = precision / precision.sum(0)
             return part * delta * share.to(delta).view(-1, *[1] * (delta.ndim - 1))
 

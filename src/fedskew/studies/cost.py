@@ -106,6 +106,8 @@ def _local(experiment: Experiment) -> tuple[int, float, float]:
     plan = experiment.method.pace.of(used, 1, 1)
     every = torch.ceil(used / plan.batch.clamp(min=1))
     steps = plan.epochs * torch.where(plan.steps > 0, torch.minimum(every, plan.steps.to(every.dtype)), every)
+    if plan.total is not None:
+        steps = torch.where(plan.total > 0, torch.minimum(steps, plan.total.to(steps.dtype)), steps)
     rows = torch.minimum(steps * plan.batch, (used * plan.epochs).to(steps.dtype))
     return len(used), max(1.0, float(steps.mean())), max(1.0, float(rows.mean()))
 

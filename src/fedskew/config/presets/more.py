@@ -1,13 +1,15 @@
-"""The authors' pace of methods from m to z: the second part of `fedskew.config.presets.table`."""
+"""The authors' pace of methods from l to z: the second part of `fedskew.config.presets.table`."""
 
 from __future__ import annotations
 
 from fedskew.config.presets.preset import Preset, Stated
-from fedskew.config.presets.sources import SIMULATOR, SIMULATOR_SETTING, UNCHECKED
+from fedskew.config.presets.sources import SIMULATOR, SIMULATOR_SETTING, UNCHECKED, UNREAD
 
 __all__ = ["MORE"]
 
 MORE: dict[str, Preset | str] = {
+    "lgfedavg": UNREAD,
+    "localonly": "there are no authors: the pace is whatever the compared methods have",
     "mofedsam": Preset(
         SIMULATOR_SETTING, SIMULATOR,
         {

@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from fedskew.config.presets.more import MORE
 from fedskew.config.presets.preset import Preset, Stated
-from fedskew.config.presets.sources import FEDOPT, FEDOPT_NOTE, FEDOPT_SETTING, SIMULATOR, SIMULATOR_SETTING, UNCHECKED
+from fedskew.config.presets.sources import (
+    FEDOPT,
+    FEDOPT_NOTE,
+    FEDOPT_SETTING,
+    SIMULATOR,
+    SIMULATOR_SETTING,
+    UNCHECKED,
+    UNREAD,
+)
 
 __all__ = ["AUTHORS"]
 
 AUTHORS: dict[str, Preset | str] = {
+    "apfl": UNREAD,
     "astraea": UNCHECKED,
     "balancefl": Preset(
         "CIFAR-10 with a long tail, 10 clients, 200 rounds",
@@ -43,6 +52,7 @@ AUTHORS: dict[str, Preset | str] = {
             "local.momentum": Stated(0.0, "C"), "local.weight_decay": Stated(0.0, "C"), "share": Stated(0.4, "C"),
         },
     ),
+    "ditto": UNREAD,
     "fedacg": Preset(
         "CIFAR-100, Dirichlet 0.3, 100 clients, 1000 rounds",
         "Code geehokim/FedACG@62b6e95, README.md and configs",
@@ -89,6 +99,7 @@ AUTHORS: dict[str, Preset | str] = {
         "the values are of Reddi et al. 2021, who tune this method; their server rate on EMNIST and Shakespeare "
         "is 10^-0.5. Flower's baseline of Hsu et al. 2019 has Nesterov, momentum 0.9, server rate 1 and 1 epoch of 64",
     ),
+    "fedbabu": UNREAD,
     "fedbal": Preset(
         "CIFAR-10 and CIFAR-100, Dirichlet 0.05 to 1, 20 clients, 130 rounds",
         "Anonymous 2023, experimental setup",
@@ -99,6 +110,7 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "the paper decays the rate as another paper does, which it does not spell out; here it stays constant",
     ),
+    "fedbn": UNREAD,
     "fedcm": Preset(
         SIMULATOR_SETTING, SIMULATOR,
         {
@@ -146,6 +158,7 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "the example's split is IID",
     ),
+    "fedetf": UNREAD,
     "fedexp": Preset(
         "CIFAR-100, Dirichlet",
         "Code Divyansh03/FedExP@34b05a2, main.py",
@@ -237,6 +250,7 @@ AUTHORS: dict[str, Preset | str] = {
         },
     ),
     "fedpals": UNCHECKED,
+    "fedper": UNREAD,
     "fedprox": Preset(
         "synthetic data, 30 clients, 200 rounds",
         "Code litian96/FedProx@d2a4501, run_fedprox.sh",
@@ -246,6 +260,7 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "10 clients a round, which the script has for every dataset; mu is an argument of the script",
     ),
+    "fedrep": UNREAD,
     "fedrl": Preset(
         "EMNIST letters with rare classes, 100 clients, 50 rounds",
         "Code balanced-fl/Addressing-Class-Imbalance-FL@cd0e996, options.py and Update.py of FEMNIST-4-Losses",
@@ -255,6 +270,7 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "after round 135 the code's rate is 0.01",
     ),
+    "fedrod": UNREAD,
     "fedrs": Preset(
         "CIFAR-10 and CIFAR-100, labels of few classes, 100 clients, 1000 rounds",
         "Code lxcnju/FedRepo@617ee01, config.py and train_lab.py",
@@ -333,4 +349,4 @@ AUTHORS: dict[str, Preset | str] = {
     ),
     "ifca": UNCHECKED,
 }  # fmt: skip
-AUTHORS |= MORE
+AUTHORS = dict(sorted({**AUTHORS, **MORE}.items()))
