@@ -82,6 +82,9 @@ def composition(number: int, seed: int) -> Method:
         slots["local"] = ingredient("local", "sgd")
     if slots["local"].name == "adamw":  # whose step has the length of the rate, whatever the gradient
         slots["pace"] = replace(slots["pace"], lr=0.003)
+    parts = tuple(ingredient("parts", n) for n in chosen)
+    if slots["selector"].repeats and any(c.averages_all for c in (*parts, *slots.values())):
+        slots["selector"] = ingredient("selector", "random")
     if "gradient_balancer" not in chosen:  # whom the analyser would tell
         chosen = [n for n in chosen if n != "prior_analyser"]
     return Method(f"mix{number}", tuple(ingredient("parts", n) for n in chosen), weighting=weighting, **slots)
@@ -157,7 +160,7 @@ def test_every_rule_refuses_what_it_names() -> None:
         "at most one classification loss": lambda: fs.Method("two", (fs.parts.CrossEntropy(), fs.parts.Focal())),
         "go with parts that act at the clients alone": lambda: m.scaffold().with_(selector=fs.selectors.TrainAll()),
         "be at least the cohort": lambda: m.powerofchoice(2),
-        "not keep parameters on clients beside": lambda: m.fedcm().with_(parts=(fs.parts.Private(),)),
+        "not keep parameters on clients beside": lambda: m.fedcm().with_(parts=(*m.fedcm().parts, fs.parts.Private())),
         "not take a client twice in a round beside": lambda: m.scaffold().with_(selector=fs.selectors.Clustered()),
         "not hold parameters still beside": lambda: m.ditto().with_(parts=(fs.parts.Frozen(),)),
         "hold gradient_balancer beside prior_analyser": lambda: m.fedavg().with_(parts=(fs.parts.PriorAnalyser(),)),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedskew.functional._numeric import counts_for, is_label
+from fedskew.functional.losses import cross_entropy
 
 __all__ = ["fedvls_loss", "logit_suppression", "vacant_distillation"]
 
@@ -46,7 +46,7 @@ def fedvls_loss(logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
         Guo et al. 2025, Exploring Vacant Classes in Label-Skewed Federated Learning (AAAI).
         https://arxiv.org/abs/2401.02329
     """
-    return F.cross_entropy(logits + _log_share(logits, counts), labels, reduction="none")
+    return cross_entropy(logits + _log_share(logits, counts), labels)
 
 
 def vacant_distillation(logits: Tensor, teacher: Tensor, vacant: Tensor) -> Tensor:

@@ -38,7 +38,6 @@ class Moreau(LocalStep):
 
     name = "moreau"
     keeps = "P on every client"
-    trains_own = True
     compute = "K gradients a step"
 
     inner_steps: Annotated[int, AtLeast(1)] = 5
