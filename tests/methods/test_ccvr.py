@@ -16,7 +16,8 @@ from fedskew import rng
 from fedskew.methods.ccvr import VirtualRepresentations
 from fedskew.shared import Fixed
 from oracle.losses import affine_ce
-from support.federations import RAGGED, blobs
+from support.federations import RAGGED, blobs, skewed
+from support.nets import norm_net
 from support.paths import TESTS
 from support.runs import gap, go, same
 
@@ -106,3 +107,8 @@ def test_calibration_helps_where_labels_are_skewed() -> None:
         chosen = replace(fs.methods.METHODS[name](), pace=pace)
         found[name] = fs.run(fed, chosen, model=fs.models.MLP(hidden=32), rounds=4, cohort=3).summary["final_accuracy"]
     assert found["ccvr"] > found["fedavg"] + 0.05
+
+
+def test_the_model_before_the_round_is_refused_beside_statistics_after_it() -> None:
+    with pytest.raises(fs.ConfigError, match="serves must be last for a network with BatchNorm"):
+        fs.run(skewed(), fs.methods.ccvr(), model=norm_net(), rounds=1, cohort=3)
