@@ -28,7 +28,12 @@ def same_as_sequential(tmp_path: Path, content: dict[str, Any], **options: Any) 
     expected = experiment_of({**alone, "engine": "sequential"}).run()
     found = served(tmp_path, content, **options)
     assert bits(found) == bits(expected)
-    assert plain(found.rounds) == plain(expected.rounds)
+    ours, others = plain(found.rounds), plain(expected.rounds)
+    for row, other in zip(
+        ours, others, strict=True
+    ):  # nodes' sums are pooled: in another order, with AVX-512 other bits
+        assert row.pop("local_loss", 0.0) == pytest.approx(other.pop("local_loss", 0.0), rel=1e-12)
+    assert ours == others
     return found
 
 
