@@ -64,7 +64,21 @@ def decayed(grads: Params, params: Params, clip: float, weight_decay: float) -> 
 
 
 @dataclass(frozen=True)
-class SGD(LocalStep):
+class _WithinRound(LocalStep):
+    """A step whose memory begins and ends with the local run."""
+
+    def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
+        """Nothing is uploaded and nothing kept: its memory ends with the round."""
+        return {}, {}
+
+    @property
+    def stateful(self) -> bool:
+        """False: its memory lives within a round."""
+        return False
+
+
+@dataclass(frozen=True)
+class SGD(_WithinRound):
     """Stochastic gradient descent with momentum, weight decay and gradient clipping.
 
     v <- momentum * v + clip(g) + weight_decay * w;  w <- w - lr * v.  v starts at 0 in every round.
@@ -89,15 +103,6 @@ class SGD(LocalStep):
         """The parameters, and an empty momentum buffer."""
         return params, {"momentum": tree.zeros_like(params)} if self.momentum else {}
 
-    def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
-        """Nothing is uploaded and nothing kept: the buffer ends with the round."""
-        return {}, {}
-
-    @property
-    def stateful(self) -> bool:
-        """False: its memory lives within a round."""
-        return False
-
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
         """One step on one mini-batch."""
         grads, loss, carry = differentiate(carry)
@@ -117,7 +122,7 @@ class SGD(LocalStep):
 
 
 @dataclass(frozen=True)
-class AdamW(LocalStep):
+class AdamW(_WithinRound):
     """Adam with decoupled weight decay; its moments start at 0 in every round.
 
     m <- beta1 m + (1 - beta1) g;  v <- beta2 v + (1 - beta2) g^2;  w <- w - lr weight_decay w
@@ -150,15 +155,6 @@ class AdamW(LocalStep):
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
         """The parameters, empty moments, and t = 0."""
         return params, {"m": tree.zeros_like(params), "v": tree.zeros_like(params), "t": torch.zeros_like(ctx.lr)}
-
-    def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
-        """Nothing is uploaded and nothing kept: the moments end with the round."""
-        return {}, {}
-
-    @property
-    def stateful(self) -> bool:
-        """False: its memory lives within a round."""
-        return False
 
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
         """One step on one mini-batch."""

@@ -32,7 +32,7 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "the same file names Adam as the optimizer, which ignores the momentum; fedskew's local step is SGD",
     ),
-    "ccvr": "the authors have no public code, and their paper's settings were not checked",
+    "ccvr": UNCHECKED,
     "climb": Preset(
         "Fashion-MNIST, Dirichlet and rare classes, 100 clients, 5000 rounds",
         "Code shenzebang/Federated-Learning-Pytorch@c4f72ee, fmnist_results.sh and config.py",
