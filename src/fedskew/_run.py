@@ -49,8 +49,9 @@ FREE = (
     "engine", "engine_reason", "threads", "threads_used", "memory", "checkpoint_every", "diagnose", "processors",
     *CLUSTER, *LENGTH,
 )  # fmt: skip
+SPLIT = ("local_test", "heldout_clients", "seed_partition")
 # what a record holds only where it is set, and what it means where it is not
-UNSET = {f.name: f.default for f in fields(Settings) if is_later(f)} | dict.fromkeys(("local_test", "seed_partition"))
+UNSET = {f.name: f.default for f in fields(Settings) if is_later(f)} | dict.fromkeys(SPLIT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,11 +182,13 @@ def launch(
     tested = len(fed.dataset.y_test)
     most = settings.eval_rows is None or settings.eval_rows <= tested
     demand(settings, "eval_rows", most, f"be at most the number of test rows, {tested}")
-    cohort = settings.cohort_of(fed.clients, fed.clients - len(fed.empty), method.share)
+    held_out = 0 if fed.unseen is None else int((fed.unseen.sizes > 0).sum())
+    share = None if method.share is None else method.share * (fed.clients - held_out) / fed.clients
+    cohort = settings.cohort_of(fed.clients, fed.clients - len(fed.empty), share)
     if not isinstance(model, nn.Module):
         model = models.architecture(model, method.projection)
     prepared = prepared_model(fed, model, head, settings, method.projection)
-    task = prepared.task(fed.clients, settings.rounds)
+    task = prepared.task(fed.clients, settings.rounds, held_out)
     method.check(fed, task)
     reason = "started from outside"
     if made is None:
@@ -244,7 +247,7 @@ def _facts(
     net = {"name": type(model).__name__ if own else model.name, **({"projection": width} if width else {})}
     names = {"data": {"name": fed.dataset.name}, "partition": spec(fed.partitioner), "model": net}
     facts: dict[str, Any] = {"clients": fed.clients, "longtail": fed.longtail, "fingerprint": fed.dataset.fingerprint}
-    facts |= {"local_test": fed.local_test} if fed.local_test else {}
+    facts |= {name: value for name in SPLIT[:2] if (value := getattr(fed, name))}
     if fed.counts.numel() <= COUNTED:  # the split cannot be made again from names, so `advise` reads it here
         facts["counts"] = fed.counts.tolist()
     return {

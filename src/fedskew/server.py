@@ -127,6 +127,16 @@ def open_round(
     return Opened(state, assignment, broadcast(method, state, ids))
 
 
+def joined(method: Method, state: State, ids: Tensor, seed: int, query: Ask) -> Broadcast:
+    """What clients would be sent that join now: they answer the questions of a cohort, and the server forgets it."""
+    for part in method.having("ask"):
+        key = rng.key(seed, state.round + 1, part.name, "join")
+        question = part.ask(state.parts[part.name], state.round + 1, key)
+        if question is not None and _of_cohort(question):
+            state = _receive(method, state, part, question, ids, seed, query)
+    return broadcast(method, state, ids)
+
+
 def _of_cohort(question: Query) -> bool:
     return isinstance(question.ids, str) and question.ids == "cohort"
 

@@ -18,6 +18,7 @@ from fedskew import server, tree
 from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
 from fedskew.engines.finite import Fault, extremes, fetched, not_finite
+from fedskew.engines.unseen import newcomers
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
 from fedskew.records import diagnostics
@@ -297,18 +298,23 @@ class Observer:
             row |= self._scores(matrix, chances) if loss.isfinite() else {}  # which `check_losses` refuses
         else:
             row = self._metrics(*self.engine.evaluate(params, buffers))
-        if len(self.fed.validation_rows):
-            held = self.engine.evaluate(params, buffers, self.fed.validation_rows, on="train")
-            row |= {f"val_{name}": value for name, value in self._metrics(*held).items()}
-        if len(rows := self.fed.local_test_rows()):
-            held = self.engine.evaluate(params, buffers, rows, on="train")
-            row |= {f"local_{name}": value for name, value in self._metrics(*held).items()}
+        aside = {"val": self.fed.validation_rows, "local": self.fed.local_test_rows()}
+        if self.fed.unseen is not None:
+            aside["heldout"] = np.sort(self.fed.unseen.partition.rows)
+        for which, rows in aside.items():
+            if len(rows):
+                held = self.engine.evaluate(params, buffers, rows, on="train")
+                row |= {f"{which}_{name}": value for name, value in self._metrics(*held).items()}
         return row
 
     def _evaluate_personal(self, state: State) -> Row:
         broadcast = server.broadcast(self.method, state, None)._replace(params=self.served(state))
-        found = self._metrics(*self.engine.personal(self.method, broadcast))
-        return {f"personal_{name}": value for name, value in found.items() if name in PERSONAL}
+        found = {"personal": self._metrics(*self.engine.personal(self.method, broadcast))}
+        if self.fed.unseen is not None:
+            drop = self.settings.nonfinite == "drop"
+            matrix, loss = newcomers(self.engine, self.method, state, broadcast.params, drop)
+            found |= {"heldout_personal": self._metrics(matrix, loss)} if matrix.any() else {}
+        return {f"{set}_{n}": value for set, row in found.items() for n, value in row.items() if n in PERSONAL}
 
     def _diagnose(self, opened: Opened, results: Results, weights: Weights, state: State) -> Row:
         given = opened.broadcast

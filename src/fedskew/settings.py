@@ -148,7 +148,7 @@ class Settings:
             return min(COHORT if share is None else max(1, round(share * clients)), with_rows)
         demand(self, "cohort", self.cohort <= clients, f"be at most the number of clients, {clients}")
         rule = f"be at most the number of clients that have rows, {with_rows} of {clients}"
-        hint = "a larger alpha, fewer clients or another seed leaves fewer of them empty"
+        hint = "a larger alpha, fewer clients or another seed leaves fewer of them empty; held-out clients have none"
         demand(self, "cohort", self.cohort <= with_rows, rule, hint)
         return self.cohort
 

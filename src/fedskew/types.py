@@ -50,6 +50,12 @@ class Task(NamedTuple):
     clients: int
     rounds: int
     norms: tuple[str, ...] = ()  # names of the parameters and buffers of normalisation layers
+    held_out: int = 0  # of the clients, those that never train
+
+    @property
+    def population(self) -> int:
+        """Clients that rounds draw from: N of the equations. Arrays by client have ``clients`` rows."""
+        return self.clients - self.held_out
 
     @property
     def weight(self) -> str:

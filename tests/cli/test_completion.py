@@ -44,7 +44,7 @@ def complete(line: str, cwd: Path | None = None) -> list[str]:
         ("fedskew run fedavg --parts proximal,ld", ["proximal,ldam"]),
         ("fedskew run fedavg --server yo", ["yogi"]),
         ("fedskew describe --partition dirichlet --data mn", ["mnist"]),
-        ("fedskew partition make --partition sh", ["shards"]),
+        ("fedskew partition make --partition sh", ["shards", "shared"]),
         ("fedskew models res", ["resnet18", "resnet20", "resnet9"]),
         ("fedskew plot --figure dr", ["drift"]),
         ("fedskew completion ", ["bash", "fish", "zsh"]),

@@ -189,7 +189,7 @@ def test_a_name_is_loaded_with_its_options(no_global_rng: None) -> None:
     assert len(fed.validation_rows) == pytest.approx(144, abs=5) and fed.report()["dataset"] == "digits"
 
 
-@pytest.mark.parametrize("name", sorted(set(PARTITIONERS) - {"natural", "counts", "file"}))
+@pytest.mark.parametrize("name", sorted(set(PARTITIONERS) - {"natural", "counts", "file", "shared"}))
 def test_every_convention_of_the_table_makes_a_federation(name: str, data: Dataset) -> None:
     fed = federate(data, name, clients=4, seed=2)
     rows = owned(fed)

@@ -126,3 +126,9 @@ def test_creff_match(seed: int) -> None:
         1 - a @ b / math.sqrt((a @ a) * (b @ b))
         for a, b, p in zip(synthetic[:, 0], real[:, 0], present, strict=True) if p
     ))  # fmt: skip
+
+
+def test_fedvls_of_a_client_with_one_row() -> None:
+    """log(0 / 1 + 1e-9) for the class that it lacks, log(1 / 1 + 1e-9) for its own."""
+    found = fn.fedvls_loss(torch.zeros(1, 2, dtype=torch.float64), torch.tensor([1]), torch.tensor([1, 0]))
+    assert float(found) == pytest.approx(math.log((1 + 2e-9) / 1e-9), rel=1e-12)

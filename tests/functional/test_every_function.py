@@ -81,6 +81,7 @@ EXTREME_LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = 
     "fedrs_code": lambda z, f, y, n: fn.cross_entropy(z * fn.fedrs_scale(n, 0.5, "code"), y),
     "fedntd": lambda z, f, y, n: fn.fedntd_loss(z, z.detach().flip(0), y),
     "fedvls": lambda z, f, y, n: fn.fedvls_loss(z, y, n),
+    "hybrid": lambda z, f, y, n: fn.hybrid_divergence(z, z.flip(0)),
     "vacant": lambda z, f, y, n: fn.vacant_distillation(z, z.detach().flip(0), n == 0),
     "suppression": lambda z, f, y, n: fn.logit_suppression(z, y, n, torch.ones_like(z[:, 0])) + 0 * z[:, 0],
     "correlation": lambda z, f, y, n: fn.feature_correlation(f, torch.ones_like(z[:, 0])) + 0 * z[:, 0],

@@ -36,6 +36,15 @@ def test_prototypes_start_on_the_sphere(classes: int, features: int) -> None:
         torch.testing.assert_close(w @ w.T, torch.eye(classes, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("make", [fn.spread_prototypes, fn.orthonormal])
+def test_a_square_frame_is_the_q_of_the_matrix_whose_r_has_a_positive_diagonal(make: Any) -> None:
+    draws = rng.normal(rng.key(0, "frame"), (4, 4), torch.float64)
+    q = make(draws)
+    r = q.T @ draws
+    torch.testing.assert_close(r, r.triu(), rtol=0, atol=1e-12)
+    assert bool((r.diagonal() > 0).all()) and torch.equal(q, make(draws.clone()))
+
+
 def test_logits_are_cosines_and_finite_without_features() -> None:
     w = torch.eye(2, 3)
     z = fn.prototype_logits(torch.tensor([[0.0, 5.0, 0.0], [0.0, 0.0, 0.0]]), w, scale=7.0)

@@ -51,6 +51,7 @@ from fedskew.methods.pfedme import Moreau
 from fedskew.methods.precisionweighted import PrecisionWeighted
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.methods.seolkim import DecayingOversampling, Dynamic
+from fedskew.models.architectures import TwoNN
 from fedskew.shared import SGD, Fixed, Size, Uniform
 from fedskew.shared.parts import DatasetMean, ProximalVariant
 from fedskew.shared.samplers import ClassBalanced
@@ -118,6 +119,7 @@ BASE = {
     "feddecorr": case(m.feddecorr(0.7), "feddecorr", beta=0.7),
     "feduv": case(m.feduv(0.8, 0.6), "feduv", deviation=0.8, uniformity=0.6),
     "fedvls": case(m.fedvls(0.7, 0.3), "fedvls", lam=0.7, suppression=0.3),
+    "fedmlb": case(m.fedmlb(0.7, 0.4, 1.5), "fedmlb", lam1=0.7, lam2=0.4, tau=1.5),
     "feddisco": case(m.feddisco(0.3, 0.2), "feddisco", disco_a=0.3, disco_b=0.2),
     "fedpals": case(m.fedpals(0.5), "fedpals", pals=0.5),
     "fedsol": case(m.fedsol(0.7), "fedsol", rho=0.7),
@@ -482,6 +484,7 @@ VARIANTS = {
     ),
     "feduv heavy": case(m.feduv(), "feduv", SGD_HEAVY | RAGGED, **HEAVY),
     "fedvls heavy": case(m.fedvls(), "fedvls", SGD_HEAVY | RAGGED, **HEAVY),
+    "fedmlb heavy": case(m.fedmlb(0.5, 2.0), "fedmlb", SGD_HEAVY | RAGGED, lam1=0.5, lam2=2.0, **HEAVY),
     "feddisco plain": case(m.feddisco(0.2, 0.1, "kl_plain"), "feddisco", disco_a=0.2, metric="kl_plain"),
     "feddisco l2": case(
         m.feddisco(),
@@ -741,7 +744,7 @@ def agree_on_state(replay: Replay, state: Tree) -> None:
                 agree(replay.memory(k, component)[ours], theirs, f"client {k} {component} {ours}")
 
 
-def agree_on_run(found: Case, model: str, engine: str, rounds: int = ROUNDS) -> None:
+def agree_on_run(found: Case, model: Any, engine: str, rounds: int = ROUNDS) -> None:
     """Parameters and weights after every round, then the state."""
     replay = record(found.method, engine, model, federation(auxiliary=found.auxiliary), rounds=rounds)
     history, state = replay.oracle(found.recipe, **found.options)
@@ -763,6 +766,12 @@ def test_the_table_is_covered():
 @pytest.mark.parametrize("name", BASE)
 def test_method(name: str, model: str, engine: str):
     agree_on_run(BASE[name], model, engine, rounds=ROUNDS if model == "mlp" else 2)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["fedmlb", "fedmlb heavy"])
+def test_two_hybrid_paths(name: str, engine: str):
+    agree_on_run((BASE | ALL)[name], TwoNN(hidden=5), engine, rounds=2)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

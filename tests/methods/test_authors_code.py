@@ -117,6 +117,20 @@ def test_the_authors_code_gives_the_same_rounds(name: str, engine: str) -> None:
     np.testing.assert_allclose(found[: len(want)], want, rtol=0, atol=2e-11)
 
 
+@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
+def test_fedmlb_moves_as_the_authors_clients(engine: str) -> None:
+    told = CODE["fedmlb"]
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3))
+    with torch.no_grad():
+        for p, value in zip(net.parameters(), told["start"], strict=True):
+            p.copy_(torch.tensor(value))
+    base = m.fedmlb(told["lam1"], told["lam2"], told["tau"])
+    method = replace(base, pace=PACE, selector=Listed(), local=SGD(**DECAY))
+    for rounds, want in enumerate(told["rounds"], 1):
+        found = go(federation(), method, model=net, rounds=rounds, cohort=4, engine=engine).state.params
+        np.testing.assert_allclose(torch.cat([p.flatten() for p in found.values()]), want, rtol=0, atol=2e-11)
+
+
 def test_fedexp_moves_as_the_authors_server() -> None:
     told = CODE["fedexp"]
     server: Any = Extrapolated(eps=told["eps"], decay=told["decay"], scaled=True)

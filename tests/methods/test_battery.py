@@ -242,6 +242,7 @@ NEEDS: dict[tuple[str, str], dict[str, Any]] = {
     ("Adagrad", "bias_correction"): {"beta1": 0.9},  # of the first moment, which Adagrad has only then
     ("FederatedFeatures", "head_batch"): {"head_batch": 7},
     ("PriorAnalyser", "most"): {"most": 0.5},
+    ("InitialHead", "steps"): {"sparsity": 0.5},  # they move what is not 0
 }
 
 
@@ -393,6 +394,10 @@ NEUTRAL: dict[str, Neutral] = {
         replace(fs.methods.feduv(), pace=Fixed(batch_size=1)), fedavg(pace=Fixed(batch_size=1)), 1e-12, RAGGED,
         {"model": fs.models.MLP(hidden=8)},
     ),
+    "fedmlb, both weights 0": (
+        fs.methods.fedmlb(0.0, 0.0), fedavg(), 0.0, RAGGED, {"model": fs.models.TwoNN(hidden=6)},
+    ),
+    "fedmlb, one block": (fs.methods.fedmlb(), fedavg(), 0.0, RAGGED, {"model": "logistic"}),
     "fedvls, all classes alike, no suppression": (fs.methods.fedvls(9.0, 0.0), fedavg(), 1e-12, BALANCED, {}),
     "fedvls, both weights 0": (
         fs.methods.fedvls(0.0, 0.0), Method("la", parts=(LogitAdjustment(),)), 1e-8,

@@ -70,6 +70,18 @@ def test_a_singular_covariance_is_no_error(dtype: torch.dtype) -> None:
     assert F.gaussian_features(mean, covariance, torch.ones(1, 5, 8, dtype=dtype)).isfinite().all()
 
 
+def test_what_a_singular_covariance_gets_on_its_diagonal() -> None:
+    """1e-12 of its mean variance; where one class needs more, all get it."""
+    flat, noise = torch.ones(1, 2, 2).double(), torch.tensor([[[0.0, 1.0]]]).double()
+    drawn = F.gaussian_features(torch.zeros(1, 2).double(), flat, noise)
+    np.testing.assert_allclose(drawn[0, 0].numpy(), [0.0, np.sqrt(2e-12)], rtol=1e-3)
+    worse = torch.stack(
+        [torch.eye(2).double(), torch.tensor([[1.0, 1.0 + 1e-7], [1.0 + 1e-7, 1.0]], dtype=torch.float64)]
+    )
+    both = F.gaussian_features(torch.zeros(2, 2).double(), worse, noise.expand(2, 1, 2))
+    np.testing.assert_allclose(both[1, 0].numpy(), [0.0, np.sqrt(2e-6 - 2e-7)], rtol=1e-3)
+
+
 def test_the_classifier_goes_one_step_along_the_gradient_on_the_virtual_features() -> None:
     """All features at once, one epoch, by the oracle's cross-entropy; a class that nobody owns has no features."""
     fed = blobs(LACKING)
@@ -107,6 +119,16 @@ def test_calibration_helps_where_labels_are_skewed() -> None:
         chosen = replace(fs.methods.METHODS[name](), pace=pace)
         found[name] = fs.run(fed, chosen, model=fs.models.MLP(hidden=32), rounds=4, cohort=3).summary["final_accuracy"]
     assert found["ccvr"] > found["fedavg"] + 0.05
+
+
+@pytest.mark.parametrize("features", [4096, 4097])
+def test_a_head_too_wide_for_its_covariances_is_refused(features: int) -> None:
+    task = fs.types.Task("fc", 10, features, clients=5, rounds=9)
+    if features == 4096:
+        VirtualRepresentations().check(method(), skewed(), task)
+    else:
+        with pytest.raises(fs.ConfigError, match="meet a head with at most 4096 features"):
+            VirtualRepresentations().check(method(), skewed(), task)
 
 
 def test_the_model_before_the_round_is_refused_beside_statistics_after_it() -> None:

@@ -15,7 +15,7 @@ import fedskew as fs
 from fedskew import rng
 from fedskew.data.arrays import from_arrays
 from fedskew.models.architectures import build
-from fedskew.models.sequences import Attention, CharLSTM, CharTransformer, Recurrent
+from fedskew.models.sequences import Attention, CharLSTM, CharTransformer, Recurrent, _Fused, _recurrence
 from fedskew.shared import Fixed
 from support.command import refused
 from support.federations import Owners
@@ -45,6 +45,23 @@ def test_the_recurrence_is_torch_s_lstm() -> None:
         theirs.weight_hh_l0.copy_(ours.state.weight)
         theirs.bias_hh_l0.zero_()
     assert torch.allclose(ours(x), theirs(x)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("frozen", [(), (0,), (0, 2), (1, 3)])
+def test_torch_s_recurrence_has_the_derivatives_of_the_one_that_is_written_out(frozen: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    given = [torch.randn(*s, dtype=torch.float64) for s in ((3, 4, 5), (8, 5), (8,), (8, 2))]
+    free = [g.requires_grad_() for i, g in enumerate(given) if i not in frozen]
+
+    def derivatives(run: Any) -> list[torch.Tensor]:
+        first = torch.autograd.grad(run(*given).square().sum(), free, create_graph=True)
+        return [*first, *torch.autograd.grad(sum(g.square().sum() for g in first), free)]
+
+    for one, two in zip(derivatives(_Fused.apply), derivatives(_recurrence), strict=True):
+        assert torch.allclose(one, two, rtol=1e-10, atol=1e-12)
+    plain = [torch.autograd.grad(run(*given).square().sum(), free) for run in (_Fused.apply, _recurrence)]
+    assert all(torch.allclose(a, b, rtol=1e-10, atol=1e-12) for a, b in zip(*plain, strict=True))
+    assert not _Fused.apply(*(g.detach() for g in given)).requires_grad
 
 
 def test_the_block_is_torch_s_encoder_layer_with_its_norm_first() -> None:

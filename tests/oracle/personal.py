@@ -20,6 +20,7 @@ class Personal:
     tie: Any = None  # Ditto's lambda
     mix: Any = None  # APFL's (alpha, learnt)
     second: bool = False  # FedRoD's second classifier
+    beside: bool = False  # FedLoGe's two classifiers
     cosine: bool = False  # FedETF's loss
     tau: float = 0.0  # shift of the logits by log n_c
     momentum: float = 0.0
@@ -33,7 +34,7 @@ def gradient(problem, o, used):
     shift = losses.logit_adjust_shift(used, o.tau) if o.tau else 0.0
 
     def grad(w, rows):
-        extra = {n: v for n, v in w.items() if n.startswith(("personal_head.", "cosine_softmax."))}
+        extra = {n: v for n, v in w.items() if n.startswith(("personal_head.", "cosine_softmax.", "realigned_heads."))}
         net = {n: v for n, v in w.items() if n not in extra}
         xb, y = problem.x[rows], problem.y[rows]
         z, h, inputs = forward(net, xb)
@@ -52,6 +53,9 @@ def gradient(problem, o, used):
             both = z + h @ extra["personal_head.weight"].T + extra["personal_head.bias"]
             dz = losses.affine_ce(both, y)[1]
             found |= {"personal_head.weight": dz.T @ h, "personal_head.bias": dz.sum(0)}
+        for whose in ("realigned_heads.shared", "realigned_heads.own") if o.beside else ():
+            dz = losses.affine_ce(h @ extra[f"{whose}.weight"].T + extra[f"{whose}.bias"], y)[1]
+            found |= {f"{whose}.weight": dz.T @ h, f"{whose}.bias": dz.sum(0)}
         return {n: found[n] for n in w}
 
     return grad

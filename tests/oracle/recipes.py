@@ -110,6 +110,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "fedexp": {"server": "extrapolated", "eps": 1e-3, "eps_decay": 1.0, "by_cohort": False, "weighting": "uniform"},
     "feddecorr": {"loss": "decorrelated", "beta": 0.1, "form": "code"},
     "feduv": {"loss": "uniform", "deviation": 2.5, "uniformity": 0.5},
+    "fedmlb": {"loss": "hybrid", "lam1": 1.0, "lam2": 1.0, "tau": 1.0},
     "fedvls": {"loss": "vacant", "lam": 0.1, "suppression": 0.005},
     "feddisco": {
         "weighting": "disco",

@@ -93,7 +93,7 @@ def fedbal_strength(c, o):
 def client_loss(z, f, xb, y, c, o):
     """(dL/dz, extra dL/df or 0) of the batch, by the recipe's loss."""
     match o.loss:
-        case "ce":
+        case "ce" | "hybrid":
             return losses.affine_ce(z, y)[1], 0.0
         case "lb":
             return losses.lb(z, f, y, c.used, fedbal_strength(c, o), o.missing)[1:]
@@ -158,6 +158,9 @@ def gradient(problem, c, o):
     def plain(w, xb, y):
         z, f, inputs = forward(w, xb)
         dz, df = client_loss(z, f, xb, y, c, o)
+        if o.loss == "hybrid":
+            _, more, paths = terms.hybrid_paths(w, c.x0, xb, y, o.lam1, o.lam2, o.tau)
+            return lin((1, backward(w, inputs, dz + more)), (1, paths)), dz
         return backward(w, inputs, dz, df), dz
 
     def grad(w, rows):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from .losses import affine_ce, log_softmax, onehot, softmax
+from .model import backward, forward, layers, zeros
 
 
 def decorrelation(f, form="code", eps=1e-8):
@@ -97,3 +98,23 @@ def smoothed(w, told, rho):
             if (y == c).any():
                 total[c] += (y == c).sum() * directions(directions(f)[y == c].mean(0))
     return directions(rho * w + (1 - rho) * directions(total))
+
+
+def hybrid_paths(w, x0, x, y, lam1, lam2, tau):
+    """FedMLB: (value, its gradient by the local logits, and by w through the first layers of every path)."""
+    z, stack = forward(w, x)[0], layers(w)
+    value, dz, dw = 0.0, np.zeros_like(z), zeros(w)
+    for m in range(1, len(stack)):
+        ours = [name for layer in stack[:m] for name in layer if name]
+        mixed = {name: (w if name in ours else x0)[name] for name in w}
+        zm, _, inputs = forward(mixed, x)
+        ce, dm = affine_ce(zm, y)
+        p, q = softmax(zm / tau), softmax(z / tau)
+        apart = log_softmax(zm / tau) - log_softmax(z / tau)
+        kl = (p * apart).sum(1, keepdims=True)
+        value += (lam1 * ce + lam2 * kl.mean()) / (len(stack) - 1)
+        dz += lam2 * (q - p) / tau / len(y) / (len(stack) - 1)
+        dm = (lam1 * dm + lam2 * p * (apart - kl) / tau / len(y)) / (len(stack) - 1)
+        g = backward(mixed, inputs, dm)
+        dw = {name: dw[name] + (g[name] if name in ours else 0) for name in w}
+    return value, dz, dw

@@ -88,6 +88,28 @@ def test_backward_through_the_model(hidden):
         near(g[name], numeric(lambda v, name=name: value({**problem.params, name: v}), w), 1e-8)
 
 
+def test_hybrid_paths_by_differences():
+    """Three layers, so two paths; the other model stands still."""
+    draw = np.random.default_rng(2)
+    shapes = {
+        "0.weight": (5, 3),
+        "0.bias": (5,),
+        "2.weight": (6, 5),
+        "2.bias": (6,),
+        "4.weight": (4, 6),
+        "4.bias": (4,),
+    }
+    w, x0 = ({name: draw.normal(size=shape) for name, shape in shapes.items()} for _ in range(2))
+
+    def value(params):
+        return terms.hybrid_paths(params, x0, F, Y, 0.7, 0.4, 1.5)[0]
+
+    _, dz, dw = terms.hybrid_paths(w, x0, F, Y, 0.7, 0.4, 1.5)
+    g = lin((1, backward(w, forward(w, F)[2], dz)), (1, dw))
+    for name, v in w.items():
+        near(g[name], numeric(lambda u, name=name: value({**w, name: u}), v), 1e-8)
+
+
 def test_classifier_corrections_by_differences():
     u, owned = (
         np.random.default_rng(1).normal(size=(3, 4, 2)),

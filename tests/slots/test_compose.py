@@ -13,6 +13,7 @@ import torch
 
 import fedskew as fs
 from fedskew import rng
+from fedskew.component import overrides
 from fedskew.config.tables import TABLES, make
 from fedskew.method import Method
 from support.federations import skewed
@@ -83,8 +84,10 @@ def composition(number: int, seed: int) -> Method:
     if slots["local"].name == "adamw":  # whose step has the length of the rate, whatever the gradient
         slots["pace"] = replace(slots["pace"], lr=0.003)
     parts = tuple(ingredient("parts", n) for n in chosen)
-    if slots["selector"].repeats and any(c.averages_all for c in (*parts, *slots.values())):
-        slots["selector"] = ingredient("selector", "random")
+    if any(c.averages_all for c in (*parts, *slots.values())):  # which wants every parameter, of every client once
+        chosen = [c.name for c in parts if not overrides(c, "private")]
+        if slots["selector"].repeats:
+            slots["selector"] = ingredient("selector", "random")
     if "gradient_balancer" not in chosen:  # whom the analyser would tell
         chosen = [n for n in chosen if n != "prior_analyser"]
     return Method(f"mix{number}", tuple(ingredient("parts", n) for n in chosen), weighting=weighting, **slots)

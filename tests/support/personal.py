@@ -18,6 +18,7 @@ HEAVY: dict[str, Any] = {"momentum": 0.5, "weight_decay": 0.02, "clip": 0.6}
 
 BODY, HEAD = ("hidden1.weight", "hidden1.bias"), ("fc.weight", "fc.bias")
 EVERY = (*BODY, *HEAD)
+OWN = ("realigned_heads.own.weight", "realigned_heads.own.bias")
 SECOND = ("personal_head.weight", "personal_head.bias")
 
 
@@ -57,5 +58,7 @@ CASES = {
     "fedrod": case(m.fedrod(), private=SECOND, second=True, tau=1.0),
     "fedrod heavy": heavy(m.fedrod(0.5), private=SECOND, second=True, tau=0.5),
     "fedetf": case(m.fedetf(), frozen=HEAD, cosine=True, tau=1.0),
+    "fedloge": case(m.fedloge(), private=OWN, frozen=HEAD, beside=True),
+    "fedloge heavy": heavy(m.fedloge(0.3, 1.5), private=OWN, frozen=HEAD, beside=True),
     "fedetf heavy": heavy(m.fedetf(4.0), frozen=HEAD, cosine=True, tau=1.0),
 }

@@ -158,7 +158,7 @@ def recorder(kind: type[LocalEngine], log: list[Round], made: list[LocalEngine])
 
 
 def record(
-    method: fs.Method, engine: str = "sequential", model: str = "mlp", fed: Federation | None = None, **options: Any
+    method: fs.Method, engine: str = "sequential", model: Any = "mlp", fed: Federation | None = None, **options: Any
 ) -> Replay:
     """Run the method in float64 and keep everything."""
     fed = fed or federation()
@@ -175,7 +175,7 @@ def record(
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(engines.ENGINES, engine, recorder(engines.ENGINES[engine], log, made))
         patch.setattr(server, "close_round", closed)
-        result = fs.run(fed, method, model=MODELS[model], engine=engine, dtype="float64", **settings)
+        result = fs.run(fed, method, model=MODELS.get(model, model), engine=engine, dtype="float64", **settings)
     replay = Replay(fed, log, result, made[0])
     check_plans(replay, whole=type(method.sampler).plan is Shuffle.plan)
     return replay

@@ -49,7 +49,11 @@ KEPT = (  # of `skew.summary`: what a distance between federations is made of
     "clients", "classes", "size_median", "js_mean", "missing_rate", "quantity_gini", "imbalance_global",
 )  # fmt: skip
 # what runs that are compared share
-SHARED = ("clients", "cohort", "rounds", "longtail", "validation", "auxiliary", "local_test")
+SHARED = ("clients", "cohort", "rounds", "longtail", "validation", "auxiliary", "local_test", "heldout_clients")
+SPLIT = (  # what decides a split beside its seed
+    "data", "path", "partition", "clients", "longtail", "validation", "auxiliary", "counts", "local_test",
+    "heldout_clients",
+)  # fmt: skip
 HELD_TO = ("pace", "local")  # slots whose options belong to the setting: all methods of it train alike
 
 
@@ -368,8 +372,7 @@ def _describer() -> Describe:
     known: dict[str, Descriptors] = {}
 
     def describe(config: Mapping[str, Any]) -> Descriptors:
-        plain = ("data", "path", "partition", "clients", "longtail", "validation", "auxiliary", "counts", "local_test")
-        key = json.dumps([_seed_of_split(config), *(config.get(n) for n in plain)])
+        key = json.dumps([_seed_of_split(config), *(config.get(n) for n in SPLIT)])
         if key not in known:
             known[key] = descriptors(_counts(config))
         return known[key]
@@ -388,7 +391,7 @@ def _counts(config: Mapping[str, Any]) -> Any:
     plain = {name: config[name] for name in ("path", "clients", "longtail", "validation", "auxiliary")}
     plain["seed"] = _seed_of_split(config)
     data, partition = make("data", config["data"]), make("partition", config["partition"])
-    plain["local_test"] = config.get("local_test", 0.0)
+    plain |= {name: config.get(name, 0.0) for name in ("local_test", "heldout_clients")}
     fed = Experiment(METHODS["fedavg"](), data=data, partition=partition, **plain).federation()
     if config.get("fingerprint", "") not in ("", fed.dataset.fingerprint):
         raise DataError(f"the data {fed.dataset.name!r} are not those of the run: its split cannot be made again")

@@ -148,6 +148,12 @@ PAPERS: dict[str, Paper] = {
     "khalil2023": Paper(
         "Khalil, Ahmad and others", "Label-Aware Aggregation for Improved Federated Learning", "FMEC", 2023
     ),
+    "kim2022": Paper(
+        "Kim, Jinkyu and Kim, Geeho and Han, Bohyung",
+        "Multi-Level Branched Regularization for Federated Learning",
+        "ICML",
+        2022,
+    ),
     "kim2024": Paper(
         "Kim, Geeho and Kim, Jinkyu and Han, Bohyung",
         "Communication-Efficient Federated Learning with Accelerated Client Gradient",

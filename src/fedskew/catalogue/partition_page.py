@@ -29,7 +29,7 @@ the partitioner, not only alpha.
 
 Every partitioner keeps these rules:
 
-- No row belongs to two clients.
+- No row belongs to two clients, except under `shared`, whose purpose that is.
 - The same labels, options and seed give the same rows, however the labels are stored.
 - A setting that cannot be met raises an error of one line, which names the nearest setting that can be met.
 - No partitioner redraws until it likes a draw, unless you ask for it: `dirichlet` and `dir_extended` with `least`,
@@ -52,6 +52,7 @@ class Example(NamedTuple):
 
     partitioner: Partitioner
     counts: Ints  # [N, C]
+    rows: int  # that somebody has; several may have the same
 
 
 def examples() -> dict[str, Example]:
@@ -65,7 +66,7 @@ def examples() -> dict[str, Example]:
             partitioner = _example(kind)
             clients = len(np.unique(column)) if isinstance(partitioner, Natural) else CLIENTS
             parts = partitioner.split(labels, clients, SEED, {"site": column})
-            found[name] = Example(partitioner, parts.counts(labels, CLASSES))
+            found[name] = Example(partitioner, parts.counts(labels, CLASSES), len(np.unique(parts.rows)))
     return found
 
 
@@ -127,7 +128,7 @@ def _words(hint: Any) -> list[str]:
 def _told(shown: Example) -> str:
     n = shown.counts
     sizes, held = n.sum(axis=1), (n > 0).sum(axis=1)
-    unused = CLASSES * ROWS - int(sizes.sum())
+    unused = CLASSES * ROWS - shown.rows
     return (
         f"In the picture: {len(n)} clients of {sizes.min()} to {sizes.max()} rows with {held.min()} to {held.max()} "
         f"classes; {unused:,} rows unused."

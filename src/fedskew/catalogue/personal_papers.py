@@ -64,4 +64,11 @@ PERSONAL: dict[str, Paper] = {
         "ICLR",
         2022,
     ),
+    "xiao2024": Paper(
+        "Xiao, Zikai and Chen, Zihan and Liu, Liyinglan and Feng, Yang and Wu, Jian and Liu, Wanlu and "
+        "Zhou, Joey Tianyi and Yang, Howard Hao and Liu, Zuozhu",
+        "FedLoGe: Joint Local and Generic Federated Learning under Long-tailed Data",
+        "ICLR",
+        2024,
+    ),
 }

@@ -47,7 +47,9 @@ def init(ctx: click.Context, method: str | None, out: str, own_data: bool, exper
     from fedskew.data.inputs import Inputs
     from fedskew.flower.app import config_of, write_app
     from fedskew.flower.contract import PERMITS, needs
+    from fedskew.flower.options import on_nodes
 
+    on_nodes(experiment)
     fed = None if own_data else experiment.federation()
     data = experiment.data.load(experiment.path) if fed is None else fed.dataset
     clients = (experiment.clients or 5) if fed is None else fed.clients

@@ -51,7 +51,7 @@ def make(fed: Federation, path: Path) -> str:
     from fedskew.data.partitioners.file import save_partition
 
     digest = save_partition(path, fed)
-    rows = len(fed.partition.rows)
+    rows = fed.report()["training_rows"]
     aside = f", {len(fed.validation_rows):,} validation" * bool(len(fed.validation_rows))
     aside += f", {len(fed.auxiliary_rows):,} auxiliary" * bool(len(fed.auxiliary_rows))
     tested = len(fed.local_test_rows())

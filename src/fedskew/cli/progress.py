@@ -80,6 +80,10 @@ def report(method: Method, summary: dict[str, Any], folder: Path, stopped: str =
             parts.append(f"clients' own tests {s['final_local_accuracy']:.4f}")
         if "final_personal_accuracy" in s:
             parts.append(f"clients' own models {s['final_personal_accuracy']:.4f}")
+        if "final_heldout_accuracy" in s:
+            own = s.get("final_heldout_personal_accuracy")
+            models = "" if own is None else f" (own models {own:.4f})"
+            parts.append(f"held-out clients {s['final_heldout_accuracy']:.4f}{models}")
         say(f"{name}: {', '.join(parts)}; {rounds} in {s['total_wall_s']:.1f} s; {folder}")
     if best := s.get("best"):
         early = "; it did not improve after that" if best["stopped_early"] else ""

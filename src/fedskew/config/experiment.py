@@ -26,7 +26,7 @@ __all__ = ["Experiment", "folder_of", "load", "to_json"]
 
 NAMED = ("data", "partition", "model")  # what a name stands for beside the method
 PLAIN = ("path", "clients", "longtail", "validation", "auxiliary")  # fields that a file holds as they are
-SET = ("local_test", "seed_partition")  # fields that a file holds only where they are set
+SET = ("local_test", "heldout_clients", "seed_partition")  # fields that a file holds only where they are set
 OF_CLASSES = tuple(f.name for f in dataclasses.fields(ClassOptions))
 CLIENTS = 100  # where neither the user nor the partition says how many
 RECORDED = (  # what a run adds
@@ -68,6 +68,8 @@ class Experiment(Settings):
     """seed of the division of the data; unset: as seed"""
     local_test: Annotated[float, Within(0, 1, "[)")] = 0.0
     """fraction of each client's rows that it keeps for its own test and does not train on, for local_* metrics"""
+    heldout_clients: Annotated[float, Within(0, 1, "[)")] = 0.0
+    """fraction of the clients that never train; models are evaluated on them, for heldout_* metrics"""
     fingerprint: str = ""  # of the dataset that a configuration file was written for; "" takes any
 
     def federation(self) -> Federation:
@@ -79,6 +81,7 @@ class Experiment(Settings):
         return federate(
             self.data.load(self.path), self.partition, clients=clients, seed=seed, longtail=self.longtail,
             validation=self.validation, auxiliary=self.rows_at_server, local_test=self.local_test,
+            heldout_clients=self.heldout_clients,
         )  # fmt: skip
 
     @property
@@ -113,6 +116,7 @@ class Experiment(Settings):
         settled = replace(
             self, partition=fed.partitioner, clients=fed.clients, cohort=cohort, auxiliary=self.rows_at_server,
             model=architecture(self.model, self.method.projection), local_test=fed.local_test or 0.0,
+            heldout_clients=fed.heldout_clients or 0.0,
         )  # fmt: skip
         return run(
             fed, self.method, settled.settings, model=self.model, out=out, resume=resume, on_round=on_round,

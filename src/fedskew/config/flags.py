@@ -181,7 +181,7 @@ def _choose(experiment: Experiment, slot: str, value: str) -> Experiment:
     if slot in ("data", "partition", "model"):
         return replace(experiment, **{slot: make(slot, value)})
     if slot == "partition.base":
-        return replace(experiment, partition=_based(experiment.partition, "partition", value, "longtail"))
+        return replace(experiment, partition=_based(experiment.partition, "partition", value, "longtail or shared"))
     if slot == "parts":
         parts = tuple(make("parts", name) for name in value.split(",") if name and name != "none")
         return replace(experiment, method=_with_parts(method, parts))

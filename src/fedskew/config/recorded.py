@@ -33,7 +33,7 @@ UNLIKE = (
 )  # what other content leads to
 KINDS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")
 EACH = ("per_class_recall", "per_class_precision", "per_class_f1", "support")  # of the C classes
-SETS = ("", "part_", "val_", "local_", "personal_")
+SETS = ("", "part_", "val_", "local_", "personal_", "heldout_", "heldout_personal_")
 METRICS = tuple(f"{which}{kind}" for which in SETS for kind in KINDS)
 BYTES = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
 # entry -> its type; a dict is an object with such entries, "?" behind a name says that it may be absent
@@ -41,9 +41,10 @@ NAMED: Row = {"name": str}
 CONFIG: Row = {
     "method?": str, **{f"{slot}?": (str, NAMED) for slot in ("data", "partition", "model")},
     "rounds?": int | None, "clients?": int | None, "cohort?": int | None, "longtail?": Number, "validation?": Number,
-    "auxiliary?": int | None, "local_test?": Number, "seed?": int, "seed_partition?": int | None,
-    "seed_model?": int | None, "seed_clients?": int | None, "label_names?": list[str], "fingerprint?": str,
-    "path?": str | None, "counts?": list[list[int]], "started_by?": str, "scores?": str, "recall_at?": float,
+    "auxiliary?": int | None, "local_test?": Number, "heldout_clients?": Number, "seed?": int,
+    "seed_partition?": int | None, "seed_model?": int | None, "seed_clients?": int | None, "label_names?": list[str],
+    "fingerprint?": str, "path?": str | None, "counts?": list[list[int]], "started_by?": str, "scores?": str,
+    "recall_at?": float,
     "eval_rows?": int | None, "processors?": list[str], "disclosed?": list[str], "own_data?": bool,
 }  # fmt: skip
 METHOD: Row = {"name": str, "parts?": [NAMED], **{f"{slot}?": NAMED for slot in SLOTS}, "preset?": str}

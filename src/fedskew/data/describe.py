@@ -199,9 +199,11 @@ def _data(d: dict[str, Any]) -> list[tuple[str, str, str]]:
     aside = [f"{d[f'{w}_rows']:,} {w}" for w in ("unused", "validation", "auxiliary") if d[f"{w}_rows"]]
     share = f"{d['local_test']:g} of each client's rows" if "local_test" in d else ""
     local = [("rows of the clients' own tests", f"{d['local_test_rows']:,}", share)] if share else []
+    several = [("rows of several clients", f"{d['repeated_rows']:,}", "of these")] if d.get("repeated_rows") else []
     tail = f"long tail, n_max / n_min {_number(d['longtail'])}" if d["longtail"] else ""
     return [
         ("training rows", f"{d['training_rows']:,}", f"besides {', '.join(aside)}" if aside else ""),
+        *several,
         ("test rows", f"{d['test_rows']:,}", "official test set" if d["test_is_official"] else "held out here"),
         *local,
         ("classes", str(d["classes"]), tail),
@@ -212,8 +214,11 @@ def _clients(d: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Lines of the section about the clients."""
     sizes = f"median; {_plain(d['size_min'])} to {_plain(d['size_max'])}"
     held = f"mean; {_plain(d['labels_min'])} to {_plain(d['labels_max'])}, of those with rows"
+    rows = f"of the {d['empty_clients']}; they hold {d['heldout_clients_rows']:,} rows" if "heldout_count" in d else ""
+    left = [("clients held out", f"{d['heldout_count']:,}", rows)] if rows else []
     return [
         ("clients", f"{d['clients']:,}", f"{d['empty_clients']} without rows"),
+        *left,
         ("rows of a client", _plain(d["size_median"]), sizes),
         ("classes of a client", f"{d['labels_mean']:.1f}", held),
         ("effective clients", f"{d['effective_clients']:.1f}", f"1 / sum (n_k / n)²; {d['clients']} if all equal"),

@@ -15,12 +15,14 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data.arrays import Dataset, draw, share
+from fedskew.data.heldout import parted
 from fedskew.data.local_test import hold_out, share_out
 from fedskew.data.partitioners import PARTITIONERS, Natural, Partition, Partitioner
+from fedskew.data.partitioners.base import checked
 from fedskew.data.partitioners.file import File
 from fedskew.data.partitioners.tail import PROFILES, check_factor, long_tail
 from fedskew.data.sources.table import load
-from fedskew.errors import ConfigError, DataError, require, unknown
+from fedskew.errors import ConfigError, require, unknown
 
 __all__ = ["Federation", "federate", "long_tail"]
 
@@ -44,6 +46,8 @@ class Federation:
         client_names: Names of natural clients; empty where clients are numbers.
         local_test: Fraction of each client's rows that it keeps for its own test, or None.
         held: Those rows of each client, or None. ``partition`` and ``counts`` hold the others.
+        heldout_clients: Fraction of the clients that never train, or None.
+        unseen: These clients as a federation of their own, in which the others have no rows, or None.
     """
 
     dataset: Dataset
@@ -58,6 +62,8 @@ class Federation:
     client_names: tuple[str, ...] = field(default=(), repr=False)  # of natural clients, else empty: they are numbers
     local_test: float | None = None  # fraction of its rows that each client keeps for its own test
     held: Partition | None = field(default=None, repr=False)  # those rows, places in dataset.x
+    heldout_clients: float | None = None  # fraction of the clients that never train
+    unseen: Federation | None = field(default=None, repr=False)  # with their rows alone; here these clients have none
 
     @property
     def sizes(self) -> Tensor:
@@ -132,7 +138,10 @@ class Federation:
         held = (self.counts > 0).sum(1).numpy()
         aside = {"validation": len(self.validation_rows), "auxiliary": len(self.auxiliary_rows)}
         aside |= {"local_test": len(self.held.rows)} if self.held is not None else {}
-        used = len(np.unique(self.partition.rows))
+        left = 0 if self.unseen is None else int((self.unseen.sizes > 0).sum())
+        if self.unseen is not None:
+            aside["heldout_clients"] = len(np.unique([*self.unseen.partition.rows, *self.unseen.local_test_rows()]))
+        owners = np.unique(self.partition.rows, return_counts=True)[1]  # of each row that has any
         return {
             "dataset": self.dataset.name,
             "fingerprint": self.dataset.fingerprint,
@@ -143,11 +152,13 @@ class Federation:
             "classes_per_client": _spread(held),
             "empty_clients": int((sizes == 0).sum()),
             "class_rows": self.counts.sum(0).tolist(),
-            "training_rows": used,
-            "unused_rows": len(self.dataset.y) - used - sum(aside.values()),
+            "training_rows": len(owners),
+            **({"repeated_rows": int((owners > 1).sum())} if (owners > 1).any() else {}),
+            "unused_rows": len(self.dataset.y) - len(owners) - sum(aside.values()),
             **{f"{name}_rows": count for name, count in aside.items()},
             "longtail": self.longtail,
             **({"local_test": self.local_test} if self.held is not None else {}),
+            **({"heldout_clients": self.heldout_clients, "heldout_count": left} if left else {}),
             "test_rows": len(self.dataset.y_test),
             "test_is_official": self.dataset.test_is_official,
         }
@@ -164,13 +175,14 @@ def federate(
     validation: float = 0.0,
     auxiliary: int = 0,
     local_test: float = 0.0,
+    heldout_clients: float = 0.0,
     path: str | None = None,
     **data_options: Any,
 ) -> Federation:
     """Divide a dataset among clients.
 
-    Rows are set aside in this order: validation, auxiliary, long tail. The partitioner divides the rest. Last, each
-    client sets its local test aside.
+    Set aside are in this order: validation, auxiliary, long tail. The partitioner divides the rest. Each client then
+    sets its local test aside, and some clients are held out.
 
     Args:
         data: Name of a dataset (see `fedskew.data.DATASETS`), or a `Dataset`.
@@ -186,8 +198,11 @@ def federate(
         auxiliary: Rows of each class that the server keeps, at least 0.
         local_test: Fraction of each client's rows that it keeps for its own test and does not train on, in [0, 1). A
             client of n rows keeps floor(fraction n + 1/2) of them, at most n - 1, drawn from all its rows alike, keyed
-            by (seed, client). Models of the clients' own are then tested on these rows, and the global model on all of
-            them, too (``local_...`` metrics); the test set of the dataset stays that of the global model.
+            by (seed, client); rows that other clients have, too, are not among these n. Models of the clients' own are
+            then tested on these rows, and the global model on all of them, too (``local_...`` metrics); the test set of
+            the dataset stays that of the global model.
+        heldout_clients: Fraction of the clients with rows that never train, in [0, 1): floor(fraction n + 1/2) of n, at
+            least 1, at most n - 1. Models are evaluated on their rows (``heldout_...`` metrics).
         path: File or folder of a dataset that is given by name; None searches $FEDSKEW_DATA and the cache.
         **data_options: Options of a dataset that is given by name, such as ``normalize="channel"``.
 
@@ -213,10 +228,13 @@ def federate(
     _check(partitioner, clients, seed, longtail, validation, auxiliary)
     holds = _number(local_test) and 0 <= local_test < 1
     require(holds, "local_test", "be a fraction in [0, 1)", local_test, "for example 0.2")
+    holds = _number(heldout_clients) and 0 <= heldout_clients < 1
+    require(holds, "heldout_clients", "be a fraction in [0, 1)", heldout_clients, "for example 0.2")
     require(longtail_profile in PROFILES, "longtail_profile", f"be one of {', '.join(PROFILES)}", longtail_profile)
     dataset = _dataset(data, path, data_options)
     if isinstance(partitioner, File):
-        return _of_file(partitioner, dataset, clients, seed, longtail, validation, auxiliary, local_test)
+        made = _of_file(partitioner, dataset, clients, seed, longtail, validation, auxiliary, local_test)
+        return parted(made, heldout_clients) if heldout_clients else made
     labels = dataset.y.numpy()
     take = share(labels, dataset.classes, validation)
     require(validation == 0 or bool(take.any()), "validation", "take a row of some class", validation, "use more")
@@ -230,7 +248,8 @@ def federate(
     counts = torch.from_numpy(found.counts(labels, dataset.classes))
     names = _client_names(partitioner, dataset, left)
     made = Federation(dataset, found, partitioner, found.clients, seed, counts, longtail, held, aside, names)
-    return _tested(made, local_test) if local_test else made
+    made = _tested(made, local_test) if local_test else made
+    return parted(made, heldout_clients) if heldout_clients else made
 
 
 def _tested(fed: Federation, fraction: float) -> Federation:
@@ -368,15 +387,8 @@ def _partition(
     if clients is None:
         clients = int(partitioner.count(columns))
     local = partitioner.split(dataset.y.numpy()[left], int(clients), seed, columns)
-    rows, offsets = np.asarray(local.rows), np.asarray(local.offsets)
-    ordered = offsets[0] == 0 and offsets[-1] == len(rows) and (np.diff(offsets) >= 0).all()
-    if not ordered or (rows.size and not 0 <= rows.min() <= rows.max() < len(left)):
-        raise DataError(f"partition {partitioner.name!r} gave rows outside 0..{len(left) - 1} or broken offsets")
-    if rows.size and (owners := np.bincount(rows)).max() > 1:
-        raise DataError(f"partition {partitioner.name!r} gave row {owners.argmax()} to more than one client")
-    if not rows.size:
-        raise DataError(f"partition {partitioner.name!r} gave no client any row; got {len(left)} rows to divide")
-    return Partition(left[rows].astype(np.int64), offsets.astype(np.int64))
+    found = checked(local, len(left), partitioner.name, getattr(partitioner, "overlaps", False))
+    return Partition(left[found.rows], found.offsets)
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:

@@ -16,9 +16,9 @@ __all__ = ["hold_out", "share_out"]
 def hold_out(partition: Partition, fraction: float, seed: int) -> tuple[Partition, Partition]:
     """Hold out a fraction of each client's rows.
 
-    A client of n rows holds out floor(fraction n + 1/2) of them, at most n - 1, drawn from all its rows alike under the
-    key (seed, client). The draw is not stratified, as in the loaders that this follows: FedRepo takes a client's first
-    max(floor(0.2 n), 1) rows for its test, FedLA trains on the first 80 %.
+    A client of n rows that nobody else has holds out floor(fraction n + 1/2) of them, and trains on one of
+    them at least. They are drawn alike under the key (seed, client). The draw is not stratified, as in the loaders that
+    this follows: FedRepo takes a client's first max(floor(0.2 n), 1) rows for its test, FedLA trains on the first 80 %.
 
     Args:
         partition: Rows of each client.
@@ -37,10 +37,13 @@ def hold_out(partition: Partition, fraction: float, seed: int) -> tuple[Partitio
         ([8, 1, 1], [2, 0, 0])
     """
     key, picked = rng.key(seed, "data", "rows of the local test"), np.zeros(len(partition.rows), bool)
+    owners = np.bincount(partition.rows, minlength=1)[partition.rows]
     for k, size in enumerate(partition.sizes.tolist()):
-        take = min(math.floor(fraction * size + 0.5), max(size - 1, 0))
+        start = partition.offsets[k]
+        alone = start + np.flatnonzero(owners[start : start + size] == 1)
+        take = min(math.floor(fraction * len(alone) + 0.5), max(len(alone) - 1, 0))
         if take:
-            picked[partition.offsets[k] + rng.generator(key, k).permutation(size)[:take]] = True
+            picked[rng.generator(key, k).permutation(alone)[:take]] = True
     ends = np.concatenate([[0], np.cumsum(picked)])[partition.offsets].astype(np.int64)
     held = Partition(partition.rows[picked], ends)
     return Partition(partition.rows[~picked], partition.offsets - ends), held

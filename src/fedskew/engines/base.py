@@ -94,7 +94,7 @@ class LocalEngine:
         late = after.get(self.device.type, never) if programs else never
         self.steppers = Steppers(self.step_function, late, lambda m: mark(self.name, m, self.model, task, self.store))
         auxiliary = auxiliary_source(fed)
-        self.queries = Queries(self.clients, auxiliary, self.planner, self.jobs, self.train_set, self._probes)
+        self.queries = Queries(self.clients, auxiliary, self.planner, self.jobs, self.train_set, self.probes)
 
     def birth(
         self, method: Method, params: Params, buffers: Params, where: str = "device", folder: Path | None = None
@@ -215,8 +215,8 @@ class LocalEngine:
         self.ready(method, [place for group in groups for place in group])
         yield from self.run_chains(method, groups, settle)
 
-    def _probes(self, method: Method, places: list[Place]) -> Iterator[Outcome]:
-        """Local runs that a question asks for. Raises TrainingError where they are not finite."""
+    def probes(self, method: Method, places: list[Place]) -> Iterator[Outcome]:
+        """Local runs outside of a round: of questions, of evaluation. Raises TrainingError if they are not finite."""
         self.ready(method, places)
         watches = []
         for outcome in self.run_places(method, places):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,15 +27,22 @@ Array = np.ndarray[Any, Any]
 
 
 def pooled(
-    clients: Clients, test: Evaluator, method: Method, broadcast: Broadcast, memory: ClientMemory, fed: Federation
+    clients: Clients,
+    test: Evaluator,
+    method: Method,
+    broadcast: Broadcast,
+    memory: ClientMemory,
+    fed: Federation,
+    ids: Iterable[int] | None = None,
 ) -> tuple[Tensor, float]:
     """(confusion matrix [C, C], mean cross-entropy) of every client's own model on its own test rows.
 
     These are rows of the set behind ``test``: the training set where clients keep rows for a test, else the test set.
-    Clients without training rows or without test rows are left out. ``broadcast`` is in the layout of the runtime.
+    Clients without training rows or without test rows are left out, and those not in ``ids``.
+    ``broadcast`` is in the layout of the runtime.
     """
     own = fed.test_rows if fed.held is None else fed.local_test_rows
-    shares = {k: own(k) for k in range(fed.clients) if len(clients.own.rows[k])}
+    shares = {k: own(k) for k in (range(fed.clients) if ids is None else ids) if len(clients.own.rows[k])}
     shares = {k: rows for k, rows in shares.items() if len(rows)}
 
     def one(k: int) -> tuple[Tensor, float]:

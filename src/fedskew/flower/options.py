@@ -91,7 +91,14 @@ def experiment_of(config: Mapping[str, Any]) -> Experiment:
     """
     given = {key: value for key, value in config.items() if not key.startswith(PREFIX) and value != ""}
     method = [str(given.pop("method"))] if "method" in given else []
-    return experiment_from([*method, *words_of(given)])
+    return on_nodes(experiment_from([*method, *words_of(given)]))
+
+
+def on_nodes(experiment: Experiment) -> Experiment:
+    """The experiment. Raises FieldError where it asks for what nodes cannot do."""
+    rule = "be 0 where clients are nodes: a node that is not to train is not started"
+    demand(experiment, "heldout_clients", not experiment.heldout_clients, rule)
+    return experiment
 
 
 def server_options(config: Mapping[str, Any]) -> ServerOptions:

@@ -24,6 +24,7 @@ from fedskew.functional.alignment import (
     fedga_loss,
     fedga_targets,
 )
+from fedskew.functional.branches import hybrid_divergence
 from fedskew.functional.calibration import (
     fedgr_gamma,
     fedlc_loss,
@@ -62,6 +63,12 @@ from fedskew.functional.feddyn import (
     feddyn_update,
 )
 from fedskew.functional.fisher import fisher_diagonal
+from fedskew.functional.frames import (
+    equal_lengths,
+    frame_energy,
+    lent_lengths,
+    sparse_frame,
+)
 from fedskew.functional.gradient_balancer import (
     fedgrab_map,
     fedgrab_pid,
@@ -182,6 +189,7 @@ __all__ = [
     "disco_weights",
     "dynamic_batch",
     "dynamic_rate",
+    "equal_lengths",
     "feature_correlation",
     "feature_uniformity",
     "feddyn_correction",
@@ -208,12 +216,14 @@ __all__ = [
     "fedvls_loss",
     "fisher_diagonal",
     "focal_loss",
+    "frame_energy",
     "gaussian_features",
     "gravitation",
     "gravitation_gradient",
     "gravitation_mass",
     "gravitation_step",
     "hessian_free_gradient",
+    "hybrid_divergence",
     "imbalance_gap",
     "importance_weights",
     "kl_to_uniform",
@@ -221,6 +231,7 @@ __all__ = [
     "label_discrepancy",
     "ldam_logits",
     "ldam_margins",
+    "lent_lengths",
     "local_balancer_loss",
     "logit_adjusted_loss",
     "logit_suppression",
@@ -257,6 +268,7 @@ __all__ = [
     "simplex_head",
     "size_weights",
     "smoothed_prototypes",
+    "sparse_frame",
     "spread_prototypes",
     "unbalanced_softmax_loss",
     "uniform_weights",

@@ -34,6 +34,8 @@ from fedskew.methods.fedir import fedir
 from fedskew.methods.fedla import fedla
 from fedskew.methods.fedlc import fedlc
 from fedskew.methods.fedlesam import fedlesam
+from fedskew.methods.fedloge import fedloge
+from fedskew.methods.fedmlb import fedmlb
 from fedskew.methods.fednh import fednh
 from fedskew.methods.fednova import fednova
 from fedskew.methods.fedntd import fedntd
@@ -97,6 +99,8 @@ METHODS: dict[str, Callable[[], Method]] = {
     "fedla": fedla,
     "fedlc": fedlc,
     "fedlesam": fedlesam,
+    "fedloge": fedloge,
+    "fedmlb": fedmlb,
     "fednh": fednh,
     "fednova": fednova,
     "fedntd": fedntd,

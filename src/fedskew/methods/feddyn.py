@@ -97,7 +97,7 @@ class WeightedRegulariser(DynamicRegulariser):
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"mean": rows of a client, on average}."""
-        return {"mean": fed.counts.sum().double() / task.clients}
+        return {"mean": fed.counts.sum().double() / task.population}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
         """The mean to all."""
@@ -149,7 +149,7 @@ class DynamicCorrection(ServerOptimizer):
 
     def update(self, params: Params, delta: Params, state: Tree, cohort: Cohort) -> tuple[Params, Tree]:
         """The new state, then the new parameters; ``delta`` is the mean of the cohort."""
-        h = F.feddyn_server_state(state["h"], delta, self.alpha, len(cohort.ids), cohort.task.clients)
+        h = F.feddyn_server_state(state["h"], delta, self.alpha, len(cohort.ids), cohort.task.population)
         return F.feddyn_update(params, delta, h, self.alpha, self.lr), {"h": h}
 
 

@@ -94,7 +94,7 @@ class ControlVariate(Component):
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """c + (1 / N) sum_k (c_k+ - c_k)."""
-        change, among = cohort.uploads[self.name]["change"], cohort.task.clients
+        change, among = cohort.uploads[self.name]["change"], cohort.task.population
         if self.spread == "cohort":
             among = len(cohort.ids)
         elif self.spread == "size":

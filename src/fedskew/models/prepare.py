@@ -225,9 +225,9 @@ class Model:
         """The converted module, for a look at its layers."""
         return self._module
 
-    def task(self, clients: int, rounds: int) -> Task:
-        """The static facts of a run of so many clients and rounds with this model."""
-        return Task(self.head, self.classes, self.features, clients, rounds, self._norms)
+    def task(self, clients: int, rounds: int, held_out: int = 0) -> Task:
+        """The static facts of a run of so many clients, of which some never train, and rounds with this model."""
+        return Task(self.head, self.classes, self.features, clients, rounds, self._norms, held_out)
 
     @property
     def parameter_count(self) -> int:

@@ -19,7 +19,15 @@ CHANCE = 1.1  # times 1 / C, the balanced accuracy of one and the same answer
 PATIENCE = 10  # evaluations in a row: a run may begin at chance
 
 
-PREFIXES = ("", "part_", "val_", "local_", "personal_")  # of the rows that a metric is of
+PREFIXES = (
+    "",
+    "part_",
+    "val_",
+    "local_",
+    "personal_",
+    "heldout_",
+    "heldout_personal_",
+)  # of the rows that a metric is of
 
 
 def summary_names() -> tuple[str, ...]:

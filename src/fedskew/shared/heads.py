@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
@@ -12,7 +13,7 @@ from fedskew import functional as F
 from fedskew import rng
 from fedskew.component import Component
 from fedskew.errors import FieldError
-from fedskew.fields import Above, AtLeast
+from fedskew.fields import Above, AtLeast, Within, later
 from fedskew.types import Params, Task, View
 
 if TYPE_CHECKING:
@@ -27,13 +28,16 @@ class InitialHead(Component):
     """The classifier begins with these rows, and a bias of 0. `Frozen` beside it keeps it so.
 
     simplex: an equiangular tight frame, w_c' w_d = -norm^2 / (C - 1), which needs C - 1 features. orthogonal: w_c' w_d
-    = 0, which needs C. Both are turned by a rotation that the seed of the initial weights draws.
+    = 0, which needs C. Both are turned by a rotation that the seed of the initial weights draws. A sparse simplex has
+    floor(sparsity F) zeros in each row, at drawn places; the other entries then move so that the angles, which the
+    zeros have narrowed, widen again.
 
-    Source: Li et al. 2023, section 4.1, https://arxiv.org/abs/2303.10058
+    Source: Li et al. 2023, section 4.1, https://arxiv.org/abs/2303.10058; the zeros: Xiao et al. 2024,
+    https://arxiv.org/abs/2401.08977
 
     Example:
         >>> InitialHead("orthogonal")
-        InitialHead(rows='orthogonal', norm=1.0)
+        InitialHead(rows='orthogonal', norm=1.0, sparsity=0.0, steps=300)
     """
 
     name = "initial_head"
@@ -42,9 +46,15 @@ class InitialHead(Component):
     """how the rows of the weight lie to each other"""
     norm: Annotated[float, Above(0)] = 1.0
     """length of each row"""
+    sparsity: Annotated[float, Within(0, 1, "[)")] = later(0.0)
+    """share of each row's entries that are 0, of a simplex"""
+    steps: Annotated[int, AtLeast(0)] = later(300)
+    """steps by which the other entries move, where some are 0"""
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
-        """Raise FieldError where so many classes need more features."""
+        """Raise FieldError where so many classes need more features, and for zeros in orthogonal rows."""
+        if self.sparsity and self.rows != "simplex":
+            raise FieldError("InitialHead", "sparsity", f"be 0 for {self.rows} rows", self.sparsity)
         needed = task.classes - 1 if self.rows == "simplex" else task.classes
         if task.features < needed:
             rule = f"have at least {needed} features before the classifier, for {task.classes} classes"
@@ -54,11 +64,24 @@ class InitialHead(Component):
 
     def init_model(self, params: Params, task: Task, key: Tensor) -> Params:
         """The weight [C, F], and the bias where there is one."""
-        old, spread = params[task.weight], task.classes - 1 if self.rows == "simplex" else task.classes
-        basis = F.orthonormal(rng.normal(key, (task.features, spread), torch.float64))
-        weight = F.simplex_head(basis) if self.rows == "simplex" else basis.T
+        old = params[task.weight]
+        weight = _rows(self.rows, self.sparsity, self.steps, task.classes, task.features, int(key))
         bias = {n: torch.zeros_like(params[n]) for n in (task.bias,) if n in params}
         return {task.weight: (self.norm * weight).to(old), **bias}
+
+
+@lru_cache(maxsize=8)  # the steps take a second for 100 classes
+def _rows(kind: str, sparsity: float, steps: int, classes: int, features: int, key: int) -> Tensor:
+    """Rows of length 1, [C, F]."""
+    spread, drawn = classes - 1 if kind == "simplex" else classes, torch.tensor(key)
+    basis = F.orthonormal(rng.normal(drawn, (features, spread), torch.float64))
+    weight = F.simplex_head(basis) if kind == "simplex" else basis.T
+    if not (zeros := int(sparsity * features)):
+        return weight
+    order = rng.uniform(rng.fold(drawn, 1), (classes, features)).argsort(dim=1, stable=True)
+    kept = torch.ones_like(weight).scatter(1, order[:, :zeros], 0.0)
+    start = F.equal_lengths(weight * kept, 0.1)  # a tenth, and the rate, are those of FedLoGe's code
+    return F.equal_lengths(F.sparse_frame(start, kept, 0.1, 1e-4, steps), 1.0)
 
 
 @dataclass(frozen=True)

@@ -41,14 +41,17 @@ def in_group(name: str, group: str, task: Task) -> bool:
     return (name in (task.weight, task.bias)) is (group == "head")
 
 
-def chosen(patterns: Sequence[str], names: Sequence[str], task: Task, whose: str) -> frozenset[str]:
+def chosen(
+    patterns: Sequence[str], names: Sequence[str], task: Task, whose: str, field: str = "names"
+) -> frozenset[str]:
     """The parameters and buffers that patterns name.
 
     Args:
         patterns: Each is one of `GROUPS`, the name of a layer or parameter, or a pattern such as ``conv*``.
         names: Parameters and buffers of the model.
         task: Facts of the run.
-        whose: Class whose field ``names`` holds the patterns, for errors.
+        whose: Class that has the patterns, for errors.
+        field: Its field.
 
     Returns:
         Those of ``names`` that fit any of the patterns.
@@ -61,11 +64,11 @@ def chosen(patterns: Sequence[str], names: Sequence[str], task: Task, whose: str
         >>> sorted(chosen(("head", "conv1"), ("conv1.weight", "conv2.weight", "fc.weight"), task, "Private"))
         ['conv1.weight', 'fc.weight']
     """
-    return _chosen(tuple(patterns), tuple(names), task, whose)
+    return _chosen(tuple(patterns), tuple(names), task, whose, field)
 
 
 @lru_cache(maxsize=64)
-def _chosen(patterns: tuple[str, ...], names: tuple[str, ...], task: Task, whose: str) -> frozenset[str]:
+def _chosen(patterns: tuple[str, ...], names: tuple[str, ...], task: Task, whose: str, field: str) -> frozenset[str]:
     """As `chosen`; asked in every local step."""
     found: set[str] = set()
     for pattern in patterns:
@@ -75,7 +78,7 @@ def _chosen(patterns: tuple[str, ...], names: tuple[str, ...], task: Task, whose
             some = {name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")}
         if not some and pattern not in GROUPS:  # a network without such layers has none of them to keep
             layers = [name.rpartition(".")[0] for name in names]
-            raise FieldError(whose, "names", f"name layers of the model{closest(pattern, [*layers, *GROUPS])}", pattern)
+            raise FieldError(whose, field, f"name layers of the model{closest(pattern, [*layers, *GROUPS])}", pattern)
         found |= some
     return frozenset(found)
 

@@ -21,6 +21,8 @@ from fedskew.methods.fedgr import Gravitation, UnbalancedSoftmax, WeightedGravit
 from fedskew.methods.fedgrab import GradientBalancer, PriorAnalyser
 from fedskew.methods.fedir import ImportanceReweighting
 from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration, PooledLogitCalibration
+from fedskew.methods.fedloge import RealignedHeads
+from fedskew.methods.fedmlb import HybridPaths
 from fedskew.methods.fednh import NonParametricHead
 from fedskew.methods.fedntd import NotTrueDistillation
 from fedskew.methods.fedprox import Proximal
@@ -61,6 +63,7 @@ __all__ = [
     "Frozen",
     "GradientBalancer",
     "Gravitation",
+    "HybridPaths",
     "ImportanceReweighting",
     "InitialHead",
     "KnowledgeInheritance",
@@ -78,6 +81,7 @@ __all__ = [
     "Proximal",
     "ProximalVariant",
     "RatioLoss",
+    "RealignedHeads",
     "RestrictedSoftmax",
     "UnbalancedSoftmax",
     "UniformityVariance",
@@ -108,6 +112,7 @@ PARTS: dict[str, type[Component]] = {
     "frozen": Frozen,
     "gradient_balancer": GradientBalancer,
     "gravitation": Gravitation,
+    "hybrid_paths": HybridPaths,
     "importance_reweighting": ImportanceReweighting,
     "initial_head": InitialHead,
     "knowledge_inheritance": KnowledgeInheritance,
@@ -126,6 +131,7 @@ PARTS: dict[str, type[Component]] = {
     "proximal": Proximal,
     "proximal_variant": ProximalVariant,
     "ratio_loss": RatioLoss,
+    "realigned_heads": RealignedHeads,
     "restricted_softmax": RestrictedSoftmax,
     "unbalanced_softmax": UnbalancedSoftmax,
     "uniformity_variance": UniformityVariance,

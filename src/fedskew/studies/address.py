@@ -99,9 +99,8 @@ def deciding(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
 def asked(experiment: Experiment) -> dict[str, Any]:
     """What decides a run's numbers beside the content of its data and the engine, as plain values."""
     method, plain = experiment.method, dataclasses.fields(Settings)
-    clients = experiment.clients
-    if clients is None and not experiment.partition.decides:
-        clients = CLIENTS
+    # a partition that decides has one number, which a record names and a study leaves open
+    clients = None if experiment.partition.decides else experiment.clients or CLIENTS
     cohort = experiment.cohort or (COHORT if method.share is None else f"share {method.share}")
     partition = experiment.seed if experiment.seed_partition is None else experiment.seed_partition
     settings = {f.name: _plain(getattr(experiment, f.name)) for f in plain if f.name not in NOT}
@@ -109,7 +108,7 @@ def asked(experiment: Experiment) -> dict[str, Any]:
     return {
         "partition": _partition(experiment.partition),
         "clients": clients,
-        **{n: v for n in ("longtail", "validation", "local_test") if (v := getattr(experiment, n))},
+        **{n: v for n in ("longtail", "validation", "local_test", "heldout_clients") if (v := getattr(experiment, n))},
         "auxiliary": experiment.rows_at_server,
         "model": _of(models.architecture(experiment.model, method.projection), "model"),
         "parts": [_of(part, "parts") for part in method.parts],

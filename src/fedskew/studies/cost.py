@@ -27,6 +27,7 @@ __all__ = ["Cost", "cost_of", "step_seconds"]
 
 EVALUATED = 512  # rows of a measured evaluation
 REPEATS = 3
+SLOW = 0.3  # seconds of a call, whose start-up then counts little
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ def _local(experiment: Experiment) -> tuple[int, float, float]:
     """(clients, mean steps of a client's local run, mean rows of it), of the first split, as its pace has them."""
     clients = CLIENTS if experiment.clients is None and not experiment.partition.decides else experiment.clients
     own = (experiment.longtail, experiment.validation, experiment.rows_at_server, experiment.local_test)
-    used = _rows(experiment.data, experiment.path, experiment.partition, clients, *own)
+    used = _rows(experiment.data, experiment.path, experiment.partition, clients, *own, experiment.heldout_clients)
+    used = used[used > 0]  # nobody else is selected
     plan = experiment.method.pace.of(used, 1, 1)
     every = torch.ceil(used / plan.batch.clamp(min=1))
     steps = plan.epochs * torch.where(plan.steps > 0, torch.minimum(every, plan.steps.to(every.dtype)), every)
@@ -115,19 +117,19 @@ def _local(experiment: Experiment) -> tuple[int, float, float]:
 @lru_cache(256)
 def _rows(
     data: Any, path: str | None, partition: Any, clients: int | None, longtail: Any, validation: float, auxiliary: int,
-    local_test: float,
+    local_test: float, heldout_clients: float,
 ) -> torch.Tensor:  # fmt: skip
     """The rows that each client trains on, [N] int64, of seed 0."""
     fed = federate(
         dataset_of(data, path), partition, clients=clients, seed=0, longtail=longtail, validation=validation,
-        auxiliary=auxiliary, local_test=local_test,
+        auxiliary=auxiliary, local_test=local_test, heldout_clients=heldout_clients,
     )  # fmt: skip
     return torch.from_numpy(np.asarray(fed.counts).sum(1)).to(torch.int64)
 
 
 @lru_cache(64)
 def step_seconds(model: Any, shape: tuple[int, ...], classes: int, batch: int) -> tuple[float, float]:
-    """(seconds of a training step of ``batch`` rows, of a forward pass of 512), medians of three on one thread."""
+    """(seconds of a training step of ``batch`` rows, of a forward pass of 512), on one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -149,13 +151,15 @@ def step_seconds(model: Any, shape: tuple[int, ...], classes: int, batch: int) -
 
 
 def _median(what: Callable[[], None]) -> float:
-    what()
-    found = []
-    for _ in range(REPEATS):
+    """Seconds, after a first call that warms up; of what is slow, that call says enough."""
+
+    def seconds() -> float:
         began = time.perf_counter()
         what()
-        found.append(time.perf_counter() - began)
-    return statistics.median(found)
+        return time.perf_counter() - began
+
+    first = seconds()
+    return first if first > SLOW else statistics.median(seconds() for _ in range(REPEATS))
 
 
 def _alike(one: Planned) -> list[str]:

@@ -172,7 +172,8 @@ class _Divided:
         self.experiment = experiment
         seed = experiment.seed if experiment.seed_partition is None else experiment.seed_partition
         parts = (experiment.data, experiment.partition, experiment.path, experiment.clients, experiment.longtail)
-        self.key = repr((*parts, experiment.validation, experiment.local_test, experiment.rows_at_server, seed))
+        aside = (experiment.validation, experiment.local_test, experiment.rows_at_server, experiment.heldout_clients)
+        self.key = repr((*parts, *aside, seed))
 
     def __hash__(self) -> int:
         return hash(self.key)

@@ -165,6 +165,17 @@ def test_npz_files_that_do_not_fit_together(tmp_path: Path) -> None:
         load("npz", str(tmp_path))
 
 
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_npz_files_of_a_training_and_a_test_folder_hold_x_and_y(part: str, tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        (tmp_path / name).mkdir()
+        given = {"x_train": np.zeros((4, 2)), "y_train": np.arange(4) % 2}
+        plain = {"x": np.zeros((4, 2)), "y": np.arange(4) % 2}
+        np.savez(tmp_path / name / "a.npz", **(given if name == part else plain))
+    with pytest.raises(fs.DataError, match=rf"{part}/a.npz must hold 'x': its folder says .*; got x_train, y_train"):
+        load("npz", str(tmp_path))
+
+
 @pytest.mark.parametrize("channels", [(), (3,)])
 def test_medmnist_files_are_known(channels: tuple[int, ...], tmp_path: Path) -> None:
     gen = np.random.default_rng(0)

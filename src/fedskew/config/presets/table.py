@@ -220,6 +220,28 @@ AUTHORS: dict[str, Preset | str] = {
         },
         "the defaults of its script",
     ),
+    "fedloge": Preset(
+        "CIFAR-100 with a long tail of 100, present classes Dirichlet 0.5, 40 clients, 500 rounds",
+        "Code ZackZikaiXiao/FedLoGe@f4cac52, options.py and README.md",
+        {
+            "pace.lr": Stated(0.03, "C"), "pace.batch_size": Stated(8, "C"), "pace.epochs": Stated(5, "C"),
+            "local.momentum": Stated(0.5, "C"), "parts.initial_head.sparsity": Stated(0.6, "C"),
+            "parts.initial_head.norm": Stated(0.1, "C"), "share": Stated(0.3, "C"),
+        },
+        "CIFAR-10: options.py has a share of 0.2",
+    ),
+    "fedmlb": Preset(
+        "CIFAR-100, Dirichlet 0.3, 100 clients, 1000 rounds",
+        "Code jinkyu032/FedMLB@d695dbf, README.md and args_dir/federated.py",
+        {
+            "pace.lr": Stated(0.1, "C"), "pace.batch_size": Stated(50, "C"), "pace.epochs": Stated(5, "C"),
+            "pace.decay": Stated(0.998, "C"), "local.momentum": Stated(0.0, "C"),
+            "local.weight_decay": Stated(1e-3, "C"), "local.clip": Stated(10.0, "C"), "share": Stated(0.05, "C"),
+            "parts.hybrid_paths.lam1": Stated(1.0, "C"), "parts.hybrid_paths.lam2": Stated(1.0, "C"),
+            "parts.hybrid_paths.tau": Stated(1.0, "C"),
+        },
+        "the network is ResNet-18 with group normalisation, cut into its first convolution, four stages and the head",
+    ),
     "fednh": Preset(
         "CIFAR-10, Dirichlet 0.3, 100 clients, 200 rounds",
         "Code Yutong-Dai/FedNH@60c3161, experiments/FedNH_dir.sh and Cifar10_Conv2Cifar.yaml",

@@ -1,10 +1,10 @@
 """Partitioners: ways to divide labelled rows among clients. Each is a frozen value with a name.
 
 n rows, N clients, C classes that occur in the labels, N_c rows of class c. "Dir(0.1)" means at least seven different
-splits in the literature, so every partitioner states its formula and who uses it. All partitioners give disjoint rows,
-depend on nothing but their fields, the labels and the seed, and check before they draw that the request can be met.
-Only `Dirichlet` and `DirExtended`, with ``least`` or random owners, and `QuantityDir` with ``redraw`` draw again, at
-most 100 times. Clients that end up without rows are kept.
+splits in the literature, so every partitioner states its formula and who uses it. All partitioners but `Shared` give
+disjoint rows. All depend on nothing but their fields, the labels and the seed, and check before they draw that the
+request can be met. Only `Dirichlet` and `DirExtended`, with ``least`` or random owners, and `QuantityDir` with
+``redraw`` draw again, at most 100 times. Clients that end up without rows are kept.
 Memory is at most about ten 8-byte numbers for each row and each cell of [N, C].
 
 Example:
@@ -20,6 +20,7 @@ Example:
 from __future__ import annotations
 
 from fedskew.data.partitioners.base import Partition, Partitioner, Table, deal, largest_remainder, log_dirichlet
+from fedskew.data.partitioners.common import Shared
 from fedskew.data.partitioners.dirichlet import DirBernoulli, DirClientEqual, DirClientNorm, Dirichlet
 from fedskew.data.partitioners.file import File
 from fedskew.data.partitioners.given import Counts, Feature, Natural
@@ -55,6 +56,7 @@ __all__ = [
     "QuantityLognormal",
     "QuantityPower",
     "Shards",
+    "Shared",
     "Sized",
     "Table",
     "deal",
@@ -77,6 +79,7 @@ PARTITIONERS: dict[str, type[Partitioner]] = {
     "mix": Mix,
     "exclusive_iid": ExclusiveIid,
     "longtail": LongTail,
+    "shared": Shared,
     "quantity_power": QuantityPower,
     "quantity_lognormal": QuantityLognormal,
     "quantity_dir": QuantityDir,

@@ -25,6 +25,7 @@ __all__ = [
     "by_label",
     "check_clients",
     "check_size",
+    "checked",
     "deal",
     "enough_rows",
     "gather",
@@ -264,6 +265,22 @@ def check_size(partitioner: Any, largest: int, clients: int, most: int) -> int:
     return int(partitioner.samples) or largest
 
 
+def checked(found: Partition, n: int, name: str, overlaps: bool = False) -> Partition:
+    """The partition in int64. Raises DataError unless it has rows, all of 0..n-1, each once, or once a client."""
+    rows, offsets = np.asarray(found.rows), np.asarray(found.offsets)
+    ordered = offsets[0] == 0 and offsets[-1] == len(rows) and (np.diff(offsets) >= 0).all()
+    if not ordered or (rows.size and not 0 <= rows.min() <= rows.max() < n):
+        raise DataError(f"partition {name!r} gave rows outside 0..{n - 1} or broken offsets")
+    if not rows.size:
+        raise DataError(f"partition {name!r} gave no client any row; got {n} rows to divide")
+    if not overlaps and (owners := np.bincount(rows)).max() > 1:
+        raise DataError(f"partition {name!r} gave row {owners.argmax()} to more than one client")
+    cell = np.sort(rows + np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * n) if overlaps else rows[:0]
+    if len(twice := np.flatnonzero(np.diff(cell) == 0)):
+        raise DataError(f"partition {name!r} gave row {cell[twice[0]] % n} to one client twice")
+    return Partition(rows.astype(np.int64), offsets.astype(np.int64))
+
+
 class Partitioner(Checked, ABC):
     """Base of the partitioners. Derive a frozen dataclass with `draw`, and name it.
 
@@ -271,6 +288,7 @@ class Partitioner(Checked, ABC):
 
     Attributes:
         name: Name in the table `PARTITIONERS` and in records.
+        overlaps: Whether a row may belong to several clients; else that is an error.
         stream: Name in the key of its draws, where that differs from ``name``; a key never changes.
         formula: Its formula in one line.
         users: Papers and libraries that use it.
@@ -293,6 +311,7 @@ class Partitioner(Checked, ABC):
     """
 
     name: ClassVar[str]
+    overlaps: ClassVar[bool] = False  # True: a row may belong to several clients
     stream: ClassVar[str] = ""  # name in the key of its draws where it differs: a key never changes
     formula: ClassVar[str] = ""
     users: ClassVar[str] = ""

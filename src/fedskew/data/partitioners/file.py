@@ -259,12 +259,14 @@ class File(Partitioner):
 
 def _of_federation(fed: Federation) -> PartitionFile:
     """Content of a federation's file."""
+    hint = "save the federation without held-out clients: they are drawn anew by seed"
+    require(fed.unseen is None, "heldout_clients", "be 0 in a partition file", fed.heldout_clients, hint)
     data = fed.dataset
     about = {"name": data.name, "fingerprint": data.fingerprint or fingerprint_of(data)}
     header = _described(fed.partitioner, fed.seed, fed.partition, data.y.numpy(), data.classes, about)
     labels = data.y.numpy()[fed.partition.rows]
     aside = np.sort(fed.validation_rows), np.sort(fed.auxiliary_rows)
-    header |= {"longtail": fed.longtail}
+    header |= {"longtail": fed.longtail, **_overlaps(fed.partition)}
     header |= {} if fed.held is None else {"version": TESTED, "local_test": fed.local_test}
     return PartitionFile(header, fed.partition, labels, *aside, fed.client_names, fed.held)
 
@@ -288,7 +290,13 @@ def _of_partition(
     if source.rows.size and not 0 <= source.rows.min() <= source.rows.max() < len(y):
         raise DataError(f"the partition must have rows 0..{len(y) - 1} of the data; got up to {source.rows.max()}")
     header = _described(partitioner, seed, source, y, classes or int(y.max()) + 1, about)
+    header |= _overlaps(source) if getattr(partitioner, "overlaps", False) else {}
     return PartitionFile(header, source, y[source.rows].astype(np.int64), NOBODY, NOBODY)
+
+
+def _overlaps(partition: Partition) -> dict[str, bool]:
+    """What the header says of rows that several clients have; nothing where there are none."""
+    return {"overlaps": True} if len(np.unique(partition.rows)) < len(partition.rows) else {}
 
 
 def _described(

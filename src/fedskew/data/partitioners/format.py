@@ -4,7 +4,7 @@ A file is an npz (a zip of npy arrays, nothing pickled) with
 
     header      uint8, UTF-8 JSON: format, version, convention (name and fields of the
                 partitioner), seed, clients, classes, training_rows,
-                longtail, dataset (name, fingerprint, labels), sha256
+                longtail, dataset (name, fingerprint, labels), sha256; overlaps, true where a row has several clients
     offsets     [N + 1]  client k owns rows[offsets[k]:offsets[k + 1]], ascending places in the training set
     rows        [n_used]
     labels      [n_used] the label of each of these rows
@@ -192,14 +192,15 @@ def read_names(values: npt.NDArray[Any], path: str) -> tuple[str, ...]:
 
 
 def check_content(content: PartitionFile, path: str) -> None:
-    """Raise DataError unless offsets, rows and labels agree and no row has two owners."""
+    """Raise DataError unless offsets, rows and labels agree, and a row has one owner, or the header tells of more."""
     rows = content.partition.rows
     n, header = int(content.header["training_rows"]), content.header
     parts = [content.partition, *([] if content.local_test is None else [content.local_test])]
     whole = all(_ordered(part) and header["clients"] == len(part.offsets) - 1 for part in parts)
     if not whole or len(content.labels) != len(rows):
         raise DataError(f"{path}: offsets, rows and labels do not belong together")
-    every = np.concatenate([*(part.rows for part in parts), content.validation_rows, content.auxiliary_rows])
+    owned = np.unique(rows) if header.get("overlaps") is True else rows  # a client has a row once: see _ascending
+    every = np.concatenate([owned, *(part.rows for part in parts[1:]), content.validation_rows, content.auxiliary_rows])
     if every.size and not 0 <= every.min() <= every.max() < n:
         raise DataError(f"{path}: rows must be 0..{n - 1}; got {every.min()}..{every.max()}")
     if len(twice := np.flatnonzero(np.diff(np.sort(every)) == 0)):

@@ -23,7 +23,7 @@ from fedskew.data.partitioners.dirichlet import Dirichlet
 from fedskew.errors import FieldError, require
 from fedskew.fields import demand, fits
 
-__all__ = ["LongTail", "check_factor", "long_tail"]
+__all__ = ["LongTail", "check_factor", "long_tail", "restrict"]
 
 PROFILES = ("exp", "step")
 
@@ -130,7 +130,7 @@ class LongTail(Partitioner):
     def __post_init__(self) -> None:
         super().__post_init__()
         demand(self, "factor", _is_factor(self.factor), FACTOR, _factor_hint(self.factor))
-        if self.base.name in ("counts", "file", self.name):
+        if self.base.overlaps or self.base.name in ("counts", "file", self.name):
             raise FieldError("LongTail", "base", "be a partitioner that draws", self.base.name, "for example dirichlet")
 
     @property
@@ -150,7 +150,7 @@ class LongTail(Partitioner):
         demand(self, "factor", not rule, rule, hint)
         rows = draw_rows(table.codes, kept, rng.key(seed, "data", "longtail"))
         if self.base.decides:
-            return _restrict(self.base.split(labels, clients, seed, columns), rows, len(table.codes))
+            return restrict(self.base.split(labels, clients, seed, columns), rows, len(table.codes))
         left = {name: np.asarray(values)[rows] for name, values in table.columns.items()}
         local = self.base.split(np.asarray(labels)[rows], clients, seed, left)
         return Partition(rows[local.rows], local.offsets)
@@ -160,8 +160,8 @@ class LongTail(Partitioner):
         return self.base.draw(table, clients, gen)
 
 
-def _restrict(whole: Partition, rows: np.ndarray, n: int) -> Partition:
-    """The partition without rows other than ``rows``; clients stay even if they lose all rows."""
+def restrict(whole: Partition, rows: np.ndarray, n: int) -> Partition:
+    """The partition without rows other than ``rows``, of n in all; clients stay even if they lose all rows."""
     stays = np.zeros(n, dtype=bool)
     stays[rows] = True
     mask = stays[whole.rows]

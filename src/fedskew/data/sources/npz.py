@@ -97,10 +97,19 @@ class Npz(ImageOptions):
         if len(found) == 1:
             return place, found[0]
         (train, test) = found
+        for part, files in zip(found, groups, strict=True):
+            if lacking := [name for name in WHOLE if name not in part]:
+                raise DataError(
+                    f"{files[0]} must hold {lacking[0]!r}: its folder says which set it is; got {_told(part)}"
+                )
         return place, {
             **{n: v for n, v in train.items() if n not in WHOLE}, "x_train": train["x"], "y_train": train["y"],
             "x_test": test["x"], "y_test": test["y"],
         }  # fmt: skip
+
+
+def _told(arrays: Mapping[str, np.ndarray]) -> str:
+    return ", ".join(name for name in arrays if name != "client") or "no arrays"
 
 
 def _array(file: Path) -> np.ndarray:

@@ -82,7 +82,8 @@ class Ray(Sequential):
         import ray
 
         super().birth(method, params, buffers, where, folder)
-        fed = replace(self.fed, partitioner=Iid())  # the rows are divided; what did it may be known here alone
+        # the rows are divided; what did it may be known here alone, and workers do not evaluate
+        fed = replace(self.fed, partitioner=Iid(), unseen=None)
         held = Kit(self.model, fed, self.task, self.settings, self.memory.template)
         kit = _packed("the model and the data", held, mapped=True)
         self.sizes.kit = size(kit)

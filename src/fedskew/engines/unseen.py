@@ -1,0 +1,90 @@
+"""Evaluation of models that held-out clients make for themselves: they join after training, and nobody learns of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fedskew import server, tree
+from fedskew.engines.memory import ClientMemory
+from fedskew.engines.personal import pooled
+from fedskew.errors import TrainingError
+from fedskew.types import Answers, Assignment, Query
+
+if TYPE_CHECKING:
+    from fedskew.engines.base import LocalEngine
+    from fedskew.engines.clients import Clients
+    from fedskew.method import Component, Method
+    from fedskew.server import Broadcast, State
+    from fedskew.types import Params
+
+__all__ = ["newcomers"]
+
+
+GROUP = 64  # held-out clients whose memories are held at a time
+
+
+def newcomers(
+    engine: LocalEngine, method: Method, state: State, params: Params, drop: bool = False
+) -> tuple[Tensor, float]:
+    """(confusion matrix [C, C], mean cross-entropy) of the own models of `Federation.unseen`, pooled.
+
+    Where the method keeps something on clients, each of them first answers the questions of a cohort and makes one
+    local run, as it would in the round after this one. It starts without a past. Nothing of it reaches the server, and
+    the memories go with the end of the evaluation.
+
+    Args:
+        engine: of a federation with ``unseen``.
+        method: what personalises.
+        state: of the server.
+        params: that are evaluated and deployed.
+        drop: leave clients out whose local run is not finite.
+
+    Raises:
+        TrainingError: a local run is not finite, without ``drop``.
+    """
+    fed = engine.fed.unseen
+    assert fed is not None, "the caller knows that clients are held out"
+    clients = replace(engine.clients, own=engine.rows_of(fed))
+    test = engine.test if fed.held is None else engine.train_set
+    given = engine.runtime.laid_out(server.broadcast(method, state, None)._replace(params=params))
+    # after the last round, schedules are asked for the last round again
+    begun = state._replace(round=min(state.round, engine.task.rounds - 1))
+    matrix, total, tested = torch.zeros(engine.task.classes, engine.task.classes, dtype=torch.int64), 0.0, 0
+    for ids in torch.split(torch.nonzero(fed.sizes).flatten(), GROUP):
+        memory = ClientMemory(engine.memory.template)
+        left = ids if memory.empty else _joined(engine, method, begun, clients, memory, ids, drop)
+        found, loss = pooled(clients, test, method, given, memory, fed, left.tolist())
+        matrix, total, tested = matrix + found, total + loss * int(found.sum()), tested + int(found.sum())
+    return matrix, total / max(tested, 1)
+
+
+def _joined(
+    engine: LocalEngine, method: Method, state: State, clients: Clients, memory: ClientMemory, ids: Tensor, drop: bool
+) -> Tensor:
+    """Fill the memory by a local run of each of these clients; those whose run is finite."""
+    queries = replace(engine.queries, clients=clients)
+
+    def ask(query: Query, part: Component, given: Broadcast) -> Answers:
+        return queries.answer(query, part, method, given, memory)
+
+    while len(ids):
+        given = engine.runtime.laid_out(server.joined(method, state, ids, engine.planner.seed, ask))
+        plans = engine.planner.plans(method, Assignment(ids.unsqueeze(1)), given, clients.own)
+        row_of = {k: i for i, k in enumerate(ids.tolist())}
+        places = engine.jobs.places(method, [plan for (plan,) in plans], given, memory, row_of)
+        try:
+            for outcome in engine.probes(method, places):
+                for i, at in enumerate(outcome.at):
+                    memory.put(places[at].plan.client, tree.row(outcome.memories, i))
+            break
+        except TrainingError as error:
+            gone = [fault.client for fault in error.faults]
+            if not (gone and drop):
+                raise TrainingError(f"evaluation of held-out clients: {error}") from None
+            memory.pending.clear()
+            ids = ids[~torch.isin(ids, ids.new_tensor(gone))]
+    return ids

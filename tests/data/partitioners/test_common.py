@@ -1,0 +1,236 @@
+"""Shared data: rows that several clients have, and what follows from them everywhere behind the partitioner."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedskew as fs
+from fedskew.data import federate, from_arrays, load_partition, save_partition, verify_partition
+from fedskew.data.describe import describe, describe_table
+from fedskew.data.partitioners import (
+    Counts,
+    Dirichlet,
+    File,
+    Iid,
+    LabelsK,
+    LongTail,
+    Natural,
+    Partition,
+    Partitioner,
+    Shared,
+)
+from fedskew.errors import ConfigError, DataError
+from support.command import fedskew
+from support.labels import BALANCED, MIXED, SITES, content
+from support.pictures import printed
+from support.runs import gap, go, same
+from support.strategies import seeds, tables
+
+HALF = Shared(LabelsK(1), beta=0.25, alpha=0.5)
+
+
+def made(**options: Any) -> fs.Federation:
+    data = from_arrays(np.random.default_rng(0).normal(size=(len(MIXED), 3)), MIXED, np.zeros((2, 3)), [0, 9])
+    return federate(data, HALF, clients=8, seed=3, **options)
+
+
+@settings(deadline=None, max_examples=25)
+@given(labels=tables(), clients=st.integers(1, 12), seed=seeds, alpha=st.sampled_from([0.0, 0.1, 0.5, 1.0]))
+def test_every_client_has_rows_of_its_own_and_a_part_of_one_even_set(labels, clients, seed, alpha):
+    partitioner = Shared(Iid(), 0.2, alpha)
+    parts = partitioner.split(labels, clients, seed)
+    assert parts.rows.dtype == parts.offsets.dtype == np.int64 and parts.clients == clients
+    assert all((np.diff(parts.of(k)) > 0).all() for k in range(clients))
+    again = pickle.loads(pickle.dumps(partitioner)).split(labels, clients, seed)
+    assert content(parts) == content(again)
+    each = int(0.2 * len(labels) / 1.2 / 10 + 1e-9)
+    whole = Shared(Iid(), 0.2, 1.0).split(labels, clients + 1, seed)
+    common = sorted(set.intersection(*(set(whole.of(k)) for k in range(clients + 1))))
+    assert np.bincount(labels[common])[np.unique(labels)].tolist() == [each] * 10
+    own = [np.setdiff1d(parts.of(k), common) for k in range(clients)]
+    assert np.array_equal(np.sort(np.concatenate(own)), np.setdiff1d(np.arange(len(labels)), common))
+    assert {len(np.intersect1d(parts.of(k), common)) for k in range(clients)} == {int(alpha * each * 10 + 0.5)}
+
+
+def test_the_base_divides_the_rest_as_it_would_alone():
+    parts = Shared(Dirichlet(0.3), 0.25, 0.0).split(BALANCED, 6, 4)
+    left = np.sort(parts.rows)
+    alone = Dirichlet(0.3).split(BALANCED[left], 6, 4)
+    assert len(left) == 1600 and np.array_equal(left[alone.rows], parts.rows)
+    assert np.array_equal(alone.offsets, parts.offsets)
+
+
+def test_the_parts_differ_and_do_not_depend_on_the_number_of_clients():
+    few, many = (Shared(Natural(), 0.25, 0.5).split(MIXED, n, 1, {"site": np.arange(len(MIXED)) % n}) for n in (3, 5))
+    everywhere = Shared(Natural(), 0.25, 1.0).split(MIXED, 3, 1, {"site": np.arange(len(MIXED)) % 3})
+    common = np.flatnonzero(np.bincount(everywhere.rows) == 3)
+    parts = [np.intersect1d(few.of(k), common) for k in range(3)]
+    assert all(np.array_equal(part, np.intersect1d(many.of(k), common)) for k, part in enumerate(parts))
+    assert not np.array_equal(parts[0], parts[1])
+
+
+def test_natural_clients_keep_their_own_rows():
+    parts = Shared(Natural(), 0.1, 0.0).split(MIXED, 7, 0, SITES)
+    assert all((SITES["site"][parts.of(k)] == k).all() for k in range(7))
+    assert Shared(Natural()).decides and Shared(Natural()).count(SITES) == 7 and not Shared().decides
+
+
+def test_what_cannot_be_is_refused():
+    refused = [
+        (lambda: Shared(beta=0.004).split(MIXED, 5, 0), "give a row of each of the 10 classes; got 0.004"),
+        (lambda: Shared(beta=3.0).split(MIXED, 5, 0), r"leave rows of each class, one has 60; got 3.0; use at most"),
+        (lambda: Shared().split(np.arange(10), 5, 0), "use more rows"),
+        (lambda: Shared(beta=0.0), r"Shared\.beta must be positive"),
+        (lambda: Shared(alpha=1.5), r"Shared\.alpha must be in \[0, 1\]"),
+        (lambda: Shared(Shared()), "base must be a partitioner that draws; got 'shared'"),
+        (lambda: Shared(File("a.npz")), "base must be a partitioner that draws; got 'file'"),
+        (lambda: Shared(Counts(matrix=((1, 2),))), "base must be a partitioner that draws; got 'counts'"),
+        (lambda: LongTail(Shared()), "base must be a partitioner that draws; got 'shared'"),
+    ]  # fmt: skip
+    for make, message in refused:
+        with pytest.raises(ConfigError, match=message) as caught:
+            make()
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("beta", [0.004, 3.0])
+def test_what_an_error_suggests_works(beta: float):
+    with pytest.raises(ConfigError) as caught:
+        Shared(beta=beta).split(MIXED, 5, 0)
+    suggested = float(str(caught.value).split()[-1])
+    Shared(beta=suggested).split(MIXED, 5, 0)
+    with pytest.raises(ConfigError):
+        Shared(beta=suggested * (1.05 if beta > 1 else 0.95)).split(MIXED, 5, 0)
+
+
+def test_rows_of_several_clients_count_at_each_and_once_in_the_report():
+    fed, plain = made(), federate(made().dataset, LabelsK(1), clients=8, seed=3)
+    y = fed.dataset.y.numpy()
+    assert fed.counts.tolist() == [np.bincount(y[fed.rows(k)], minlength=10).tolist() for k in range(8)]
+    owners = np.bincount(fed.partition.rows, minlength=len(y))
+    report = fed.report()
+    assert report["training_rows"] == (owners > 0).sum() < int(fed.sizes.sum())
+    assert report["repeated_rows"] == (owners > 1).sum() > 0 and "repeated_rows" not in plain.report()
+    assert report["unused_rows"] == (owners == 0).sum()
+    assert (
+        describe(fed)["rows"] == int(fed.sizes.sum())
+        and describe(fed)["partition_options"]["base"]["name"] == "labels_k"
+    )
+    assert "rows of several clients" in printed(describe_table(fed))
+    assert "rows of several clients" not in printed(describe_table(plain))
+
+
+def test_no_client_tests_on_a_row_that_another_trains_on():
+    fed, whole = made(local_test=0.3), made()
+    train = set(fed.partition.rows.tolist())
+    for k in range(8):
+        held = fed.local_test_rows(k)
+        assert not train & set(held.tolist())
+        assert np.array_equal(np.sort(np.concatenate([fed.rows(k), held])), whole.rows(k))
+        owners = np.bincount(whole.partition.rows)[whole.rows(k)]
+        assert len(held) == int(0.3 * (owners == 1).sum() + 0.5) > 0
+    assert fed.report()["unused_rows"] == whole.report()["unused_rows"]
+
+
+def test_clients_held_out_lose_the_rows_that_others_train_on():
+    fed, whole = made(local_test=0.2, heldout_clients=0.3), made(local_test=0.2)
+    assert fed.unseen is not None
+    out = [k for k in range(8) if not len(fed.rows(k))]
+    train = fed.partition.rows
+    for k in out:
+        assert np.array_equal(fed.unseen.rows(k), np.setdiff1d(whole.rows(k), train)) and len(fed.unseen.rows(k))
+        assert len(fed.unseen.rows(k)) < len(whole.rows(k))
+        assert fed.unseen.counts[k].sum() == len(fed.unseen.rows(k))
+    report = fed.report()
+    used = ("training_rows", "unused_rows", "local_test_rows", "heldout_clients_rows")
+    assert sum(report[name] for name in used) == len(MIXED) and report["unused_rows"] == whole.report()["unused_rows"]
+
+
+def test_clients_that_have_shared_rows_alone_cannot_be_held_out():
+    @dataclass(frozen=True)
+    class Copies(Partitioner):
+        name = "copies"
+        overlaps = True
+
+        def draw(self, table: Any, clients: int, gen: Any) -> Partition:
+            return Partition(np.tile(np.arange(4), clients), 4 * np.arange(clients + 1))
+
+    assert federate(made().dataset, Copies(), clients=3).sizes.tolist() == [4, 4, 4]
+    with pytest.raises(ConfigError, match="heldout_clients must leave held-out clients a row that no other client"):
+        federate(made().dataset, Copies(), clients=3, heldout_clients=0.3)
+    with pytest.raises(ConfigError, match="local_test must take a row of some client"):
+        federate(made().dataset, Copies(), clients=3, local_test=0.3)
+
+
+def test_a_row_twice_at_one_client_is_an_error():
+    @dataclass(frozen=True)
+    class Twice(Partitioner):
+        name = "twice"
+        overlaps = True
+
+        def draw(self, table: Any, clients: int, gen: Any) -> Partition:
+            return Partition(np.array([0, 1, 5, 5]), np.array([0, 2, 4]))
+
+    with pytest.raises(DataError, match="partition 'twice' gave row 5 to one client twice"):
+        federate(made().dataset, Twice(), clients=2)
+
+
+@pytest.mark.parametrize("options", [{}, {"local_test": 0.2}])
+def test_a_file_carries_them(tmp_path: Path, options: dict[str, Any]):
+    fed = made(validation=0.1, auxiliary=2, **options)
+    save_partition(tmp_path / "split.npz", fed)
+    back = federate(fed.dataset, tmp_path / "split.npz")
+    assert np.array_equal(back.partition.rows, fed.partition.rows) and torch.equal(back.counts, fed.counts)
+    assert np.array_equal(back.local_test_rows(), fed.local_test_rows())
+    assert back.report()["repeated_rows"] == fed.report()["repeated_rows"]
+    facts = verify_partition(tmp_path / "split.npz", fed.dataset)
+    assert facts["overlaps"] is True and facts["convention"]["base"]["name"] == "labels_k"
+    save_partition(tmp_path / "again.npz", back)
+    assert load_partition(tmp_path / "again.npz").header["overlaps"] is True
+
+
+def test_a_file_of_others_does_not_say_so_and_may_not_have_them(tmp_path: Path):
+    parts = HALF.split(MIXED, 8, 3)
+    save_partition(tmp_path / "bare.npz", parts, labels=MIXED, partitioner=HALF)
+    assert load_partition(tmp_path / "bare.npz").header["overlaps"] is True
+    for partitioner in (None, Iid()):
+        with pytest.raises(DataError, match="has two owners"):
+            save_partition(tmp_path / "other.npz", parts, labels=MIXED, partitioner=partitioner)
+    save_partition(tmp_path / "plain.npz", Iid().split(MIXED, 8, 3), labels=MIXED, partitioner=Iid())
+    assert "overlaps" not in load_partition(tmp_path / "plain.npz").header
+    held = parts._replace(rows=parts.of(0), offsets=np.array([0, *[len(parts.of(0))] * 8]))
+    found = load_partition(tmp_path / "bare.npz")._replace(local_test=held)
+    from fedskew.data.partitioners.format import check_content
+
+    with pytest.raises(DataError, match="has two owners"):  # a row of the test that somebody trains on
+        check_content(found, "file")
+
+
+@pytest.mark.parametrize("engine", ["threaded", "batched"])
+def test_runs_train_on_them_alike(engine: str):
+    one, two = (go(made(), fs.methods.scaffold(), engine=e) for e in ("sequential", engine))
+    assert gap(one.params, two.params) < 1e-10 and (engine == "batched" or same(one.params, two.params))
+    plain = go(federate(made().dataset, LabelsK(1), clients=8, seed=3), fs.methods.scaffold())
+    assert gap(one.params, plain.params) > 1e-3
+
+
+def test_the_command_names_the_base(tmp_path: Path):
+    words = "--partition shared --partition.base labels_k --partition.base.labels 1 --partition.beta 0.1 --clients 6"
+    run = f"run fedavg --data digits {words} --partition.alpha 1 --rounds 1 --model logistic --out {tmp_path / 'run'}"
+    assert fedskew(*run.split()) == 0
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    want = {"name": "shared", "base": {"name": "labels_k", "labels": 1, "repeats": False}, "beta": 0.1, "alpha": 1.0}
+    assert config["partition"] == want
+    path = str(tmp_path / "split.npz")
+    assert fedskew("partition", "make", "--data", "digits", *words.split(), "--out", path) == 0
+    assert fedskew("partition", "verify", path, "--data", "digits") == 0

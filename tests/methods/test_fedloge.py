@@ -1,0 +1,232 @@
+"""FedLoGe: its authors' numbers, what stands still, and what is served."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fedskew as fs
+from fedskew import functional as F
+from fedskew import methods as m
+from fedskew.client import KEPT
+from fedskew.data.federation import Federation
+from fedskew.errors import FieldError
+from fedskew.method import Method
+from fedskew.methods.fedloge import RealignedHeads
+from fedskew.records.files import load_tree
+from fedskew.shared import SGD, Fixed
+from fedskew.shared.heads import InitialHead
+from fedskew.shared.keeping import Frozen
+from fedskew.types import Assignment
+from support.federations import blobs, skewed
+from support.methods import tiny
+from support.paths import TESTS
+from support.runs import gap, go, same
+
+CODE: dict[str, Any] = json.loads((TESTS / "golden/authors_code.json").read_text(encoding="utf-8"))
+PROBLEM, TOLD = CODE["problem"], CODE["fedloge"]
+NAMES = [f"realigned_heads.{whose}.{part}" for whose in ("shared", "own") for part in ("weight", "bias")]
+
+
+def tensor(rows: Any) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def agree(found: Tensor, wanted: Any) -> None:
+    torch.testing.assert_close(found, tensor(wanted), rtol=0, atol=2e-11)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The authors' code
+
+
+@dataclass(frozen=True)
+class Listed(fs.Selector):
+    """The cohorts of the problem, one a round."""
+
+    name = "listed"
+
+    def init_server(self, params: Any, fed: Any, task: Any) -> Any:
+        return {"round": torch.zeros((), dtype=torch.int64)}
+
+    def select(self, state: Any, k: int, key: Tensor) -> Assignment:
+        return Assignment(torch.tensor(PROBLEM["cohorts"][int(state["round"])])[:, None])
+
+    def absorb(self, state: Any, cohort: Any, key: Tensor) -> Any:
+        return {"round": state["round"] + 1}, None
+
+
+@dataclass(frozen=True)
+class Told(RealignedHeads):
+    """Begins with the heads of the problem."""
+
+    def init_params(self, params: Any, task: Any, key: Tensor) -> Any:
+        values = (tensor(v).to(params[task.weight]) for whose in ("shared", "own") for v in TOLD["start"][whose])
+        return dict(zip(NAMES, values, strict=True))
+
+
+def federation() -> Federation:
+    x, y = (np.concatenate([np.array(rows) for rows in PROBLEM[name]]) for name in "xy")
+    owner = np.repeat(np.arange(len(PROBLEM["y"])), [len(rows) for rows in PROBLEM["y"]])
+    data = fs.data.from_arrays(x, y, x[:4], y[:4], classes=3, columns={"client": owner})
+    return fs.federate(data, "natural")
+
+
+def network() -> nn.Module:
+    net = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+    with torch.no_grad():
+        for held, value in zip(
+            net.parameters(), (*TOLD["start"]["hidden"], TOLD["start"]["frame"], [0.0] * 3), strict=True
+        ):
+            held.copy_(tensor(value))
+    return net
+
+
+def told(rounds: int, engine: str, out: Path | None = None, **options: Any) -> fs.Result:
+    pace = Fixed(epochs=TOLD["epochs"], lr=TOLD["lr"], batch_size=0)
+    local = SGD(momentum=TOLD["momentum"])
+    method = Method("told", (Frozen(), Told(**options)), pace=pace, local=local, selector=Listed())
+    return go(federation(), method, model=network(), rounds=rounds, cohort=4, engine=engine, out=out)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
+def test_the_authors_code_gives_the_same_rounds(engine: str, tmp_path: Path) -> None:
+    for r, wanted in enumerate(TOLD["rounds"], 1):
+        params = told(r, engine).state.params
+        for names, values in ((("0.weight", "0.bias"), wanted["hidden"]), (NAMES[:2], wanted["shared"])):
+            for name, value in zip(names, values, strict=True):
+                agree(params[name], value)
+    result = told(len(TOLD["rounds"]), engine, tmp_path / "a")
+    content, _ = load_tree(tmp_path / "a" / "checkpoint" / "state.safetensors")
+    for k, (own, personal) in enumerate(zip(TOLD["own"], TOLD["personal"], strict=True)):
+        kept = content["memory"][str(k)][KEPT]["params"]
+        for name, value in zip(NAMES[2:], own, strict=True):
+            agree(kept[name], value)
+        ctx: Any = type("C", (), {"task": result.task})
+        found = RealignedHeads().personalize({**result.state.params, **kept}, ctx, lambda p: p)
+        for name, value in zip(("2.weight", "2.bias"), personal, strict=True):
+            agree(found[name], value)
+    for name, value in zip(("2.weight", "2.bias"), TOLD["served"], strict=True):
+        agree(result.params[name], value)
+
+
+def test_the_authors_code_gives_the_same_frame() -> None:
+    frame = TOLD["frame"]
+    found = F.sparse_frame(
+        tensor(frame["start"]), tensor(frame["kept"]), frame["length"], frame["rate"], frame["steps"]
+    )
+    agree(found, frame["weight"])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The fixed classifier
+
+
+def test_the_frame_is_sparse_and_wide_and_stands_still() -> None:
+    options: dict[str, Any] = {"model": fs.models.MLP(hidden=20), "rounds": 2}
+    part = RealignedHeads(serves="fixed")
+    method = replace(tiny("fedloge"), parts=(InitialHead(norm=0.1, sparsity=0.6), Frozen(), part))
+    one, other = (go(skewed(), method, seed_model=s, **options) for s in (0, 1))
+    weight = one.params["fc.weight"]
+    assert weight.shape == (10, 20) and not one.params["fc.bias"].any()
+    assert (weight == 0).sum(1).tolist() == [12] * 10
+    assert torch.allclose(torch.linalg.vector_norm(weight, dim=1), torch.tensor(0.1, dtype=torch.float64))
+    cosines = F.cosine_logits(weight, weight).fill_diagonal_(-1)
+    bare = go(skewed(), method.with_("initial_head", steps=0), **options).params["fc.weight"]
+    assert torch.equal(bare == 0, weight == 0)
+    assert cosines.max() < F.cosine_logits(bare, bare).fill_diagonal_(-1).max() - 0.2
+    assert same({"w": weight}, {"w": go(skewed(), method, **(options | {"rounds": 1})).params["fc.weight"]})
+    assert not torch.equal(weight == 0, other.params["fc.weight"] == 0)
+
+
+def test_no_zeros_are_the_simplex_as_it_was() -> None:
+    method = replace(tiny("fedloge"), parts=(InitialHead(), Frozen()))
+    plain, none = (
+        go(skewed(), x, model="mlp", rounds=1).params for x in (method, method.with_("initial_head", steps=7))
+    )
+    assert same(plain, none)
+
+
+def test_orthogonal_rows_have_no_zeros() -> None:
+    method = replace(tiny("fedloge"), parts=(InitialHead("orthogonal", sparsity=0.5),))
+    with pytest.raises(FieldError, match=r"InitialHead.sparsity must be 0 for orthogonal rows; got 0.5"):
+        go(skewed(), method, model="mlp")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The heads
+
+
+@pytest.mark.parametrize("engine", ["sequential", "batched"])
+def test_the_heads_change_nothing_below_them(engine: str) -> None:
+    """The hidden layers are those of FedAvg under the same fixed classifier."""
+    method = tiny("fedloge")
+    bare = replace(method, parts=method.parts[:-1])
+    one, other = (go(skewed(), x, model="mlp", engine=engine).state.params for x in (method, bare))
+    assert gap({n: one[n] for n in other}, other) <= 1e-12
+    assert set(one) - set(other) == set(NAMES)
+
+
+def test_what_is_served() -> None:
+    method = tiny("fedloge")
+    runs = {
+        which: go(skewed(), method.with_("realigned_heads", serves=which), model="mlp")
+        for which in ("realigned", "trained", "fixed")
+    }
+    sent = runs["fixed"].state.params
+    assert all(same(sent, run.state.params) for run in runs.values()) and same(runs["fixed"].params, sent)
+    shared = sent[NAMES[0]]
+    assert torch.equal(runs["trained"].params["fc.weight"], shared)
+    realigned = runs["realigned"].params["fc.weight"]
+    assert torch.allclose(torch.linalg.vector_norm(realigned, dim=1), torch.tensor(1.7, dtype=torch.float64))
+    assert torch.allclose(F.cosine_logits(realigned, shared).diagonal(), torch.ones(10, dtype=torch.float64))
+    for which in ("realigned", "trained"):
+        assert torch.equal(runs[which].params["fc.bias"], sent[NAMES[1]])
+    assert len({run.rounds[-1]["loss"] for run in runs.values()}) == 3
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_clients_own_model(bias: bool) -> None:
+    task: Any = type("T", (), {"weight": "w", "bias": "b"})
+    ctx: Any = type("C", (), {"task": task})
+    params = {
+        "w": torch.zeros(2, 2), NAMES[0]: torch.tensor([[1.0, 2.0], [0.0, 1.0]]),
+        NAMES[2]: torch.tensor([[3.0, 4.0], [0.0, 0.5]]),
+    }  # fmt: skip
+    if bias:
+        params |= {"b": torch.zeros(2), NAMES[1]: torch.tensor([1.0, 2.0]), NAMES[3]: torch.tensor([10.0, 20.0])}
+    wanted = {
+        "own": ([[8.0, 14.0], [0.0, 1.0]], [11.0, 22.0]),
+        "shared": ([[6.0, 12.0], [0.0, 1.5]], [11.0, 22.0]),
+        "none": ([[5.0, 10.0], [0.0, 0.5]], [1.0, 2.0]),
+    }
+    for beside, (weight, shift) in wanted.items():
+        found = RealignedHeads(beside=beside).personalize(params, ctx, lambda p: p)  # type: ignore[arg-type]
+        assert found["w"].tolist() == weight and set(found) == set(params)
+        assert not bias or found["b"].tolist() == shift
+
+
+def test_the_heads_of_a_model_without_a_bias_have_none() -> None:
+    net = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3, bias=False))
+    fed = blobs([[5, 3, 0], [2, 7, 0], [4, 4, 3]])
+    result = go(fed, tiny("fedloge"), model=net, cohort=2, rounds=2)
+    assert set(NAMES) & set(result.params) == {NAMES[0], NAMES[2]}
+
+
+def test_only_the_shared_head_is_sent_and_the_frame_is_not() -> None:
+    """As many bytes as FedAvg's: the frame's place is taken by the shared head."""
+    fedavg, loge = (go(skewed(), tiny(name), model="mlp", rounds=1).rounds[0] for name in ("fedavg", "fedloge"))
+    assert fedavg["upload_bytes"] == loge["upload_bytes"]
+
+
+def test_own_models_are_better_than_the_global_one_where_labels_are_skewed() -> None:
+    method = m.fedloge(norm=1.0).with_("pace", batch_size=8)
+    last = go(skewed(), method, model=fs.models.MLP(hidden=32), rounds=10, cohort=6).rounds[-1]
+    assert last["accuracy"] > 0.5 and last["personal_accuracy"] > last["accuracy"] + 0.05
