@@ -121,7 +121,7 @@ class Remote(Sequential):
     def ready(self, method: Method, places: list[Place]) -> None:
         """Each node prepares for itself."""
 
-    def _probes(self, method: Method, places: list[Place]) -> Iterator[Outcome]:
+    def probes(self, method: Method, places: list[Place]) -> Iterator[Outcome]:
         """Local runs on the server's own rows."""
         yield from Sequential.run_places(self, method, places)
 
