@@ -243,6 +243,19 @@ def test_a_rule_lets_pass_what_keeps_it(rule: Rule, path: str, source: str) -> N
     assert not list(rule(ast.parse(source), path))
 
 
+def _unused(trees: list[ast.Module]) -> set[str]:
+    """Private functions that nothing names. A method that stayed behind when its base was renamed is one of them."""
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    made = {f.name for f in nodes if isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef)) and not f.decorator_list}
+    named = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+    return {name for name in made - named if re.match(r"_[^_]", name)}
+
+
+def test_no_private_function_is_left_behind() -> None:
+    assert not _unused(list(TREES.values()))
+    assert _unused([ast.parse("class A:\n    def run(self): self.probes()\n    def _probes(self): ...")]) == {"_probes"}
+
+
 # The project speaks of itself alone. Written so that this file does not match itself.
 ELSEWHERE = re.compile(
     r"(?<!torch)\.librar[y]\b|\.\./share[d](?!/data\b)|(?<!\w)/wor[k]/|\b(DESIG[N]|STYL[E]|FIEL[D]|METHOD[S])\.md\b"
