@@ -22,6 +22,7 @@ from fedskew.studies.papers.costs import measured_costs, read_costs
 from fedskew.studies.papers.found import HERE, Runs
 from fedskew.studies.papers.ledger import ledger, text_of
 from fedskew.studies.papers.page import page_of
+from fedskew.studies.differences import differences
 from fedskew.studies.ranks import average_ranks
 from fedskew.studies.scores import Scores
 from fedskew.studies.shipped import shipped
@@ -29,7 +30,7 @@ from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study
 
 ROOT = Path(__file__).parents[1]
-TABLE = re.compile(r"(<!-- (study|matrix) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
+TABLE = re.compile(r"(<!-- (study|matrix|order) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
 PAGES = ("docs/project/fashion.md", "docs/project/cross.md")
 COLUMNS = {  # of a table -> (entry of the summary, factor, digits)
     "accuracy, mean of 10": ("mean10_accuracy", 1.0, 3),
@@ -47,7 +48,8 @@ def rows_of(name: str, archives: Path) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         study = Study(read_spec(shipped(name) or name), Path(folder) / "store")
         lend(study, archives, keep=False)
-        return study.table()
+        tuned = {key: ", ".join(f"{name} {value}" for name, value in chosen) for key, chosen in study.chosen.items()}
+        return [{**row, "tuned": tuned.get((row["label"], row["setting"]), "")} for row in study.table()]
 
 
 def table_of(rows: list[dict[str, Any]], setting: str) -> str:
@@ -90,12 +92,35 @@ def matrix_of(rows: list[dict[str, Any]], metric: str = "mean10_accuracy") -> st
     return "\n".join(lines) + f"\n\n{told}.\n"
 
 
+def order_of(rows: list[dict[str, Any]], metric: str = "mean10_accuracy") -> str:
+    """Methods in the order of the study, each less the one before it and less the first one, in points of percent."""
+    ended = [row for row in rows if row["state"] == "finished"]
+    labels = list(dict.fromkeys(row["label"] for row in rows))
+
+    def less(label: str, other: str) -> str:
+        pair = [(r["label"], r["setting"], r["seed"], r[metric]) for r in ended if r["label"] in (label, other)]
+        (found,) = differences(Scores.of(pair), other)
+        ends = "" if found.low is None or found.high is None else f" [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+        return f"{100 * (found.mean or 0):+.1f}{ends}"
+
+    lines = ["| method | tuned | seeds | accuracy, mean of 10 | less the one above | less the first |"]
+    lines.append("|---|---|---:|---:|---:|---:|")
+    for i, label in enumerate(labels):
+        runs = [row for row in ended if row["label"] == label]
+        gaps = [less(label, other) if i else "" for other in (labels[i - 1], labels[0])]
+        cells = [label, runs[0]["tuned"], str(len(runs)), _cell([100 * row[metric] for row in runs], 1), *gaps]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def tables(text: str) -> str:
     """A page with every table between its marks made again."""
 
     def made(found: re.Match[str]) -> str:
         rows = rows_of(found[3], ROOT / "results/studies")
-        return found[1] + (matrix_of(rows) if found[2] == "matrix" else table_of(rows, found[4] or "all")) + found[5]
+        kinds = {"matrix": matrix_of, "order": order_of}
+        made = kinds[found[2]](rows) if found[2] in kinds else table_of(rows, found[4] or "all")
+        return found[1] + made + found[5]
 
     return TABLE.sub(made, text)
 

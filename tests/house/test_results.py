@@ -43,3 +43,18 @@ def test_a_table_that_is_altered_is_found(results: ModuleType, data_dir: Path, p
     shown = (ROOT / f"docs/project/{page}.md").read_text(encoding="utf-8")
     assert cell in shown
     assert results.tables(shown.replace(cell, cell[:-1] + "1", 1)) == shown
+
+
+def test_an_order_shows_each_method_beside_the_one_before(results: ModuleType) -> None:
+    accuracies = {"a": (0.50, 0.52, 0.54), "b": (0.53, 0.54, 0.58), "c": (0.51, 0.51, 0.56)}
+    rows = [
+        {"label": label, "setting": "one", "seed": seed, "state": "finished", "tuned": "lr 0.1", "mean10_accuracy": value}
+        for label, values in accuracies.items() for seed, value in enumerate(values)
+    ]  # fmt: skip
+    told = results.order_of([*rows, {**rows[0], "seed": 3, "state": "missing"}]).splitlines()[2:]
+    # t of 2 degrees of freedom at 0.975 is 4.303; gaps of b: 3, 2, 4 with mean 3 and deviation 1; of c to a: 1, -1, 2
+    assert told == [
+        "| a | lr 0.1 | 3 | 52.0 ± 2.0 |  |  |",
+        "| b | lr 0.1 | 3 | 55.0 ± 2.6 | +3.0 [+0.5, +5.5] | +3.0 [+0.5, +5.5] |",
+        "| c | lr 0.1 | 3 | 52.7 ± 2.9 | -2.3 [-3.8, -0.9] | +0.7 [-3.1, +4.5] |",
+    ]
