@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.studies.archives import lend
+from fedskew.studies.differences import differences
 from fedskew.studies.papers.costs import HERE as COSTS
 from fedskew.studies.papers.costs import measured_costs, read_costs
 from fedskew.studies.papers.found import HERE, Runs
 from fedskew.studies.papers.ledger import ledger, text_of
 from fedskew.studies.papers.page import page_of
-from fedskew.studies.differences import differences
 from fedskew.studies.ranks import average_ranks
 from fedskew.studies.scores import Scores
 from fedskew.studies.shipped import shipped
