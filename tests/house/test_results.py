@@ -47,8 +47,9 @@ def test_a_table_that_is_altered_is_found(results: ModuleType, data_dir: Path, p
 
 def test_an_order_shows_each_method_beside_the_one_before(results: ModuleType) -> None:
     accuracies = {"a": (0.50, 0.52, 0.54), "b": (0.53, 0.54, 0.58), "c": (0.51, 0.51, 0.56)}
-    rows = [
-        dict(label=label, setting="one", seed=seed, state="finished", tuned="lr 0.1", mean10_accuracy=value)
+    common = {"setting": "one", "state": "finished", "tuned": "lr 0.1"}
+    rows: list[dict[str, object]] = [
+        {**common, "label": label, "seed": seed, "mean10_accuracy": value}
         for label, values in accuracies.items() for seed, value in enumerate(values)
     ]  # fmt: skip
     told = results.order_of([*rows, {**rows[0], "seed": 3, "state": "missing"}]).splitlines()[2:]
