@@ -101,7 +101,9 @@ def verify(path: str | Path, dataset: Dataset | None = None, match: Match = "dat
     facts: dict[str, Any] = verify_partition(path, dataset, match)
     how = f"{describe.named(facts['convention'])}, seed {facts['seed']}"
     split = f"{how}, {plural(facts['clients'], 'client')}, {plural(facts['rows'], 'row')}"
-    return f"{path}: intact, sha256 {facts['sha256'][:16]}…; {split} of {facts['dataset']['name']}; {facts['data']}"
+    copies = f" and {facts['shared_copies']:,} copies" * bool(facts["shared_copies"])
+    told = f"{split} of {facts['dataset']['name']}{copies}"
+    return f"{path}: intact, sha256 {facts['sha256'][:16]}…; {told}; {facts['data']}"
 
 
 # The commands

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedskew as fs
+from fedskew.cli.partition import verify
 from fedskew.data import federate, from_arrays, load_partition, save_partition, verify_partition
 from fedskew.data.describe import describe, describe_table
 from fedskew.data.partitioners import (
@@ -128,6 +129,15 @@ def test_rows_of_several_clients_count_at_each_and_once_in_the_report():
     )
     assert "rows of several clients" in printed(describe_table(fed))
     assert "rows of several clients" not in printed(describe_table(plain))
+
+
+def test_a_file_of_them_counts_rows_once_and_copies_beside_them(tmp_path):
+    fed = made()
+    _ = save_partition(tmp_path / "shared.npz", fed)
+    facts = verify_partition(tmp_path / "shared.npz", fed.dataset)
+    assert facts["rows"] == fed.report()["training_rows"]
+    assert facts["rows"] + facts["shared_copies"] == int(fed.sizes.sum()) > facts["rows"]
+    assert f"rows of arrays and {facts['shared_copies']:,} copies" in verify(tmp_path / "shared.npz")
 
 
 def test_no_client_tests_on_a_row_that_another_trains_on():

@@ -147,7 +147,8 @@ def verify_partition(
         match: "dataset" or "labels"; see `load_partition`.
 
     Returns:
-        The header, with the number of rows and of empty clients, and what was checked.
+        The header, with the number of different rows, of ``shared_copies`` (rows of one client that another holds too)
+        and of empty clients, and what was checked.
 
     Raises:
         DataError: The file is absent, damaged or altered, or was made for other data.
@@ -162,7 +163,9 @@ def verify_partition(
     """
     content = load_partition(path, dataset, match)
     sizes = content.partition.sizes
-    facts = {"rows": len(content.partition.rows), "empty_clients": int((sizes == 0).sum())}
+    rows = len(np.unique(content.partition.rows))
+    copies = len(content.partition.rows) - rows
+    facts = {"rows": rows, "shared_copies": copies, "empty_clients": int((sizes == 0).sum())}
     checked = "no dataset was given" if dataset is None else f"same {match}"
     return {**content.header, **facts, "content": "intact", "data": checked}
 
