@@ -28,6 +28,7 @@ from support.runs import go
 FIELDS = [f.name for f in dataclasses.fields(Settings)]
 OTHER: dict[str, Any] = {  # a value of each field that is not its default
     "rounds": 3, "cohort": 2, "seed": 4, "seed_model": 5, "seed_clients": 6,
+    "init_from": "runs/warm", "init_digest": "0f" * 16,
     "monitor": "val_loss", "patience": 3, "min_delta": 0.01, "max_minutes": 2.5,
     "ray_address": "10.0.0.1:6379", "ray_workers": 2, "ray_gpus": 0.5, "ray_sum": 4,
     "engine": "debug", "threads": 1, "device": "cuda", "dtype": "float64",
@@ -38,7 +39,7 @@ OTHER: dict[str, Any] = {  # a value of each field that is not its default
 }  # fmt: skip
 LATER = [f.name for f in dataclasses.fields(Settings) if is_later(f)]
 BESIDE: dict[str, Any] = {name: {"monitor": "val_loss"} for name in ("patience", "min_delta")}
-BESIDE |= {"eval_rows": {"eval_every": 2}}  # what a field must stand beside
+BESIDE |= {"eval_rows": {"eval_every": 2}, "init_digest": {"init_from": "runs/warm"}}  # what a field must stand beside
 
 
 def test_every_field_is_an_option_everywhere() -> None:

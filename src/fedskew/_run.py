@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from fedskew import engines, models, server
 from fedskew.data.inputs import Inputs
+from fedskew.engines.begun import digest_of
 from fedskew.engines.guard import guarded
 from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.trained import Trained, described
@@ -201,6 +202,7 @@ def launch(
     state = server.init(watched, params, prepared.buffers, fed, task)
     used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
     private = sorted(watched.named("private", (*params, *prepared.buffers), task))
+    used |= {"init_digest": digest_of(settings)} if settings.init_from else {}
     used |= {**engine.processors.facts(), **({"on_clients": private} if private else {})}
     facts = {**(config or _facts(fed, method, model, settings, cohort)), **_labels(fed), **used}
     record = _recorded(out, resume, facts, method, settings)

@@ -10,6 +10,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fedskew.errors import ConfigError, FieldError, closest
@@ -51,6 +52,10 @@ class Settings:
     """seed of the initial weights; unset: as seed"""
     seed_clients: int | None = later()
     """seed of the sequence of selected clients; unset: as seed"""
+    init_from: str | None = later()
+    """run folder or .safetensors file whose values the network begins with; unset: initial weights by the seed"""
+    init_digest: str = later("")
+    """digest of that file; a run records it, and another file then raises an error; empty takes any"""
     engine: Engine = "auto"
     """how clients are trained: in turn, on threads, in stacks, with every error located, on Ray, or by Flower"""
     threads: Annotated[int, AtLeast(0)] = 0
@@ -98,7 +103,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check every field, then the rules between fields."""
+        if isinstance(self.init_from, Path):
+            object.__setattr__(self, "init_from", str(self.init_from))
         check(self)
+        demand(self, "init_from", self.init_from != "", "name a run folder or a .safetensors file")
+        demand(self, "init_digest", not self.init_digest or bool(self.init_from), "stand beside init_from")
         gpu = self.device.startswith("cuda")
         demand(self, "precision", self.precision != "tf32" or gpu, "be float32 or bfloat16 without a GPU")
         if self.monitor is None:

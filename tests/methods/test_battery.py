@@ -33,6 +33,7 @@ from fedskew.methods.fedgr import Gravitation, WeightedGravitation
 from fedskew.methods.fedgrab import GradientBalancer
 from fedskew.methods.fedla import LabelAware
 from fedskew.methods.fedlc import LogitAdjustment, PooledLogitCalibration
+from fedskew.methods.fedrod import GeneratedHead
 from fedskew.methods.pfedme import Moreau
 from fedskew.methods.seolkim import DecayingOversampling, Dynamic
 from fedskew.records.files import load_tree
@@ -263,7 +264,14 @@ ALONG: dict[tuple[str, str], dict[str, Component]] = {
 # ingredients that belong to no method of the table: each makes one
 LOOSE: dict[str, Method] = {
     part.name: Method(part.name, (part,), pace=Fixed(batch_size=16))
-    for part in (ClassBalancedLoss(), LDAM(), LogitAdjustment(), PooledLogitCalibration(), ProximalVariant())
+    for part in (
+        ClassBalancedLoss(),
+        GeneratedHead(),
+        LDAM(),
+        LogitAdjustment(),
+        PooledLogitCalibration(),
+        ProximalVariant(),
+    )
 }
 LOOSE["prior_analyser"] = replace(fs.methods.fedgrab(analyser=True), pace=Fixed(lr=0.03, batch_size=16))
 LOOSE |= {

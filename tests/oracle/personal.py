@@ -21,6 +21,7 @@ class Personal:
     mix: Any = None  # APFL's (alpha, learnt)
     second: bool = False  # FedRoD's second classifier
     beside: bool = False  # FedLoGe's two classifiers
+    hyper: bool = False  # FedRoD's classifier out of the class shares
     cosine: bool = False  # FedETF's loss
     tau: float = 0.0  # shift of the logits by log n_c
     momentum: float = 0.0
@@ -29,12 +30,34 @@ class Personal:
     own: dict[int, Any] = field(default_factory=dict)  # what each client keeps
 
 
-def gradient(problem, o, used):
+GENERATED = [f"generated_head.{layer}.{part}" for layer in ("first", "second") for part in ("weight", "bias")]
+
+
+def generated(w, shares):
+    """(V [C, F], c [C], what enters the relu, what leaves it) of FedRoD's network."""
+    first, shift, second, start = (w[name] for name in GENERATED)
+    before = first @ shares + shift
+    inner = np.where(before > 0, before, 0.0)
+    rows = (second @ inner + start).reshape(len(shares), -1)
+    return rows[:, :-1], rows[:, -1], before, inner
+
+
+def generated_gradient(w, shares, h, z, y):
+    """Of CE(z + V h + c) by the network's four arrays."""
+    v, c, before, inner = generated(w, shares)
+    dz = losses.affine_ce(z + h @ v.T + c, y)[1]
+    rows = np.concatenate([dz.T @ h, dz.sum(0)[:, None]], axis=1).ravel()
+    back = np.where(before > 0, w[GENERATED[2]].T @ rows, 0.0)
+    return dict(zip(GENERATED, (np.outer(back, shares), back, np.outer(rows, inner), rows), strict=True))
+
+
+def gradient(problem, o, used, k):
     """grad(w, rows): of the whole local objective, by hand."""
     shift = losses.logit_adjust_shift(used, o.tau) if o.tau else 0.0
 
     def grad(w, rows):
-        extra = {n: v for n, v in w.items() if n.startswith(("personal_head.", "cosine_softmax.", "realigned_heads."))}
+        own = ("personal_head.", "cosine_softmax.", "realigned_heads.", "generated_head.")
+        extra = {n: v for n, v in w.items() if n.startswith(own)}
         net = {n: v for n, v in w.items() if n not in extra}
         xb, y = problem.x[rows], problem.y[rows]
         z, h, inputs = forward(net, xb)
@@ -53,6 +76,8 @@ def gradient(problem, o, used):
             both = z + h @ extra["personal_head.weight"].T + extra["personal_head.bias"]
             dz = losses.affine_ce(both, y)[1]
             found |= {"personal_head.weight": dz.T @ h, "personal_head.bias": dz.sum(0)}
+        if o.hyper:
+            found |= generated_gradient(extra, problem.owned(k) / problem.owned(k).sum(), h, z, y)
         for whose in ("realigned_heads.shared", "realigned_heads.own") if o.beside else ():
             dz = losses.affine_ce(h @ extra[f"{whose}.weight"].T + extra[f"{whose}.bias"], y)[1]
             found |= {f"{whose}.weight": dz.T @ h, f"{whose}.bias": dz.sum(0)}
@@ -63,7 +88,7 @@ def gradient(problem, o, used):
 
 def local_run(problem, o, x, k, batches, epochs, lr, used):
     """The client's parameters after its round; what it keeps is written to ``o.own``."""
-    grad, clip = gradient(problem, o, used), solvers.as_is
+    grad, clip = gradient(problem, o, used, k), solvers.as_is
     if o.clip is not None:
 
         def clip(g):

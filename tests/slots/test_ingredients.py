@@ -27,6 +27,7 @@ from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration, PooledLogit
 from fedskew.methods.fedlesam import GlobalSharpnessAware
 from fedskew.methods.fednova import GlobalMomentum
 from fedskew.methods.fedntd import NotTrueDistillation
+from fedskew.methods.fedrod import GeneratedHead
 from fedskew.methods.fedrs import RestrictedSoftmax
 from fedskew.methods.fedsmoo import DynamicSharpnessAware
 from fedskew.methods.fedspeed import CorrectedMean, UploadedRegulariser
@@ -59,6 +60,7 @@ LIMITS: list[tuple[type[Component], str, tuple[float, ...], tuple[float, ...]]] 
     (LocalBalancer, "strength", (0.0,), (-TINY,)),
     (LocalBalancer, "early", (0,), (-1,)),
     (Dual, "initial", (0.0,), (-TINY,)),
+    (GeneratedHead, "width", (1,), (0, -1)),
     (GlobalMomentum, "gmf", (0.0, BELOW_ONE), (-TINY, 1.0)),
     (PooledLogitCalibration, "tau", (0.0,), (-TINY,)),
     (ProximalVariant, "mu", (0.0,), (-TINY,)),
@@ -239,6 +241,7 @@ OF_METHODS: dict[tuple[str, str], dict[str, Any]] = {  # where a method sets ano
 LOOSE: list[tuple[type[Component], dict[str, Any]]] = [
     (LDAM, {"margin": 0.5, "scale": 30.0}),
     (ClassBalancedLoss, {"beta": 0.9999}),
+    (GeneratedHead, {"width": 32}),
     (LogitAdjustment, {"tau": 1.0}),
     (PooledLogitCalibration, {"tau": 1.0}),
     (ProximalVariant, {"mu": 0.01, "form": "norm"}),

@@ -57,6 +57,8 @@ CASES = {
     "apfl heavy": heavy(m.apfl(0.3, learnt=False), mix=(0.3, False)),
     "fedrod": case(m.fedrod(), private=SECOND, second=True, tau=1.0),
     "fedrod heavy": heavy(m.fedrod(0.5), private=SECOND, second=True, tau=0.5),
+    "fedrod hyper": case(m.fedrod(hyper=3), hyper=True, tau=1.0),
+    "fedrod hyper heavy": heavy(m.fedrod(0.5, hyper=7), hyper=True, tau=0.5),
     "fedetf": case(m.fedetf(), frozen=HEAD, cosine=True, tau=1.0),
     "fedloge": case(m.fedloge(), private=OWN, frozen=HEAD, beside=True),
     "fedloge heavy": heavy(m.fedloge(0.3, 1.5), private=OWN, frozen=HEAD, beside=True),

@@ -312,6 +312,8 @@ def facts_of(config: Mapping[str, Any]) -> dict[str, Any]:
 def _facts(config: Mapping[str, Any], training: dict[str, Any]) -> dict[str, Any]:
     named = {**{slot: config[slot] for slot in ("data", "partition")}, "model": _network(config)}
     plain = {name: config.get(name) for name in SHARED if config.get(name) not in (None, 0)}
+    if begun := config.get("init_digest"):
+        training = {**training, "init": begun[:8]}
     return {**named, **plain, **({"training": training} if training else {})}
 
 

@@ -43,7 +43,7 @@ class Value(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
         """The words that the type lists, or a file where the option is a path."""
         offered = list(self.offered() if self.offered else choices_of(self.kind))
-        if not offered and "path" in param.opts[-1]:
+        if not offered and ("path" in param.opts[-1] or param.opts[-1] == "--init-from"):
             return [CompletionItem(incomplete, type="file")]
         several = typing.get_origin(without_none(self.kind)[0]) is tuple
         return _starting(offered, incomplete, several)

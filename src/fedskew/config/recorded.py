@@ -44,7 +44,7 @@ CONFIG: Row = {
     "auxiliary?": int | None, "local_test?": Number, "heldout_clients?": Number, "seed?": int,
     "seed_partition?": int | None, "seed_model?": int | None, "seed_clients?": int | None, "label_names?": list[str],
     "fingerprint?": str, "path?": str | None, "counts?": list[list[int]], "started_by?": str, "scores?": str,
-    "recall_at?": float,
+    "recall_at?": float, "init_from?": str | None, "init_digest?": str,
     "eval_rows?": int | None, "processors?": list[str], "disclosed?": list[str], "own_data?": bool,
 }  # fmt: skip
 METHOD: Row = {"name": str, "parts?": [NAMED], **{f"{slot}?": NAMED for slot in SLOTS}, "preset?": str}

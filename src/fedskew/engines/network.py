@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from fedskew import models, rng
+from fedskew.engines.begun import begin_from
 from fedskew.method import Method
 from fedskew.models import Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
@@ -39,6 +40,7 @@ def prepared_model(
     require_tokens(network, fed.dataset.x, fed.dataset.x_test)
     prepared = prepare(network, named, shape, classes, narrow=NARROW[settings.precision])
     ready = prepared.to(DTYPES[settings.dtype], settings.device)
+    begin_from(ready, settings)
     with arithmetic(settings.precision):
         require_runs(ready)
     return ready

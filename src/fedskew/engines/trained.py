@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedskew import models
 from fedskew.component import spec
 from fedskew.data.inputs import Inputs
+from fedskew.engines.begun import check_fits, tensors_of
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.runtime import Runtime
 from fedskew.errors import ConfigError, DataError, FieldError, RecordError, json_file, require, some
@@ -230,15 +229,8 @@ def load_model(run: str | Path, model: nn.Module | Architecture | None = None, *
     if best and not file.is_file():
         raise RecordError(f"the run {str(folder)!r} keeps no best model: it had no monitor")
     check_file(folder, file.name)
-    try:
-        found = load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise RecordError(f"{file} is damaged: {error}") from None
-    for name, value in {**prepared.params, **prepared.buffers}.items():
-        if name not in found or found[name].shape != value.shape:
-            got = "nothing" if name not in found else str(tuple(found[name].shape))
-            rule = f"have {name!r} of shape {tuple(value.shape)}"
-            raise RecordError(f"{file} must {rule}, as its network; got {got}")
+    found = tensors_of(file)
+    check_fits(file, found, {**prepared.params, **prepared.buffers})
     buffers = {name: found[name] for name in prepared.buffers}
     return Trained(prepared, {n: v for n, v in found.items() if n not in buffers}, buffers, inputs, precision)
 

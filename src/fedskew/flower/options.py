@@ -98,6 +98,9 @@ def on_nodes(experiment: Experiment) -> Experiment:
     """The experiment. Raises FieldError where it asks for what nodes cannot do."""
     rule = "be 0 where clients are nodes: a node that is not to train is not started"
     demand(experiment, "heldout_clients", not experiment.heldout_clients, rule)
+    demand(
+        experiment, "init_from", experiment.init_from is None, "be unset where clients are nodes: they lack the file"
+    )
     return experiment
 
 

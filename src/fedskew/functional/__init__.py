@@ -78,6 +78,7 @@ from fedskew.functional.gradient_balancer import (
     weighted_bce,
 )
 from fedskew.functional.heads import (
+    generated_head,
     orthonormal,
     simplex_head,
 )
@@ -218,6 +219,7 @@ __all__ = [
     "focal_loss",
     "frame_energy",
     "gaussian_features",
+    "generated_head",
     "gravitation",
     "gravitation_gradient",
     "gravitation_mass",

@@ -7,7 +7,39 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["orthonormal", "simplex_head"]
+__all__ = ["generated_head", "orthonormal", "simplex_head"]
+
+
+def generated_head(
+    shares: Tensor, layers: tuple[Tensor, Tensor, Tensor, Tensor], features: int
+) -> tuple[Tensor, Tensor]:
+    """The classifier that a network of two layers makes of a client's class shares.
+
+        (V, c) = B relu(A a + s) + t,  one row (V_y, c_y) for each class y
+
+    Args:
+        shares: Share of each class among the client's rows, a, [C].
+        layers: A [H, C], s [H], B [C R, H] and t [C R]; R is F + 1, or F for a classifier without a bias.
+        features: F.
+
+    Returns:
+        (V [C, F], c [C]); c is 0 where R is F.
+
+    Example:
+        >>> from fedskew.functional import generated_head
+        >>> layers = torch.eye(2), torch.zeros(2), torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0], [0.0, 4.0]])
+        >>> generated_head(torch.tensor([0.5, 0.5]), (*layers, torch.zeros(4)), features=1)
+        (tensor([[0.5000],
+                [1.5000]]), tensor([1., 2.]))
+
+    References:
+        Chen and Chao 2022, On Bridging Generic and Personalized Federated Learning, section 4.3.
+        https://arxiv.org/abs/2107.00778
+    """
+    first, shift, second, start = layers
+    rows = (second @ torch.relu(first @ shares + shift) + start).reshape(len(shares), -1)
+    weight, bias = rows[:, :features], rows[:, features:]
+    return weight, bias.sum(1)
 
 
 def orthonormal(draws: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ NEUTRAL = {
     "started_by", "format", "ray_address", "ray_workers", "ray_gpus", "processors", "on_clients",
 }  # fmt: skip
 OPTIONAL = ("longtail", "validation", "auxiliary", "local_test", "heldout_clients")  # named only where they are set
-UNSAID = ("folder", "fingerprint")
+UNSAID = ("folder", "fingerprint", "init_digest")
 TRAINING = ("method.pace.", "method.local.")  # what all runs of a picture change alike stands in its title
 LONGEST = 44  # characters; a longer label is replaced by the folder's name
 

@@ -28,7 +28,7 @@ from fedskew.methods.fedntd import NotTrueDistillation
 from fedskew.methods.fedprox import Proximal
 from fedskew.methods.fedrep import Alternating
 from fedskew.methods.fedrl import RatioLoss
-from fedskew.methods.fedrod import PersonalHead
+from fedskew.methods.fedrod import GeneratedHead, PersonalHead
 from fedskew.methods.fedrs import RestrictedSoftmax
 from fedskew.methods.fedspeed import UploadedRegulariser
 from fedskew.methods.feduv import UniformityVariance
@@ -61,6 +61,7 @@ __all__ = [
     "FineTune",
     "Focal",
     "Frozen",
+    "GeneratedHead",
     "GradientBalancer",
     "Gravitation",
     "HybridPaths",
@@ -110,6 +111,7 @@ PARTS: dict[str, type[Component]] = {
     "fine_tune": FineTune,
     "focal": Focal,
     "frozen": Frozen,
+    "generated_head": GeneratedHead,
     "gradient_balancer": GradientBalancer,
     "gravitation": Gravitation,
     "hybrid_paths": HybridPaths,

@@ -21,6 +21,7 @@ from fedskew import models
 from fedskew.config.experiment import CLIENTS, Experiment
 from fedskew.data.arrays import Dataset
 from fedskew.engines import choose
+from fedskew.engines.begun import digest_of
 from fedskew.errors import DataError
 from fedskew.models.precision import NARROW
 from fedskew.models.prepare import prepare
@@ -34,7 +35,7 @@ SLOW, REMEMBERED = 1.0, 60.0  # seconds: a failure that took as long is the hub'
 # Settings that decide no recorded number, or that stand below in a resolved form
 NOT = (
     "engine", "threads", "memory", "checkpoint_every", "max_minutes", "cohort", "seed", "seed_model", "seed_clients",
-    "device", "ray_address", "ray_workers", "ray_gpus",
+    "device", "init_from", "init_digest", "ray_address", "ray_workers", "ray_gpus",
 )  # fmt: skip
 
 
@@ -114,6 +115,7 @@ def asked(experiment: Experiment) -> dict[str, Any]:
         "parts": [_of(part, "parts") for part in method.parts],
         **{slot: _of(ingredient, slot) for slot, ingredient in method.slots.items()},
         **{n: v for n, v in settings.items() if n == "rounds" or v != _plain(getattr(default, n))},
+        **({"init": digest} if (digest := digest_of(experiment)) else {}),
         "cohort": cohort,
         "seeds": [experiment.seed, partition, experiment.seed_of("model"), experiment.seed_of("clients")],
     }

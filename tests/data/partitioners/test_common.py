@@ -86,12 +86,28 @@ def test_natural_clients_keep_their_own_rows():
     assert Shared(Natural()).decides and Shared(Natural()).count(SITES) == 7 and not Shared().decides
 
 
+@pytest.mark.parametrize("base", [Iid(), Natural()], ids=repr)
+def test_the_shared_rows_alone_are_divided_for_a_model_that_is_trained_before(base: Partitioner):
+    """They are those of the other run, whatever its base, its part and its number of clients."""
+    everywhere = Shared(Dirichlet(0.3), 0.25, 1.0).split(MIXED, 3, 1)
+    common = np.flatnonzero(np.bincount(everywhere.rows) == 3)
+    clients = base.count(SITES) if base.decides else 4
+    parts = Shared(base, 0.25, 0.7, divides="shared").split(MIXED, clients, 1, SITES)
+    assert np.array_equal(np.sort(parts.rows), common) and parts.clients == clients
+    assert all((SITES["site"][parts.of(k)] == k).all() for k in range(clients)) == base.decides
+    one = federate(made().dataset, Shared(Iid(), 0.25, divides="shared"), clients=1, seed=3)
+    assert len(set(one.counts[0].tolist())) == 1
+    owners = np.bincount(made().partition.rows, minlength=len(MIXED))
+    assert set(np.flatnonzero(owners > 1)) <= set(one.rows(0).tolist())
+
+
 def test_what_cannot_be_is_refused():
     refused = [
         (lambda: Shared(beta=0.004).split(MIXED, 5, 0), "give a row of each of the 10 classes; got 0.004"),
         (lambda: Shared(beta=3.0).split(MIXED, 5, 0), r"leave rows of each class, one has 60; got 3.0; use at most"),
         (lambda: Shared().split(np.arange(10), 5, 0), "use more rows"),
         (lambda: Shared(beta=0.0), r"Shared\.beta must be positive"),
+        (lambda: Shared(divides="all"), r"Shared\.divides must be one of rest, shared; got 'all'"),
         (lambda: Shared(alpha=1.5), r"Shared\.alpha must be in \[0, 1\]"),
         (lambda: Shared(Shared()), "base must be a partitioner that draws; got 'shared'"),
         (lambda: Shared(File("a.npz")), "base must be a partitioner that draws; got 'file'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner
 from fedskew.data.partitioners.dirichlet import Dirichlet
 from fedskew.data.partitioners.tail import restrict
 from fedskew.errors import FieldError
-from fedskew.fields import Above, Within, demand
+from fedskew.fields import Above, Within, demand, later
 
 __all__ = ["Shared"]
 
@@ -27,7 +27,7 @@ class Shared(Partitioner):
     G has m = floor(beta n / ((1 + beta) C)) rows of each class, so that its size is about beta times that of the rows D
     that the base divides. A client adds floor(alpha C m + 1/2) rows of G, drawn from all of G alike. So rows of G have
     several owners, and count at each of them. What nobody draws stays unused. The paper also trains the first model on
-    G at the server; that is left out.
+    G at the server: a run whose only client has all of G (``divides="shared"``) makes it, another begins from it.
 
     Raises:
         ConfigError: A field breaks a rule, or beta gives no row of a class, or all rows of one.
@@ -53,6 +53,8 @@ class Shared(Partitioner):
     """size of G over that of the rows besides it"""
     alpha: Annotated[float, Within(0, 1)] = 0.5
     """part of G that each client adds, in [0, 1]"""
+    divides: Literal["rest", "shared"] = later("rest")
+    """what the base divides: the rows besides G, or G alone, to train a model on it before; nobody has others then"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,6 +77,8 @@ class Shared(Partitioner):
         key = rng.key(seed, "partition", self.name)
         common = draw_rows(table.codes, self._of_each_class(table), key)
         left = np.setdiff1d(np.arange(len(table.codes)), common, assume_unique=True)
+        if self.divides == "shared":
+            left, common = common, common[:0]
         if self.base.decides:
             own = restrict(self.base.split(labels, clients, seed, columns), left, len(table.codes))
         else:

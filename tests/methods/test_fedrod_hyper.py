@@ -1,0 +1,180 @@
+"""FedRoD's personal heads out of a network: whom they belong to, what is sent, and clients that never trained."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fedskew as fs
+from fedskew import functional as F
+from fedskew import methods as m
+from fedskew.config.experiment import Experiment
+from fedskew.engines import unseen
+from fedskew.method import Method, method_spec
+from fedskew.methods.fedrod import GeneratedHead
+from fedskew.models import MLP
+from fedskew.shared import Fixed
+from fedskew.studies.address import asked
+from oracle.model import forward
+from oracle.personal import generated
+from support.command import fedskew, refused
+from support.federations import blobs, skewed, small_digits
+from support.nets import keyed, norm_net
+from support.replay import numpy
+from support.runs import gap, go, rows_of, same
+
+
+def hyper(width: int = 6) -> Method:
+    return replace(m.fedrod(hyper=width), pace=Fixed(epochs=2, batch_size=16))
+
+
+def parted(**options: Any) -> fs.Federation:
+    split = fs.partitioners.Dirichlet(alpha=0.5)
+    return fs.federate(small_digits(), split, clients=8, seed=1, heldout_clients=0.4, **options)
+
+
+def test_the_network_by_hand() -> None:
+    layers = (
+        torch.tensor([[1.0, -1.0], [0.0, 4.0]]), torch.tensor([0.0, 1.0]),
+        torch.tensor([[1.0, 0.5], [2.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), torch.tensor([0.0, 1.0, 2.0, 3.0]),
+    )  # fmt: skip
+    # a = (0.25, 0.75): (-0.5, 4) before the relu, (0, 4) after it
+    weight, bias = F.generated_head(torch.tensor([0.25, 0.75]), layers, 1)
+    assert (weight.tolist(), bias.tolist()) == ([[2.0], [6.0]], [1.0, 7.0])
+    weight, bias = F.generated_head(torch.tensor([0.25, 0.75]), layers, 2)
+    assert (weight.tolist(), bias.tolist()) == ([[2.0, 1.0], [6.0, 7.0]], [0.0, 0.0])
+
+
+def test_it_treats_a_stack_row_by_row() -> None:
+    layers = [torch.arange(float(n)).sin().reshape(s) for n, s in ((12, (4, 3)), (4, (4,)), (36, (9, 4)), (9, (9,)))]
+    shares = torch.tensor([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
+    together = torch.func.vmap(lambda a: F.generated_head(a, tuple(layers), 2))(shares)  # type: ignore[arg-type]
+    for k, a in enumerate(shares):
+        alone = F.generated_head(a, tuple(layers), 2)  # type: ignore[arg-type]
+        assert all(torch.allclose(x[k], y) for x, y in zip(together, alone, strict=True))
+
+
+@pytest.mark.parametrize("local_test", [0.0, 0.25])
+@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
+def test_own_models_are_those_of_the_class_shares(engine: str, local_test: float) -> None:
+    """Of clients that trained, and of those that never did: computed again in numpy from what the server holds."""
+    fed = parted(local_test=local_test)
+    assert fed.unseen is not None
+    result = go(fed, hyper(), model=MLP(hidden=5), engine=engine, rounds=3)
+    w, data = numpy(result.state.params), fed.dataset
+    net = {n: v for n, v in w.items() if not n.startswith("generated_head.")}
+    for which, some in (("personal", fed), ("heldout_personal", fed.unseen)):
+        right, loss, count = 0, 0.0, 0
+        for k in torch.nonzero(some.sizes).flatten().tolist():
+            v, c, *_ = generated(w, (some.counts[k] / some.counts[k].sum()).numpy().astype(float))
+            held = some.test_rows(k) if some.held is None else some.local_test_rows(k)
+            x, y = (data.x_test, data.y_test) if some.held is None else (data.x, data.y)
+            z, h, _ = forward(net, ((x[held].double().numpy() / 255 - 0.3) / 0.4).reshape(len(held), -1))
+            logits, labels = z + h @ v.T + c, y[held].numpy()
+            shifted = logits - logits.max(1, keepdims=True)
+            told = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(labels)), labels]
+            right, loss, count = right + (logits.argmax(1) == labels).sum(), loss + told.sum(), count + len(labels)
+        last = result.rounds[-1]
+        assert last[f"{which}_accuracy"] == pytest.approx(right / count)
+        assert last[f"{which}_loss"] == pytest.approx(loss / count, rel=1e-6)
+
+
+def test_a_client_that_never_trained_makes_no_local_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def joined(*args: Any) -> Tensor:
+        raise AssertionError("a local run")
+
+    monkeypatch.setattr(unseen, "_joined", joined)
+    assert "heldout_personal_loss" in go(parted(), hyper()).rounds[-1]
+    with pytest.raises(AssertionError, match="a local run"):
+        go(parted(), m.fedrod())
+
+
+def test_clients_with_other_shares_have_other_models_and_the_same_shares_the_same() -> None:
+    part = GeneratedHead(4)
+    fed, (twice, other) = blobs([[4, 2, 0], [8, 4, 0], [0, 1, 5]]), ([8, 4, 0], [0, 1, 5])
+    result = go(fed, Method("one", (part,), pace=Fixed(batch_size=4)))
+    ctx = lambda counts: type("C", (), {"task": result.task, "owned": torch.tensor(counts)})
+    own = [part.personalize(result.state.params, ctx(c), lambda p: p) for c in ([4, 2, 0], twice, other)]  # type: ignore[arg-type]
+    assert same(own[0], own[1]) and gap(own[0], own[2]) > 1e-3
+    nobody = part.personalize(result.state.params, ctx([0, 0, 0]), lambda p: p)  # type: ignore[arg-type]
+    assert all(p.isfinite().all() for p in nobody.values())
+
+
+@pytest.mark.parametrize("net", ["mlp", norm_net()])
+def test_the_shared_model_is_that_of_fedrod(net: Any) -> None:
+    """To the bit: neither head sends a gradient to the model."""
+    one, other = (go(skewed(), replace(x, pace=Fixed(batch_size=16)), model=net) for x in (hyper(), m.fedrod()))
+    shared = [n for n in one.state.params if not n.startswith("generated_head.")]
+    assert same({n: one.state.params[n] for n in shared}, {n: other.state.params[n] for n in shared})
+
+
+@pytest.mark.parametrize("width", [1, 6])
+def test_what_is_sent_is_counted(width: int) -> None:
+    bare, rod, made = (
+        go(skewed(), replace(x, pace=Fixed(batch_size=16)), rounds=1).rounds[0]
+        for x in (m.fedavg(), m.fedrod(), hyper(width))
+    )
+    classes, features, cohort = 10, 64, 3
+    more = width * (classes + 1) + (width + 1) * classes * (features + 1)
+    for way in ("upload_bytes", "download_bytes"):
+        assert bare[way] == rod[way] and made[way] - bare[way] == 8 * cohort * more
+
+
+def test_a_classifier_without_a_bias_gets_no_bias() -> None:
+    net = keyed(nn.Sequential(nn.Flatten(), nn.Linear(64, 7), nn.ReLU(), nn.Linear(7, 10, bias=False)))
+    result = go(parted(), hyper(), model=net)
+    assert result.state.params["generated_head.second.bias"].shape == (70,)
+    assert "heldout_personal_loss" in result.rounds[-1]
+
+
+def test_a_resumed_run_has_the_same_bytes(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"model": norm_net(), "personal_every": 1, "checkpoint_every": 2}
+    whole = go(parted(), hyper(), rounds=4, **options)
+    go(parted(), hyper(), rounds=2, out=tmp_path / "a", **options)
+    halves = go(parted(), hyper(), rounds=4, out=tmp_path / "a", resume=True, **options)
+    assert rows_of(whole) == rows_of(halves) and same(whole.params, halves.params)
+
+
+def test_it_stands_beside_what_a_head_that_stays_may_not() -> None:
+    """All of it is averaged once, and a chain may pass it on."""
+    for beside in (m.scaffold(), m.astraea()):
+        assert "personal_loss" in go(skewed(), beside.with_(parts=(*beside.parts, GeneratedHead(4)))).rounds[-1]
+        refused(lambda b=beside: go(skewed(), b.with_(parts=(*b.parts, fs.parts.PersonalHead()))), "must not")
+
+
+def test_it_learns_what_a_client_that_never_trained_needs() -> None:
+    """Many clients of two classes: the newcomer's head knows which two, from the counts alone."""
+    split = fs.partitioners.LabelsK(2)
+    fed = fs.federate("digits", split, clients=30, seed=0, heldout_clients=0.2, local_test=0.3)
+    last = fs.run(fed, m.fedrod(hyper=32), model="mlp", rounds=20, cohort=8).rounds[-1]
+    assert last["heldout_personal_accuracy"] > last["heldout_accuracy"] + 0.1
+
+
+def test_the_default_is_recorded_as_before() -> None:
+    parts = [{"name": "logit_adjustment", "tau": 1.0}, {"name": "personal_head"}]
+    assert method_spec(m.fedrod())["parts"] == parts == method_spec(m.fedrod(1.0, 0))["parts"]
+    told = asked(Experiment(m.fedrod()))["parts"]
+    assert told == [{"name": "logit_adjustment"}, {"name": "personal_head"}]
+    assert asked(Experiment(m.fedrod(hyper=8)))["parts"][1] == {"name": "generated_head", "width": 8}
+
+
+@pytest.mark.parametrize("width", [-1, True, 2.5, "8", None])
+def test_another_width_is_refused_in_one_line(width: Any) -> None:
+    refused(lambda: m.fedrod(hyper=width), f"hyper must be a whole number, at least 0; got {width!r}")
+
+
+def test_the_command_names_it_as_a_part(tmp_path: Path) -> None:
+    words = ["--parts", "logit_adjustment,generated_head", "--parts.generated_head.width", 4]
+    data = ["--clients", 6, "--cohort", 3, "--rounds", 2, "--heldout-clients", 0.3, "--eval.personal", 1]
+    assert fedskew("run", "fedrod", *words, *data, "--out", tmp_path / "a") == 0
+    assert fedskew("run", "--from", tmp_path / "a", "--out", tmp_path / "b") == 0
+    assert fedskew("run", "--resume", tmp_path / "a", "--rounds", 3) == 0
+    first, again = ([json.loads(s) for s in (tmp_path / n / "rounds.jsonl").read_text().splitlines()] for n in "ab")
+    assert rows_of(first)[:2] == rows_of(again) and "heldout_personal_accuracy" in first[-1]
