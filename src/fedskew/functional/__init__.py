@@ -93,6 +93,7 @@ from fedskew.functional.losses import (
     focal_loss,
 )
 from fedskew.functional.meta import (
+    alternated,
     descended,
     hessian_free_gradient,
     lookahead,
@@ -163,6 +164,7 @@ __all__ = [
     "adagrad_update",
     "adam_update",
     "aggregation_balancer_weights",
+    "alternated",
     "astraea_copies",
     "astraea_schedule",
     "attention",

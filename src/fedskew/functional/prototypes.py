@@ -39,15 +39,15 @@ def spread_prototypes(noise: Tensor) -> Tensor:
     return unit(q if tall is wide else q.T).to(noise)
 
 
-def prototype_logits(features: Tensor, prototypes: Tensor, scale: float = 30.0) -> Tensor:
+def prototype_logits(features: Tensor, prototypes: Tensor, scale: Tensor | float = 30.0) -> Tensor:
     """Logits of features by their cosines with the prototypes.
 
-        z_bc = s cos(f_b, W_c) for prototypes of length 1
+        z_bc = s f_b' W_c / ||f_b||,  which is s cos(f_b, W_c) for prototypes of length 1
 
     Args:
         features: f, [B, F].
-        prototypes: W, [C, F], rows of length 1.
-        scale: s.
+        prototypes: W, [C, F].
+        scale: s, a number or ().
 
     Returns:
         Logits, [B, C]; 0 for a row without features.
