@@ -222,7 +222,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "cluster_identity": {"clusters": 2},
     "precision_weighted": {"beta2": 0.999, "eps": 1e-8},
     "curvature": {"lam": 1.0, "fisher": "rows"},
-    "non_parametric_head": {"smoothing": 0.9, "scale": 30.0},
+    "non_parametric_head": {"smoothing": 0.9, "scale": 30.0, "trained": False, "weighs": "rows"},
     "sgd": {"momentum": 0.0, "weight_decay": 0.0, "clip": 0.0},
     "fixed": {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64},
     "plain": {"lr": 1.0},

@@ -101,7 +101,13 @@ from fedskew.functional.meta import (
     moreau_step,
     per_fedavg_step,
 )
-from fedskew.functional.prototypes import class_prototypes, prototype_logits, smoothed_prototypes, spread_prototypes
+from fedskew.functional.prototypes import (
+    class_prototypes,
+    prototype_agreement,
+    prototype_logits,
+    smoothed_prototypes,
+    spread_prototypes,
+)
 from fedskew.functional.ratio import (
     ratio_loss,
     ratio_masks,
@@ -250,6 +256,7 @@ __all__ = [
     "per_fedavg_step",
     "pooled_statistics",
     "power_of_choice",
+    "prototype_agreement",
     "prototype_logits",
     "proximal",
     "proximal_pull",
