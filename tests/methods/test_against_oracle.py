@@ -558,6 +558,9 @@ VARIANTS = {
     "fednh heavy": case(
         m.fednh(), "fednh", SGD_HEAVY | {"weighting": Size(), **RAGGED}, start_w=sphere, weighting="size", **HEAVY
     ),
+    "clustered by update": case(
+        m.clusteredsampling("similarity"), "fedavg", SGD_HEAVY | RAGGED, weighting="uniform", **HEAVY
+    ),
     "fednh of a trained scale": case(
         m.fednh(0.6, 3.0, trained=True), "fednh", SGD_HEAVY | RAGGED, rho=0.6, start_w=sphere, **HEAVY
     ),

@@ -14,6 +14,7 @@ from fedskew.methods import METHODS
 from fedskew.methods.astraea import Augmentation, Mediators
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.climb import Dual
+from fedskew.methods.clusteredsampling import ClusteredByUpdate
 from fedskew.methods.creff import FederatedFeatures
 from fedskew.methods.fedacg import Accelerated
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
@@ -257,6 +258,7 @@ LOOSE: list[tuple[type[Component], dict[str, Any]]] = [
         | {"warmup": 5, "first": 160, "second": 180, "middle": 0.01, "end": 1e-4},
     ),
     (AdamW, {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01, "clip": 0.0}),
+    (ClusteredByUpdate, {"ward": "rows"}),
     (
         TunedCosineSoftmax,
         {"scale": 10.0, "learnt": True, "tau": 1.0, "projection": 64, "steps": 5, "lr": 0.1, "cycles": 20, "turn": 3}

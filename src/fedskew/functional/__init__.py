@@ -42,7 +42,7 @@ from fedskew.functional.classifier import (
     gravitation_step,
     mean_rows,
 )
-from fedskew.functional.clusters import attention, cluster_draws
+from fedskew.functional.clusters import attention, cluster_draws, similarity_draws, update_angles
 from fedskew.functional.control import (
     scaffold_control,
     scaffold_correction,
@@ -274,6 +274,7 @@ __all__ = [
     "seolkim_order",
     "seolkim_select",
     "sgd_a_norm",
+    "similarity_draws",
     "simplex_head",
     "size_weights",
     "smoothed_prototypes",
@@ -282,6 +283,7 @@ __all__ = [
     "unbalanced_softmax_loss",
     "uniform_weights",
     "unit_columns",
+    "update_angles",
     "vacant_distillation",
     "weighted_bce",
     "weighted_cross_entropy",
