@@ -267,7 +267,6 @@ LOOSE: dict[str, Method] = {
 }
 LOOSE["prior_analyser"] = replace(fs.methods.fedgrab(analyser=True), pace=Fixed(lr=0.03, batch_size=16))
 LOOSE |= {
-    "clustered_by_update": replace(fs.methods.clusteredsampling("similarity"), pace=Fixed(batch_size=16)),
     "dataset_mean": Method("dataset_mean", (DatasetMean(),), sampler=DecayingOversampling(), pace=Fixed(batch_size=16)),
     "tuned_cosine_softmax": replace(
         fs.methods.fedetf(4.0, 12, personal="alternating", cycles=2), pace=Fixed(batch_size=16)

@@ -140,6 +140,14 @@ def test_a_resumed_run_has_the_same_bytes(tmp_path: Path) -> None:
     assert rows_of(whole) == rows_of(halves) and same(whole.params, halves.params)
 
 
+def test_the_two_readings_of_the_distances_draw_others() -> None:
+    found = [
+        go(skewed(), replace(m.clusteredsampling(), selector=ClusteredByUpdate(w), pace=Fixed(batch_size=16)), rounds=8)
+        for w in ("rows", "angles")
+    ]
+    assert not same(found[0].params, found[1].params)
+
+
 def kinds() -> Federation:
     """Nine clients of one class each, three of each class."""
     draw = np.random.default_rng(0)
