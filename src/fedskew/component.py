@@ -22,6 +22,7 @@ from fedskew.types import (
     Cohort,
     Context,
     Differentiate,
+    Gradient,
     LocalRun,
     PacePlan,
     Params,
@@ -48,7 +49,6 @@ __all__ = [
     "spec",
 ]
 
-Gradient = Callable[[Params], Params]
 FUNCTIONS = (types.FunctionType, staticmethod, classmethod, property)
 HOOKED: set[type] = set()  # Component and the slots: the classes whose public functions are hooks
 
@@ -156,7 +156,7 @@ class Component(Checked):
         return {}, local.memory[self.name]
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
-        """The client's own model. ``gradient`` gives the cross-entropy gradient on its training rows."""
+        """The client's own model. ``gradient`` is taken on its training rows, of cross-entropy or of another term."""
         return params
 
     # server half

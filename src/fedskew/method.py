@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedskew.component import (
     SLOTS,
     Component,
-    Gradient,
     LocalStep,
     Pace,
     Sampler,
@@ -26,7 +25,7 @@ from fedskew.fields import check, hints_of
 from fedskew.shared import SGD, Fixed, Plain, Random, Shuffle, Size
 from fedskew.shared.parts import CrossEntropy
 from fedskew.tree import Tree
-from fedskew.types import Cohort, Task, Weights
+from fedskew.types import Cohort, Gradient, Task, Weights
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation

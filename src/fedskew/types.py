@@ -24,6 +24,7 @@ __all__ = [
     "Context",
     "Differentiate",
     "Forward",
+    "Gradient",
     "LocalRun",
     "Output",
     "PacePlan",
@@ -209,6 +210,23 @@ class Differentiate(Protocol):
 
         Returns:
             (gradients, loss (), carry with the new BatchNorm statistics and memory).
+        """
+        ...
+
+
+class Gradient(Protocol):
+    """The gradient on a client's own training rows, in evaluation mode: what `personalize` takes steps with."""
+
+    def __call__(self, params: Params, term: Callable[[Params, Output, Batch], Tensor] | None = None, /) -> Params:
+        """Differentiate the mean of a term over the rows.
+
+        Args:
+            params: Parameters.
+            term: Function of (parameters, outputs, rows) that gives the term of each row, [B]; None: the cross-entropy
+                of the network's logits.
+
+        Returns:
+            The gradient, shaped as ``params``.
         """
         ...
 

@@ -28,6 +28,18 @@ def test_the_server_smooths_as_the_authors_code() -> None:
     assert torch.equal(found[2], fn.smoothed_prototypes(start, means, counts, 1.0)[2]), "nobody has the last class"
 
 
+def test_by_confidence_the_server_smooths_as_the_authors_code() -> None:
+    start, means = torch.tensor(CODE["start"], dtype=torch.float64), []
+    for rows, labels in zip(CODE["features"], CODE["labels"], strict=True):
+        padded = torch.tensor([*rows, [9.0] * 4], dtype=torch.float64)
+        mask, y = torch.tensor([*(1.0 for _ in rows), 0.0], dtype=torch.float64), torch.tensor([*labels, 0])
+        sure = fn.prototype_logits(padded, start, 4.0).softmax(1).gather(1, y.unsqueeze(1)).squeeze(1)
+        means.append(fn.class_prototypes(padded, y, mask, 3, sure)[0])
+    stacked = torch.stack(means)
+    found = fn.smoothed_prototypes(start, stacked, fn.prototype_agreement(start, stacked), CODE["smoothing"])
+    torch.testing.assert_close(found, torch.tensor(CODE["confident"], dtype=torch.float64), rtol=0, atol=1e-11)
+
+
 @pytest.mark.parametrize(("classes", "features"), [(3, 8), (4, 4), (10, 3)])
 def test_prototypes_start_on_the_sphere(classes: int, features: int) -> None:
     w = fn.spread_prototypes(rng.normal(rng.key(0, "sphere"), (classes, features), torch.float64))

@@ -558,6 +558,18 @@ VARIANTS = {
     "fednh heavy": case(
         m.fednh(), "fednh", SGD_HEAVY | {"weighting": Size(), **RAGGED}, start_w=sphere, weighting="size", **HEAVY
     ),
+    "clustered by update": case(
+        m.clusteredsampling("similarity"), "fedavg", SGD_HEAVY | RAGGED, weighting="uniform", **HEAVY
+    ),
+    "fednh of a trained scale": case(
+        m.fednh(0.6, 3.0, trained=True), "fednh", SGD_HEAVY | RAGGED, rho=0.6, start_w=sphere, **HEAVY
+    ),
+    "fednh by confidence": case(
+        m.fednh(0.6, 3.0, weighs="confidence"), "fednh", rho=0.6, scale=3.0, sure=True, start_w=sphere
+    ),
+    "fednh by confidence of a trained scale": case(
+        m.fednh(0.6, 3.0, True, "confidence"), "fednh", SGD_HEAVY | RAGGED, rho=0.6, sure=True, start_w=sphere, **HEAVY
+    ),
     "moon newcomer": case(
         m.moon(), "moon", {"parts": (ModelContrastive(2.0, newcomer="initial"),)}, mu_con=2.0, newcomer="initial"
     ),

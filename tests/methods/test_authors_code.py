@@ -23,6 +23,7 @@ from fedskew.method import Method
 from fedskew.methods.fedcurv import Curvature
 from fedskew.methods.fedexp import Extrapolated
 from fedskew.methods.fedlesam import GlobalSharpnessAware
+from fedskew.methods.fedmlb import HybridPaths
 from fedskew.methods.fedsmoo import DynamicSharpnessAware
 from fedskew.methods.fedsol import StabilisedOrthogonal
 from fedskew.shared import SGD, Fixed, Plain, Uniform
@@ -117,18 +118,30 @@ def test_the_authors_code_gives_the_same_rounds(name: str, engine: str) -> None:
     np.testing.assert_allclose(found[: len(want)], want, rtol=0, atol=2e-11)
 
 
+def moves_as_fedmlb(method: Method, engine: str, told: list[list[float]]) -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3))
+    with torch.no_grad():
+        for p, value in zip(net.parameters(), CODE["fedmlb"]["start"], strict=True):
+            p.copy_(torch.tensor(value))
+    method = replace(method, pace=PACE, selector=Listed(), local=SGD(**DECAY))
+    for rounds, want in enumerate(told, 1):
+        found = go(federation(), method, model=net, rounds=rounds, cohort=4, engine=engine).state.params
+        np.testing.assert_allclose(torch.cat([p.flatten() for p in found.values()]), want, rtol=0, atol=2e-11)
+
+
 @pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
 def test_fedmlb_moves_as_the_authors_clients(engine: str) -> None:
     told = CODE["fedmlb"]
-    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3))
-    with torch.no_grad():
-        for p, value in zip(net.parameters(), told["start"], strict=True):
-            p.copy_(torch.tensor(value))
-    base = m.fedmlb(told["lam1"], told["lam2"], told["tau"])
-    method = replace(base, pace=PACE, selector=Listed(), local=SGD(**DECAY))
-    for rounds, want in enumerate(told["rounds"], 1):
-        found = go(federation(), method, model=net, rounds=rounds, cohort=4, engine=engine).state.params
-        np.testing.assert_allclose(torch.cat([p.flatten() for p in found.values()]), want, rtol=0, atol=2e-11)
+    moves_as_fedmlb(m.fedmlb(told["lam1"], told["lam2"], told["tau"]), engine, told["rounds"])
+
+
+@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
+@pytest.mark.parametrize(("level", "cut"), [(0, "2"), (1, "head")])
+def test_one_path_of_fedmlb_is_the_authors_select_level(level: int, cut: str, engine: str) -> None:
+    """Their code goes on dividing by the number of all paths, which is 2 here."""
+    told = CODE["fedmlb"]
+    part = HybridPaths(told["lam1"] / 2, told["lam2"] / 2, told["tau"], cuts=(cut,))
+    moves_as_fedmlb(Method("one", (part,)), engine, told["levels"][level])
 
 
 def test_fedexp_moves_as_the_authors_server() -> None:

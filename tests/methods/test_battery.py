@@ -276,6 +276,9 @@ LOOSE: dict[str, Method] = {
 LOOSE["prior_analyser"] = replace(fs.methods.fedgrab(analyser=True), pace=Fixed(lr=0.03, batch_size=16))
 LOOSE |= {
     "dataset_mean": Method("dataset_mean", (DatasetMean(),), sampler=DecayingOversampling(), pace=Fixed(batch_size=16)),
+    "tuned_cosine_softmax": replace(
+        fs.methods.fedetf(4.0, 12, personal="alternating", cycles=2), pace=Fixed(batch_size=16)
+    ),
     "union_share": Method("union_share", weighting=UnionShare(), pace=Fixed(batch_size=16)),
     "weighted_gravitation": Method("weighted_gravitation", (WeightedGravitation(),), pace=Fixed(batch_size=16)),
     "weighted_sum": Method("weighted_sum", server=WeightedSum(), pace=Fixed(batch_size=16)),

@@ -126,7 +126,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "ifca": {"own": "clusters", "models": None, "weighting": "uniform"},
     "precisionweighted": {"server": "precision", "beta2": 0.999, "eps": 1e-8, "weighting": "uniform"},
     "fedcurv": {"own": "curvature", "lam": 1.0, "fisher": "rows"},
-    "fednh": {"loss": "sphere", "rho": 0.9, "scale": 30.0, "start_w": None, "weighting": "uniform"},
+    "fednh": {"loss": "sphere", "rho": 0.9, "scale": 30.0, "sure": False, "start_w": None, "weighting": "uniform"},
     "fedcm": {"mix": 0.1, "weighting": "uniform"},
     "feddyn": {"server": "dynamic", "alpha": 0.01, "weighting": "uniform", "scaled": False},
     "fedgrab": {"loss": "grab", "gains": (10.0, 0.01, 0.1), "momentum": 0.5},

@@ -15,6 +15,8 @@ from . import losses, servers, solvers, terms
 from .model import Tree, backward, forward, head, lin, norm, zeros
 from .recipes import COMMON, RECIPES
 
+SCALE = "non_parametric_head.scale"  # of FedNH, where it is trained
+
 
 @dataclass
 class Problem:
@@ -157,6 +159,11 @@ def gradient(problem, c, o):
 
     def plain(w, xb, y):
         z, f, inputs = forward(w, xb)
+        if SCALE in w:
+            net = {name: v for name, v in w.items() if name != SCALE}
+            df = terms.on_sphere(f, y, c.state["W"], w[SCALE])[1]
+            by_scale = {SCALE: terms.scale_on_sphere(f, y, c.state["W"], w[SCALE])}
+            return {**backward(net, inputs, np.zeros_like(z), df), **by_scale}, z
         dz, df = client_loss(z, f, xb, y, c, o)
         if o.loss == "hybrid":
             _, more, paths = terms.hybrid_paths(w, c.x0, xb, y, o.lam1, o.lam2, o.tau)
@@ -564,7 +571,12 @@ def one_round(problem, x, plan, o, state, memories):
         told = [(problem.rows[k], memories[k]["previous"]) for k in state.get("last", [])]
         seen = [(forward(y, problem.x[rows])[1], problem.y[rows]) for rows, y in told]
         start = o.start_w(x[head(x)[0]]) if o.start_w else np.eye(*x[head(x)[0]].shape)
-        state["W"] = terms.smoothed(state.get("W", start), seen, o.rho)
+        if o.sure:
+            scales = [y.get(SCALE, o.scale) for _, y in told]
+            sure = [(f, y, s) for (f, y), s in zip(seen, scales, strict=True)]
+            state["W"] = terms.confident(state.get("W", start), sure, o.rho)
+        else:
+            state["W"] = terms.smoothed(state.get("W", start), seen, o.rho)
         state["last"] = sorted({int(k) for k in plan.ids})
     state["own models"] = {j: memory["previous"] for j, memory in enumerate(memories) if "previous" in memory}
     local, members = train_cohort(problem, x, plan, o, state, memories)

@@ -90,6 +90,26 @@ def on_sphere(f, y, w, scale):
     return value, np.divide(along, size, out=np.zeros_like(f), where=size > 0)
 
 
+def scale_on_sphere(f, y, w, scale):
+    """FedNH: the gradient of the same by the scale."""
+    cosines = directions(f) @ w.T
+    return (affine_ce(scale * cosines, y)[1] * cosines).sum()
+
+
+def confident(w, told, rho):
+    """FedNH's other form: told [(features, labels, scale)]; rows count by the probability of their label, directions by
+    exp of their cosine with the prototype."""
+    total = np.zeros_like(w)
+    for f, y, scale in told:
+        u = directions(f)
+        sure = softmax(scale * u @ w.T)[np.arange(len(y)), y]
+        for c in range(len(w)):
+            if (y == c).any():
+                mu = directions((sure[y == c, None] * u[y == c]).sum(0) / sure[y == c].sum())
+                total[c] += np.exp(w[c] @ mu) * mu
+    return directions(rho * w + (1 - rho) * directions(total))
+
+
 def smoothed(w, told, rho):
     """FedNH: told [(features, labels)] of each participant; every class's directions, weighed by rows."""
     total = np.zeros_like(w)

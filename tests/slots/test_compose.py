@@ -23,6 +23,7 @@ SMALL: dict[str, dict[str, Any]] = {  # fields that make an ingredient quick, or
     "federated_features": {"features_per_class": 3, "match_steps": 2, "head_epochs": 3, "draws": 2, "rows": 4},
     "virtual_representations": {"samples": 4},
     "model_contrastive": {"projection": 4},
+    "tuned_cosine_softmax": {"projection": 4, "cycles": 2},
     "moreau": {"inner_steps": 2},
     "power_of_choice": {"candidates": 5},
     "dynamic": {"beta": 3, "epochs": 2},

@@ -14,11 +14,13 @@ from fedskew.methods import METHODS
 from fedskew.methods.astraea import Augmentation, Mediators
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.climb import Dual
+from fedskew.methods.clusteredsampling import ClusteredByUpdate
 from fedskew.methods.creff import FederatedFeatures
 from fedskew.methods.fedacg import Accelerated
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
 from fedskew.methods.fedcm import ClientMomentum
 from fedskew.methods.feddyn import DynamicCorrection
+from fedskew.methods.fedetf import TunedCosineSoftmax
 from fedskew.methods.fedexp import Extrapolated
 from fedskew.methods.fedfocal import Focal
 from fedskew.methods.fedgc import PrivateHead
@@ -103,6 +105,14 @@ LIMITS: list[tuple[type[Component], str, tuple[float, ...], tuple[float, ...]]] 
     (DynamicSharpnessAware, "rho", (0.0,), (-TINY,)),
     (GlobalSharpnessAware, "rho", (0.0,), (-TINY, math.inf)),
     (Extrapolated, "eps", (TINY,), (0.0, -1.0)),
+    (TunedCosineSoftmax, "projection", (1,), (0,)),
+    (TunedCosineSoftmax, "steps", (0,), (-1,)),
+    (TunedCosineSoftmax, "cycles", (0,), (-1,)),
+    (TunedCosineSoftmax, "turn", (1,), (0,)),
+    (TunedCosineSoftmax, "head_lr", (TINY,), (0.0,)),
+    (TunedCosineSoftmax, "projection_lr", (TINY,), (0.0,)),
+    (TunedCosineSoftmax, "momentum", (0.0, BELOW_ONE), (-TINY, 1.0)),
+    (TunedCosineSoftmax, "weight_decay", (0.0,), (-TINY,)),
     (Extrapolated, "decay", (TINY,), (0.0, -1.0)),
     (SharpnessAware, "rho", (0.0,), (-TINY, math.inf)),
     (SharpnessAware, "alpha", (0.0, 1.0), (-TINY, ABOVE_ONE)),
@@ -215,7 +225,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "cluster_identity": {"clusters": 2},
     "precision_weighted": {"beta2": 0.999, "eps": 1e-8},
     "curvature": {"lam": 1.0, "fisher": "rows"},
-    "non_parametric_head": {"smoothing": 0.9, "scale": 30.0},
+    "non_parametric_head": {"smoothing": 0.9, "scale": 30.0, "trained": False, "weighs": "rows"},
     "sgd": {"momentum": 0.0, "weight_decay": 0.0, "clip": 0.0},
     "fixed": {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64},
     "plain": {"lr": 1.0},
@@ -251,6 +261,12 @@ LOOSE: list[tuple[type[Component], dict[str, Any]]] = [
         | {"warmup": 5, "first": 160, "second": 180, "middle": 0.01, "end": 1e-4},
     ),
     (AdamW, {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01, "clip": 0.0}),
+    (ClusteredByUpdate, {"ward": "rows"}),
+    (
+        TunedCosineSoftmax,
+        {"scale": 10.0, "learnt": True, "tau": 1.0, "projection": 64, "steps": 5, "lr": 0.1, "cycles": 20, "turn": 3}
+        | {"head_lr": 0.1, "projection_lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4},
+    ),
     (Steps, {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64, "steps": 10}),
     (Part, {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64, "part": 0.5}),
     (Drops, {"epochs": 2, "lr": 0.1, "decay": 1.0, "batch_size": 64, "every": 100, "factor": 0.1}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from fedskew.engines.memory import ClientMemory
 from fedskew.functional import cross_entropy
 from fedskew.method import Method
 from fedskew.server import Broadcast
-from fedskew.types import Batch, Params
+from fedskew.types import Batch, Output, Params
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["personal_model", "pooled"]
 
 Array = np.ndarray[Any, Any]
+Term = Callable[[Params, Output, Batch], Tensor]
 
 
 def pooled(
@@ -67,13 +68,14 @@ def personal_model(
     ctx, rows = clients.context(broadcast, memory, k, clients.own), clients.batch(clients.own.rows[k])
     net = clients.runtime.net
 
-    def gradient(params: Params) -> Params:
-        """Of the mean cross-entropy over all rows of the client, in evaluation mode."""
+    def gradient(params: Params, term: Term | None = None, /) -> Params:
+        """Of the mean of a term, or of cross-entropy, over all rows of the client, in evaluation mode."""
 
         def objective(p: Params) -> tuple[Tensor, tuple[Batch, Params]]:
             key = ctx.owned.new_zeros(())
             out, _ = net.forward(p, ctx.buffers, rows.x, rows.mask, train=False, key=key)
-            return rows.mean(cross_entropy(out.logits, rows.y)), (rows, {})
+            each = cross_entropy(out.logits, rows.y) if term is None else term(p, out, rows)
+            return rows.mean(each), (rows, {})
 
         return rounds.autograd(objective, params)[0]
 

@@ -42,7 +42,7 @@ from fedskew.functional.classifier import (
     gravitation_step,
     mean_rows,
 )
-from fedskew.functional.clusters import attention, cluster_draws
+from fedskew.functional.clusters import attention, cluster_draws, similarity_draws, update_angles
 from fedskew.functional.control import (
     scaffold_control,
     scaffold_correction,
@@ -94,6 +94,7 @@ from fedskew.functional.losses import (
     focal_loss,
 )
 from fedskew.functional.meta import (
+    alternated,
     descended,
     hessian_free_gradient,
     lookahead,
@@ -101,7 +102,13 @@ from fedskew.functional.meta import (
     moreau_step,
     per_fedavg_step,
 )
-from fedskew.functional.prototypes import class_prototypes, prototype_logits, smoothed_prototypes, spread_prototypes
+from fedskew.functional.prototypes import (
+    class_prototypes,
+    prototype_agreement,
+    prototype_logits,
+    smoothed_prototypes,
+    spread_prototypes,
+)
 from fedskew.functional.ratio import (
     ratio_loss,
     ratio_masks,
@@ -164,6 +171,7 @@ __all__ = [
     "adagrad_update",
     "adam_update",
     "aggregation_balancer_weights",
+    "alternated",
     "astraea_copies",
     "astraea_schedule",
     "attention",
@@ -250,6 +258,7 @@ __all__ = [
     "per_fedavg_step",
     "pooled_statistics",
     "power_of_choice",
+    "prototype_agreement",
     "prototype_logits",
     "proximal",
     "proximal_pull",
@@ -267,6 +276,7 @@ __all__ = [
     "seolkim_order",
     "seolkim_select",
     "sgd_a_norm",
+    "similarity_draws",
     "simplex_head",
     "size_weights",
     "smoothed_prototypes",
@@ -275,6 +285,7 @@ __all__ = [
     "unbalanced_softmax_loss",
     "uniform_weights",
     "unit_columns",
+    "update_angles",
     "vacant_distillation",
     "weighted_bce",
     "weighted_cross_entropy",

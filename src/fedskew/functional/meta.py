@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedskew.errors import require
 from fedskew.tree import Params
 
-__all__ = ["descended", "hessian_free_gradient", "lookahead", "moreau_mix", "moreau_step", "per_fedavg_step"]
+__all__ = [
+    "alternated", "descended", "hessian_free_gradient", "lookahead", "moreau_mix", "moreau_step", "per_fedavg_step",
+]  # fmt: skip
 
 
 def lookahead(params: Params, grads: Params, lr: Tensor | float) -> Params:
@@ -61,6 +64,43 @@ def descended(
     for _ in range(steps):
         grads = gradient(params)
         params = {**params, **{name: params[name] - lr * grads[name] for name in moving}}
+    return params
+
+
+def alternated(
+    params: Params,
+    gradient: Callable[[Params], Params],
+    turns: Sequence[tuple[Sequence[str], float, float, float]],
+    steps: int,
+    cycles: int,
+) -> Params:
+    """Gradient descent of some of the parameters after others, again and again.
+
+        v <- momentum v + g(w) + decay w,   w <- w - lr v,   for the names of the turn; v = 0 at its beginning
+
+    Args:
+        params: w, a dict of tensors.
+        gradient: g.
+        turns: Names of what moves, learning rate, momentum and weight decay of each turn of a cycle.
+        steps: Steps of a turn.
+        cycles: Number of cycles.
+
+    Returns:
+        New parameters, a dict of tensors.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import alternated
+        >>> w = {"w": torch.tensor(8.0), "v": torch.tensor(9.0)}
+        >>> alternated(w, lambda p: p, [(["w"], 0.5, 0.0, 0.0), (["v"], 0.5, 1.0, 1.0)], 1, 2)
+        {'w': tensor(2.), 'v': tensor(0.)}
+    """
+    for moving, lr, momentum, decay in [*turns] * cycles:
+        velocity = {name: torch.zeros_like(params[name]) for name in moving}
+        for _ in range(steps):
+            grads = gradient(params)
+            velocity = {n: momentum * v + grads[n] + decay * params[n] for n, v in velocity.items()}
+            params = {**params, **{n: params[n] - lr * v for n, v in velocity.items()}}
     return params
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedskew.functional._numeric import is_label, unit
 
-__all__ = ["class_prototypes", "prototype_logits", "smoothed_prototypes", "spread_prototypes"]
+__all__ = ["class_prototypes", "prototype_agreement", "prototype_logits", "smoothed_prototypes", "spread_prototypes"]
 
 
 def spread_prototypes(noise: Tensor) -> Tensor:
@@ -39,15 +39,15 @@ def spread_prototypes(noise: Tensor) -> Tensor:
     return unit(q if tall is wide else q.T).to(noise)
 
 
-def prototype_logits(features: Tensor, prototypes: Tensor, scale: float = 30.0) -> Tensor:
+def prototype_logits(features: Tensor, prototypes: Tensor, scale: Tensor | float = 30.0) -> Tensor:
     """Logits of features by their cosines with the prototypes.
 
-        z_bc = s cos(f_b, W_c) for prototypes of length 1
+        z_bc = s f_b' W_c / ||f_b||,  which is s cos(f_b, W_c) for prototypes of length 1
 
     Args:
         features: f, [B, F].
-        prototypes: W, [C, F], rows of length 1.
-        scale: s.
+        prototypes: W, [C, F].
+        scale: s, a number or ().
 
     Returns:
         Logits, [B, C]; 0 for a row without features.
@@ -65,16 +65,19 @@ def prototype_logits(features: Tensor, prototypes: Tensor, scale: float = 30.0) 
     return scale * unit(features) @ prototypes.T
 
 
-def class_prototypes(features: Tensor, labels: Tensor, mask: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+def class_prototypes(
+    features: Tensor, labels: Tensor, mask: Tensor, classes: int, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The direction of each class at one client.
 
-        mu_c = unit( mean of f_b / ||f_b|| over the rows of c )
+        mu_c = unit( mean of f_b / ||f_b|| over the rows of c ),  or  unit( sum_b p_b f_b / ||f_b|| )
 
     Args:
         features: f, [B, F].
         labels: Class numbers in [0, C), int64 [B].
         mask: 1 for real rows, 0 for padding, [B].
         classes: Number of classes C.
+        weights: p, [B]; None: every row alike.
 
     Returns:
         (mu [C, F], rows of each class n [C]); mu is 0 for a class without rows.
@@ -91,7 +94,33 @@ def class_prototypes(features: Tensor, labels: Tensor, mask: Tensor, classes: in
         https://arxiv.org/abs/2212.02758
     """
     owner = is_label(labels, classes).to(features) * mask.unsqueeze(1).to(features)
-    return unit(owner.T @ unit(features)), owner.sum(0)
+    counted = owner if weights is None else owner * weights.unsqueeze(1)
+    return unit(counted.T @ unit(features)), owner.sum(0)
+
+
+def prototype_agreement(prototypes: Tensor, means: Tensor) -> Tensor:
+    """Weights of the clients' directions by their cosines with the prototypes.
+
+        a_kc = exp( W_c' mu_kc )
+
+    Args:
+        prototypes: W, [C, F], rows of length 1.
+        means: mu, [K, C, F].
+
+    Returns:
+        a, [K, C]; 1 where a client has no row of the class, whose direction is 0.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import prototype_agreement
+        >>> prototype_agreement(torch.eye(2), torch.tensor([[[0.0, 0.0], [0.0, 1.0]]]))
+        tensor([[1.0000, 2.7183]])
+
+    References:
+        Dai et al. 2023, Tackling Data Heterogeneity in Federated Learning with Class Prototypes (AAAI).
+        https://arxiv.org/abs/2212.02758
+    """
+    return (prototypes * means).sum(-1).exp()
 
 
 def smoothed_prototypes(prototypes: Tensor, means: Tensor, counts: Tensor, smoothing: float) -> Tensor:

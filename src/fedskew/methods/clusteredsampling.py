@@ -9,16 +9,17 @@ import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew import rng
+from fedskew import rng, tree
 from fedskew.method import Method, Selector
 from fedskew.shared import Uniform
+from fedskew.shared.selectors import ward_merges
 from fedskew.tree import Tree
-from fedskew.types import Assignment, Params, Task
+from fedskew.types import Assignment, Cohort, Params, Task
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Clustered", "clusteredsampling"]
+__all__ = ["Clustered", "ClusteredByUpdate", "clusteredsampling"]
 
 
 @dataclass(frozen=True)
@@ -51,21 +52,73 @@ class Clustered(Selector):
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
         """Chains of one client, ordered by id; a client stands there as often as it was drawn."""
-        sizes = state["sizes"]
-        chance = F.cluster_draws(sizes, k if self.clusters == "size" else 1).expand(k, -1)
-        u = rng.uniform(key, (k, 1), torch.float64).to(chance)
-        reached = (chance.cumsum(1) <= u * chance.sum(1, keepdim=True)).sum(1)
-        last = len(sizes) - 1 - (chance.flip(1) > 0).long().argmax(1)  # rounding must not reach a client of no chance
-        return Assignment(torch.minimum(reached, last).sort().values.unsqueeze(1))
+        return _drawn(F.cluster_draws(state["sizes"], k if self.clusters == "size" else 1).expand(k, -1), key)
 
 
-def clusteredsampling(clusters: Literal["size", "none"] = "size") -> Method:
+@dataclass(frozen=True)
+class ClusteredByUpdate(Selector):
+    """k draws of one client each, as `Clustered`, each from clients whose last updates are alike.
+
+    The server keeps every client's last update d_i, 0 before its first. Ward's linkage of their angles a_ij is a tree;
+    its largest branches that fit a box of sum n rows, client i with k n_i, are clusters, and the boxes are made of
+    them. With the weighting ``uniform`` the aggregate is unbiased. Two clients are at angle 0 where one has no update.
+
+    Source: Fraboni et al. 2021, algorithm 2, https://arxiv.org/abs/2105.05883
+
+    Example:
+        >>> ClusteredByUpdate()
+        ClusteredByUpdate(ward='rows')
+    """
+
+    name = "clustered_by_update"
+    repeats = True
+    discloses = "sample count, update of each client"
+    keeps = "N P at the server"
+    compute = "server: N^2 angles of updates a round"
+    reference = "fraboni2021"
+
+    ward: Literal["rows", "angles"] = "rows"
+    """what the linkage takes for distances: rows, Euclidean ones between the clients' rows of the matrix of angles, as
+    the authors' code; angles, the angles themselves"""
+
+    def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
+        """The rows of each client, and its last update: {"sizes": [N], "updates": leaves [N, ...]}."""
+        none = tree.expand(tree.zeros_like(params), fed.clients)
+        return {"sizes": fed.counts.sum(1).long(), "updates": none}
+
+    def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
+        """Chains of one client, ordered by id; a client stands there as often as it was drawn."""
+        merges = ward_merges(F.update_angles(state["updates"]), rows=self.ward == "rows")
+        return _drawn(F.similarity_draws(state["sizes"].cpu(), k, merges), key)
+
+    def combine(self, state: Tree, cohort: Cohort) -> Params:
+        """The deltas as they are: filling this hook shows each of them to the server."""
+        assert cohort.deltas is not None
+        return cohort.deltas
+
+    def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
+        """The participants' new updates."""
+        assert cohort.trained is not None
+        news = cohort.trained
+        kept = {n: d.index_copy(0, cohort.ids.to(d.device), news[n].to(d)) for n, d in state["updates"].items()}
+        return {**state, "updates": kept}, None
+
+
+def _drawn(chance: Tensor, key: Tensor) -> Assignment:
+    """One client from each of the distributions [k, N], ordered by id."""
+    u = rng.uniform(key, (len(chance), 1), torch.float64).to(chance)
+    reached = (chance.cumsum(1) <= u * chance.sum(1, keepdim=True)).sum(1)
+    last = chance.shape[1] - 1 - (chance.flip(1) > 0).long().argmax(1)  # rounding must not reach a client of no chance
+    return Assignment(torch.minimum(reached, last).sort().values.unsqueeze(1))
+
+
+def clusteredsampling(clusters: Literal["size", "none", "similarity"] = "size") -> Method:
     """FedAvg on clients of clustered sampling, under the uniform mean.
 
-    Source: Fraboni et al. 2021, algorithm 1, https://arxiv.org/abs/2105.05883
+    Source: Fraboni et al. 2021, algorithms 1 and 2, https://arxiv.org/abs/2105.05883
 
     Args:
-        clusters: size, or none for multinomial sampling.
+        clusters: size; similarity, of the clients' last updates; or none for multinomial sampling.
 
     Returns:
         The method.
@@ -73,5 +126,8 @@ def clusteredsampling(clusters: Literal["size", "none"] = "size") -> Method:
     Example:
         >>> clusteredsampling("none").selector
         Clustered(clusters='none')
+        >>> clusteredsampling("similarity").selector
+        ClusteredByUpdate(ward='rows')
     """
-    return Method("clusteredsampling", selector=Clustered(clusters), weighting=Uniform(), reference="fraboni2021")
+    selector = ClusteredByUpdate() if clusters == "similarity" else Clustered(clusters)
+    return Method("clusteredsampling", selector=selector, weighting=Uniform(), reference="fraboni2021")

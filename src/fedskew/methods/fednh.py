@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.fields import Above, Within
+from fedskew.fields import Above, Within, later
 from fedskew.method import Component, Method
 from fedskew.shared import Uniform
 from fedskew.tree import Tree
@@ -29,11 +29,14 @@ class NonParametricHead(Component):
     means of f / ||f|| under its model y_k, and n_kc. Server: W_c <- unit(rho W_c + (1 - rho) unit(sum n_kc mu_kc)). The
     network's own classifier gets no gradient; W stands in its place, without a bias, where the model is served.
 
+    By confidence, mu_kc is the direction of sum_b p_b f_b / ||f_b|| over the rows of c, p_b the model's probability of
+    c, and exp(W_c' mu_kc) stands for n_kc.
+
     Source: Dai et al. 2023, https://arxiv.org/abs/2212.02758
 
     Example:
         >>> NonParametricHead(smoothing=0.5)
-        NonParametricHead(smoothing=0.5, scale=30.0)
+        NonParametricHead(smoothing=0.5, scale=30.0, trained=False, weighs='rows')
     """
 
     name = "non_parametric_head"
@@ -49,6 +52,14 @@ class NonParametricHead(Component):
     """rho, what stays of the prototypes in a round; 1 keeps them as they start"""
     scale: Annotated[float, Above(0)] = 30.0
     """s, which multiplies the cosines"""
+    trained: bool = later(False)
+    """s is one more parameter, trained and averaged from this value on; the code begins at 1 or 20 by network"""
+    weighs: Literal["rows", "confidence"] = later("rows")
+    """what weighs a client's rows, and the clients: number of rows, or the model's probabilities and agreement"""
+
+    def init_params(self, params: Params, task: Task, key: Tensor) -> Params:
+        """{"non_parametric_head.scale": ()} where it is trained."""
+        return {f"{self.name}.scale": params[task.weight].new_tensor(self.scale)} if self.trained else {}
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """{"params", "buffers"}: the model after the last local run."""
@@ -69,23 +80,31 @@ class NonParametricHead(Component):
         return Query(ids.cpu(), self.directions) if len(ids) else None
 
     def directions(self, view: View) -> Tree:
-        """{"mean": mu_k [C, F], "count": n_k [C]} of the kept model on all rows of the client."""
-        kept, batch = view.memory[self.name], view.batch
+        """{"mean": mu_k [C, F], "count": n_k [C]} of the kept model on all rows of the client; mu_k by confidence."""
+        kept, batch, sure = view.memory[self.name], view.batch, None
         features = view.teacher(kept["params"], kept["buffers"]).features
-        mean, count = F.class_prototypes(features, batch.y, batch.mask, view.ctx.task.classes)
-        return {"mean": mean, "count": count}
+        if self.weighs == "confidence":
+            sure = (-F.cross_entropy(self._logits(features, kept["params"], view), batch.y)).exp()
+        mean, count = F.class_prototypes(features, batch.y, batch.mask, view.ctx.task.classes, sure)
+        return {"mean": mean} if self.weighs == "confidence" else {"mean": mean, "count": count}
 
     def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
         """The smoothed prototypes."""
         told, old = answers.values, state["prototypes"]
-        new = F.smoothed_prototypes(old, told["mean"].to(old), told["count"].to(old), self.smoothing)
+        mean = told["mean"].to(old)
+        weight = F.prototype_agreement(old, mean) if self.weighs == "confidence" else told["count"].to(old)
+        new = F.smoothed_prototypes(old, mean, weight, self.smoothing)
         return {"prototypes": new, "due": torch.zeros_like(state["due"])}
 
     def loss(self, view: View) -> Tensor:
         """Mean cross-entropy of the mini-batch under the prototypes, ()."""
-        logits = F.prototype_logits(view.out.features, view.ctx.shared[self.name]["prototypes"], self.scale)
+        logits = self._logits(view.out.features, view.params, view)
         idle = 0.0 * view.out.logits.sum()  # without a hidden layer no parameter has a part in the loss
         return view.batch.mean(F.cross_entropy(logits, view.batch.y)) + idle
+
+    def _logits(self, features: Tensor, params: Params, view: View) -> Tensor:
+        scale = params[f"{self.name}.scale"] if self.trained else self.scale
+        return F.prototype_logits(features, view.ctx.shared[self.name]["prototypes"], scale)
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """The model stays, until the server asks for its prototypes."""
@@ -97,25 +116,29 @@ class NonParametricHead(Component):
 
     def serve(self, params: Params, state: Tree, task: Task) -> Params:
         """The model with W as its classifier: the class with the largest cosine wins."""
-        head = {task.weight: state["prototypes"].to(params[task.weight])}
-        if task.bias in params:
-            head[task.bias] = torch.zeros_like(params[task.bias])
-        return {**params, **head}
+        bias = {n: torch.zeros_like(params[n]) for n in (task.bias,) if n in params}
+        return {**params, task.weight: state["prototypes"].to(params[task.weight]), **bias}
 
 
-def fednh(smoothing: float = 0.9) -> Method:
+def fednh(
+    smoothing: float = 0.9, scale: float = 30.0, trained: bool = False, weighs: Literal["rows", "confidence"] = "rows"
+) -> Method:
     """FedNH under the uniform mean.
 
     Source: Dai et al. 2023, https://arxiv.org/abs/2212.02758
 
     Args:
         smoothing: What stays of the prototypes in a round; 1 keeps them as they start.
+        scale: Factor of the cosines.
+        trained: Train it, and average it.
+        weighs: rows, or confidence.
 
     Returns:
         The method.
 
     Example:
         >>> fednh(0.5).parts
-        (NonParametricHead(smoothing=0.5, scale=30.0),)
+        (NonParametricHead(smoothing=0.5, scale=30.0, trained=False, weighs='rows'),)
     """
-    return Method("fednh", parts=(NonParametricHead(smoothing),), weighting=Uniform(), reference="dai2023")
+    part = NonParametricHead(smoothing, scale, trained=trained, weighs=weighs)
+    return Method("fednh", parts=(part,), weighting=Uniform(), reference="dai2023")

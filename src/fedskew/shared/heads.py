@@ -14,7 +14,7 @@ from fedskew import rng
 from fedskew.component import Component
 from fedskew.errors import FieldError
 from fedskew.fields import Above, AtLeast, Within, later
-from fedskew.types import Params, Task, View
+from fedskew.types import Batch, Output, Params, Task, View
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -122,6 +122,12 @@ class CosineSoftmax(Component):
 
     def loss(self, view: View) -> Tensor:
         """Mean cross-entropy, ()."""
-        scale = view.params[f"{self.name}.scale"] if self.learnt else self.scale
-        logits = scale * F.cosine_logits(view.out.features, view.params[view.ctx.task.weight])
-        return view.batch.mean(F.logit_adjusted_loss(logits, view.batch.y, view.ctx.used, self.tau))
+        return view.batch.mean(self._rows(view.params, view.out, view.batch, view.ctx.task, view.ctx.used))
+
+    def _scale(self, params: Params) -> Tensor | float:
+        return params[f"{self.name}.scale"] if self.learnt else self.scale
+
+    def _rows(self, params: Params, out: Output, batch: Batch, task: Task, counts: Tensor) -> Tensor:
+        """Loss of each row, [B]."""
+        logits = self._scale(params) * F.cosine_logits(out.features, params[task.weight])
+        return F.logit_adjusted_loss(logits, batch.y, counts, self.tau)

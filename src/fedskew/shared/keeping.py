@@ -11,7 +11,7 @@ from fedskew.component import Component
 from fedskew.errors import FieldError, closest
 from fedskew.types import Task
 
-__all__ = ["GROUPS", "Frozen", "Private", "chosen", "in_group"]
+__all__ = ["GROUPS", "Frozen", "Private", "chosen", "in_group", "in_projection"]
 
 GROUPS = {
     "head": "the classifier",
@@ -39,6 +39,26 @@ def in_group(name: str, group: str, task: Task) -> bool:
     if group == "norm":
         return name in task.norms
     return (name in (task.weight, task.bias)) is (group == "head")
+
+
+def in_projection(name: str, task: Task) -> bool:
+    """Whether a parameter belongs to a projection head in front of the classifier, `fedskew.models.projected`.
+
+    Args:
+        name: Its name in the network.
+        task: Says which layer is the classifier.
+
+    Returns:
+        True or False.
+
+    Example:
+        >>> task = Task("fc.classifier", 10, 4, clients=5, rounds=9)
+        >>> in_projection("fc.out.weight", task), in_projection("fc.classifier.weight", task)
+        (True, False)
+    """
+    parent, _, own = task.head.rpartition(".")
+    layers = (f"{parent}.{layer}." if parent else f"{layer}." for layer in ("hidden", "out"))
+    return own == "classifier" and name.startswith(tuple(layers))
 
 
 def chosen(

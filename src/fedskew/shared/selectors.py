@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedskew.data.federation import Federation
     from fedskew.method import Method
 
-__all__ = ["Random", "TrainAll", "draw_clients"]
+__all__ = ["Random", "TrainAll", "draw_clients", "ward_merges"]
 
 
 def draw_clients(sizes: Tensor, k: int, key: Tensor, proportional: bool = False) -> Tensor:
@@ -44,6 +44,33 @@ def draw_clients(sizes: Tensor, k: int, key: Tensor, proportional: bool = False)
     race = torch.where(sizes > 0, -torch.log(u) / weight.clamp(min=1e-300), torch.inf)
     k = min(k, int((sizes > 0).sum()))
     return torch.sort(torch.topk(race, k, largest=False).indices).values
+
+
+def ward_merges(distances: Tensor, rows: bool = False) -> Tensor:
+    """The tree of Ward's hierarchical clustering.
+
+    Args:
+        distances: Symmetric, 0 on the diagonal, [N, N].
+        rows: Cluster the rows of the matrix as points instead.
+
+    Returns:
+        The two branches that each step joins, int64 [N - 1, 2]; a client is the branch of its number, step i makes
+        branch N + i.
+
+    Example:
+        >>> apart = torch.tensor([[0.0, 9.0, 1.0], [9.0, 0.0, 8.0], [1.0, 8.0, 0.0]])
+        >>> ward_merges(apart).tolist()
+        [[0, 2], [1, 3]]
+    """
+    from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import pdist
+
+    if len(distances) < 2:
+        return torch.zeros((0, 2), dtype=torch.int64)
+    upper = torch.triu_indices(len(distances), len(distances), 1)
+    table = distances.cpu().double()
+    pairs = pdist(table.numpy()) if rows else table[upper[0], upper[1]].numpy()
+    return torch.from_numpy(linkage(pairs, "ward")[:, :2]).long()
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from fedskew.methods.fedcm import ClientMomentum
 from fedskew.methods.fedcurv import Curvature
 from fedskew.methods.feddecorr import Decorrelation
 from fedskew.methods.feddyn import DynamicRegulariser, WeightedRegulariser
+from fedskew.methods.fedetf import TunedCosineSoftmax
 from fedskew.methods.fedfocal import Focal
 from fedskew.methods.fedga import CalibratedTargets
 from fedskew.methods.fedgc import PrivateHead
@@ -84,6 +85,7 @@ __all__ = [
     "RatioLoss",
     "RealignedHeads",
     "RestrictedSoftmax",
+    "TunedCosineSoftmax",
     "UnbalancedSoftmax",
     "UniformityVariance",
     "UploadedRegulariser",
@@ -135,6 +137,7 @@ PARTS: dict[str, type[Component]] = {
     "ratio_loss": RatioLoss,
     "realigned_heads": RealignedHeads,
     "restricted_softmax": RestrictedSoftmax,
+    "tuned_cosine_softmax": TunedCosineSoftmax,
     "unbalanced_softmax": UnbalancedSoftmax,
     "uniformity_variance": UniformityVariance,
     "uploaded_dynamic_regulariser": UploadedRegulariser,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedskew.component import Selector
 from fedskew.methods.astraea import Mediators
-from fedskew.methods.clusteredsampling import Clustered
+from fedskew.methods.clusteredsampling import Clustered, ClusteredByUpdate
 from fedskew.methods.fedvc import BySize
 from fedskew.methods.powerofchoice import PowerOfChoice
 from fedskew.methods.seolkim import KLD
@@ -15,6 +15,7 @@ __all__ = [
     "SELECTORS",
     "BySize",
     "Clustered",
+    "ClusteredByUpdate",
     "Mediators",
     "PowerOfChoice",
     "Random",
@@ -24,6 +25,7 @@ __all__ = [
 SELECTORS: dict[str, type[Selector]] = {
     "by_size": BySize,
     "clustered": Clustered,
+    "clustered_by_update": ClusteredByUpdate,
     "kld": KLD,
     "mediators": Mediators,
     "power_of_choice": PowerOfChoice,

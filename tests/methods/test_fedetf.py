@@ -1,0 +1,101 @@
+"""FedETF's own models by turns of the classifier and the projection head."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedskew as fs
+from fedskew import methods as m
+from fedskew import server
+from fedskew.data.federation import Federation
+from fedskew.engines.personal import personal_model
+from fedskew.errors import ConfigError, FieldError
+from fedskew.method import Method
+from fedskew.methods.fedetf import TunedCosineSoftmax
+from fedskew.models import MLP
+from fedskew.shared import Fixed
+from fedskew.shared.keeping import Frozen
+from support.federations import skewed
+from support.paths import TESTS
+from support.replay import record
+from support.runs import go, same
+
+CODE: dict[str, Any] = json.loads((TESTS / "golden/authors_code.json").read_text(encoding="utf-8"))
+TOLD = CODE["fedetf"]
+STILL = Fixed(epochs=1, lr=1e-30, batch_size=0)  # a round that moves no bit
+
+
+def problem() -> Federation:
+    x, y = (np.concatenate([np.array(rows) for rows in CODE["problem"][name]]) for name in "xy")
+    owner = np.repeat(np.arange(4), [len(rows) for rows in CODE["problem"]["y"]])
+    data = fs.data.from_arrays(x, y, x, y, classes=3, columns={"client": owner})
+    return fs.federate(data, "natural")
+
+
+@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
+def test_the_clients_models_are_those_of_the_authors_code(engine: str) -> None:
+    options = {name: TOLD[name] for name in ("scale", "steps", "lr", "momentum", "weight_decay")}
+    method = Method("etf", (TunedCosineSoftmax(**options, projection=3), Frozen()), pace=STILL)
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+    replay = record(method, engine, net, problem(), rounds=1, cohort=4)
+    made = replay.engine
+    given = [*TOLD["start"], TOLD["classifier"], [0.0, 0.0, 0.0], TOLD["scale"]]
+    params = {n: torch.tensor(v, dtype=torch.float64) for n, v in zip(replay.rounds[0].before, given, strict=True)}
+    sent = server.broadcast(method, server.State(1, params, {}, {c.name: {} for c in method.components}), None)
+    for k, want in enumerate(TOLD["personal"]):
+        got, _ = personal_model(made.clients, method, made.runtime.laid_out(sent), made.memory, k)
+        assert not got.pop("2.classifier.bias").any()  # below: the steps make 1e-15 of a parameter 2e-10 of client 0's
+        np.testing.assert_allclose(torch.cat([p.flatten() for p in got.values()]), want, rtol=0, atol=1e-9)
+
+
+def test_the_rounds_are_those_of_the_other_fine_tuning() -> None:
+    turns, together = (
+        go(skewed(), replace(m.fedetf(projection=12, personal=p), pace=Fixed(batch_size=16)), model=MLP(hidden=12))
+        for p in ("alternating", "together")
+    )
+    shared = [n for n in turns.params if "." in n and not n.endswith("softmax.scale")]
+    assert same({n: turns.params[n] for n in shared}, {n: together.params[n] for n in shared})
+    assert turns.rounds[-1]["loss"] == together.rounds[-1]["loss"]
+    assert turns.rounds[-1]["personal_loss"] != together.rounds[-1]["personal_loss"]
+
+
+def test_no_cycles_and_no_steps_are_the_global_model() -> None:
+    method = m.fedetf(projection=12, personal="alternating", steps=0, cycles=0)
+    found, other = (
+        go(skewed(), replace(x, pace=Fixed(batch_size=16)), model=MLP(hidden=12)).rounds[-1]["personal_loss"]
+        for x in (method, m.fedetf(projection=12, steps=0))
+    )
+    assert found == other
+
+
+def test_the_turns_fit_the_clients_rows() -> None:
+    """On Dirichlet clients the own models beat the global one."""
+    fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.3), clients=6, seed=1)
+    method = m.fedetf(projection=32, personal="alternating")
+    last = fs.run(fed, method, model=MLP(hidden=32), rounds=6, cohort=6, device="cpu").rounds[-1]
+    assert last["accuracy"] > 0.5 and last["personal_accuracy"] > last["accuracy"] + 0.02
+
+
+def test_without_a_projection_there_is_nothing_to_take_turns_with() -> None:
+    with pytest.raises(FieldError, match=r"projection must be at least 1; got 0; the turns are those of") as error:
+        m.fedetf(personal="alternating")
+    assert "\n" not in str(error.value)
+    closed = MLP(hidden=12, projection=0)
+    with pytest.raises(FieldError, match=r"projection must go with a network that has a projection head"):
+        go(skewed(), m.fedetf(projection=12, personal="alternating"), model=closed)
+    with pytest.raises(ConfigError, match="unknown personal 'turns'; known: alternating, together"):
+        m.fedetf(projection=12, personal="turns")  # type: ignore[arg-type]
+
+
+def test_a_fixed_scale_is_that_of_the_loss() -> None:
+    """Whether the scale is learnt or not, the turns take the same number."""
+    base = m.fedetf(5.0, 12, steps=0, personal="alternating").with_(pace=STILL)
+    runs = [go(skewed(), base.with_("tuned_cosine_softmax", learnt=x), model=MLP(hidden=12)) for x in (True, False)]
+    assert runs[0].rounds[-1]["personal_loss"] == pytest.approx(runs[1].rounds[-1]["personal_loss"], abs=1e-12)
