@@ -31,7 +31,7 @@ from fedskew.studies.study import Study
 
 ROOT = Path(__file__).parents[1]
 TABLE = re.compile(r"(<!-- (study|matrix|order) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
-PAGES = ("docs/project/fashion.md", "docs/project/cross.md")
+PAGES = ("docs/project/fashion.md", "docs/project/cross.md", "docs/project/sharpness.md")
 COLUMNS = {  # of a table -> (entry of the summary, factor, digits)
     "accuracy, mean of 10": ("mean10_accuracy", 1.0, 3),
     "macro-F1, mean of 10": ("mean10_macro_f1", 1.0, 3),
