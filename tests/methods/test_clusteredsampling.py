@@ -19,7 +19,7 @@ from fedskew import functional as F
 from fedskew import methods as m
 from fedskew import rng
 from fedskew.data.federation import Federation
-from fedskew.methods.clusteredsampling import ClusteredByUpdate
+from fedskew.methods.clusteredsampling import ClusteredByUpdate, _drawn
 from fedskew.shared import Fixed
 from fedskew.shared.selectors import ward_merges
 from support.federations import skewed
@@ -43,6 +43,21 @@ def test_angles_are_those_of_the_authors_code() -> None:
     assert (
         close[0, 1] == pytest.approx(0.0, abs=1e-7) and close[0, 2] == pytest.approx(np.pi) and not close.isnan().any()
     )
+
+
+def test_short_updates_have_the_angles_of_long_ones() -> None:
+    """Lengths do not matter, be they above 1 or below."""
+    rows = torch.tensor([[3.0, 0.0], [2.0, 2.0], [0.0, 5.0]], dtype=torch.float64)
+    want = np.pi / 4 * np.array([[0, 1, 2], [1, 0, 1], [2, 1, 0]])
+    for size in (1.0, 0.01):
+        np.testing.assert_allclose(F.update_angles({"w": size * rows}), want, atol=1e-7)
+
+
+def test_rounding_reaches_no_client_that_has_no_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The greatest draw is above the sum of ten tenths in floats; the eleventh client has no chance all the same."""
+    chance = torch.tensor([[0.1] * 10 + [0.0], [0.0] + [0.1] * 10], dtype=torch.float64)
+    monkeypatch.setattr(rng, "uniform", lambda key, shape, dtype: torch.full(shape, 1 + 1e-9, dtype=dtype))
+    assert _drawn(chance, rng.key(0)).chains.flatten().tolist() == [9, 10]
 
 
 @pytest.mark.parametrize("draws", ["1", "2", "3", "4", "5"])
