@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,10 @@ from hypothesis import settings
 
 settings.register_profile("fedskew", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("fedskew")
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, and so would each command that they interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
