@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import fedskew as fs
 from fedskew import methods as m
@@ -28,7 +28,8 @@ from fedskew.methods.fedsmoo import DynamicSharpnessAware
 from fedskew.methods.fedsol import StabilisedOrthogonal
 from fedskew.shared import SGD, Fixed, Plain, Uniform
 from fedskew.shared.sharpness import SharpnessAware
-from fedskew.types import Assignment, Weights
+from fedskew.types import Weights
+from support.listed import listed
 from support.paths import TESTS
 from support.runs import go
 
@@ -36,22 +37,6 @@ CODE: dict[str, Any] = json.loads((TESTS / "golden/authors_code.json").read_text
 PROBLEM: dict[str, Any] = CODE["problem"]
 PACE = Fixed(epochs=PROBLEM["epochs"], lr=PROBLEM["lr"], decay=PROBLEM["decay"], batch_size=0)
 DECAY = {"weight_decay": PROBLEM["weight_decay"]}
-
-
-@dataclass(frozen=True)
-class Listed(fs.Selector):
-    """The cohorts of the problem, one a round."""
-
-    name = "listed"
-
-    def init_server(self, params: Any, fed: Any, task: Any) -> Any:
-        return {"round": torch.zeros((), dtype=torch.int64)}
-
-    def select(self, state: Any, k: int, key: Tensor) -> Assignment:
-        return Assignment(torch.tensor(PROBLEM["cohorts"][int(state["round"])])[:, None])
-
-    def absorb(self, state: Any, cohort: Any, key: Tensor) -> Any:
-        return {"round": state["round"] + 1}, None
 
 
 @cache
@@ -74,7 +59,7 @@ def trained(method: Method, engine: str, served: bool = False) -> list[list[floa
     """The model after each round: what is sent, or what is served."""
     seen: list[list[float]] = []
     for rounds in range(1, len(PROBLEM["cohorts"]) + 1):
-        method = replace(method, pace=PACE, selector=Listed())
+        method = replace(method, pace=PACE, selector=listed(PROBLEM["cohorts"]))
         found = go(federation(), method, model=network(), rounds=rounds, cohort=4, engine=engine)
         params = found.params if served else found.state.params
         seen.append(torch.cat([params[n].flatten() for n in ("0.weight", "0.bias")]).tolist())
@@ -123,7 +108,7 @@ def moves_as_fedmlb(method: Method, engine: str, told: list[list[float]]) -> Non
     with torch.no_grad():
         for p, value in zip(net.parameters(), CODE["fedmlb"]["start"], strict=True):
             p.copy_(torch.tensor(value))
-    method = replace(method, pace=PACE, selector=Listed(), local=SGD(**DECAY))
+    method = replace(method, pace=PACE, selector=listed(PROBLEM["cohorts"]), local=SGD(**DECAY))
     for rounds, want in enumerate(told, 1):
         found = go(federation(), method, model=net, rounds=rounds, cohort=4, engine=engine).state.params
         np.testing.assert_allclose(torch.cat([p.flatten() for p in found.values()]), want, rtol=0, atol=2e-11)

@@ -24,8 +24,8 @@ from fedskew.records.files import load_tree
 from fedskew.shared import SGD, Fixed
 from fedskew.shared.heads import InitialHead
 from fedskew.shared.keeping import Frozen
-from fedskew.types import Assignment
 from support.federations import blobs, skewed
+from support.listed import listed
 from support.methods import tiny
 from support.paths import TESTS
 from support.runs import gap, go, same
@@ -45,22 +45,6 @@ def agree(found: Tensor, wanted: Any) -> None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The authors' code
-
-
-@dataclass(frozen=True)
-class Listed(fs.Selector):
-    """The cohorts of the problem, one a round."""
-
-    name = "listed"
-
-    def init_server(self, params: Any, fed: Any, task: Any) -> Any:
-        return {"round": torch.zeros((), dtype=torch.int64)}
-
-    def select(self, state: Any, k: int, key: Tensor) -> Assignment:
-        return Assignment(torch.tensor(PROBLEM["cohorts"][int(state["round"])])[:, None])
-
-    def absorb(self, state: Any, cohort: Any, key: Tensor) -> Any:
-        return {"round": state["round"] + 1}, None
 
 
 @dataclass(frozen=True)
@@ -92,7 +76,7 @@ def network() -> nn.Module:
 def told(rounds: int, engine: str, out: Path | None = None, **options: Any) -> fs.Result:
     pace = Fixed(epochs=TOLD["epochs"], lr=TOLD["lr"], batch_size=0)
     local = SGD(momentum=TOLD["momentum"])
-    method = Method("told", (Frozen(), Told(**options)), pace=pace, local=local, selector=Listed())
+    method = Method("told", (Frozen(), Told(**options)), pace=pace, local=local, selector=listed(PROBLEM["cohorts"]))
     return go(federation(), method, model=network(), rounds=rounds, cohort=4, engine=engine, out=out)
 
 
