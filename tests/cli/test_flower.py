@@ -23,7 +23,7 @@ def test_init_writes_an_app_whose_configuration_is_the_run(tmp_path: Path, capsy
     app = tmp_path / "my app"
     words = ["--clients", "7", "--partition.alpha", "0.3", "--lr", "0.05", "--parts.control_variate.option", "1"]
     assert fedskew("flower", "init", "scaffold", *words, "--out", app) == 0
-    assert "13 files" in capsys.readouterr().out
+    assert "15 files" in capsys.readouterr().out
     config = config_of(app)
     found = experiment_of(config)
     assert (found.clients, found.partition.alpha, found.method.pace.lr) == (7, 0.3, 0.05)

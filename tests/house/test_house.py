@@ -166,8 +166,9 @@ KNOWS_FLAGS = {
     "studies/words.py",
     "config/flags.py",
     "config/words.py",
-    "catalogue/listing.py",
-}  # the last prints the options of a dataset or partitioner
+    "catalogue/listing.py",  # it prints the options of a dataset or partitioner
+    "flower/launcher.py",  # Flower's flags
+}
 
 
 def names_a_flag(tree: ast.Module, path: str) -> Iterator[Finding]:

@@ -1,4 +1,7 @@
-"""A deployment of Flower on this machine: a SuperLink over TLS and registered SuperNodes, each a group of processes."""
+"""A deployment of Flower on this machine: a SuperLink over TLS, its front, and registered SuperNodes.
+
+Each is a group of processes.
+"""
 
 from __future__ import annotations
 
@@ -85,14 +88,14 @@ class Deployment:
         """``words`` are options of ``fedskew flower init``, the method first."""
         self.app, self.nodes = folder / "app", nodes
         self.alive: dict[str, subprocess.Popen[bytes]] = {}
-        port, *others = _ports(nodes + 2)
+        port, outside, *others = _ports(nodes + 3)
         paths = os.pathsep.join([str(BIN), os.environ["PATH"]])
         self.env = {
             **{name: value for name, value in os.environ.items() if name != "FLWR_HOME"},
             "PATH": paths, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1", "PORT": str(port), "NODE_PORT": str(others[0]), "HOST": "127.0.0.1",
+            "FLWR_DISABLE_UPDATE_CHECK": "1", "LINK_PORT": str(port), "PORT": str(outside), "NODE_PORT": str(others[0]),
         }  # fmt: skip
-        self.port, self.groups = port, folder / "groups"
+        self.port, self.outside, self.groups = port, outside, folder / "groups"
         self.groups.touch()
         words_of = ["sh", "-c", REAPER, "reaper", str(os.getpid()), str(self.groups)]
         self.reaper = subprocess.Popen(words_of, start_new_session=True, stderr=subprocess.DEVNULL)
@@ -183,9 +186,18 @@ class Deployment:
         self.start("superlink", "sh", "superlink.sh")
         self.until(lambda: _answers(self.port), "superlink")
 
+    def front(self) -> None:
+        """Begin the front, and wait until it listens."""
+        self.start("front", "sh", "front.sh")
+        self.until(lambda: _answers(self.outside), "front")
+
     def node(self, k: int, allow: str = "histogram", env: Mapping[str, str] | None = None) -> None:
-        """Begin the node of client k. A server that is told histograms records what one process records."""
-        self.start(f"node-{k}", "sh", "node.sh", k, env={"ALLOW": allow, **(env or {})})
+        """Begin the node of client k, beyond the front where there is one.
+
+        A server that is told histograms records what one process records.
+        """
+        server = ["127.0.0.1"] if "front" in self.alive else []
+        self.start(f"node-{k}", "sh", "node.sh", k, *server, env={"ALLOW": allow, **(env or {})})
 
     def begin(self, allow: Mapping[int, str] | None = None, env: Mapping[int, Mapping[str, str]] | None = None) -> None:
         """Begin the SuperLink and all nodes; ``allow`` and ``env`` are of single nodes."""

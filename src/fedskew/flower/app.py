@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import ipaddress
 import json
@@ -16,12 +17,16 @@ from fedskew.config.experiment import Experiment
 from fedskew.data.inputs import Inputs
 from fedskew.errors import ConfigError, RecordError, require
 from fedskew.flower.contract import PERMITS, needs
+from fedskew.flower.launcher import FLEET, LARGEST
 from fedskew.flower.rows import written
 from fedskew.flower.templates import (
     CLIENT,
     CONNECTION,
+    FRONT,
+    FRONT_CONFIG,
     LICENSE,
     NODE,
+    OUTSIDE,
     PORT,
     README,
     REGISTER,
@@ -120,7 +125,11 @@ clientapp = "{package}.client:app"
 """
     clients = int(config["clients"])
     told = "".join(f", {PERMITS[p]}" for p in asked)
-    fills = {"port": str(PORT), "allow": allow, "permits": ", ".join(PERMITS)}
+    paths = " ".join(f"/v1/fleet/{name}" for name in FLEET)
+    fills = {
+        "port": str(PORT), "outside": str(OUTSIDE), "allow": allow, "permits": ", ".join(PERMITS), "paths": paths,
+        "largest": str(LARGEST),
+    }  # fmt: skip
     files = {
         "pyproject.toml": project,
         "LICENSE": LICENSE,
@@ -131,6 +140,8 @@ clientapp = "{package}.client:app"
         f"{package}/client.py": CLIENT,
         f"{package}/inputs.json": written(inputs, augment) + "\n",
         "superlink.sh": _filled(SUPERLINK, fills),
+        "front.sh": _filled(FRONT, fills),
+        "front.cfg": _filled(FRONT_CONFIG, fills),
         "register.sh": REGISTER,
         "node.sh": _filled(NODE, fills),
         "run.sh": RUN,
@@ -158,6 +169,15 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 def _toml(value: Any) -> str:
     """A key or value of TOML. A dotted key is quoted, since a table of its own would stand beside a plain value."""
     return json.dumps(value) if not isinstance(value, str) or not re.fullmatch(r"[\w-]+", value) else f'"{value}"'
+
+
+def _private(folder: Path) -> None:
+    """Make a folder that nobody else reads, or make it one."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise RecordError(f"cannot write {folder}: {error.strerror}") from None
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:
@@ -204,6 +224,7 @@ def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
         raise ConfigError("keys need the package cryptography; pip install 'fedskew[flower]'") from None
     require(nodes >= 1, "nodes", "be at least 1", nodes)
     place, made = folder / "keys", []
+    _private(place)
 
     def pem(key: Any, kind: Any) -> str:
         text: str = key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption()).decode()
@@ -257,6 +278,14 @@ def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
         _write(place / f"node-{k}.pub", public.decode() + f" node-{k}\n")
         _write(place / f"node-{k}", pem(key, serialization.PrivateFormat.OpenSSH), 0o600)
         made += [f"keys/node-{k}", f"keys/node-{k}.pub"]
+    # as Flower's nodes send them with each message: the front passes nobody else on
+    pems = [
+        serialization.load_ssh_public_key(path.read_bytes()).public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        for path in sorted(place.glob("node-*.pub"))
+    ]
+    _write(place / "nodes.lst", "".join(base64.b64encode(pem).decode() + "\n" for pem in pems))
     _connection(folder, nodes, "127.0.0.1")
     return made
 
