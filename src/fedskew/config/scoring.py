@@ -14,7 +14,7 @@ from torch import Tensor
 from fedskew.data.sources.rows import Rows
 from fedskew.errors import RecordError, require
 from fedskew.records.probabilities import PRECISION
-from fedskew.sheets import csv_text
+from fedskew.records.sheets import csv_text
 
 if TYPE_CHECKING:
     from fedskew.data.arrays import Dataset

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedskew.errors import visible
-from fedskew.sheets import csv_text
+from fedskew.records.sheets import csv_text
 
 __all__ = ["Cell", "Table", "amount", "fixed", "row", "spread", "titled", "to_csv", "to_latex"]
 

@@ -14,7 +14,7 @@ from fedskew.config.variants import flat
 from fedskew.errors import ConfigError, FedskewError, require, unknown
 from fedskew.method import method_spec
 from fedskew.records.files import UnwritableError, write_atomic
-from fedskew.sheets import csv_text
+from fedskew.records.sheets import csv_text
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.pool import schedule
 from fedskew.studies.scores import Scores, more_is_better

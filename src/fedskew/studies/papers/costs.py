@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedskew.data.sources.parquet import offline
 from fedskew.errors import FedskewError, RecordError
-from fedskew.sheets import csv_text
+from fedskew.records.sheets import csv_text
 from fedskew.studies.address import dataset_of
 from fedskew.studies.cost import run_seconds
 from fedskew.studies.papers.protocol import names, protocol

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedskew.errors import require
-from fedskew.sheets import csv_text
+from fedskew.records.sheets import csv_text
 from fedskew.studies.intervals import t_interval
 from fedskew.studies.papers.costs import Costs
 from fedskew.studies.papers.found import Cells, Runs, cells
