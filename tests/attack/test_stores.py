@@ -426,3 +426,11 @@ def test_a_forged_round_names_features_of_its_folder_alone(told: Any, place: Pat
         assert troubles(run)[1] and "/dev/zero" not in str(troubles(run)[1])
         assert fedskew("study", "merge", "store", "--into", "new") == 2
         assert fedskew("verify", str(run)) in (1, 2)
+
+
+def test_a_study_of_millions_of_settings_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = ", ".join(map(str, range(1, 21)))
+    names = ("clients", "rounds", "epochs", "cohort", "batch_size", "lr")
+    Path("big.toml").write_text('methods = ["fedavg"]\n[options]\n' + "".join(f"{n} = [{values}]\n" for n in names))
+    with within(20):
+        assert "settings must be at most 2000" in mistake(capsys, "compare", "big.toml", "--dry-run", "--store", "new")
