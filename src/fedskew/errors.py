@@ -11,7 +11,9 @@ FedskewError
 from __future__ import annotations
 
 import difflib
+import errno
 import json
+import stat
 import sys
 import threading
 import unicodedata
@@ -32,6 +34,7 @@ __all__ = [
     "insist",
     "json_file",
     "plural",
+    "regular",
     "require",
     "some",
     "unknown",
@@ -245,7 +248,28 @@ def _inside(node: Any) -> list[Any]:
 
 def json_file(path: Path) -> Any:
     """The content of a JSON file. Raises OSError where it cannot be read, ValueError as `from_json`."""
-    return from_json(path.read_bytes())
+    return from_json(regular(path).read_bytes())
+
+
+def regular(path: Path) -> Path:
+    """A path that is opened next, checked: who reads a FIFO or a device may never come to its end.
+
+    Raises:
+        OSError: There is something that is neither a file nor a folder, by itself or behind a link.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from fedskew.errors import regular
+        >>> regular(Path("config.json")).name
+        'config.json'
+    """
+    try:
+        kind = path.stat().st_mode
+    except (OSError, ValueError):
+        return path  # who opens it says why it cannot
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return path
 
 
 def insist(asked: Callable[[], bool], again: Callable[[], object]) -> None:

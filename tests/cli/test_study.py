@@ -287,9 +287,9 @@ ATTACKS: dict[str, tuple[dict[str, bytes | None], bool, str]] = {
     "format": ({"manifest.json": b'{"format": 2}'}, False, "must be of format 1; got 2"),
     "files": ({"manifest.json": b'{"format": 1, "runs": 1, "files": [1]}'}, False, "'files' must be an object"),
     "no archive": ({"archive.jsonl": None}, True, "must hold archive.jsonl"),
-    "archive": ({"archive.jsonl": b"{}\n"}, True, "line 1: 'address' is missing"),
-    "deep archive": ({"archive.jsonl": DEEP}, True, "line 1: it is nested deeper than 64"),
-    "study": ({"study.json": b'{"store": 1}'}, True, "'store' must be a word; got 1"),
+    "archive": ({"archive.jsonl": b"{}\n"}, True, "line 1 is none: 'address' is missing"),
+    "deep archive": ({"archive.jsonl": DEEP}, True, "line 1 is none: it is no JSON: it is nested deeper than 64"),
+    "study": ({"study.json": b'{"store": 1, "runs": []}'}, True, "'store' must be a word; got 1"),
     "study of lists": ({"study.json": b"[1]"}, True, "must be an object"),
 }  # fmt: skip
 
@@ -314,7 +314,9 @@ def test_a_zip_with_an_archive_of_other_types_is_refused(place: Path, capsys: py
     for change in ({"config": {"rounds": "two"}}, {"summary": []}, {"rows": [1]}, {"env": 3}, {"address": "../../x"}):
         rezipped("good.zip", "bad.zip", {"archive.jsonl": json.dumps({**line, **change}).encode()}, True)
         capsys.readouterr()
-        assert "archive.jsonl of bad.zip is damaged" in mistake(capsys, "study", "unpack", "bad.zip", "--into", "all")
+        assert "bad.zip/archive.jsonl must hold one run a line; line 1" in mistake(
+            capsys, "study", "unpack", "bad.zip", "--into", "all"
+        )
 
 
 def test_a_link_in_a_zip_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

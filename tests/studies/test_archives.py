@@ -66,7 +66,7 @@ def test_a_run_that_cannot_be_measured_costs_an_unknown_time_and_not_none(
 def test_runs_of_an_archive_keep_their_rounds_in_a_store(tmp_path: Path) -> None:
     costs_ = {"upload_bytes": 1, "download_bytes": 1, "samples": 5, "wall_s": 1.0}
     rows = [{"round": i, "accuracy": i / 200, **costs_} for i in range(1, 151)]
-    entry = Entry("a" * 16, {}, rows, {"rounds": 150}, {})
+    entry = Entry("a" * 16, {}, rows, {"rounds": 150, "stopped": ""}, {})
     store = Store(tmp_path / "s")
     take([entry], store)
     assert store.archived["a" * 16].rows == rows

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any
@@ -18,7 +19,7 @@ from fedskew.records import folder as records
 from fedskew.records.probabilities import EACH as EACH_SCORE
 from fedskew.records.probabilities import SCORES
 
-__all__ = ["fault_of", "finished", "object_of", "read_run"]
+__all__ = ["fault_of", "faults", "finished", "object_of", "read_run"]
 
 Row = dict[str, Any]
 Number = float | None
@@ -66,7 +67,7 @@ DIAGNOSTICS: Row = {
     "features?": {"file": str},
 }  # fmt: skip
 ROW: Row = {
-    "round": int, **{f"{name}?": Number for name in METRICS},
+    "round": int, "rounds?": int, **{f"{name}?": Number for name in METRICS},
     **{f"{which}{name}?": list[float] for which in SETS for name in EACH}, "train_loss?": Number,
     "clients?": list[int | list[int]], "weights?": list[float], **{f"{name}?": float for name in BYTES},
     "diagnostics?": DIAGNOSTICS, **{f"{name}?": Number for name in SCORES},
@@ -104,14 +105,20 @@ def read_run(folder: str | Path) -> tuple[Row, list[Row], Row]:
         raise RecordError(
             f"{str(path)!r} is not a run folder: its rounds or its summary hold {_words(error)}"
         ) from None
+    for file, told in faults(config, rows, summary):
+        raise RecordError(f"{path / file} is damaged: {told}")
+    return config, rows, summary
+
+
+def faults(config: Row, rows: list[Row], summary: Row) -> Iterator[tuple[str, str]]:
+    """(its file in a run folder, what is wrong with it) of each part of a run that is not what a run writes."""
     for file, content, kind in (("config.json", config, CONFIG), ("summary.json", summary, SUMMARY)):
         if told := fault_of(content, kind) or _crooked(content):
-            raise RecordError(f"{path / file} is damaged: {told}")
+            yield file, told
     for row in rows:
         if told := fault_of(row, ROW) or _uneven(row):
             at = f"round {row['round']}" if isinstance(row.get("round"), int) else "a round"
-            raise RecordError(f"{path / 'rounds.jsonl'} is damaged: {at}: {told}")
-    return config, rows, summary
+            yield "rounds.jsonl", f"{at}: {told}"
 
 
 def finished(folder: str | Path, rounds: int, patience: int | None = None) -> bool:
@@ -162,14 +169,7 @@ def fault_of(value: object, kind: Any, place: str = "") -> str:
     if isinstance(kind, dict):
         if not isinstance(value, Mapping):
             return _told(place, "an object", value)
-        for entry, inner in kind.items():
-            name = entry.removesuffix("?")
-            if name not in value:
-                if name == entry:
-                    return f"{f'{place}.{name}'.lstrip('.')!r} is missing"
-            elif found := fault_of(value[name], inner, f"{place}.{name}".lstrip(".")):
-                return found
-        return ""
+        return _fault_of_object(value, kind, place)
     if isinstance(kind, tuple):
         faults = [fault_of(value, one, place) for one in kind]
         return "" if "" in faults else faults[-1]
@@ -180,19 +180,39 @@ def fault_of(value: object, kind: Any, place: str = "") -> str:
     return "" if _is(value, kind) else _told(place, _called(kind), value)
 
 
+def _fault_of_object(value: Mapping[str, Any], kind: Row, place: str) -> str:
+    """As `fault_of`. What an object holds is looked up, since a round has few of the entries that it may have."""
+    for entry in kind:
+        if not entry.endswith("?") and entry not in value:
+            return f"{f'{place}.{entry}'.lstrip('.')!r} is missing"
+    for name, one in value.items():
+        inner = kind.get(name, kind.get(f"{name}?"))
+        plain = not isinstance(inner, dict | tuple | list)
+        if inner is None or (plain and _is(one, inner)):
+            continue
+        if found := fault_of(one, inner, f"{place}.{name}".lstrip(".")):
+            return found
+    return ""
+
+
 def _is(value: Any, kind: Any) -> bool:
     """Whether a plain value, a list or a dict of them is of a type."""
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if kind is int or kind is float:
+        number = isinstance(value, int) or (kind is float and isinstance(value, float))
+        return number and not isinstance(value, bool) and (isinstance(value, float) or abs(value) < 2**63)
+    origin, inner = _parts(kind)
     if origin in (typing.Union, UnionType):
         return any(_is(value, one) for one in inner)
     if origin is list:
         return isinstance(value, list) and all(_is(one, inner[0]) for one in value)
     if origin is dict:
         return isinstance(value, dict) and all(_is(one, inner[1]) for one in value.values())
-    if kind in (int, float):
-        number = isinstance(value, int) or (kind is float and isinstance(value, float))
-        return number and not isinstance(value, bool) and (isinstance(value, float) or abs(value) < 2**63)
     return isinstance(value, kind)
+
+
+@cache
+def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    return typing.get_origin(kind), typing.get_args(kind)
 
 
 def _called(kind: Any) -> str:

@@ -5,8 +5,6 @@ This is what ``fedskew evaluate`` prints and writes.
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +14,7 @@ from torch import Tensor
 from fedskew.data.sources.rows import Rows
 from fedskew.errors import RecordError, require
 from fedskew.records.probabilities import PRECISION
+from fedskew.records.sheets import csv_text
 
 if TYPE_CHECKING:
     from fedskew.data.arrays import Dataset
@@ -53,17 +52,15 @@ class Scores:
 
     def text(self) -> str:
         """A csv line for each row: its number, whose it is, its label, the predicted class, p_CLASS of each class."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
         known = self.labels is not None
         heads = ["row", *self.beside, *(["label"] if known else []), "predicted", *(f"p_{n}" for n in self.label_names)]
-        writer.writerow(heads)
+        rows: list[list[object]] = [[*heads]]
         labels = [] if self.labels is None else [[self.label_names[c]] for c in self.labels.tolist()]
         for i, (number, name) in enumerate(zip(self.numbers, self.predicted, strict=True)):
             owner = [values[i] for values in self.beside.values()]
             chances = [f"{p:.6g}" for p in self.probabilities[i].tolist()]
-            writer.writerow([number, *owner, *(labels[i] if known else []), name, *chances])
-        return out.getvalue()
+            rows.append([number, *owner, *(labels[i] if known else []), name, *chances])
+        return csv_text(rows)
 
     def write(self, path: str | Path) -> None:
         """Write `text` to a file that is not there yet.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedskew import digests, tree
 from fedskew.errors import RecordError, require, unknown
-from fedskew.records.files import DAMAGED
+from fedskew.records.files import DAMAGED, UnwritableError
 from fedskew.tree import Tree
 
 __all__ = ["HOMES", "ClientMemory", "Held", "Home", "Mapped", "home"]
@@ -152,7 +152,7 @@ class Mapped:
                     _allocate(file, held, needed)  # the disk has room for less
                 fresh = mmap.mmap(file.fileno(), 0)
         except OSError as error:
-            raise RecordError(f"cannot write {self.path}: {error.strerror}") from None
+            raise UnwritableError(f"cannot write {self.path}: {error.strerror}") from None
         self._map, self._bytes = fresh, torch.frombuffer(fresh, dtype=torch.uint8)
 
     def _views(self, slot: int) -> dict[tuple[str, ...], Tensor | None]:
@@ -222,7 +222,7 @@ class Mapped:
             try:
                 self._map.flush()
             except OSError as error:
-                raise RecordError(f"cannot write {self.path}: {error.strerror}") from None
+                raise UnwritableError(f"cannot write {self.path}: {error.strerror}") from None
             # the pages stay in the system's cache, but no longer count as memory of this process
             if hasattr(mmap, "MADV_DONTNEED"):
                 self._map.madvise(mmap.MADV_DONTNEED)

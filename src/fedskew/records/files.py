@@ -14,12 +14,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedskew import digests, tree
-from fedskew.errors import RecordError, from_json
+from fedskew.errors import RecordError, from_json, regular
 from fedskew.tree import Tree
 
-__all__ = ["DAMAGED", "load_tree", "save_tree", "write_atomic", "write_tensors"]
+__all__ = ["DAMAGED", "UnwritableError", "load_tree", "save_tree", "write_atomic", "write_tensors"]
 
 DAMAGED = "put a copy of it back, or begin the run again in another folder"  # what to do
+
+
+class UnwritableError(RecordError):
+    """The disk takes no file: it is full, read-only or broken."""
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -30,7 +34,7 @@ def write_atomic(path: Path, content: bytes) -> None:
         content: Its new content.
 
     Raises:
-        RecordError: The file cannot be written.
+        UnwritableError: The file cannot be written.
     """
     _replace(path, lambda waiting: waiting.write_bytes(content))
 
@@ -44,7 +48,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
         header: Strings for the header.
 
     Raises:
-        RecordError: The file cannot be written.
+        UnwritableError: The file cannot be written.
     """
     _replace(path, lambda waiting: save_file(_apart(tensors), waiting, None if header is None else dict(header)))
 
@@ -53,6 +57,7 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
     """Write a temporary file, sync it, and rename it."""
     waiting = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        waiting.unlink(missing_ok=True)  # a link of this name would lead to a file elsewhere
         write(waiting)
         with open(waiting, "r+b") as file:
             os.fsync(file.fileno())
@@ -61,7 +66,7 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
         with suppress(OSError):  # what is half written takes room on a full disk
             waiting.unlink(missing_ok=True)
         if isinstance(error, OSError | SafetensorError):
-            raise RecordError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+            raise UnwritableError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
         raise
 
 
@@ -87,7 +92,7 @@ def save_tree(path: Path, content: Tree, facts: Mapping[str, Any]) -> None:
         facts: What JSON can hold.
 
     Raises:
-        RecordError: The file cannot be written.
+        UnwritableError: The file cannot be written.
     """
     pairs = list(tree.flatten(content))
     whole = {f"t{i}": leaf for i, (_, leaf) in enumerate(pairs) if leaf is not None}
@@ -122,7 +127,7 @@ def load_tree(path: Path) -> tuple[Tree, dict[str, Any]]:
         ({'server': {'w': tensor([1., 2.])}}, {'round': 3})
     """
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(regular(path), framework="pt") as file:
             header = file.metadata()
             paths = [tuple(p) for p in from_json(header["paths"])]
             # clones: memory mapped from the file has another alignment, so products would round differently
@@ -133,5 +138,5 @@ def load_tree(path: Path) -> tuple[Tree, dict[str, Any]]:
             return tree.unflatten(pairs), from_json(header["facts"])
     except FileNotFoundError:
         raise RecordError(f"no checkpoint at {path}") from None
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (OSError, SafetensorError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise RecordError(f"checkpoint {path} is damaged: {error}; {DAMAGED}") from None

@@ -32,7 +32,7 @@ from torch import Tensor
 from fedskew import digests
 from fedskew.errors import RecordError, json_file
 from fedskew.records import manifest, rounds
-from fedskew.records.files import DAMAGED, load_tree, save_tree, write_atomic, write_tensors
+from fedskew.records.files import DAMAGED, UnwritableError, load_tree, save_tree, write_atomic, write_tensors
 from fedskew.records.lock import Hold, held
 from fedskew.records.manifest import Manifest
 from fedskew.records.rounds import Rounds
@@ -85,7 +85,7 @@ class Record:
         try:
             (path / "checkpoint").mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RecordError(f"out must be a writable folder; got {str(path)!r}: {error.strerror}") from None
+            raise UnwritableError(f"out must be a writable folder; got {str(path)!r}: {error.strerror}") from None
         with held(path) as hold:
             if (path / rounds.FILE).exists():
                 raise RecordError(
@@ -179,7 +179,7 @@ class Record:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RecordError(f"cannot write {path}: {error.strerror}") from None
+            raise UnwritableError(f"cannot write {path}: {error.strerror}") from None
         write_tensors(path, content)
         return digests.of_file(path)
 

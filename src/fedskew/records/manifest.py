@@ -53,7 +53,9 @@ class Manifest:
             if told != _digest(content):
                 raise ValueError("its digest does not fit its content")
             last = content["last"]
-            return cls(folder, content["run"], content["files"], last and (last["round"], last["digest"]))
+            made = cls(folder, content["run"], content["files"], last and (last["round"], last["digest"]))
+            made._check()
+            return made
         except FileNotFoundError:
             begun = (folder / ROUNDS).exists()
             remedy = DAMAGED if begun else "the run ended while it began, with no round: begin it again, in this folder"
@@ -63,6 +65,14 @@ class Manifest:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             why = str(error) if isinstance(error, ValueError) else "it lacks an entry"
             raise RecordError(f"{file} is damaged: {why}; {DAMAGED}") from None
+
+    def _check(self) -> None:
+        """Raise ValueError for what no run writes: a forged digest fits, and a name could be that of any file."""
+        plain = isinstance(self.run, str) and isinstance(self.files, dict)
+        if not plain or not all(_is_name(name) and _are_digests(found) for name, found in self.files.items()):
+            raise ValueError("it must list files of its folder, each with its digests")
+        if self.last and not (type(self.last[0]) is int and self.last[0] >= 0 and isinstance(self.last[1], str)):
+            raise ValueError("its last round must be a number and a digest")
 
     def write(self) -> None:
         """Replace the file. Raises RecordError where it cannot be written."""
@@ -118,6 +128,15 @@ def check_file(folder: Path, *names: str, remedy: str = AGAIN) -> None:
     """Raise RecordError where files of a run folder are not as they were written; format 1 has no manifest."""
     if (folder / FILE).exists():
         Manifest.read(folder).check(*names, remedy=remedy)
+
+
+def _is_name(name: str) -> bool:
+    """Whether a name is that of a file of the folder itself."""
+    return name == Path(name).name and name not in ("", ".", "..") and "\0" not in name
+
+
+def _are_digests(found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(one, str) for one in found)
 
 
 def _digest(content: dict[str, Any]) -> str:

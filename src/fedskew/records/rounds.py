@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fedskew import digests
-from fedskew.errors import RecordError, from_json
-from fedskew.records.files import DAMAGED, write_atomic
+from fedskew.errors import RecordError, from_json, regular
+from fedskew.records.files import DAMAGED, UnwritableError, write_atomic
 
 __all__ = ["FILE", "Found", "Rounds", "scan"]
 
@@ -67,7 +67,7 @@ def scan(file: Path, run: str | None) -> Found:
     """
     found = Found()
     try:
-        content = file.read_bytes() if file.exists() else b""
+        content = regular(file).read_bytes() if file.exists() else b""
     except OSError as error:
         raise RecordError(f"cannot read {file}: {error.strerror}") from None
     before = run or ""
@@ -131,7 +131,7 @@ class Rounds:
             with open(self.file, "ab") as file:
                 file.write(line)
         except OSError as error:
-            raise RecordError(f"cannot write {self.file}: {error.strerror}") from None
+            raise UnwritableError(f"cannot write {self.file}: {error.strerror}") from None
         self.digest = now
 
     def sync(self) -> None:
@@ -140,7 +140,7 @@ class Rounds:
             with open(self.file, "rb") as file:
                 os.fsync(file.fileno())
         except OSError as error:
-            raise RecordError(f"cannot write {self.file}: {error.strerror}") from None
+            raise UnwritableError(f"cannot write {self.file}: {error.strerror}") from None
 
     def keep(self, last: int, digest: str) -> list[Row]:
         """Drop the rounds after the checkpoint, and a torn last line.

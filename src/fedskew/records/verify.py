@@ -19,6 +19,9 @@ from fedskew.tree import Tree
 
 __all__ = ["troubles"]
 
+# what other content leads to
+UNLIKE = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+
 
 def troubles(folder: str | Path) -> tuple[int, list[str]]:
     """Compare every file of a run folder with its digest.
@@ -43,6 +46,15 @@ def troubles(folder: str | Path) -> tuple[int, list[str]]:
         (2, [])
     """
     path = Path(folder)
+    try:
+        return _troubles(path)
+    except UNLIKE as error:
+        told = " ".join(str(error).split())[:120]
+        return 0, [f"{path} holds something else than a run writes ({type(error).__name__}: {told})"]
+
+
+def _troubles(path: Path) -> tuple[int, list[str]]:
+    """As `troubles`, of files that hold what a run writes."""
     if not (path / "config.json").exists():
         raise RecordError(f"{str(path)!r} must be a run folder; it has no config.json")
     try:
@@ -103,6 +115,8 @@ def _of_memory(file: Path, memory: Tree) -> Iterator[str]:
 def _of_features(folder: Path, rows: list[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         told = row.get("diagnostics", {}).get("features", {})
-        file = folder / told.get("file", "")
-        if "digest" in told and (not file.is_file() or digests.of_file(file) != told["digest"]):
+        if "digest" not in told:
+            continue
+        file = folder / "features" / Path(told["file"]).name  # of its own folder, whatever is named
+        if not file.is_file() or digests.of_file(file) != told["digest"]:
             yield f"{file}, written in round {row['round']}, {'was altered' if file.is_file() else 'is missing'}"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedskew.errors import visible
+from fedskew.records.sheets import csv_text
 
 __all__ = ["Cell", "Table", "amount", "fixed", "row", "spread", "titled", "to_csv", "to_latex"]
 
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a text that begins so
 SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -89,7 +87,7 @@ def spread(low: float | None, high: float | None, digits: int = 3) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """The table's records, or its cells. A text that a spreadsheet would run as a formula gets an apostrophe before it.
+    """The table's records, or its cells, as csv; a number that is not known is empty.
 
     Example:
         >>> from fedskew.report.tables import Cell, Table, to_csv
@@ -98,24 +96,15 @@ def to_csv(table: Table) -> str:
         '=1+1,3
         <BLANKLINE>
     """
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     records = table.records or tuple(
         dict(zip(table.head, (cell.text for cell in row), strict=True)) for row in table.rows
     )
     names = list(dict.fromkeys(name for record in records for name in record)) or list(table.head)
-    writer.writerow([_plain(name) for name in names])
-    writer.writerows([[_plain(record.get(name, "")) for name in names] for record in records])
-    return out.getvalue()
+    return csv_text([names, *([_known(record.get(name, "")) for name in names] for record in records)])
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else repr(value)
-    if isinstance(value, str):
-        told = visible(value)
-        return f"'{told}" if told.startswith(FORMULAS) else told
-    return value
+def _known(value: object) -> object:
+    return "" if isinstance(value, float) and math.isnan(value) else value
 
 
 def to_latex(table: Table, label: str = "") -> str:

@@ -22,7 +22,7 @@ from fedskew.config.experiment import CLIENTS, Experiment
 from fedskew.data.arrays import Dataset
 from fedskew.engines import choose
 from fedskew.engines.begun import digest_of
-from fedskew.errors import DataError
+from fedskew.errors import DataError, regular
 from fedskew.models.precision import NARROW
 from fedskew.models.prepare import prepare
 from fedskew.settings import COHORT, Settings
@@ -160,7 +160,8 @@ def _partition(partition: Any) -> dict[str, Any]:
     """As `_of`; of a file, what it holds and not where it is."""
     found, path = _of(partition, "partition"), getattr(partition, "path", None)
     if path:
-        found["path"] = hashlib.sha256(Path(path).read_bytes()).hexdigest()[:DIGITS]
+        with open(regular(Path(path)), "rb") as file:
+            found["path"] = hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
     return found
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedskew.config.recorded import read_run
-from fedskew.errors import RecordError, require
-from fedskew.records.files import write_atomic
+from fedskew.errors import RecordError, regular, require
+from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.records.lock import Hold
 from fedskew.records.verify import troubles
-from fedskew.studies.runs import is_running, own_files
+from fedskew.studies.runs import is_running, plain_files
 from fedskew.studies.same import compared
-from fedskew.studies.store import Entry, Store, archive_line, ended
+from fedskew.studies.store import Address, Entry, Store, archive_line, ended
 
 __all__ = ["Merged", "existing", "merge", "take"]
 
@@ -59,16 +61,24 @@ def merge(sources: Sequence[Store], into: Store) -> Merged:
         RecordError: A store cannot be read or written.
     """
     done = Merged()
-    for left in into.folder.glob(f"{BESIDE}*"):
-        if time.time() - left.stat().st_mtime > LEFT_S:
-            shutil.rmtree(left, ignore_errors=True)
     for source in sources:
         same = source.folder.resolve() == into.folder.resolve()
         require(not same, "a source", "be another store than the one it is merged into", str(source.folder))
-        _folders(source, into, done)
-        _archived(source, into, done)
-        _notes(source, into)
+    with into.writing():
+        _clear(into)
+        for source in sources:
+            _folders(source, into, done)
+            _archived(source, into, done)
+            _notes(source, into)
     return done
+
+
+def _clear(store: Store) -> None:
+    """Remove what a merge that was killed left."""
+    for left in store.folder.glob(f"{BESIDE}*"):
+        with suppress(OSError):  # it is in nobody's way
+            if time.time() - left.stat().st_mtime > LEFT_S:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _folders(source: Store, into: Store, done: Merged) -> None:
@@ -77,20 +87,23 @@ def _folders(source: Store, into: Store, done: Merged) -> None:
             continue
         try:
             _folder(source, into, folder, done)
+        except UnwritableError:
+            raise  # nothing else can be written either
         except RecordError as error:
             done.refused[folder.name] = str(error)
 
 
 def _folder(source: Store, into: Store, folder: Path, done: Merged) -> None:
     """Take one run folder over. Raises RecordError where it differs, is damaged, or another process writes it."""
-    address, target = folder.name, into.run_folder(folder.name)
+    address, target = Address(folder.name), into.run_folder(folder.name)
     if is_running(folder):
         raise RecordError(f"{folder} is in use; merge again when it has ended")
     whole = ended(folder)
+    mine = _finished(source, address) if whole else None  # raises where it is none that can be read
     there = _finished(into, address)
     if there is not None:
         if whole:
-            _require_same(_finished(source, address), there)
+            _require_same(mine, there)
         if there.path is not None or not whole:
             done.there.append(address)
             return
@@ -107,10 +120,9 @@ def _replace(folder: Path, target: Path) -> None:
     store = target.parents[1]
     waiting, old = (store / f"{BESIDE}{os.getpid()}.{target.name}.{end}" for end in ("new", "old"))
     try:
-        for name in own_files(folder):
-            if (folder / name).is_file() and not (folder / name).is_symlink():
-                (waiting / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(folder / name, waiting / name)
+        for name in plain_files(folder):
+            (waiting / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder / name, waiting / name)
         if found := troubles(waiting)[1]:
             raise RecordError(f"{folder} was altered: {found[0]}".replace(str(waiting), str(folder)))
         (waiting / "checkpoint").mkdir(exist_ok=True)
@@ -119,15 +131,26 @@ def _replace(folder: Path, target: Path) -> None:
             return
         hold = Hold(target)
         try:
-            os.rename(target, old)
-            os.rename(waiting, target)
+            _swap(target, old, waiting)
         finally:
             hold.release()
     except OSError as error:
-        raise RecordError(f"cannot write {target}: {error.strerror}") from None
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise RecordError(f"{target} was begun by another process; merge again when it has ended") from None
+        raise UnwritableError(f"cannot write {target}: {error.strerror}") from None
     finally:
         for left in (waiting, old):
             shutil.rmtree(left, ignore_errors=True)
+
+
+def _swap(target: Path, old: Path, new: Path) -> None:
+    """Put a folder in the place of another one, which comes back where that fails. Raises OSError."""
+    os.rename(target, old)
+    try:
+        os.rename(new, target)
+    except OSError:
+        os.rename(old, target)
+        raise
 
 
 def _archived(source: Store, into: Store, done: Merged) -> None:
@@ -151,16 +174,18 @@ def _archived(source: Store, into: Store, done: Merged) -> None:
 
 
 def take(entries: Sequence[Entry], into: Store) -> None:
-    """Add runs to the store's archive of runs that came from others. Raises RecordError."""
+    """Add the runs that the store lacks to its archive of runs that came from others. Raises RecordError."""
     file = into.folder / ARCHIVE
-    try:
-        before = file.read_bytes() if file.exists() else b""
-        write_atomic(file, before + "".join(_line(entry) for entry in entries).encode())
-    except OSError as error:
-        raise RecordError(f"cannot write {file}: {error.strerror}") from None
-    into.__dict__.pop("archived", None)  # it was read before
-    for entry in entries:
-        into.forgive(entry.address)
+    with into.writing():
+        lacking = [entry for entry in entries if entry.address not in into.archived]
+        try:
+            before = regular(file).read_bytes() if file.exists() else b""
+            write_atomic(file, before + "".join(_line(entry) for entry in lacking).encode())
+        except OSError as error:
+            raise RecordError(f"cannot read {file}: {error.strerror}") from None
+        into.__dict__.pop("archived", None)  # it was read before
+        for entry in entries:
+            into.forgive(entry.address)
 
 
 def _line(entry: Entry) -> str:
@@ -170,11 +195,11 @@ def _line(entry: Entry) -> str:
 
 def _notes(source: Store, into: Store) -> None:
     """Take over why runs cannot be, where nothing is known of them."""
-    for file in sorted((source.folder / "refused").glob("*.json")):
-        told = source.refusal(file.stem)
-        known = (into.run_folder(file.stem) / "rounds.jsonl").exists() or file.stem in into.archived
-        if told and not known and into.refusal(file.stem) is None:
-            into.refuse(file.stem, *told)
+    for address in source.noted():
+        told = source.refusal(address)
+        known = (into.run_folder(address) / "rounds.jsonl").exists() or address in into.archived
+        if told and not known and into.refusal(address) is None:
+            into.refuse(address, *told)
 
 
 def _finished(store: Store, address: str) -> Entry | None:

@@ -10,20 +10,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
-from fedskew.config.recorded import CONFIG, ROW, SUMMARY, fault_of, object_of
-from fedskew.errors import DataError, RecordError, from_json
+from fedskew.config.recorded import fault_of, object_of
+from fedskew.errors import DataError, RecordError, from_json, regular
+from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.studies.merging import Merged, existing, merge
-from fedskew.studies.runs import own_files
-from fedskew.studies.store import Entry, Store, archive_line, ended
+from fedskew.studies.runs import plain_files
+from fedskew.studies.store import Address, Entry, Store, archive_line, ended, read_archive
 
 __all__ = ["failures_of", "members", "pack", "runs_of", "unpack"]
 
@@ -34,8 +37,6 @@ NAMES = re.compile(  # of what a zip may hold
     r"|runs/[0-9a-f]{16}/(?:(?:checkpoint/state|final|best|features/round-\d{1,9})\.safetensors"
     r"|memory\.bin|(?:model|summary|env|manifest|config)\.json|rounds\.jsonl)"
 )
-ADDRESS = re.compile(r"[0-9a-f]{16}")
-LINE = {"address": str, "config": CONFIG, "summary": SUMMARY, "rows": [ROW], "env": {}}  # of an archive
 STAMP = (1980, 1, 1, 0, 0, 0)  # of every file: equal content gives an equal zip
 BLOCK = 1 << 20
 LARGEST_MANIFEST = 1 << 26
@@ -54,7 +55,7 @@ STUDY: dict[str, Any] = {
 RATIO, FREE = 300, 1 << 26  # a zip may unpack to so many times its size, or to so many bytes at any rate
 
 
-def members(place: str | Path) -> tuple[Store, list[str], dict[str, Any] | None]:
+def members(place: str | Path) -> tuple[Store, list[Address], dict[str, Any] | None]:
     """The runs of a study or of a store.
 
     Args:
@@ -79,8 +80,12 @@ def members(place: str | Path) -> tuple[Store, list[str], dict[str, Any] | None]
     if folder is None:
         raise RecordError(f"{file} must name its store; there is none at {str(named)!r}")
     store = existing(folder)
-    wanted = [run["address"] for run in study["runs"] if ADDRESS.fullmatch(run["address"])]
-    return store, [address for address in dict.fromkeys(wanted) if _entry(store, address)], study
+    return store, [address for address in _named(study) if _entry(store, address)], study
+
+
+def _named(study: dict[str, Any]) -> list[Address]:
+    """The addresses that a study names; a run that was refused has none."""
+    return Address.among(run["address"] for run in study["runs"])
 
 
 def runs_of(place: str | Path) -> list[Entry]:
@@ -93,13 +98,12 @@ def runs_of(place: str | Path) -> list[Entry]:
 def failures_of(place: str | Path) -> list[Entry]:
     """The runs of a study or of a store that ended by their own numbers. Raises RecordError as `members`."""
     store, _, study = members(place)
-    noted = (file.stem for file in sorted((store.folder / "refused").glob("*.json")))
-    wanted = noted if study is None else (str(run["address"]) for run in study["runs"])
+    wanted = store.noted() if study is None else _named(study)
     found = (Entry(a, {}, [], {}, {}, *told) for a in wanted if (told := store.refusal(a)) is not None)
     return [entry for entry in found if entry.state == "failed"]
 
 
-def _entry(store: Store, address: str) -> bool:
+def _entry(store: Store, address: Address) -> bool:
     """Whether a run is finished."""
     if store.refusal(address) is not None:
         return False
@@ -127,15 +131,17 @@ def pack(place: str | Path, out: str | Path, whole: bool = False) -> int:
     store, addresses, study = members(place)
     if not addresses:
         raise DataError(f"{str(place)!r} must hold a run that has ended")
-    target, waiting = Path(out), Path(out).with_name(f".{Path(out).name}.tmp")
+    target, waiting = Path(out), Path(out).with_name(f".{Path(out).name}.{os.getpid()}.tmp")
     try:
+        waiting.unlink(missing_ok=True)  # a link of this name would lead to a file elsewhere
         if not _write(waiting, _content(store, addresses, study, whole), zipfile.ZIP_DEFLATED):
             _write(waiting, _content(store, addresses, study, whole), zipfile.ZIP_STORED)  # it shrank like a bomb
         waiting.replace(target)
     except OSError as error:
-        raise RecordError(f"cannot write {target}: {error.strerror}") from None
+        raise UnwritableError(f"cannot write {target}: {error.strerror}") from None
     finally:
-        waiting.unlink(missing_ok=True)
+        with suppress(OSError):
+            waiting.unlink(missing_ok=True)
     return len(addresses)
 
 
@@ -154,7 +160,7 @@ def _is_bomb(size: int, file: Path) -> bool:
 
 
 def _content(
-    store: Store, addresses: list[str], study: dict[str, Any] | None, whole: bool
+    store: Store, addresses: list[Address], study: dict[str, Any] | None, whole: bool
 ) -> Iterator[tuple[str, bytes | Path]]:
     """(name, content) of each file but the manifest."""
     if study is not None:
@@ -167,9 +173,8 @@ def _content(
     yield "archive.jsonl", "".join(lines).encode()
     for address in addresses if whole else ():
         folder = store.run_folder(address)
-        for name in own_files(folder) if folder.is_dir() else ():
-            if (folder / name).is_file():
-                yield f"runs/{address}/{name}", folder / name
+        for name in plain_files(folder):
+            yield f"runs/{address}/{name}", folder / name
 
 
 def _add(file: zipfile.ZipFile, name: str, content: bytes | Path, how: int) -> dict[str, Any]:
@@ -215,28 +220,42 @@ def unpack(path: str | Path, into: str | Path) -> tuple[Merged, Path | None]:
     place, folder = Path(path), Path(into)
     store = Store(folder)
     try:
-        with zipfile.ZipFile(place) as file, TemporaryDirectory(prefix=".unpack-", dir=folder) as room:
-            listed = _checked(file, place)
-            for name, facts in listed.items():
+        with zipfile.ZipFile(regular(place)) as file, TemporaryDirectory(prefix=".unpack-", dir=folder) as room:
+            for name, facts in _checked(file, place).items():
                 _extract(file, place, name, facts, Path(room))
-            _check_archive(Path(room) / "archive.jsonl", place)
-            kept = Path(room) / "study.json"
-            study = object_of(kept, STUDY) if kept.exists() else None
-            target = folder / "studies" / place.stem / "study.json"
-            content = {**study, "store": str(folder)} if study is not None else None
-            if content is not None and target.exists() and object_of(target, STUDY) != content:
-                raise RecordError(f"{target} is another study; unpack into another store, or rename {place.name}")
-            kept.unlink(missing_ok=True)
-            merged = merge([Store(room)], store)
-            if content is None:
-                return merged, None
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(json.dumps(content, indent=1), encoding="utf-8")
-            return merged, target
+            study = _study_of(Path(room), place)
+            with store.writing():
+                return _taken(Path(room), store, place, study)
     except UNREADABLE as error:
         raise RecordError(f"{place} is no zip that can be read: {' '.join(str(error).split())}") from None
     except OSError as error:
         raise RecordError(f"cannot unpack {place}: {error.strerror or error}") from None
+
+
+def _study_of(room: Path, place: Path) -> dict[str, Any] | None:
+    """The study that was unpacked, if there is one. Raises RecordError where it or a line of the archive is none."""
+    kept = room / "study.json"
+    try:
+        for _ in read_archive(room / "archive.jsonl"):
+            pass
+        return object_of(kept, STUDY) if kept.exists() else None
+    except RecordError as error:
+        raise RecordError(str(error).replace(str(room), str(place))) from None
+
+
+def _taken(room: Path, store: Store, place: Path, study: dict[str, Any] | None) -> tuple[Merged, Path | None]:
+    """Take what was unpacked into a store. Raises RecordError."""
+    named = place.stem.strip(".") or "study"  # of "...zip" it would be the folder above
+    target = store.folder / "studies" / named / "study.json"
+    content = {**study, "store": str(store.folder)} if study is not None else None
+    if content is not None and target.exists() and object_of(target, STUDY) != content:
+        raise RecordError(f"{target} is another study; unpack into another store, or rename {place.name}")
+    merged = merge([Store(room)], store)
+    if content is None:
+        return merged, None
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(target, json.dumps(content, indent=1).encode())
+    return merged, target
 
 
 def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, dict[str, Any]]:
@@ -289,16 +308,3 @@ def _copied(stream: IO[bytes], out: IO[bytes], digest: Any, limit: int) -> int:
         digest.update(block)
         size += len(block)
     return size
-
-
-def _check_archive(file: Path, place: Path) -> None:
-    """Raise RecordError where a line of an archive is not what a run writes."""
-    for number, line in enumerate(file.read_bytes().splitlines(), 1):
-        try:
-            found = from_json(line)
-        except ValueError as error:
-            found, told = None, str(error)
-        else:
-            told = fault_of(found, LINE) or ("" if ADDRESS.fullmatch(found["address"]) else "its address is none")
-        if told:
-            raise RecordError(f"archive.jsonl of {place} is damaged: line {number}: {told}")

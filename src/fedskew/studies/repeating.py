@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedskew._run import CLUSTER
 from fedskew.config.experiment import Experiment
 from fedskew.errors import FedskewError
 from fedskew.studies.pool import schedule
@@ -70,7 +71,7 @@ def repeat(
             try:
                 experiment = _experiment(entry.config)
                 jobs.append(Job(entry.address, experiment.to_json(experiment.fingerprint), room))
-            except (FedskewError, KeyError, TypeError, ValueError) as error:
+            except (FedskewError, KeyError, OSError, TypeError, ValueError) as error:
                 noted(entry.address, "failed", f"its configuration cannot be read: {' '.join(str(error).split())}")
         schedule(jobs, processes, ended, lambda job: None)
     return [found[entry.address] for entry in entries]
@@ -81,10 +82,13 @@ def _verdict(found: Comparison) -> tuple[str, str]:
 
 
 def _experiment(config: dict[str, Any]) -> Experiment:
-    """The experiment of a record with the engine that it used; data that lay elsewhere are looked for where ours lie.
+    """The experiment of a record with the engine that it used, on this machine.
+
+    Data that lay elsewhere are looked for where ours lie. A record says of no cluster that this machine talks to it.
 
     Raises:
         ConfigError: an entry is unknown or wrong. KeyError for one that is missing.
     """
     path = config.get("path")
-    return Experiment.from_json({**config, "path": None} if path and not Path(path).exists() else config)
+    here = {name: value for name, value in config.items() if name not in CLUSTER}
+    return Experiment.from_json({**here, "path": None} if path and not Path(path).exists() else here)

@@ -29,6 +29,7 @@ __all__ = [
     "listed",
     "method_of",
     "own_files",
+    "plain_files",
     "remove",
 ]
 
@@ -248,6 +249,11 @@ def own_files(folder: Path) -> list[str]:
     features = folder / "features"
     drawn = [] if features.is_symlink() else sorted(f"features/{p.name}" for p in features.glob("round-*.safetensors"))
     return [*drawn, *(name for name in OWN if not (folder / name).parent.is_symlink())]
+
+
+def plain_files(folder: Path) -> list[str]:
+    """The names of what a run wrote and may be copied: regular files, none of them behind a link."""
+    return [] if folder.is_symlink() else [name for name in own_files(folder) if _is_plain(folder / name)]
 
 
 def _halfway(folder: Path) -> list[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import experiment_from
 from fedskew.config.words import Pair
-from fedskew.errors import ConfigError, FedskewError, require, unknown
+from fedskew.errors import ConfigError, FedskewError, regular, require, unknown
 from fedskew.methods import METHODS
 from fedskew.records.summary import summary_names
 from fedskew.studies.tuning import Tuning, tuning_of
@@ -23,6 +24,7 @@ KEYS = (
     "title", "methods", "seeds", "options", "settings", "method", "metric", "baseline", "controls", "tune",
     "tune_trials", "notes", "group",
 )  # fmt: skip
+MOST_SETTINGS = 2_000  # a few values of a few options are millions of combinations
 # Plain cross-entropy under both weights: much of what a method gains may be its weights'.
 CONTROLS = (
     Entry("fedavg", (("weighting", "uniform"),), "control: cross-entropy, uniform weights"),
@@ -92,15 +94,16 @@ class Spec:
         """(name, options) of each setting; the name says what differs between settings.
 
         Raises:
-            ConfigError: an option that no run has, or a value twice.
+            ConfigError: an option that no run has, a value twice, or more than 2,000 settings.
         """
         first = self.methods[0].method
         found: list[tuple[Pair, ...]] = []
         called: list[str] = []
         for at, chosen in enumerate(self.settings or ((),)):
             name, each = "".join(self.names[at : at + 1]), [*without(self.options, chosen), *chosen]
-            inside = list(combinations(first, each))
+            inside = list(islice(combinations(first, each), MOST_SETTINGS + 1))
             found += inside
+            require(len(found) <= MOST_SETTINGS, "settings", f"be at most {MOST_SETTINGS}", "more", "name fewer values")
             called += [", ".join(filter(None, (name, _told(pairs, inside)))) if name else "" for pairs in inside]
         names = [name or _told(pairs, found) or "all" for name, pairs in zip(called, found, strict=True)]
         twice = next((n for n in names if names.count(n) > 1), "")
@@ -215,7 +218,7 @@ def table_from(path: str | Path) -> dict[str, Any]:
     """The content of a TOML file. Raises ConfigError."""
     file = Path(path)
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(regular(file).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read the study {str(file)!r}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -5,24 +5,32 @@
     STORE/refused/ADDRESS.json  why a run cannot be: refused before it trained, or ended by its own numbers
     STORE/*.jsonl               archives: one line a run, without weights and with thinned rounds
 
-A run that is there is not computed again, whichever study asks for it.
+A run that is there is not computed again, whichever study asks for it. One process at a time brings runs of others into
+a store, see `Store.writing`. Workers need no such turn: each run folder has a lock of its own, and a note is one file
+that is replaced whole.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedskew.config.recorded import finished, read_run
-from fedskew.errors import RecordError, json_file
+from fedskew.config.recorded import fault_of, faults, finished, read_run
+from fedskew.errors import RecordError, from_json, json_file, regular
 from fedskew.records.files import write_atomic
+from fedskew.records.lock import Hold
 from fedskew.studies.address import ADDRESS
 
-__all__ = ["POINTS", "Entry", "Store", "archive_line", "ended", "env_of", "read_archive", "read_archives", "thinned"]
+__all__ = [
+    "POINTS", "Address", "Entry", "Store", "archive_line", "ended", "env_of", "read_archive", "read_archives",
+    "read_line", "thinned",
+]  # fmt: skip
 
 Row = dict[str, Any]
 LAYOUT = 1
@@ -32,6 +40,34 @@ KEPT = (  # entries of a round that an archive holds
 )  # fmt: skip
 POINTS = 100  # rounds of a run that an archive holds, at most
 SUMS = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
+WAIT_S = 120.0  # for the turn of another process
+LINE: Row = {"address": str, "config": {}, "summary": {}, "rows": [{}], "env": {}}  # of an archive
+FAILED: Row = {"address": str, "reason": str}
+
+
+class Address(str):
+    """The address of a run: 16 hexadecimal digits, whoever says it. So it names a run of its store and no other file.
+
+    Raises:
+        RecordError: It is something else.
+
+    Example:
+        >>> Address("0123456789abcdef")
+        '0123456789abcdef'
+    """
+
+    FORM = re.compile(r"[0-9a-f]{16}")
+
+    def __new__(cls, text: object) -> Address:
+        """Check the text."""
+        if not isinstance(text, str) or not cls.FORM.fullmatch(text):
+            raise RecordError(f"the address of a run must be 16 hexadecimal digits; got {repr(text)[:60]}")
+        return super().__new__(cls, text)
+
+    @classmethod
+    def among(cls, texts: Iterable[str]) -> list[Address]:
+        """Those that are addresses, each once, in their order."""
+        return [cls(text) for text in dict.fromkeys(texts) if cls.FORM.fullmatch(text)]
 
 
 @dataclass(frozen=True)
@@ -57,6 +93,7 @@ class Store:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self._hold: Hold | None = None
         file = self.folder / "store.json"
         try:
             if not file.exists():
@@ -75,28 +112,52 @@ class Store:
 
     def run_folder(self, address: str) -> Path:
         """The run folder of an address, there or not."""
-        return self.folder / "runs" / address
+        return self.folder / "runs" / Address(address)
+
+    def _note(self, address: str) -> Path:
+        """The file that says why a run cannot be, there or not."""
+        return self.folder / "refused" / f"{Address(address)}.json"
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be the only process that brings runs of others into the store, once its turn has come.
+
+        What was read before is read again. Inside of another turn of the same store this does nothing.
+
+        Raises:
+            InUseError: Another process has held the store for two minutes.
+            RecordError: The store cannot be written.
+        """
+        if self._hold is not None:
+            yield
+            return
+        self._hold = Hold(self.folder, WAIT_S)
+        self.__dict__.pop("archived", None)
+        try:
+            yield
+        finally:
+            self._hold.release()
+            self._hold = None
 
     def refuse(self, address: str, state: str, reason: str) -> None:
         """Note that a run cannot be."""
-        write_atomic(
-            self.folder / "refused" / f"{address}.json", json.dumps({"state": state, "reason": reason}).encode()
-        )
+        write_atomic(self._note(address), json.dumps({"state": state, "reason": reason}).encode())
 
     def forgive(self, address: str) -> None:
         """Forget that a run could not be."""
-        (self.folder / "refused" / f"{address}.json").unlink(missing_ok=True)
+        self._note(address).unlink(missing_ok=True)
+
+    def noted(self) -> list[Address]:
+        """Addresses of the runs of which something is noted."""
+        return Address.among(sorted(file.stem for file in (self.folder / "refused").glob("*.json")))
 
     def refusal(self, address: str) -> tuple[str, str] | None:
         """(state, reason) of a run that cannot be."""
-        file = self.folder / "refused" / f"{address}.json"
-        if not file.exists():
-            return None
         try:
-            found = json_file(file)
+            found = json_file(self._note(address))
             return str(found["state"]), str(found["reason"])
         except (OSError, ValueError, KeyError, TypeError):
-            return None  # damaged: the run is tried again
+            return None  # none, or damaged: the run is tried again
 
     def done(self, address: str, rounds: int, patience: int | None = None) -> bool:
         """Whether nothing is left to do for a run."""
@@ -125,9 +186,10 @@ class Store:
         """Runs of the archives, by address. Raises RecordError for a line that is none."""
         return {entry.address: entry for entry in read_archives(self.folder) if entry.state == "finished"}
 
-    def addresses(self) -> Iterator[str]:
+    def addresses(self) -> list[Address]:
         """Every run that is there, finished or not."""
-        yield from sorted({p.name for p in (self.folder / "runs").glob("[!.]*") if p.is_dir()} | set(self.archived))
+        folders = {p.name for p in (self.folder / "runs").glob("[!.]*") if p.is_dir()}
+        return Address.among(sorted(folders | set(self.archived)))
 
 
 def ended(folder: Path) -> bool:
@@ -162,20 +224,48 @@ def read_archives(place: Path) -> Iterator[Entry]:
 def read_archive(file: Path) -> Iterator[Entry]:
     """The runs of an archive that are over, failed ones too. Raises RecordError for a line that is none."""
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = regular(file).read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise RecordError(f"{file} must be text, UTF-8; byte {error.start} is none") from None
+    except OSError as error:
+        raise RecordError(f"cannot read the archive {str(file)!r}: {error.strerror}") from None
     for number, line in enumerate(lines, 1):
+        if not line and number == len(lines):
+            return
         try:
-            found = json.loads(line)
-            if found.get("state") == "failed":
-                yield Entry(str(found["address"]), {}, [], {}, {}, "failed", str(found["reason"]))
-                continue
-            entry = Entry(**{name: found[name] for name in ("address", "config", "rows", "summary", "env")})
-            if not entry.summary.get("stopped"):
-                yield Entry(entry.address, dict(entry.config), list(entry.rows), dict(entry.summary), dict(entry.env))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise RecordError(f"{file} must hold one run a line; line {number} is none") from None
+            entry = read_line(line)
+        except RecordError as error:
+            raise RecordError(f"{file} must hold one run a line; line {number} is none: {error}") from None
+        if not entry.summary.get("stopped"):
+            yield entry
+
+
+def read_line(line: str) -> Entry:
+    """A line of an archive, which may come from anybody, as a run that can be relied on.
+
+    Args:
+        line: The line.
+
+    Returns:
+        The run.
+
+    Raises:
+        RecordError: The line is no run; the message says which entry is missing or of another type.
+    """
+    try:
+        found = from_json(line)
+    except ValueError as error:
+        raise RecordError(f"it is no JSON: {error}") from None
+    has_failed = isinstance(found, dict) and found.get("state") == "failed"
+    if told := fault_of(found, FAILED if has_failed else LINE):
+        raise RecordError(told)
+    address = Address(found["address"])
+    if has_failed:
+        return Entry(address, {}, [], {}, {}, "failed", found["reason"])
+    entry = Entry(address, found["config"], found["rows"], found["summary"], found["env"])
+    for _, told in faults(entry.config, entry.rows, entry.summary):
+        raise RecordError(told)
+    return entry
 
 
 def archive_line(entry: Entry, points: int = POINTS) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import warnings
@@ -15,7 +13,8 @@ from typing import Any
 from fedskew.config.variants import flat
 from fedskew.errors import ConfigError, FedskewError, require, unknown
 from fedskew.method import method_spec
-from fedskew.records.files import write_atomic
+from fedskew.records.files import UnwritableError, write_atomic
+from fedskew.records.sheets import csv_text
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.pool import schedule
 from fedskew.studies.scores import Scores, more_is_better
@@ -162,6 +161,7 @@ class Study:
 
         Raises:
             ConfigError: the shard is none, or there is no such cluster.
+            RecordError: the store cannot be written; what it has is kept.
             KeyboardInterrupt: as it came; runs keep their whole rounds.
         """
         for stage in (self.trials, self.plan):
@@ -289,6 +289,9 @@ class Study:
 
 
 def _ended(outcome: Outcome, planned: Planned, told: Callable[[Outcome, Planned], None] | None) -> None:
+    """Tell of a run that ended. Raises UnwritableError where the store takes no more: no other run could be kept."""
+    if outcome.state == "unsaved":
+        raise UnwritableError(f"{planned.cell.name} cannot be kept: {outcome.reason}; the same command goes on")
     for note in outcome.notes:
         warnings.warn(f"{planned.cell.name}: {note}", RuntimeWarning, stacklevel=2)
     if told:
@@ -320,11 +323,7 @@ def _tried(study: Study) -> list[Row]:
 def _csv(rows: Sequence[Row]) -> str:
     """Rows as text; times, in which two equal runs differ, are left out."""
     names = list(dict.fromkeys(name for row in rows for name in row if not name.endswith("wall_s")))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, names, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
+    return csv_text([names, *([row.get(name, "") for name in names] for row in rows)])
 
 
 def _numbers(row: Row) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,7 @@ from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import finished, read_run
 from fedskew.data import Federation
 from fedskew.errors import ConfigError, DataError, RecordError, TrainingError, insist
+from fedskew.records.files import UnwritableError
 from fedskew.records.lock import Hold, InUseError
 from fedskew.studies.store import Store
 from fedskew.track import Called, Named
@@ -23,6 +25,7 @@ from fedskew.track import Called, Named
 __all__ = ["Job", "Outcome", "begin", "work"]
 
 FEDERATIONS = 4  # that a worker keeps
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # of a disk that takes no more
 ORPHAN_S = 30  # seconds that a run has to write its rounds where the scheduler is gone
 
 
@@ -37,7 +40,10 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a run ended: "finished", "refused", "failed", "busy" where another process has it, "interrupted"."""
+    """How a run ended: "finished", "refused", "failed", "interrupted", "busy" where another process has it, "broken".
+
+    "unsaved" is the end of one whose store cannot be written.
+    """
 
     address: str
     state: str
@@ -122,6 +128,8 @@ def _work(job: Job) -> Outcome:
         result = experiment.run(folder, resume=resume, federation=federation, on_round=told)
     except InUseError as error:
         return ended("busy", error)
+    except UnwritableError as error:
+        return ended("unsaved", error)
     except RecordError as error:  # another process began the run since we looked
         return ended("busy" if not resume and (folder / "rounds.jsonl").exists() else "broken", error)
     except (ConfigError, DataError, TrainingError) as error:
@@ -130,6 +138,8 @@ def _work(job: Job) -> Outcome:
         return found
     except MemoryError:
         return ended("broken", "memory ran out")
+    except OSError as error:
+        return ended("unsaved" if error.errno in FULL else "broken", error)
     except Exception as error:  # a fault of fedskew: the other runs go on, and this one is told
         return ended("broken", f"{type(error).__name__}: {error}")
     state = "finished" if not result.stopped else "interrupted"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Mapping
 from pathlib import Path
 
 from fedskew.data.sources.parquet import offline
 from fedskew.errors import FedskewError, RecordError
+from fedskew.records.sheets import csv_text
 from fedskew.studies.address import dataset_of
 from fedskew.studies.cost import run_seconds
 from fedskew.studies.papers.protocol import names, protocol
@@ -43,12 +43,8 @@ def costs_of(name: str) -> dict[tuple[str, str, str], float]:
 
 def measured_costs() -> str:
     """The file, measured now."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for name in names():
-        writer.writerows((*key, f"{hours:.3g}") for key, hours in costs_of(name).items())
-    return out.getvalue()
+    lines = ((*key, f"{hours:.3g}") for name in names() for key, hours in costs_of(name).items())
+    return csv_text([COLUMNS, *lines])
 
 
 def read_costs(path: str | Path = HERE) -> dict[tuple[str, str, str], float]:

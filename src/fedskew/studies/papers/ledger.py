@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -12,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedskew.errors import require
+from fedskew.records.sheets import csv_text
 from fedskew.studies.intervals import t_interval
 from fedskew.studies.papers.costs import Costs
 from fedskew.studies.papers.found import Cells, Runs, cells
@@ -264,18 +263,16 @@ COLUMNS = (
 
 def text_of(rows: Iterable[Row]) -> str:
     """The ledger as CSV."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        n = row.number
-        writer.writerow({
-            **{name: getattr(n, name) for name in COLUMNS[:8]}, "printed": _shown(n.mean), "spread": _shown(n.spread),
-            "ours": _shown(row.ours), "low": _shown(row.low), "high": _shown(row.high), "seeds": row.seeds or "",
-            "planned": row.planned or "", "scale": row.scale, "state": row.state, "study": row.study, "how": row.how,
-            "core_hours": "" if row.hours is None else f"{row.hours:.3g}", "command": row.command, "note": n.note,
-        })  # fmt: skip
-    return out.getvalue()
+    return csv_text([COLUMNS, *(_line(row) for row in rows)])
+
+
+def _line(row: Row) -> list[object]:
+    n = row.number
+    hours = "" if row.hours is None else f"{row.hours:.3g}"
+    return [
+        *(getattr(n, name) for name in COLUMNS[:8]), *map(_shown, (n.mean, n.spread, row.ours, row.low, row.high)),
+        row.seeds or "", row.planned or "", row.scale, row.state, row.study, row.how, hours, row.command, n.note,
+    ]  # fmt: skip
 
 
 def _shown(value: float | None) -> str:

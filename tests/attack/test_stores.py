@@ -1,0 +1,436 @@
+"""Stores, archives and run folders of an attacker: no other file is touched, nothing hangs, a mistake is one line."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedskew as fs
+from fedskew.errors import FedskewError, RecordError
+from fedskew.records.lock import Hold
+from fedskew.records.manifest import Manifest
+from fedskew.records.verify import troubles
+from fedskew.studies import repeating
+from fedskew.studies import study as studies
+from fedskew.studies.archives import lend, write
+from fedskew.studies.merging import take
+from fedskew.studies.papers.found import Runs
+from fedskew.studies.spec import spec_from
+from fedskew.studies.store import Address, Entry, Store, read_line
+from fedskew.studies.study import Study
+from fedskew.studies.work import Job, work
+from support.attack import Line, outcome, some
+from support.bounds import bounded, within
+from support.command import fedskew, mistake
+from support.disk import Disk
+from support.fuzz import fault
+from support.grammar import mutated
+
+OPTIONS = [("clients", "5"), ("rounds", "2"), ("model", "logistic"), ("diagnose", "features")]
+WORDS = [word for option, value in OPTIONS for word in (f"--{option}", value)]
+KEPT = '{"kept": true}'
+ADDRESSES = (
+    "../../victim", "../victim", "..", ".", "", "x", "0" * 15, "0" * 17, "A" * 16, "0" * 15 + "\n", "/etc/passwd",
+    "0" * 8 + "/" + "0" * 7, "\u0660" * 16, "\ud800" * 16, "0" * 100_000, None, 0, 1e300, True, [], {}, ["0" * 16],
+)  # fmt: skip
+
+
+def schedule(jobs: list[Job], processes: int, told: Any, began: Any) -> None:
+    """Runs in this process, one after another."""
+    for job in jobs:
+        began(job)
+        told(work(job))
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of two runs, a study of them and an archive."""
+    place = tmp_path_factory.mktemp("stores")
+    study = Study(spec_from(["fedavg", "fedla"], OPTIONS), place / "store")
+    for one in study.missing():
+        assert work(Job(one.address, one.job, str(study.store.folder))).state == "finished"
+    study.save(place / "study")
+    write(place / "store", place / "good.jsonl")
+    return place
+
+
+@pytest.fixture
+def place(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy, with a file that nobody may touch; work is done in this process."""
+    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "victim.json").write_text(KEPT)
+    monkeypatch.setattr(repeating, "schedule", schedule)
+    monkeypatch.setattr(studies, "schedule", schedule)
+    with contextlib.chdir(tmp_path):
+        yield tmp_path
+    assert (tmp_path / "victim.json").read_text() == KEPT
+
+
+def first(place: Path) -> dict[str, Any]:
+    """The first run of the good archive."""
+    found: dict[str, Any] = json.loads((place / "good.jsonl").read_text().splitlines()[0])
+    return found
+
+
+def evil(place: Path, text: str) -> None:
+    """A store whose archive holds a text, and no store to merge into."""
+    for name in ("evil", "into", "new"):
+        shutil.rmtree(place / name, ignore_errors=True)
+    Store(place / "evil")
+    (place / "evil/a.jsonl").write_text(text + "\n")
+
+
+READERS = (
+    ("study", "merge", "evil", "--into", "into"), ("study", "pack", "evil"), ("study", "verify", "evil"),
+    ("study", "archive", "evil", "--out", "out.jsonl"),
+    ("compare", "fedavg", *WORDS, "--store", "new", "--archives", "evil/a.jsonl"), ("ledger", "--archives", "evil"),
+)  # fmt: skip
+
+# Addresses
+
+
+@pytest.mark.parametrize("state", ["finished", "failed"])
+def test_an_address_out_of_an_archive_is_no_path(state: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = {"state": "failed", "reason": "infinite loss"} if state == "failed" else first(place)
+    with Line("stores", f"addresses of {state} runs in archives") as attack:
+        for number, hostile in enumerate((*ADDRESSES, str(place / "victim"))):
+            evil(place, json.dumps({**line, "address": hostile}))
+            said = mistake(capsys, *READERS[number % len(READERS)])
+            attack.check("evil/a.jsonl must hold one run a line; line 1 is none" in said, f"{hostile!r}: {said}")
+            attack.check((place / "victim.json").exists(), f"{hostile!r}: the file is gone")
+
+
+def test_every_path_of_a_store_is_made_of_a_checked_address(place: Path) -> None:
+    """Whoever calls, and whatever was read: the store itself takes no other address."""
+    store = Store(place / "store")
+    entry = Entry("../../victim", {}, [], {"stopped": ""}, {})
+    for made in (store.run_folder, store.forgive, store.refusal, store.entry, lambda a: store.refuse(a, "failed", "")):
+        with pytest.raises(RecordError, match="must be 16 hexadecimal digits"):
+            made("../../victim")
+    with pytest.raises(RecordError, match="must be 16 hexadecimal digits"):
+        take([entry], store)
+
+
+@pytest.mark.parametrize("hostile", ADDRESSES)
+def test_an_address_is_16_hexadecimal_digits(hostile: Any) -> None:
+    with pytest.raises(RecordError, match="must be 16 hexadecimal digits"):
+        Address(hostile)
+
+
+def test_names_in_a_store_that_are_no_addresses_are_left_alone(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = next((place / "store/runs").iterdir())
+    for name in ("victim", "\x1b[2J", "-rf", "=cmd", "A" * 16):
+        shutil.copytree(run, place / "store/runs" / name)
+        (place / f"store/refused/{name}.json").write_text('{"state": "failed", "reason": "x"}')
+    assert fedskew("study", "merge", "store", "--into", "into") == 2
+    said = capsys.readouterr()
+    assert "into: 2 runs added, 0 were there, 5 refused" in said.out and "\x1b" not in said.err
+    assert len(list((place / "into/runs").iterdir())) == 2 and not list((place / "into/refused").iterdir())
+    assert fedskew("study", "pack", "store", "--whole") == 0 and "2 runs" in capsys.readouterr().out
+
+
+def test_a_study_names_no_run_outside_of_its_store(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = place / "study/study.json"
+    content = json.loads(file.read_text())
+    content["runs"] = [{"address": a} for a in ADDRESSES if isinstance(a, str)] + content["runs"]
+    file.write_text(json.dumps(content))
+    assert fedskew("study", "pack", "study", "--whole") == 0 and "2 runs" in capsys.readouterr().out
+    assert fedskew("study", "archive", "study", "--out", "o.jsonl") == 0
+
+
+@pytest.mark.parametrize("name", ["...zip", "..zip", "a.zip"])
+def test_a_zip_by_whatever_name_stays_in_its_store(name: str, place: Path) -> None:
+    assert fedskew("study", "pack", "study", "--out", name) == 0
+    assert fedskew("study", "unpack", name, "--into", "into") == 0
+    assert len(list((place / "into/studies").glob("*/study.json"))) == 1 and not (place / "into/study.json").exists()
+
+
+# Lines
+
+LINES = (
+    "", "{}", "[]", "null", "1", '"text"', "NaN", "{", "[" * 50_000, '{"a":' * 50_000, "\ufeff{}",
+    '{"state": "failed"}',
+    '{"state": "failed", "address": "0000000000000000", "reason": 1}', "1" * 5_000, '{"address": "0000000000000000"}',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line[:20] or "empty")
+def test_a_line_that_is_no_run_is_named(line: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = (place / "good.jsonl").read_text().splitlines()
+    evil(place, "\n".join([good[0], line, good[1]]))
+    for words in READERS[:2]:
+        assert "evil/a.jsonl must hold one run a line; line 2 is none" in mistake(capsys, *words)
+
+
+@pytest.mark.parametrize("part", range(some(1, 10)))
+def test_fuzzed_lines_of_archives(part: int, place: Path) -> None:
+    gen = np.random.Generator(np.random.PCG64(6000 + part))
+    good = [json.loads(line) for line in (place / "good.jsonl").read_text().splitlines()]
+    content = {**json.loads((place / "study/study.json").read_text()), "store": "../evil"}
+    (place / "study/study.json").write_text(json.dumps(content))
+    with Line("stores", "fuzzed lines of archives") as attack, bounded():
+        for number in range(some(14, 400)):
+            bad = mutated(good[0], gen, int(gen.integers(1, 3)))
+            evil(place, "\n".join(map(json.dumps, (bad, good[1]))))
+            (place / "page.html").unlink(missing_ok=True)
+            words = (*READERS, ("report", "study", "--out", "page.html"))[number % (len(READERS) + 1)]
+            if words[0] == "compare" or words[1] == "verify":
+                words = READERS[0]  # what a configuration asks for is not fuzzed here: it may train for hours
+            told = fault(list(words), "utf-8")
+            attack.check(not told, f"{words[:2]} {json.dumps(bad)[:300]}: {told}")
+
+
+@pytest.mark.parametrize("entry", ["partition", "init_from"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_line_that_names_a_pipe_or_a_device_hangs_no_reader(entry: str, kind: str, place: Path) -> None:
+    """The ledger hashes the file of a partition that a run names."""
+    os.mkfifo(place / "pipe.safetensors")
+    path = str(place / "pipe.safetensors") if kind == "pipe" else "/dev/zero"
+    config = {**first(place)["config"], entry: {"name": "file", "path": path} if entry == "partition" else path}
+    with bounded(), within(10):
+        assert not Runs([read_line(json.dumps({**first(place), "config": config}))])._by
+
+
+def test_a_record_sends_no_verifier_to_a_cluster(place: Path) -> None:
+    config = {**first(place)["config"], "ray_address": "attacker.example:10001", "ray_workers": 3}
+    assert repeating._experiment(config).ray_address is None
+
+
+# Writers
+
+MERGE = """
+import sys, time
+from pathlib import Path
+from fedskew.studies.merging import merge
+from fedskew.studies.store import Store
+source, into, many = sys.argv[1:]
+print("ready", flush=True)
+for i in range(int(many)):
+    while not Path(f"go{i}").exists():
+        time.sleep(0.0005)
+    print(len(merge([Store(source)], Store(f"{into}{i}")).added), flush=True)
+"""
+
+
+def test_two_merges_at_once_lose_nothing(place: Path) -> None:
+    """Two processes, each with half of the runs of an archive."""
+    line, many = first(place), some(5, 20)
+    for half in range(2):
+        Store(place / f"half{half}")
+        lines = [json.dumps({**line, "address": f"{number:016x}"}) for number in range(half * 40, half * 40 + 40)]
+        (place / f"half{half}/a.jsonl").write_text("\n".join(lines) + "\n")
+    environment = {**os.environ, "PYTHONPATH": str(Path(fs.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    words = [[sys.executable, "-c", MERGE, f"half{half}", "all", str(many)] for half in range(2)]
+    with contextlib.ExitStack() as ends, Line("stores", "two merges at once") as attack:
+        both = [ends.enter_context(Popen(one, env=environment, text=True, stdout=PIPE)) for one in words]
+        heard: Any = [process.stdout for process in both]
+        assert [stream.readline() for stream in heard] == ["ready\n"] * 2
+        for i in range(many):
+            Path(f"go{i}").touch()
+            said = [stream.readline().strip() for stream in heard]
+            found = len(Store(f"all{i}").archived)
+            attack.check(said == ["40", "40"] and found == 80, f"{said} were added, {found} are there")
+
+
+def test_a_store_that_another_process_holds_is_one_line(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedskew.studies import store
+
+    monkeypatch.setattr(store, "WAIT_S", 0.1)
+    into, before = Store("into"), Hold(place / "into")
+    assert "into is in use by process" in mistake(capsys, "study", "merge", "store", "--into", "into")
+    study = Study(spec_from(["fedavg"], OPTIONS), into)
+    with pytest.raises(RecordError, match="is in use"):
+        lend(study, place / "good.jsonl")
+    before.release()
+    assert lend(study, place / "good.jsonl") == 1 and not study.missing()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS], ids=["full", "read-only"])
+@pytest.mark.parametrize("folder", ["store", "out"])
+def test_a_study_on_a_disk_that_takes_no_more_is_one_line_and_goes_on(
+    folder: str, code: int, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["compare", "fedavg", *WORDS, "--seeds", "0-1", "--store", "store", "--out", "out"]
+    with pytest.MonkeyPatch.context() as patch:
+        disk = Disk(place / folder).attach(patch)
+        assert fedskew(*words) == 0
+    many = len(disk.calls)
+    capsys.readouterr()
+    with Line("stores", f"a study whose {folder} takes no more") as attack:
+        for at in range(0, many, max(1, many // some(4, 40))):
+            for name in ("store", "out"):
+                shutil.rmtree(place / name, ignore_errors=True)
+            with pytest.MonkeyPatch.context() as patch:
+                Disk(place / folder, lambda n, at=at: "fail" if n >= at else "", code).attach(patch)  # type: ignore[misc]
+                ended = fedskew(*words)
+            lines = [
+                x for x in capsys.readouterr().err.splitlines() if x.startswith("fedskew: ") and ": note: " not in x
+            ]
+            attack.check(ended in (0, 2) and len(lines) == (ended == 2), f"call {at}: {ended}, {lines}")
+            attack.check(fedskew(*words) == 0, f"call {at}: it does not go on")
+            capsys.readouterr()
+
+
+@pytest.mark.parametrize("words", [("pack", "store", "--out", "x/o"), ("archive", "store", "--out", "x/o")])
+def test_what_hands_a_study_on_is_one_line_on_a_full_disk(
+    words: tuple[str, ...], place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "x").mkdir()
+    (place / "x/o").write_text("before")
+    with pytest.MonkeyPatch.context() as patch:
+        Disk(Path("x"), lambda n: "fail", errno.ENOSPC).attach(patch)
+        said = mistake(capsys, "study", *words)
+    assert "cannot write x/o" in said and (place / "x/o").read_text() == "before"
+
+
+def test_a_merge_into_a_full_store_loses_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = next((place / "store/runs").iterdir())
+    with pytest.MonkeyPatch.context() as patch:
+        disk = Disk(place / "into").attach(patch)
+        assert fedskew("study", "merge", "store", "--into", str(place / "into")) == 0
+    capsys.readouterr()
+    with Line("stores", "a merge into a store that takes no more") as attack:
+        for at in range(0, len(disk.calls), max(1, len(disk.calls) // some(8, 60))):
+            shutil.rmtree(place / "into")
+            half = place / "into/runs" / run.name  # a run that has begun there
+            shutil.copytree(run, half)
+            (half / "summary.json").unlink()
+            with pytest.MonkeyPatch.context() as patch:
+                Disk(place / "into", lambda n, at=at: "fail" if n == at else "").attach(patch)  # type: ignore[misc]
+                ended = fedskew("study", "merge", "store", "--into", str(place / "into"))
+            said = capsys.readouterr().err
+            fine = ended in (0, 2) and said.count("\n") == (ended == 2) and (half / "rounds.jsonl").exists()
+            attack.check(fine, f"call {at}: {ended}, {said!r}, {half.exists()}")
+
+
+# Links, pipes and devices
+
+ODD = ("config.json", "manifest.json", "rounds.jsonl", "summary.json", "final.safetensors", "model.json", "env.json",
+       "checkpoint/state.safetensors", "memory.bin", ".lock", ".owner.json")  # fmt: skip
+
+
+def put(file: Path, kind: str, elsewhere: Path) -> None:
+    """Put something else in the place of a file."""
+    file.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to({"device": "/dev/zero", "link": elsewhere, "loop": file, "nothing": "nowhere"}[kind])
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "link", "loop", "nothing"])
+def test_a_run_folder_with_pipes_devices_and_links(kind: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = next((place / "store/runs").iterdir())
+    commands = (
+        ("show", run), ("evaluate", run), ("verify", run), ("runs", "store"), ("study", "verify", "store"),
+        ("report", run, "--out", "page.html"), ("plot", run, "--out", "plot.png"), ("run", "--resume", run),
+        ("study", "merge", "store", "--into", "new"), ("study", "pack", "store", "--whole"),
+        ("compare", "fedavg", *WORDS, "--store", "store"), ("runs", "store", "--delete", "--yes"),
+    )  # fmt: skip
+    shutil.copytree(run, place / "whole")
+    with Line("stores", f"a {kind} in the place of a file of a run") as attack, bounded():
+        for number, name in enumerate(ODD):
+            for words in commands[number % some(6, 1) :: some(6, 1)]:
+                shutil.rmtree(run, ignore_errors=True)
+                shutil.copytree(place / "whole", run)
+                for left in ("new", "page.html", "plot.png"):
+                    shutil.rmtree(place / left, ignore_errors=True)
+                    Path(left).unlink(missing_ok=True)
+                put(run / name, kind, place / "victim.json")
+                with within(20):
+                    ended = fedskew(*words)
+                said = capsys.readouterr()
+                kept = (place / "victim.json").read_text() == KEPT
+                fine = ended in (0, 1, 2) and "a fault of fedskew" not in said.err and "Traceback" not in said.err
+                attack.check(kept and fine, f"{name}, {words[:2]}: {ended}, {kept}, {said.err[-200:]}")
+
+
+@pytest.mark.parametrize("name", [".lock", ".owner.json", "rounds.jsonl", "memory.bin"])
+def test_nothing_is_written_through_a_link(name: str, place: Path) -> None:
+    run = next((place / "store/runs").iterdir())
+    put(run / name, "link", place / "victim.json")
+    with contextlib.suppress(RecordError):
+        Hold(run).release()
+    assert (place / "victim.json").read_text() == KEPT
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "features"])
+def test_a_packed_run_holds_no_file_of_elsewhere(what: str, place: Path) -> None:
+    import zipfile
+
+    run, secret = next((place / "store/runs").iterdir()), place / "secret"
+    if what == "folder":
+        shutil.move(run, secret)
+        run.symlink_to(secret)
+    elif what == "features":
+        shutil.move(run / "features", secret)
+        (run / "features").symlink_to(secret)
+    else:
+        secret.write_text("secret")
+        put(run / "final.safetensors", "link", secret)
+    assert fedskew("study", "pack", "store", "--whole", "--out", "o.zip") == 0
+    with zipfile.ZipFile("o.zip") as file:
+        names = [name for name in file.namelist() if run.name in name]
+    assert not [n for n in names if what == "folder" or ("features" if what == "features" else "final") in n], names
+
+
+def test_a_pack_follows_no_link_of_its_own_name(place: Path) -> None:
+    (place / f".o.zip.{os.getpid()}.tmp").symlink_to(place / "victim.json")
+    assert fedskew("study", "pack", "store", "--out", "o.zip") == 0
+
+
+# What a run folder says of files
+
+
+@pytest.mark.parametrize(
+    "files", [{"../../../victim.json": ["x"]}, {"/dev/zero": ["x"]}, {"a": "x"}, {"a": [1]}, [], {"..": ["x"]}, None]
+)
+def test_a_forged_manifest_names_files_of_its_folder_alone(files: Any, place: Path) -> None:
+    run = next((place / "store/runs").iterdir())
+    vouched = Manifest.read(run)
+    vouched.files = files
+    vouched.write()
+    with within(10):
+        assert "it must list files of its folder" in str(troubles(run)[1])
+        found = outcome(lambda: Store("store").entry(run.name))
+    assert isinstance(found, FedskewError) and "it must list files of its folder" in str(found)
+
+
+@pytest.mark.parametrize("told", [{"file": "/dev/zero", "digest": "x"}, {"file": 1, "digest": "x"}, [], 1, "digest"])
+def test_a_forged_round_names_features_of_its_folder_alone(told: Any, place: Path) -> None:
+    from fedskew.records import rounds
+
+    run = next((place / "store/runs").iterdir())
+    vouched = Manifest.read(run)
+    rows = rounds.scan(run / rounds.FILE, vouched.run).rows
+    rows[-1]["diagnostics"] = {"features": told}
+    (run / rounds.FILE).unlink()
+    writer = rounds.Rounds(run, vouched.run)
+    writer.settle(rows)
+    vouched.last = (len(rows), writer.digest)
+    vouched.write()
+    with within(10):
+        assert troubles(run)[1] and "/dev/zero" not in str(troubles(run)[1])
+        assert fedskew("study", "merge", "store", "--into", "new") == 2
+        assert fedskew("verify", str(run)) in (1, 2)
+
+
+def test_a_study_of_millions_of_settings_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = ", ".join(map(str, range(1, 21)))
+    names = ("clients", "rounds", "epochs", "cohort", "batch_size", "lr")
+    Path("big.toml").write_text('methods = ["fedavg"]\n[options]\n' + "".join(f"{n} = [{values}]\n" for n in names))
+    with within(20):
+        assert "settings must be at most 2000" in mistake(capsys, "compare", "big.toml", "--dry-run", "--store", "new")
