@@ -113,7 +113,8 @@ class Session:
         watch.lap("aggregate_s")
         row = self.observer.row(opened, results, weights, after, traffic, self._last)
         check_losses(row)
-        row |= {"dropped": [fault.to_json() for fault in dropped]} if dropped else {}
+        left_out = [*(fault.to_json() for fault in dropped), *row.pop("dropped", ())]
+        row |= {"dropped": left_out} if left_out else {}
         watch.lap("evaluate_s")
         stages = watch.stages
         row |= {"wall_s": sum(stages.values()) + self.record_s, **stages, "record_s": self.record_s}

@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("flwr")
 
 from fedskew.errors import ConfigError
-from fedskew.flower.link import Hello, Link, Request
+from fedskew.flower.hello import Hello
+from fedskew.flower.link import Link, Request
 from fedskew.flower.wire import pack, read, record
 
 pytestmark = pytest.mark.flower

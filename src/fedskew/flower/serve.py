@@ -26,12 +26,13 @@ from fedskew.engines.network import prepared_model
 from fedskew.errors import ConfigError, FedskewError
 from fedskew.flower import require_flower
 from fedskew.flower.contract import contract, needs, refused
-from fedskew.flower.link import Hello, Link
+from fedskew.flower.hello import Hello
+from fedskew.flower.link import Link
 from fedskew.flower.node import Node, Work, told_of
 from fedskew.flower.options import ServerOptions, experiment_of, node_options, server_options
 from fedskew.flower.remote import Remote
 from fedskew.flower.rows import inputs_of, named, of_client, of_node, server_data
-from fedskew.flower.standin import stand_in
+from fedskew.flower.standin import stand_in, told_counts
 from fedskew.flower.wire import pack, read, record
 from fedskew.models import architecture
 from fedskew.models.prepare import Model
@@ -98,6 +99,13 @@ class Overview(Observer):
     """Measures rounds where the server may have no test rows, and may not know the classes of the nodes' rows."""
 
     engine: Remote
+
+    def row(self, *round: Any) -> Row:
+        """As `Observer.row`; a client that is left out of a pooled metric is named as one that is left out of training."""
+        self.engine.unmeasured.clear()
+        row = super().row(*round)
+        named = {bad.client: bad.to_json() for bad in self.engine.unmeasured}
+        return {**row, "dropped": list(named.values())} if named else row
 
     def _evaluate(self, state: Any) -> Row:
         engine = self.engine
@@ -187,15 +195,17 @@ def serve(
     prepared = prepared_model(server.fed, model, None, settings, method.projection)
     link = Link(
         grid, contract(method, prepared, server.inputs, settings), options.wait_s, options.poll_s,
-        options.missing == "wait",
+        options.missing == "wait", options.bad == "drop", options.most_rows,
     )  # fmt: skip
 
     def checked(hello: Hello) -> None:
+        told_counts(hello.facts, server.fed.dataset.classes)
         if error := refused(method, frozenset(hello.facts["permits"]), hello.name):
             raise error
 
     LOG.info("fedskew: %s waits for %d nodes", method.name, server.fed.clients)
     link.meet(server.fed.clients, checked)
+    _declared(link)
     local = options.own_data or server.fed.held is not None
     if not len(server.fed.dataset.y_test) and not link.measuring:
         hint = 'let nodes allow="metrics" and keep local-test rows, or name test rows of the server by flower.test'
@@ -221,6 +231,15 @@ def serve(
         sizes.up, out.resolve(),
     )  # fmt: skip
     return result
+
+
+def _declared(link: Link) -> None:
+    """Log the rows that nodes declare: a share of the rows is a share of the model, and nobody can count them."""
+    rows = {k: hello.facts["rows"] for k, hello in sorted(link.clients.items())}
+    whole = max(sum(rows.values()), 1)
+    most = sorted(rows, key=lambda k: -rows[k])[:10]
+    told = ", ".join(f"{link.clients[k].name} {rows[k]} ({rows[k] / whole:.1%})" for k in most)
+    LOG.info("fedskew: rows that nodes declare, the most first: %s", told)
 
 
 def _told(row: Row) -> None:
