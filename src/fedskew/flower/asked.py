@@ -5,6 +5,7 @@ Every function raises ConfigError, in one line, before anything is allocated or 
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -12,10 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedskew import tree
 from fedskew.engines.planning import Pace
 from fedskew.errors import ConfigError
-from fedskew.flower.facts import EXACT, count, flag, name, quoted
+from fedskew.flower.facts import count, flag, quoted
 from fedskew.flower.wire import layout_of
 from fedskew.method import Component, Method
 from fedskew.tree import Tree
@@ -86,7 +86,7 @@ def pace_of(facts: Mapping[str, Any], rows: int) -> Pace:
     batch, most, total = (count(named, what) for what in ("batch size", "steps an epoch", "steps"))
     epochs = count(named, "epochs", 0, MOST_TRAINED // max(rows, 1))
     rate = named["rate"]
-    if type(rate) not in (int, float) or not 0 <= rate <= EXACT:  # NaN is neither
+    if type(rate) not in (int, float) or not 0 <= rate <= sys.float_info.max:  # nor NaN
         raise ConfigError(f"the rate of a pace must be a finite number of at least 0; got {quoted(rate)}")
     return batch, epochs, most, float(rate), total
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedskew.errors import ConfigError, one_line
 
-__all__ = ["EXACT", "MOST_ROWS", "count", "flag", "name", "quoted", "real", "receipt", "session", "table"]
+__all__ = ["EXACT", "MOST_ROWS", "count", "flag", "quoted", "real", "receipt", "session", "short", "table"]
 
 EXACT = (1 << 53) - 1  # whole numbers up to here are exact in float64, too
 MOST_ROWS = 10_000_000  # of one node, unless the server's options say otherwise
@@ -56,7 +56,7 @@ def flag(facts: Facts, what: str) -> bool:
     return value
 
 
-def name(facts: Facts, what: str) -> str:
+def short(facts: Facts, what: str) -> str:
     """A text as one short line; "" where there is none."""
     value = facts.get(what)
     if value is not None and not isinstance(value, str):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fedskew.errors import ConfigError, one_line
 from fedskew.flower.contract import PERMITS
-from fedskew.flower.facts import MOST_ROWS, count, name, quoted
+from fedskew.flower.facts import MOST_ROWS, count, quoted, short
 
 __all__ = ["Hello", "absent", "claimed", "hello_of"]
 
@@ -41,7 +41,7 @@ def hello_of(node: int, told: Mapping[str, Any], clients: int, most_rows: int = 
     """
     try:
         k = count(told, "client", most=clients - 1)
-        facts: dict[str, Any] = {"name": name(told, "name"), "differs": one_line(told.get("differs") or "")}
+        facts: dict[str, Any] = {"name": short(told, "name"), "differs": one_line(told.get("differs") or "")}
         facts |= {what: count(told, what) for what in ("rows", "test_rows")}
         facts["permits"] = _permits(told.get("permits"))
     except ConfigError as error:

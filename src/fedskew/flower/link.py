@@ -7,10 +7,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from fedskew.errors import ConfigError, FedskewError, one_line, visible
-from fedskew.flower.facts import EXACT, MOST_ROWS, name, quoted
+from fedskew.flower.facts import EXACT, MOST_ROWS, quoted, short
 from fedskew.flower.hello import Hello, absent, claimed, hello_of
 from fedskew.flower.wire import Envelope, Layout, Packed, Sealed, opened, packed_bytes, record
 
@@ -168,7 +169,7 @@ class Link:
         for client, rival in list(self._rivals.items()):
             if self.clients[client].node not in there:  # the old one has gone: this is the client's node now
                 del self._rivals[client]
-                self._heeded(rival.node, rival.life, {"client": client}, lambda one=rival: self._take(one, accept))
+                self._heeded(rival.node, rival.life, rival.facts, partial(self._take, rival, accept))
         return bool(found)
 
     def _met(self, sent: Sent, message: Any, there: Lives, accept: Callable[[Hello], None]) -> None:
@@ -181,7 +182,7 @@ class Link:
         if told.get("spare") is True:
             self._known[sent.node] = sent.life
             return
-        self._heeded(sent.node, sent.life, told, lambda: self._introduced(sent, told, wrong, there, accept))
+        self._heeded(sent.node, sent.life, told, partial(self._introduced, sent, told, wrong, there, accept))
 
     def _heeded(self, node: int, life: str, told: Mapping[str, Any], take: Callable[[], None]) -> None:
         """Take a node, or refuse it."""
@@ -208,7 +209,7 @@ class Link:
         wrong = wrong or one_line(told.get("error") or "")
         if wrong or told.get("fatal"):
             known = claimed(told, self.count)  # a mistake before it knew its number comes with the hello's
-            who = f"node {sent.node}" if known is None else Hello(sent.node, known, {"name": name(told, "name")}).name
+            who = f"node {sent.node}" if known is None else Hello(sent.node, known, {"name": short(told, "name")}).name
             raise ConfigError(f"{who} must agree with the server: {wrong or one_line(told.get('differs'))}")
         hello = hello_of(sent.node, told, self.count, self.most_rows)._replace(life=sent.life)
         before, rival = self.clients.get(hello.client), self._rivals.get(hello.client)

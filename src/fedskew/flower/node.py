@@ -37,7 +37,7 @@ from fedskew.models.precision import arithmetic
 from fedskew.server import Broadcast
 from fedskew.settings import Settings
 from fedskew.tree import Tree
-from fedskew.types import Params, Query, Task
+from fedskew.types import Params, Task
 
 __all__ = ["Node", "Rows", "Work", "told_of"]
 
@@ -250,7 +250,8 @@ class Node:
 
     def _given(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> Broadcast:
         """What the server broadcasts outside of training; this client's memory is loaded into the engine."""
-        told, own = shared_of(trees, "params", "buffers", "common", "round"), own_of(trees, self.engine.memory.template)
+        told = shared_of(trees, "params", "buffers", "common", "round")
+        own = own_of(trees, self.engine.memory.template)
         held = self.memory.load(facts["receipt"])
         memory = ClientMemory(self.engine.memory.template)
         memory.put(self.client, {**held, **own["written"]})
@@ -266,7 +267,7 @@ class Node:
         answers = self.engine.query(query, part, method, self._given(facts, trees))
         if not query.keep:
             return {"receipt": None}, {"values": answers.values}
-        return {"receipt": self.memory.save(self.engine.memory.get(k))}, {"values": {}}
+        return {"receipt": self.memory.save(self.engine.memory.get(self.client))}, {"values": {}}
 
     def _personal(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
         """The client's own model on its own test rows."""

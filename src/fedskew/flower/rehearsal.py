@@ -63,7 +63,8 @@ class Rehearsal:
         alone = Assignment(torch.zeros(1, 1, dtype=torch.int64))
         ((plan,),) = engine.planner.plans(method, alone, given, engine.clients.own)
         (place,) = engine.jobs.places(method, [plan], given, engine.memory, {0: 0})
-        return engine.run_client(method, place._replace(plan=plan._replace(batches=plan.batches[:0])))
+        over = plan._replace(batches=plan.batches[:0], epoch=plan.epoch[:0])
+        return engine.run_client(method, place._replace(plan=over, keys=place.keys[:0]))
 
     def asked(self, query: Query, part: Component, method: Method, broadcast: Broadcast) -> Layout:
         """The answer to a question."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,14 @@ from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.contract import refused
 from fedskew.flower.counting import Counting, Keyless
 from fedskew.flower.exchange import MALFORMED, Bad, Exchange
-from fedskew.flower.facts import count, name, quoted, real, receipt, table
+from fedskew.flower.facts import count, quoted, real, receipt, short, table
 from fedskew.flower.hello import Hello
 from fedskew.flower.link import Answer, Link
 from fedskew.flower.options import ServerOptions
 from fedskew.flower.receipts import RECEIPT, Receipts, of_receipt
 from fedskew.flower.rehearsal import Rehearsal
 from fedskew.flower.standin import nowhere, told_counts
-from fedskew.flower.wire import Envelope, Packed, pack, travelling
+from fedskew.flower.wire import Envelope, Layout, Packed, pack, travelling
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
@@ -185,8 +185,8 @@ class Remote(Sequential):
             value = float(sent["report"][name])
             if not (math.isfinite(value) or fault) or (name != "loss" and value < 0):
                 raise ValueError(f"the report's {name} must be finite and no lie; got {value}")
-        report = Report(*(torch.as_tensor(v).reshape(1) for v in (own.samples, own.steps, own.lr)),
-                        sent["report"]["loss"], own.a_norm.reshape(1))  # fmt: skip
+        ours = {n: getattr(own, n).reshape(1) for n in Report._fields if n != "loss"}
+        report = Report(**ours, loss=sent["report"]["loss"])
         watch = self.watcher.watch([place], torch.zeros(1, 1, dtype=self.dtype), params, buffers, sent["uploads"], {})
         memories = tree.map_tree(lambda leaf: leaf.unsqueeze(0), of_receipt(receipt(told.get("receipt"))))
         return Outcome(params, buffers, sent["uploads"], memories, report, (watch._replace(told=fault),))
@@ -234,7 +234,7 @@ class Remote(Sequential):
     def _pooled(self, kind: str, shared: Packed, number: int) -> tuple[Tensor, float]:
         """Sums over the nodes that have training rows and test rows, and permit metrics."""
         classes, requests = self.task.classes, []
-        expected = {("matrix",): (torch.int64, (classes, classes))}
+        expected: Layout = {("matrix",): (torch.int64, (classes, classes))}
         for k in self.link.measuring:
             written = {"written": _written(self.memory.get(k))}
             requests.append(self.exchange.request(k, {"kind": kind}, shared, written, expected))
@@ -304,7 +304,7 @@ def _fault(place: Place, told: Mapping[str, Any]) -> Fault | None:
     if told.get("fault") is None:
         return None
     found, steps = table(told, "fault"), max(len(place.plan.batches), 1)
-    tensor, step = name(found, "tensor"), count(found, "step", 1, steps)
+    tensor, step = short(found, "tensor"), count(found, "step", 1, steps)
     if found.get("value") not in ENDLESS:
         raise ConfigError(f"the value of a fault must be not finite; got {quoted(found.get('value'))}")
     return Fault(place.plan.client, int(place.job.shared.round), step, steps, tensor, float(found["value"]))

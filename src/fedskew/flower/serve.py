@@ -101,7 +101,7 @@ class Overview(Observer):
     engine: Remote
 
     def row(self, *round: Any) -> Row:
-        """As `Observer.row`; a client that is left out of a pooled metric is named as one that is left out of training."""
+        """As `Observer.row`; it also names clients that were left out of a pooled metric."""
         self.engine.unmeasured.clear()
         row = super().row(*round)
         named = {bad.client: bad.to_json() for bad in self.engine.unmeasured}

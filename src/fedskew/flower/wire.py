@@ -3,8 +3,8 @@
 A tensor comes out as it went in: bits, strides, and the place of its first byte within 64. Kernels choose their path by
 strides and alignment, and another path rounds differently.
 
-What comes in was written by somebody else. Its list of leaves is read whole, and held against the leaves that were asked
-for, before any tensor is built; no two elements of a tensor share bytes, so memory is bounded by the bytes received.
+What comes in was written by somebody else. Its list of leaves is read whole, and held against the leaves that were
+asked for, before any tensor is built. No two elements of a tensor share bytes, so memory is bounded by what came.
 """
 
 from __future__ import annotations
