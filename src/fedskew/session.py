@@ -142,15 +142,16 @@ class Session:
             self.engine.memory.begin(self.state.round + 1)
             self.engine.guard.begin(self.state.round + 1)
             gone = [fault.client for fault in dropped]
-            opened = server.open_round(self.method, self.state, self.cohort, *seeds, self._query(traffic), gone)
-            watch.lap("select_s")
+            opened: Opened | None = None
             try:
+                opened = server.open_round(self.method, self.state, self.cohort, *seeds, self._query(traffic), gone)
+                watch.lap("select_s")
                 return opened, self._train(opened), traffic, dropped
             except TrainingError as error:
                 if not error.faults or (self.settings.nonfinite == "stop" and not error.drop):
                     raise
                 dropped += error.faults
-                if opened.assignment.without([fault.client for fault in error.faults]) is None:
+                if opened and opened.assignment.without([fault.client for fault in error.faults]) is None:
                     raise not_finite(dropped, "every client of the round was dropped: ") from error
             finally:
                 watch.lap("train_s")

@@ -30,6 +30,11 @@ class Bad(NamedTuple):
     round: int = 0
     step: int = 0
 
+    @property
+    def words(self) -> str:
+        """The client and what is wrong, in a sentence."""
+        return f"client {self.client}: {self.tensor}"
+
     def to_json(self) -> dict[str, int | str]:
         """What a round's record says of it."""
         return {"client": self.client, "step": self.step, "tensor": self.tensor}

@@ -88,6 +88,7 @@ class Link:
     count: int = EXACT  # clients of the run
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
     clients: dict[int, Hello] = field(default_factory=dict)
+    left_out: list[int] = field(default_factory=list)  # clients whose nodes were refused before the run began
     sizes: Sizes = field(default_factory=Sizes)
     _turn: int = 0
     _known: dict[int, str] = field(default_factory=dict)  # node: the life in which it has said hello
@@ -124,18 +125,20 @@ class Link:
             if time.monotonic() > end:
                 lacking = [k for k in range(count) if k not in self.clients]
                 if all(k in self._refused for k in lacking):
-                    self.clients |= {k: absent(k) for k in lacking}
-                    return self._left_out(lacking)
+                    return self._leave_out(lacking)
                 if not self.forever:
                     told = f"those of {lacking[:10]} have not come"
                     raise ConfigError(f"nodes of all {count} clients must be there; {told}")
             pause = FIRST_S if heard else min(2 * pause, self.poll_s)
             time.sleep(pause)
 
-    def _left_out(self, clients: Sequence[int]) -> None:
+    def _leave_out(self, clients: list[int]) -> None:
+        """Go on without clients whose nodes were refused."""
         if len(clients) == self.count:
-            raise ConfigError(f"a node must be of use; {self._refused[clients[0]]}, as are the others")
-        LOG.warning("fedskew: the run begins without clients %s, whose nodes were refused", list(clients)[:10])
+            raise ConfigError(f"a node must be of use; got none: {self._refused[clients[0]]}")
+        LOG.warning("fedskew: the run begins without clients %s, whose nodes were refused", clients[:10])
+        self.clients |= {k: absent(k) for k in clients}
+        self.left_out = clients
 
     def _there(self) -> Lives:
         """The nodes that are there. A node that was killed and comes again has its number, and another life."""

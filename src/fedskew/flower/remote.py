@@ -24,7 +24,7 @@ from fedskew.flower.counting import Counting, Keyless
 from fedskew.flower.exchange import MALFORMED, Bad, Exchange
 from fedskew.flower.facts import count, quoted, real, receipt, short, table
 from fedskew.flower.hello import Hello
-from fedskew.flower.link import Answer, Link
+from fedskew.flower.link import Answer, Link, Request
 from fedskew.flower.options import ServerOptions
 from fedskew.flower.receipts import RECEIPT, Receipts, of_receipt
 from fedskew.flower.rehearsal import Rehearsal
@@ -83,6 +83,7 @@ class Remote(Sequential):
         self.planner, self.jobs = Counting(task, settings.seed), Keyless(self.runtime, task, settings.seed)
         self.rehearsal = Rehearsal(model, fed, task, settings)
         self.method: Method | None = None
+        self._silent: set[tuple[int, int]] = set()  # (round, client) whose answer to a question was of no use
         self.unmeasured: list[Bad] = []  # of the last evaluation
         self._tested: dict[int, Tensor] = {}  # client: its test rows of each class
 
@@ -205,22 +206,33 @@ class Remote(Sequential):
             "kind": "ask", "part": part.name, "what": what, "keep": query.keep, "draws": query.draws,
             "augment": query.augment,
         }  # fmt: skip
+        asked = [k for k in ids.tolist() if (broadcast.round, k) not in self._silent]
+        if not asked:
+            raise TrainingError(f"a client must answer {part.name!r}; got no answer of use in round {broadcast.round}")
         expected = self.rehearsal.asked(query, part, method, broadcast)
         shared, requests = _common(broadcast, self.stays), []
-        for k in ids.tolist():
+        for k in asked:
             written = {"written": _written(self.memory.get(k))}
             requests.append(self.exchange.request(k, facts, shared, written, expected))
+        try:
+            return Answers(torch.tensor(asked), self._told(query, part, requests, broadcast.round))
+        except TrainingError as error:
+            self._silent = {(broadcast.round, fault.client) for fault in error.faults} | self._silent
+            raise
+
+    def _told(self, query: Query, part: Component, requests: list[Request], number: int) -> Tree:
+        """Answers to a question, leaves [Q, ...]. Raises TrainingError for the first that is of no use."""
         values: list[Tree] = []
-        for k, answer in zip(ids.tolist(), self.exchange.asked(requests, "query", broadcast.round), strict=True):
+        for request, answer in zip(requests, self.exchange.asked(requests, "query", number), strict=True):
             try:
                 if query.keep:
-                    self.memory.put(k, of_receipt(receipt(answer.facts.get("receipt"))))
+                    self.memory.put(request.client, of_receipt(receipt(answer.facts.get("receipt"))))
                 else:
                     values.append(_finite(answer.trees["values"]))
             except MALFORMED as error:
-                bad = Bad(k, f"its answer to {part.name!r} must be of use: {one_line(error)}")
+                bad = Bad(request.client, f"its answer to {part.name!r} must be of use: {one_line(error)}")
                 raise self.exchange.failure([bad], "bad") from None
-        return Answers(ids, {} if query.keep else tree.concatenate(values))
+        return {} if query.keep else tree.concatenate(values)
 
     def personal(self, method: Method, broadcast: Broadcast) -> tuple[Tensor, float]:
         """Pooled (confusion matrix, mean cross-entropy) of the clients' own models, each tested at its node."""

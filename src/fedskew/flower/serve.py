@@ -211,6 +211,7 @@ def serve(
         hint = 'let nodes allow="metrics" and keep local-test rows, or name test rows of the server by flower.test'
         raise ConfigError(f"somebody must have test rows that may be used; got none; {hint}")
     fed = stand_in(server.fed, [link.clients[k] for k in range(server.fed.clients)])
+    experiment, settings = (_smaller(part, link, fed) for part in (experiment, settings))
 
     def made(prepared: Model, fed: Federation, task: Task, settings: Settings) -> LocalEngine:
         return Remote(prepared, fed, task, settings, link=link, options=options, local=local)
@@ -231,6 +232,12 @@ def serve(
         sizes.up, out.resolve(),
     )  # fmt: skip
     return result
+
+
+def _smaller(part: Any, link: Link, fed: Federation) -> Any:
+    """An experiment or settings whose cohort is that of the clients that are left, where nodes were refused."""
+    left = fed.clients - len(fed.empty)
+    return replace(part, cohort=min(part.cohort, left)) if link.left_out and part.cohort else part
 
 
 def _declared(link: Link) -> None:
