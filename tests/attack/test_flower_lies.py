@@ -37,8 +37,8 @@ Bits = list[bytes]
 
 
 def content(folder: Path, method: str, **more: Any) -> dict[str, Any]:
-    usual = {"rounds": 2, "cohort": 4, "local_test": 0.2, "flower__bad": "drop", "flower__wait_s": 0.3}
-    return config(folder, method, **usual | more)
+    usual = {"rounds": 2, "cohort": 4, "local_test": 0.2, "flower__bad": "drop", "flower__missing": "drop"}
+    return config(folder, method, flower__wait_s=0.2, **usual | more)
 
 
 def lying(kind: str, alter: Callable[[dict[str, Any], Packed], tuple[Any, Packed]]) -> Any:
@@ -89,7 +89,7 @@ def alteration(draw: random.Random) -> Any:
         mine = random.Random(seed)
         leaves = json.loads(packed.leaves)
         if how == "facts":
-            facts[mine.choice([*facts, "error", "trace", "fault", "spare", "fatal"])] = altered({"": 0}, mine)[""]
+            facts[mine.choice([*facts, "error", "trace", "fault", "spare", "fatal"])] = mine.choice(ODD)
         elif how == "leaves":
             packed = packed._replace(leaves=json.dumps(altered(leaves, mine)))
         elif how == "leaf":

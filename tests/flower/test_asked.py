@@ -24,7 +24,9 @@ SESSION = "f" * 32
 TURNS = count(1)
 
 
-def heard(tmp_path: Path, method: str = "scaffold", **more: Any) -> tuple[Grid, dict[str, tuple[dict[str, Any], dict[str, Any]]]]:
+def heard(
+    tmp_path: Path, method: str = "scaffold", **more: Any
+) -> tuple[Grid, dict[str, tuple[dict[str, Any], dict[str, Any]]]]:
     """(a grid after a run, the last message of each kind that node 1 was sent)."""
     content = config(tmp_path, method, cohort=4, rounds=1, local_test=0.2, **more)
     grid, kept = Grid(4, content, tmp_path), {}

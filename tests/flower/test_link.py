@@ -175,7 +175,9 @@ def test_a_node_of_another_contract_that_comes_late_costs_at_most_its_client(dro
     link = Link(grid, {}, 0.2, 0.01, False, drops=drops)
     met(link, 2)
     plain = grid.say
-    grid.say = lambda node, facts: {"client": 1, "fatal": True, "differs": "method"} if node == 21 else plain(node, facts)
+    grid.say = lambda node, facts: (
+        {"client": 1, "fatal": True, "differs": "method"} if node == 21 else plain(node, facts)
+    )
     grid.nodes = {10: "1", 21: "2"}
     if drops:
         assert ask(link, [0, 1]) == [(0, ""), (1, "no node for 0.2 s")]
