@@ -113,8 +113,7 @@ class Session:
         watch.lap("aggregate_s")
         row = self.observer.row(opened, results, weights, after, traffic, self._last)
         check_losses(row)
-        left_out = [*(fault.to_json() for fault in dropped), *row.pop("dropped", ())]
-        row |= {"dropped": left_out} if left_out else {}
+        row |= {"dropped": [fault.to_json() for fault in dropped] + row.get("dropped", [])} if dropped else {}
         watch.lap("evaluate_s")
         stages = watch.stages
         row |= {"wall_s": sum(stages.values()) + self.record_s, **stages, "record_s": self.record_s}
@@ -141,8 +140,7 @@ class Session:
             traffic = Traffic()
             self.engine.memory.begin(self.state.round + 1)
             self.engine.guard.begin(self.state.round + 1)
-            gone = [fault.client for fault in dropped]
-            opened: Opened | None = None
+            gone, opened = [fault.client for fault in dropped], None
             try:
                 opened = server.open_round(self.method, self.state, self.cohort, *seeds, self._query(traffic), gone)
                 watch.lap("select_s")

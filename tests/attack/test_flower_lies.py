@@ -1,7 +1,7 @@
 """Messages of one registered node, altered at random: its client is left out, or one line ends the run.
 
-Whatever comes, time and memory are bounded, and what the others trained is what it is without that client. Finite values
-in the right places are no lie that anybody could see: they are not altered here.
+Whatever comes, time and memory are bounded, and what the others trained is what it is without that client. Finite
+values in the right places are no lie that anybody could see: they are not altered here.
 """
 
 from __future__ import annotations

@@ -140,13 +140,13 @@ def test_trees_that_cannot_be_are_one_line(change: Any, grids: dict[str, Any]) -
 @pytest.mark.parametrize("out", ["..", "a/..", "x\n", "\x1b[2J", "n" * 300])
 def test_a_run_whose_folder_has_no_plain_name_is_refused(out: str) -> None:
     """A node calls the folder of its memory by the last part of it."""
-    with pytest.raises(ConfigError, match="flower.out must end in a plain name"):
+    with pytest.raises(ConfigError, match=r"flower.out must end in a plain name"):
         server_options({"flower.out": out})
 
 
 @pytest.mark.parametrize("file", ["/etc/passwd", "../other.json", "a/b.json"])
 def test_the_inputs_of_an_app_are_a_file_of_the_app(file: str) -> None:
-    with pytest.raises(ConfigError, match="flower.inputs must be the name of a file of the app"):
+    with pytest.raises(ConfigError, match=r"flower.inputs must be the name of a file of the app"):
         server_options({"flower.inputs": file})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def test_steps_are_those_of_a_client_with_the_rows(told: list[list[int]], data: 
     method = guarded(Method("one", sampler=sampler, pace=pace), Guard())
     labels = np.concatenate([np.repeat(np.arange(3), row) for row in counts.tolist()])
     ends = np.cumsum([0, *counts.sum(1).tolist()])
-    rows = [np.arange(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+    rows = [np.arange(a, b) for a, b in pairwise(ends)]
     ids = Assignment(torch.arange(len(counts)).unsqueeze(1), quota)
     task, none = Task("fc", 3, 1, len(counts), 5), np.empty(0, np.int64)
     given_ = Broadcast(1, {}, {}, {}, {})

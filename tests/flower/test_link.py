@@ -214,6 +214,6 @@ def test_errors_of_flower_are_logged_once_a_node_and_in_one_line(caplog: pytest.
     for number in range(20):
         wrong.reason += str(number)
         message = SimpleNamespace(error=wrong)
-        assert link._failed("client 1", 11, message).isprintable()
+        assert link.post.failed("client 1", 11, message).isprintable()
     assert len([r for r in caplog.records if "Flower's error" in r.getMessage()]) == 1
     assert all(len(r.getMessage()) < 500 for r in caplog.records)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from fedskew.errors import ConfigError, FedskewError, one_line, visible
-from fedskew.flower.facts import EXACT, MOST_ROWS, quoted, short
+from fedskew.errors import ConfigError, one_line, visible
+from fedskew.flower.facts import EXACT, MOST_ROWS, short
 from fedskew.flower.hello import Hello, absent, claimed, hello_of
-from fedskew.flower.wire import Envelope, Layout, Packed, Sealed, opened, packed_bytes, record
+from fedskew.flower.post import Post
+from fedskew.flower.wire import Envelope, Layout, Packed
 
 __all__ = ["Answer", "Link", "Request"]
 
@@ -56,15 +56,6 @@ Flying = dict[str, Sent]  # by the message's name
 
 
 @dataclass
-class Sizes:
-    """Bytes of the messages so far, without Flower's own."""
-
-    down: int = 0
-    up: int = 0
-    messages: int = 0
-
-
-@dataclass
 class Link:
     """The nodes of one run.
 
@@ -86,16 +77,16 @@ class Link:
     drops: bool = False
     most_rows: int = MOST_ROWS
     count: int = EXACT  # clients of the run
-    session: str = field(default_factory=lambda: uuid.uuid4().hex)
     clients: dict[int, Hello] = field(default_factory=dict)
     left_out: list[int] = field(default_factory=list)  # clients whose nodes were refused before the run began
-    sizes: Sizes = field(default_factory=Sizes)
-    _turn: int = 0
     _known: dict[int, str] = field(default_factory=dict)  # node: the life in which it has said hello
     _greeted: Flying = field(default_factory=dict)
     _rivals: dict[int, Hello] = field(default_factory=dict)  # client: a second node that says it is the client
     _refused: dict[int, str] = field(default_factory=dict)  # client: why its node was refused
-    _warned: set[tuple[int, str]] = field(default_factory=set)  # (node, code of an error of Flower's)
+    post: Post = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.post = Post(self.grid, self.contract)
 
     @property
     def measuring(self) -> list[int]:
@@ -161,12 +152,12 @@ class Link:
         fresh = [node for node, life in there.items() if self._known.get(node) != life and node not in asked]
         if fresh:
             facts = {"kind": "hello", "contract": self.contract}
-            messages = [self._message(node, -1, "query", facts, {}) for node in fresh]
-            turns = range(self._turn - len(fresh) + 1, self._turn + 1)
+            messages = [self.post.message(node, -1, "query", facts, {}) for node in fresh]
+            turns = range(self.post.turn - len(fresh) + 1, self.post.turn + 1)
             for node, turn, name in zip(fresh, turns, self.grid.push_messages(messages), strict=True):
                 if name is not None:
                     self._greeted[name] = Sent(turn, time.monotonic(), node, there[node])
-        found = self._pulled(list(self._greeted))
+        found = self.post.pulled(list(self._greeted))
         for name, message in found:
             self._met(self._greeted.pop(name), message, there, accept)
         for client, rival in list(self._rivals.items()):
@@ -178,9 +169,9 @@ class Link:
     def _met(self, sent: Sent, message: Any, there: Lives, accept: Callable[[Hello], None]) -> None:
         """Take the answer to a hello. A node that comes again takes its old place."""
         if message.has_error():
-            self._failed(f"node {sent.node}", sent.node, message)
+            self.post.failed(f"node {sent.node}", sent.node, message)
             return  # it is asked again
-        sealed, wrong = self._opened(message, -1, sent.turn)
+        sealed, wrong = self.post.opened(message, -1, sent.turn)
         told = sealed.facts if sealed else {}
         if told.get("spare") is True:
             self._known[sent.node] = sent.life
@@ -263,7 +254,7 @@ class Link:
                     client = waiting.pop(at).client
                     done[at] = Answer(client, None, self._refused[client])
                 self._send(there, waiting, flying, kind, tries, began)
-            found = self._pulled(list(flying))
+            found = self.post.pulled(list(flying))
             for name, message in found:
                 sent = flying.pop(name)
                 self._heard(requests[sent.at], sent, message, waiting, done, tries)
@@ -289,8 +280,8 @@ class Link:
         messages, under_way = [], []
         for at in ready:
             request, hello = waiting[at], nodes[waiting[at].client]
-            messages.append(self._message(hello.node, request.client, kind, request.facts, request.parts))
-            under_way.append(Sent(self._turn, time.monotonic(), hello.node, hello.life, at))
+            messages.append(self.post.message(hello.node, request.client, kind, request.facts, request.parts))
+            under_way.append(Sent(self.post.turn, time.monotonic(), hello.node, hello.life, at))
         for sent, name in zip(under_way, self.grid.push_messages(messages), strict=True):
             if name is None:
                 continue
@@ -310,13 +301,13 @@ class Link:
     ) -> None:
         """Take one reply."""
         if message.has_error():
-            reason = self._failed(f"client {request.client}", sent.node, message)
+            reason = self.post.failed(f"client {request.client}", sent.node, message)
             if self.forever or tries[sent.at] < TRIES:
                 waiting[sent.at] = request
             else:
                 done[sent.at] = Answer(request.client, None, reason, True)
             return
-        sealed, wrong = self._opened(message, request.client, sent.turn)
+        sealed, wrong = self.post.opened(message, request.client, sent.turn)
         envelope: Envelope | None = None
         if sealed is not None and (told := sealed.facts.get("error")):
             wrong = one_line(told)
@@ -328,15 +319,6 @@ class Link:
             except ConfigError as error:
                 wrong = f"its answer must fit what was asked: {one_line(error)}"
         done[sent.at] = Answer(request.client, envelope, wrong)
-
-    def _failed(self, who: str, node: int, message: Any) -> str:
-        """What an error of Flower's says, which is logged once."""
-        reason = f"Flower's error {quoted(message.error.code)}: {one_line(message.error.reason)}"
-        known = (node, quoted(message.error.code))
-        if known not in self._warned:
-            self._warned.add(known)
-            LOG.warning("fedskew: %s: %s", who, reason)
-        return reason
 
     def _overdue(
         self,
@@ -362,33 +344,3 @@ class Link:
             return
         for at in [at for at in waiting if now - began[at] > self.wait_s]:
             done[at] = Answer(waiting.pop(at).client, None, f"no node for {self.wait_s:g} s", True)
-
-    # one message
-
-    def _message(self, node: int, client: int, kind: str, facts: Mapping[str, Any], parts: Mapping[str, Packed]) -> Any:
-        from flwr.app import Message
-
-        self._turn += 1
-        told = {**facts, "session": self.session, "turn": self._turn, "client": client, "contract": self.contract}
-        self.sizes.down += packed_bytes(*parts.values())
-        self.sizes.messages += 1
-        return Message(record(told, **parts), dst_node_id=node, message_type=kind)
-
-    def _pulled(self, names: Sequence[str]) -> list[tuple[str, Any]]:
-        if not names:
-            return []
-        return [(m.metadata.reply_to_message_id, m) for m in self.grid.pull_messages(names)]
-
-    def _opened(self, message: Any, client: int, turn: int) -> tuple[Sealed | None, str]:
-        """(the message, what is wrong with it); tensors are not looked at."""
-        try:
-            sealed = opened(message.content)
-        except FedskewError as error:
-            return None, one_line(error)
-        told = sealed.facts
-        self.sizes.up += sealed.size
-        if told.get("session") != self.session or told.get("turn") != turn:
-            return None, "the answer is to another message: it is late, or was sent before"
-        if client >= 0 and told.get("client") != client:
-            return None, f"the answer is of client {quoted(told.get('client'))}"
-        return sealed, ""

@@ -255,7 +255,7 @@ class Remote(Sequential):
             n = self.link.clients[answer.client].facts["test_rows"]
             try:
                 found, loss = _measured(answer, n)
-                self._same_rows(answer.client, found)
+                _same_rows(self._tested.setdefault(answer.client, found.sum(1)), found.sum(1))
             except MALFORMED as error:
                 self._left_out(answer, one_line(error), number)
                 continue
@@ -263,12 +263,6 @@ class Remote(Sequential):
         if not rows:
             raise TrainingError(f"a node must tell a metric of use; got none of {len(requests)} in round {number}")
         return matrix, total / rows
-
-    def _same_rows(self, client: int, matrix: Tensor) -> None:
-        """A node's test rows stay as they are. Raises ValueError."""
-        known = self._tested.setdefault(client, matrix.sum(1))
-        if not torch.equal(known, matrix.sum(1)):
-            raise ValueError("its confusion matrix must count the test rows of each class that it had before")
 
     def _left_out(self, answer: Answer, wrong: str, number: int) -> None:
         """An answer of no use is in no pooled metric, and the round's row names it. Raises TrainingError under stop."""
@@ -328,6 +322,12 @@ def _finite(values: Tree) -> Tree:
         if leaf.is_floating_point() and not bool(torch.isfinite(leaf).all()):
             raise ValueError("it is not finite")
     return values
+
+
+def _same_rows(before: Tensor, now: Tensor) -> None:
+    """Raise ValueError where a node's test rows of each class are not what they were."""
+    if not torch.equal(before, now):
+        raise ValueError("its confusion matrix must count the test rows of each class that it had before")
 
 
 def _measured(answer: Answer, rows: int) -> tuple[Tensor, float]:

@@ -226,7 +226,7 @@ def serve(
         fed, method, settings, model=model, out=out, resume=begun, on_round=_told, config=facts, made=made,
         observer=Overview,
     )  # fmt: skip
-    sizes = link.sizes
+    sizes = link.post.sizes
     LOG.info(
         "fedskew: %s; %d messages, %d bytes to the nodes, %d bytes back; %s", result, sizes.messages, sizes.down,
         sizes.up, out.resolve(),
