@@ -33,6 +33,7 @@ __all__ = [
     "from_json",
     "insist",
     "json_file",
+    "one_line",
     "plural",
     "regular",
     "require",
@@ -45,6 +46,7 @@ AGAIN_S = 0.01  # seconds until a request to end that was lost is made again
 DEEPEST = 64  # nested lists and objects; what fedskew writes has less than ten
 JOINERS = "\u200c\u200d"  # they change how letters of some scripts join, and nothing else
 TAKEN = "\n\t"
+LONGEST = 300  # characters of a text of others within a message
 
 
 class FedskewError(Exception):
@@ -210,6 +212,18 @@ def visible(text: str) -> str:
 def _shown(char: str) -> str:
     plain = char.isprintable() or char in TAKEN or char in JOINERS or unicodedata.category(char) == "Zs"
     return char if plain else char.encode("unicode_escape").decode("ascii")
+
+
+def one_line(text: object, most: int = LONGEST) -> str:
+    r"""Text of others as a part of one line, of at most ``most`` characters.
+
+    Example:
+        >>> from fedskew.errors import one_line
+        >>> print(one_line("no\nround 9 is done \x1b[2J"))
+        no round 9 is done \x1b[2J
+    """
+    told = visible(" ".join(str(text).split()))
+    return told if len(told) <= most else f"{told[: most - 3]}..."
 
 
 def from_json(text: str | bytes) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedskew import rng, tree
-from fedskew.errors import ConfigError
+from fedskew.errors import ConfigError, TrainingError
 from fedskew.method import Component, Method
 from fedskew.tree import Tree
 from fedskew.types import Answers, Assignment, Params, Query, Results, Task, Weights
@@ -103,6 +103,7 @@ def open_round(
 
     Raises:
         ConfigError: the selector chose nobody.
+        TrainingError: nobody is left.
     """
     round = state.round + 1
 
@@ -119,7 +120,8 @@ def open_round(
         raise ConfigError(f"selector {method.selector.name!r} chose no client in round {round}")
     if dropped:
         left = assignment.without(dropped)
-        assert left is not None, "the caller knows that somebody is left"
+        if left is None:
+            raise TrainingError(f"every client of round {round} was dropped")
         assignment, ids = left, left.ids
     for part, question in asked:
         if question is not None and _of_cohort(question):

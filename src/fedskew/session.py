@@ -113,7 +113,7 @@ class Session:
         watch.lap("aggregate_s")
         row = self.observer.row(opened, results, weights, after, traffic, self._last)
         check_losses(row)
-        row |= {"dropped": [fault.to_json() for fault in dropped]} if dropped else {}
+        row |= {"dropped": [fault.to_json() for fault in dropped] + row.get("dropped", [])} if dropped else {}
         watch.lap("evaluate_s")
         stages = watch.stages
         row |= {"wall_s": sum(stages.values()) + self.record_s, **stages, "record_s": self.record_s}
@@ -140,16 +140,16 @@ class Session:
             traffic = Traffic()
             self.engine.memory.begin(self.state.round + 1)
             self.engine.guard.begin(self.state.round + 1)
-            gone = [fault.client for fault in dropped]
-            opened = server.open_round(self.method, self.state, self.cohort, *seeds, self._query(traffic), gone)
-            watch.lap("select_s")
+            gone, opened = [fault.client for fault in dropped], None
             try:
+                opened = server.open_round(self.method, self.state, self.cohort, *seeds, self._query(traffic), gone)
+                watch.lap("select_s")
                 return opened, self._train(opened), traffic, dropped
             except TrainingError as error:
                 if not error.faults or (self.settings.nonfinite == "stop" and not error.drop):
                     raise
                 dropped += error.faults
-                if opened.assignment.without([fault.client for fault in error.faults]) is None:
+                if opened and opened.assignment.without([fault.client for fault in error.faults]) is None:
                     raise not_finite(dropped, "every client of the round was dropped: ") from error
             finally:
                 watch.lap("train_s")

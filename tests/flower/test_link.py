@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("flwr")
 
 from fedskew.errors import ConfigError
-from fedskew.flower.link import Hello, Link, Request
+from fedskew.flower.hello import Hello
+from fedskew.flower.link import Link, Request
 from fedskew.flower.wire import pack, read, record
 
 pytestmark = pytest.mark.flower
@@ -147,3 +148,72 @@ def test_a_client_whose_node_does_not_come_back_is_missing() -> None:
     met(link, 2)
     del grid.nodes[11]
     assert ask(link, [0, 1]) == [(0, ""), (1, "no node for 0.2 s")]
+
+
+# nodes that are refused
+
+
+def open_link(grid: Grid) -> Link:
+    return Link(grid, {}, 0.2, 0.01, False, drops=True)
+
+
+def test_a_second_node_of_a_client_is_refused_and_the_first_one_stays() -> None:
+    grid = Grid({10: "1", 11: "1"}, lambda node, facts: hello(node % 10))
+    link = open_link(grid)
+    met(link, 2)
+    grid.nodes[21] = "1"
+    assert ask(link, [0, 1]) == [(0, ""), (1, "")]
+    assert ask(link, [0, 1]) == [(0, ""), (1, "")]
+    assert link.clients[1].node == 11
+    grid.nodes.pop(11)
+    assert ask(link, [0, 1]) == [(0, ""), (1, "no node for 0.2 s")], "what was refused is not taken later"
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_node_of_another_contract_that_comes_late_costs_at_most_its_client(drops: bool) -> None:
+    grid = Grid({10: "1", 11: "1"}, lambda node, facts: hello(node % 10))
+    link = Link(grid, {}, 0.2, 0.01, False, drops=drops)
+    met(link, 2)
+    plain = grid.say
+    grid.say = lambda node, facts: (
+        {"client": 1, "fatal": True, "differs": "method"} if node == 21 else plain(node, facts)
+    )
+    grid.nodes = {10: "1", 21: "2"}
+    if drops:
+        assert ask(link, [0, 1]) == [(0, ""), (1, "no node for 0.2 s")]
+        return
+    with pytest.raises(ConfigError, match=r"the node of client 1 must agree with the server: method"):
+        ask(link, [0, 1])
+
+
+def test_a_node_that_says_another_number_later_is_refused() -> None:
+    """The second hello is asked because a rival came; the rival is refused, too."""
+    said: list[int] = []
+
+    def say(node: int, facts: dict[str, Any]) -> dict[str, Any]:
+        if facts["kind"] == "hello" and node == 11:
+            said.append(node)
+            return hello(1 if len(said) == 1 else 0)
+        return hello(node % 10)
+
+    grid = Grid({10: "1", 11: "1"}, say)
+    link = open_link(grid)
+    met(link, 2)
+    grid.nodes[21] = "1"
+    ask(link, [0, 1])
+    (first, second) = ask(link, [0, 1])
+    assert first == (0, "") and "node 11 must stay client 1; it says now that it is 0" in second[1]
+    assert link.clients[0].node == 10
+
+
+def test_errors_of_flower_are_logged_once_a_node_and_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    grid = Grid({10: "1", 11: "1"}, lambda node, facts: hello(node - 10))
+    link = open_link(grid)
+    met(link, 2)
+    wrong = SimpleNamespace(code=1, reason="x\n\x1b[2J" * 10**5)
+    for number in range(20):
+        wrong.reason += str(number)
+        message = SimpleNamespace(error=wrong)
+        assert link.post.failed("client 1", 11, message).isprintable()
+    assert len([r for r in caplog.records if "Flower's error" in r.getMessage()]) == 1
+    assert all(len(r.getMessage()) < 500 for r in caplog.records)

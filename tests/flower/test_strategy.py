@@ -158,3 +158,16 @@ def test_the_strategy_takes_the_place_of_fedavg() -> None:
     np.testing.assert_allclose(aware, np.full(2, 2 * weights @ [1, 2, 3]), rtol=1e-6)
     with pytest.raises(ConfigError, match="scaffold changes what clients do"):
         FedSkewStrategy("scaffold")
+
+
+@pytest.mark.parametrize("given", [{"samples": [1.0, float("inf")]}, {"samples": [1.0, float("nan")]},
+                                   {"counts": [[1, 2], [-1, 3]]}, {"steps": [1.0, float("nan")]},
+                                   {"steps": [1.0, -1.0]}])  # fmt: skip
+def test_numbers_of_a_client_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
+    """A client's own report would take the whole average, or leave a model that is not finite."""
+    from fedskew.flower import server_step
+
+    model = {"w": np.zeros((2, 2), np.float32)}
+    usual: dict[str, Any] = {"samples": [1.0, 2.0], "counts": [[1, 2], [3, 4]], "steps": [1.0, 2.0]}
+    with pytest.raises(ConfigError, match=f"{next(iter(given))} must be finite"):
+        server_step("fednova", None, model, [model, model], **{**usual, **given})

@@ -56,6 +56,7 @@ class Watch(NamedTuple):
     losses: Tensor  # [k, T]; 0 where a run is shorter
     names: list[str]
     sums: list[Tensor]  # of each named tensor, [k] or (): not finite where the tensor is not
+    told: Fault | None = None  # what another machine, where its one client trained, has found
 
 
 class Watcher:
@@ -158,7 +159,8 @@ def check(groups: Iterable[Sequence[Watch]], clients: Sequence[int] = ()) -> Non
         TrainingError: a loss, a parameter, a buffer, an upload or a memory is not finite.
     """
     waiting = [list(group) for group in groups]
-    if _all_finite([leaf for group in waiting for w in group for leaf in (w.losses, *w.sums)]):
+    told = any(w.told for group in waiting for w in group)
+    if not told and _all_finite([leaf for group in waiting for w in group for leaf in (w.losses, *w.sums)]):
         return
     faults: list[Fault] = []
     for group in waiting:
@@ -192,6 +194,9 @@ def fetched(numbers: Sequence[Tensor]) -> Tensor:
 
 def _faults(watch: Watch) -> Iterable[Fault]:
     """The first fault of each client that has one: a loss, else what is looked at after the run."""
+    if watch.told is not None:
+        yield watch.told
+        return
     losses = watch.losses.cpu()
     sums = [s.cpu().reshape(-1) for s in watch.sums]
     for i, place in enumerate(watch.places):

@@ -64,7 +64,7 @@ class Jobs:
         now, last = torch.tensor(broadcast.round), torch.tensor(self.task.rounds)
         shared = Shared(broadcast.params, broadcast.buffers, broadcast.common, now, last)
         scalars = self._scalars(method, plans)
-        keys = self._keys(plans, broadcast.round, m)
+        keys = self.keys(plans, broadcast.round, m)
 
         def place(i: int, plan: Plan) -> Place:
             memory_of = dict(memory.get(plan.client))
@@ -90,7 +90,7 @@ class Jobs:
         columns = {"lr": lr.to(self.runtime.dtype), "a_norm": a_norm, "steps": steps}
         return {name: c.unbind() for name, c in {**columns, "epochs": epochs, "samples": samples}.items()}
 
-    def _keys(self, plans: list[Plan], round: int, m: int) -> list[Tensor]:
+    def keys(self, plans: list[Plan], round: int, m: int) -> list[Tensor]:
         """A key for each mini-batch of each client, [T, D]: a counter folded into the client's own key."""
         own = [rng.folded(rng.seed_of(self.seed, round, p.client, "train"), m) for p in plans]
         shapes = [p.batches.shape[:2] for p in plans]

@@ -17,7 +17,7 @@ from fedskew.shared.samplers import WIDE
 from fedskew.tree import Tree
 from fedskew.types import Assignment, Cohort, PacePlan, Report, Task
 
-__all__ = ["Plan", "Planner"]
+__all__ = ["Member", "Pace", "Plan", "Planner", "Used"]
 
 Array = np.ndarray[Any, Any]
 Pace = tuple[int, int, int, float, int]  # batch size, epochs, steps an epoch, learning rate, steps in all
@@ -40,12 +40,21 @@ class Plan(NamedTuple):
     pace: Pace = (0, 0, 0, 0.0, 0)  # from which the mini-batches were made
 
 
-class _Used(NamedTuple):
+class Used(NamedTuple):
     """Rows of each class that a client trains on: as a tensor, as an array, and their sum."""
 
     counts: Tensor  # [C]
     rows: Array
     total: int
+
+
+class Member(NamedTuple):
+    """A client in its chain, and the rows of each class that it can and may train on."""
+
+    client: int
+    member: int  # place in its chain
+    offered: Tensor  # [C]
+    used: Used
 
 
 @dataclass(frozen=True)
@@ -78,8 +87,8 @@ class Planner:
                     continue
                 i = g * members + m
                 key = rng.seed_of(self.seed, broadcast.round, k, "plan")
-                some = _Used(used[i], draws[i], totals[i])
-                group.append(_plan(method, source, k, m, offered[k], some, paces[i], shared, key))
+                at = Member(k, m, offered[k], Used(used[i], draws[i], totals[i]))
+                group.append(self.one(method, source, at, paces[i], shared, key))
             groups.append(group)
         return groups
 
@@ -108,8 +117,37 @@ class Planner:
             pace: batch size, epochs, steps an epoch, rate and steps in all.
             shared: the sampler's broadcast.
         """
-        key, some = rng.seed_of(self.seed, round, client, "plan"), _Used(used, used.numpy(), int(used.sum()))
-        return _plan(method, source, client, member, offered, some, pace, shared, key)
+        key, some = rng.seed_of(self.seed, round, client, "plan"), Used(used, used.numpy(), int(used.sum()))
+        return self.one(method, source, Member(client, member, offered, some), pace, shared, key)
+
+    def one(self, method: Method, source: Source, at: Member, pace: Pace, shared: Tree, key: int) -> Plan:
+        """The plan of one client. Each of a step's D mini-batches has its own order, so they agree in size."""
+        client, member, offered, used = at
+        rows, labels = source.rows[client], source.labels[source.rows[client]]
+        batch, epochs, steps, lr, total = pace
+        draws = [
+            method.sampler.plan(
+                labels,
+                offered.numpy(),
+                used.rows,
+                (batch, epochs, steps),
+                shared,
+                _key(rng.folded(key, 7 * d + member)),
+            )
+            for d in range(method.local.batches)
+        ]
+        plan = np.stack(draws, axis=2) if len(draws) > 1 else draws[0][:, :, None]  # [E, S, D, B]
+        epoch = np.repeat(np.arange(1, plan.shape[0] + 1), plan.shape[1])
+        flat = plan.reshape(-1, *plan.shape[2:])
+        real = (flat[:, 0] >= 0).any(1)
+        if not real.all():
+            flat, epoch = flat[real], epoch[real]
+        if 0 < total < len(flat):
+            flat, epoch = flat[:total], epoch[:total]
+        if flat.shape[2] > WIDE:  # a sampler of the user's own may pad a few rows to a batch size of a million
+            flat = flat[..., : max(int((flat >= 0).sum(2).max(initial=0)), 1)]
+        owned = source.counts[client]
+        return Plan(client, rows, flat, epoch, epochs, lr, used.total, owned, offered, used.counts, member, pace)
 
     def _pace(self, method: Method, offered: Tensor, assignment: Assignment, round: int) -> tuple[Tensor, PacePlan]:
         """(rows of each class used [G*M, C], pace) of every place of the chains; padding uses no rows."""
@@ -147,40 +185,6 @@ class Planner:
             chains=chains,
             uploads={},
         )
-
-
-def _plan(
-    method: Method,
-    source: Source,
-    client: int,
-    member: int,
-    offered: Tensor,
-    used: _Used,
-    pace: Pace,
-    shared: Tree,
-    key: int,
-) -> Plan:
-    """The plan of one client. Each of a step's D mini-batches has its own order, so they agree in size."""
-    rows, labels = source.rows[client], source.labels[source.rows[client]]
-    batch, epochs, steps, lr, total = pace
-    draws = [
-        method.sampler.plan(
-            labels, offered.numpy(), used.rows, (batch, epochs, steps), shared, _key(rng.folded(key, 7 * d + member))
-        )
-        for d in range(method.local.batches)
-    ]
-    plan = np.stack(draws, axis=2) if len(draws) > 1 else draws[0][:, :, None]  # [E, S, D, B]
-    epoch = np.repeat(np.arange(1, plan.shape[0] + 1), plan.shape[1])
-    flat = plan.reshape(-1, *plan.shape[2:])
-    real = (flat[:, 0] >= 0).any(1)
-    if not real.all():
-        flat, epoch = flat[real], epoch[real]
-    if 0 < total < len(flat):
-        flat, epoch = flat[:total], epoch[:total]
-    if flat.shape[2] > WIDE:  # a sampler of the user's own may pad a few rows to a batch size of a million
-        flat = flat[..., : max(int((flat >= 0).sum(2).max(initial=0)), 1)]
-    owned = source.counts[client]
-    return Plan(client, rows, flat, epoch, epochs, lr, used.total, owned, offered, used.counts, member, pace)
 
 
 def _key(value: int) -> Tensor:

@@ -7,18 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fedskew import digests
-from fedskew.errors import TrainingError
-from fedskew.flower.link import Answer, Hello, Link, Request
+from fedskew.errors import ConfigError, TrainingError
+from fedskew.flower.hello import Hello
+from fedskew.flower.link import Answer, Link, Request
 from fedskew.flower.memory import NONE
 from fedskew.flower.options import ServerOptions
 from fedskew.flower.receipts import Receipts, receipt_in
-from fedskew.flower.wire import Envelope, Packed, pack
+from fedskew.flower.wire import Envelope, Layout, Packed, pack
 from fedskew.tree import Tree
 
 __all__ = ["MALFORMED", "Bad", "Exchange"]
 
 # what reading an answer that somebody else made up may raise
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
+MALFORMED = (ConfigError, KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 
 class Bad(NamedTuple):
@@ -28,6 +29,11 @@ class Bad(NamedTuple):
     tensor: str  # what is wrong, in words; the name that a round's record gives to it
     round: int = 0
     step: int = 0
+
+    @property
+    def words(self) -> str:
+        """The client and what is wrong, in a sentence."""
+        return f"client {self.client}: {self.tensor}"
 
     def to_json(self) -> dict[str, int | str]:
         """What a round's record says of it."""
@@ -52,11 +58,19 @@ class Exchange:
     accept: Callable[[Hello], None]
     round: _Round = field(default_factory=_Round)
 
-    def request(self, k: int, facts: Mapping[str, Any], shared: Packed, own: Mapping[str, Tree]) -> Request:
-        """A message for one client; it says which memory belongs to this moment."""
+    def request(
+        self,
+        k: int,
+        facts: Mapping[str, Any],
+        shared: Packed,
+        own: Mapping[str, Tree],
+        expected: Layout | None = None,
+    ) -> Request:
+        """A message for one client; it says which memory belongs to this moment, and what an answer must hold."""
         kept = receipt_in(self.receipts.get(k))
         held = [saved.get(k, NONE) for saved in self.receipts.home.saved]
-        return Request(k, {**facts, "receipt": kept, "held": held}, {"shared": shared, "own": pack({"own": dict(own)})})
+        parts = {"shared": shared, "own": pack({"own": dict(own)})}
+        return Request(k, {**facts, "receipt": kept, "held": held}, parts, expected)
 
     def asked(self, requests: list[Request], kind: str, number: int) -> Iterator[Envelope]:
         """Answers in order. Raises TrainingError, once all have come, where some are missing or of no use."""

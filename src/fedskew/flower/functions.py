@@ -15,6 +15,7 @@ from fedskew.component import Component
 from fedskew.config.tables import make, method_named
 from fedskew.engines.guard import unguarded
 from fedskew.errors import ConfigError, FieldError, require, unknown
+from fedskew.flower.facts import EXACT
 from fedskew.method import Method
 from fedskew.server import State
 from fedskew.shared import SGD, Shuffle
@@ -135,6 +136,7 @@ def cohort_of(
                     tuple(leaf.shape))  # fmt: skip
             finite = not leaf.is_floating_point() or bool(torch.isfinite(leaf).all())
             require(finite, f"{name} of client {k}", "be finite", "a value that is not")
+            require(leaf.dtype == known[name].dtype, f"{name} of client {k}", f"be {known[name].dtype}", leaf.dtype)
         models.append(leaves)
     trained = [n for n, p in known.items() if p.is_floating_point() and not n.endswith(STATISTICS)]
     params = {name: known[name] for name in trained}
@@ -142,10 +144,13 @@ def cohort_of(
     deltas = {name: stacked[name] - params[name] for name in trained}
     buffers = {name: stacked[name] for name in known if name not in params}
     n = torch.tensor([float(value) for value in samples], dtype=torch.float64)
-    require(bool((n >= 0).all()) and float(n.sum()) > 0, "samples", "be at least 0, and not all 0", list(samples))
+    whole = bool(((n >= 0) & (n <= EXACT)).all()) and float(n.sum()) > 0
+    require(whole, "samples", "be finite, at least 0, and not all 0", list(samples))
     owned = torch.as_tensor(np.asarray(counts)) if counts is not None else n.long().unsqueeze(1)
     require(owned.dim() == 2 and len(owned) == len(after), "counts", f"be a matrix of {len(after)} rows", owned.shape)
+    require(bool((owned >= 0).all()) and bool((owned <= EXACT).all()), "counts", "be finite and at least 0", counts)
     taken = torch.tensor([float(s) for s in steps], dtype=torch.float64) if steps is not None else torch.ones_like(n)
+    require(bool(((taken >= 0) & (taken <= EXACT)).all()), "steps", "be finite and at least 0", steps)
     rate = torch.full_like(n, lr)
     report = Report(n, taken, rate, torch.zeros_like(n), taken)
     matrices = [name for name in trained if params[name].dim() == 2]

@@ -4,44 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
-from fedskew.errors import ConfigError, FedskewError
-from fedskew.flower.wire import Envelope, Packed, packed_bytes, read, record
+from fedskew.errors import ConfigError, one_line, visible
+from fedskew.flower.facts import EXACT, MOST_ROWS, short
+from fedskew.flower.hello import Hello, absent, claimed, hello_of
+from fedskew.flower.post import Post
+from fedskew.flower.wire import Envelope, Layout, Packed
 
-__all__ = ["Answer", "Hello", "Link", "Request"]
+__all__ = ["Answer", "Link", "Request"]
 
 LOG = logging.getLogger("flwr")
 FIRST_S = 0.02  # pause after the first look for answers
+TRACE = 10_000  # characters of the details of a mistake
 TRIES = 3  # messages to a node that answers with an error of Flower's
-
-
-class Hello(NamedTuple):
-    """What a node told of itself."""
-
-    node: int
-    client: int
-    facts: Mapping[str, Any]
-    life: str = ""  # since when the node is there
-
-    @property
-    def name(self) -> str:
-        """The node in messages."""
-        given = self.facts.get("name")
-        return f"node {given!r} (client {self.client})" if given else f"the node of client {self.client}"
-
-
-def _hello(node: int, told: Mapping[str, Any]) -> Hello:
-    """A node's hello. Raises ConfigError where it is none."""
-    client, permits = told.get("client"), told.get("permits")
-    numbers = [client, told.get("rows"), told.get("test_rows")]
-    whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 1 << 53 for n in numbers)
-    if not whole or not isinstance(permits, list) or not all(isinstance(p, str) for p in permits):
-        raise ConfigError(f"node {node} must say who it is; got {str(dict(told))[:80]}")
-    return Hello(node, int(str(client)), told)
 
 
 class Request(NamedTuple):
@@ -50,6 +29,7 @@ class Request(NamedTuple):
     client: int
     facts: Mapping[str, Any]
     parts: Mapping[str, Packed]
+    expected: Layout | None = None  # the leaves of an answer that is of use; None: any
 
 
 class Answer(NamedTuple):
@@ -76,15 +56,6 @@ Flying = dict[str, Sent]  # by the message's name
 
 
 @dataclass
-class Sizes:
-    """Bytes of the messages so far, without Flower's own."""
-
-    down: int = 0
-    up: int = 0
-    messages: int = 0
-
-
-@dataclass
 class Link:
     """The nodes of one run.
 
@@ -94,6 +65,8 @@ class Link:
         wait_s: seconds for an answer.
         poll_s: longest pause between two looks.
         forever: ask a node that is missing again, without an end.
+        drops: a node that is refused costs its own client; else it ends the run.
+        most_rows: that a node may declare.
     """
 
     grid: Any
@@ -101,14 +74,19 @@ class Link:
     wait_s: float
     poll_s: float
     forever: bool
-    session: str = field(default_factory=lambda: uuid.uuid4().hex)
+    drops: bool = False
+    most_rows: int = MOST_ROWS
+    count: int = EXACT  # clients of the run
     clients: dict[int, Hello] = field(default_factory=dict)
-    sizes: Sizes = field(default_factory=Sizes)
-    _turn: int = 0
+    left_out: list[int] = field(default_factory=list)  # clients whose nodes were refused before the run began
     _known: dict[int, str] = field(default_factory=dict)  # node: the life in which it has said hello
     _greeted: Flying = field(default_factory=dict)
     _rivals: dict[int, Hello] = field(default_factory=dict)  # client: a second node that says it is the client
-    _warned: set[str] = field(default_factory=set)
+    _refused: dict[int, str] = field(default_factory=dict)  # client: why its node was refused
+    post: Post = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.post = Post(self.grid, self.contract)
 
     @property
     def measuring(self) -> list[int]:
@@ -121,9 +99,12 @@ class Link:
     def meet(self, count: int, accept: Callable[[Hello], None]) -> None:
         """Wait until the nodes of clients 0..count-1 have said hello.
 
+        With ``drops`` a client whose node was refused is left out, unless another node takes its place in time.
+
         Raises:
             ConfigError: a node does not agree with the server, or two nodes are one client; or nobody came in time.
         """
+        self.count = count
         said, end, pause = -1, time.monotonic() + self.wait_s, FIRST_S
         while True:
             heard = self._greet(self._there(), accept)
@@ -132,11 +113,23 @@ class Link:
                 LOG.info("fedskew: %d of %d nodes are there", said, count)
             if len(self.clients) >= count:
                 return
-            if time.monotonic() > end and not self.forever:
-                lacking = [k for k in range(count) if k not in self.clients][:10]
-                raise ConfigError(f"nodes of all {count} clients must be there; those of {lacking} have not come")
+            if time.monotonic() > end:
+                lacking = [k for k in range(count) if k not in self.clients]
+                if all(k in self._refused for k in lacking):
+                    return self._leave_out(lacking)
+                if not self.forever:
+                    told = f"those of {lacking[:10]} have not come"
+                    raise ConfigError(f"nodes of all {count} clients must be there; {told}")
             pause = FIRST_S if heard else min(2 * pause, self.poll_s)
             time.sleep(pause)
+
+    def _leave_out(self, clients: list[int]) -> None:
+        """Go on without clients whose nodes were refused."""
+        if len(clients) == self.count:
+            raise ConfigError(f"a node must be of use; got none: {self._refused[clients[0]]}")
+        LOG.warning("fedskew: the run begins without clients %s, whose nodes were refused", clients[:10])
+        self.clients |= {k: absent(k) for k in clients}
+        self.left_out = clients
 
     def _there(self) -> Lives:
         """The nodes that are there. A node that was killed and comes again has its number, and another life."""
@@ -159,44 +152,71 @@ class Link:
         fresh = [node for node, life in there.items() if self._known.get(node) != life and node not in asked]
         if fresh:
             facts = {"kind": "hello", "contract": self.contract}
-            messages = [self._message(node, -1, "query", facts, {}) for node in fresh]
-            turns = range(self._turn - len(fresh) + 1, self._turn + 1)
+            messages = [self.post.message(node, -1, "query", facts, {}) for node in fresh]
+            turns = range(self.post.turn - len(fresh) + 1, self.post.turn + 1)
             for node, turn, name in zip(fresh, turns, self.grid.push_messages(messages), strict=True):
                 if name is not None:
                     self._greeted[name] = Sent(turn, time.monotonic(), node, there[node])
-        found = self._pulled(list(self._greeted))
+        found = self.post.pulled(list(self._greeted))
         for name, message in found:
             self._met(self._greeted.pop(name), message, there, accept)
         for client, rival in list(self._rivals.items()):
             if self.clients[client].node not in there:  # the old one has gone: this is the client's node now
                 del self._rivals[client]
-                self._take(rival, accept)
+                self._heeded(rival.node, rival.life, rival.facts, partial(self._take, rival, accept))
         return bool(found)
 
     def _met(self, sent: Sent, message: Any, there: Lives, accept: Callable[[Hello], None]) -> None:
         """Take the answer to a hello. A node that comes again takes its old place."""
         if message.has_error():
-            reason = f"node {sent.node}: Flower's error {message.error.code}: {message.error.reason}"
-            if reason not in self._warned:
-                self._warned.add(reason)
-                LOG.warning("fedskew: %s", reason)
+            self.post.failed(f"node {sent.node}", sent.node, message)
             return  # it is asked again
-        envelope, wrong = self._read(message, -1, sent.turn)
-        told = envelope.facts if envelope else {}
-        wrong = wrong or str(told.get("error") or "")
-        if told.get("spare"):
+        sealed, wrong = self.post.opened(message, -1, sent.turn)
+        told = sealed.facts if sealed else {}
+        if told.get("spare") is True:
             self._known[sent.node] = sent.life
             return
+        self._heeded(sent.node, sent.life, told, partial(self._introduced, sent, told, wrong, there, accept))
+
+    def _heeded(self, node: int, life: str, told: Mapping[str, Any], take: Callable[[], None]) -> None:
+        """Take a node, or refuse it."""
+        try:
+            take()
+        except ConfigError as error:
+            self._refuse(node, life, told, error)
+
+    def _refuse(self, node: int, life: str, told: Mapping[str, Any], error: ConfigError) -> None:
+        """The run ends, or goes on without this node; a client that no other node has is left out with it."""
+        if not self.drops:
+            raise error
+        said = one_line(error)
+        LOG.warning("fedskew: node %d is refused: %s", node, said)
+        self._known[node] = life
+        held = next((k for k, hello in self.clients.items() if hello.node == node), claimed(told, self.count))
+        if held is not None and (held not in self.clients or self.clients[held].node == node):
+            self._refused[held] = said
+
+    def _introduced(
+        self, sent: Sent, told: Mapping[str, Any], wrong: str, there: Lives, accept: Callable[[Hello], None]
+    ) -> None:
+        """Hear who a node is. Raises ConfigError where it does not fit the run, or takes the place of another."""
+        wrong = wrong or one_line(told.get("error") or "")
         if wrong or told.get("fatal"):
-            known = told.get("client") not in (None, -1)  # a mistake before it knew its number comes with the hello's
-            who = Hello(sent.node, told["client"], told).name if known else f"node {sent.node}"
-            raise ConfigError(f"{who} must agree with the server: {wrong or told['differs']}")
-        hello = _hello(sent.node, told)._replace(life=sent.life)
+            known = claimed(told, self.count)  # a mistake before it knew its number comes with the hello's
+            who = f"node {sent.node}" if known is None else Hello(sent.node, known, {"name": short(told, "name")}).name
+            raise ConfigError(f"{who} must agree with the server: {wrong or one_line(told.get('differs'))}")
+        hello = hello_of(sent.node, told, self.count, self.most_rows)._replace(life=sent.life)
+        before, rival = self.clients.get(hello.client), self._rivals.get(hello.client)
+        was = next((k for k, one in self.clients.items() if one.node == hello.node), hello.client)
+        if was != hello.client:
+            raise ConfigError(f"node {hello.node} must stay client {was}; it says now that it is {hello.client}")
         self._known[sent.node] = sent.life
-        before = self.clients.get(hello.client)
-        rival = self._rivals.get(hello.client)
         if rival is not None and rival.node != hello.node:
-            raise ConfigError(f"two nodes say that they are client {hello.client}; give each its own number")
+            twice = ConfigError(f"two nodes say that they are client {hello.client}; give each its own number")
+            if before is None or before.node != hello.node:
+                raise twice
+            self._refuse(rival.node, rival.life, {}, twice)  # the first one is there still
+            del self._rivals[hello.client]
         if before is not None and before.node != hello.node and before.node in there:
             # Flower lists a node that was killed for a minute: is this one in its place, or beside it?
             self._rivals[hello.client] = hello
@@ -210,6 +230,7 @@ class Link:
             LOG.warning("fedskew: %s: %s; last bits may differ", hello.name, told)
         accept(hello)
         self.clients[hello.client] = hello
+        self._refused.pop(hello.client, None)
 
     # questions
 
@@ -229,8 +250,11 @@ class Link:
             there = self._there()
             if waiting:
                 self._greet(there, accept)
+                for at in [at for at, request in waiting.items() if request.client in self._refused]:
+                    client = waiting.pop(at).client
+                    done[at] = Answer(client, None, self._refused[client])
                 self._send(there, waiting, flying, kind, tries, began)
-            found = self._pulled(list(flying))
+            found = self.post.pulled(list(flying))
             for name, message in found:
                 sent = flying.pop(name)
                 self._heard(requests[sent.at], sent, message, waiting, done, tries)
@@ -256,8 +280,8 @@ class Link:
         messages, under_way = [], []
         for at in ready:
             request, hello = waiting[at], nodes[waiting[at].client]
-            messages.append(self._message(hello.node, request.client, kind, request.facts, request.parts))
-            under_way.append(Sent(self._turn, time.monotonic(), hello.node, hello.life, at))
+            messages.append(self.post.message(hello.node, request.client, kind, request.facts, request.parts))
+            under_way.append(Sent(self.post.turn, time.monotonic(), hello.node, hello.life, at))
         for sent, name in zip(under_way, self.grid.push_messages(messages), strict=True):
             if name is None:
                 continue
@@ -277,19 +301,24 @@ class Link:
     ) -> None:
         """Take one reply."""
         if message.has_error():
-            reason = f"Flower's error {message.error.code}: {message.error.reason}"
-            LOG.warning("fedskew: client %d: %s", request.client, reason)
+            reason = self.post.failed(f"client {request.client}", sent.node, message)
             if self.forever or tries[sent.at] < TRIES:
                 waiting[sent.at] = request
             else:
                 done[sent.at] = Answer(request.client, None, reason, True)
             return
-        envelope, wrong = self._read(message, request.client, sent.turn)
-        if envelope is not None and envelope.facts.get("error"):
-            wrong = str(envelope.facts["error"])
-            if trace := envelope.facts.get("trace"):
-                LOG.error("%s", trace)
-        done[sent.at] = Answer(request.client, None if wrong else envelope, wrong)
+        sealed, wrong = self.post.opened(message, request.client, sent.turn)
+        envelope: Envelope | None = None
+        if sealed is not None and (told := sealed.facts.get("error")):
+            wrong = one_line(told)
+            for line in str(sealed.facts.get("trace") or "")[:TRACE].splitlines():
+                LOG.error("fedskew: client %d: %s", request.client, visible(line))
+        elif sealed is not None:
+            try:
+                envelope = sealed.unsealed(request.expected)
+            except ConfigError as error:
+                wrong = f"its answer must fit what was asked: {one_line(error)}"
+        done[sent.at] = Answer(request.client, envelope, wrong)
 
     def _overdue(
         self,
@@ -315,33 +344,3 @@ class Link:
             return
         for at in [at for at in waiting if now - began[at] > self.wait_s]:
             done[at] = Answer(waiting.pop(at).client, None, f"no node for {self.wait_s:g} s", True)
-
-    # one message
-
-    def _message(self, node: int, client: int, kind: str, facts: Mapping[str, Any], parts: Mapping[str, Packed]) -> Any:
-        from flwr.app import Message
-
-        self._turn += 1
-        told = {**facts, "session": self.session, "turn": self._turn, "client": client, "contract": self.contract}
-        self.sizes.down += packed_bytes(*parts.values())
-        self.sizes.messages += 1
-        return Message(record(told, **parts), dst_node_id=node, message_type=kind)
-
-    def _pulled(self, names: Sequence[str]) -> list[tuple[str, Any]]:
-        if not names:
-            return []
-        return [(m.metadata.reply_to_message_id, m) for m in self.grid.pull_messages(names)]
-
-    def _read(self, message: Any, client: int, turn: int) -> tuple[Envelope | None, str]:
-        """(the envelope, what is wrong with it)."""
-        try:
-            envelope = read(message.content)
-        except FedskewError as error:
-            return None, str(error)
-        told = envelope.facts
-        self.sizes.up += envelope.size
-        if told.get("session") != self.session or told.get("turn") != turn:
-            return None, "the answer is to another message: it is late, or was sent before"
-        if client >= 0 and told.get("client") != client:
-            return None, f"the answer is of client {told.get('client')}"
-        return envelope, ""

@@ -25,8 +25,10 @@ from fedskew.engines.jobs import Place
 from fedskew.engines.memory import ClientMemory
 from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.sequential import Threaded
-from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError
+from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError, one_line, visible
+from fedskew.flower.asked import number_of, own_of, pace_of, question_of, shared_of, used_of
 from fedskew.flower.contract import PERMITS, contract, disagreement, kind_of
+from fedskew.flower.facts import count, quoted, receipt, session, table
 from fedskew.flower.memory import NodeMemory
 from fedskew.flower.options import NodeOptions
 from fedskew.flower.wire import Envelope, Packed, pack, travelling
@@ -35,11 +37,13 @@ from fedskew.models.precision import arithmetic
 from fedskew.server import Broadcast
 from fedskew.settings import Settings
 from fedskew.tree import Tree
-from fedskew.types import Params, Query, Task
+from fedskew.types import Params, Task
 
 __all__ = ["Node", "Rows", "Work", "told_of"]
 
 LOG = logging.getLogger("flwr")
+TRACE = 10_000  # characters of the details of a mistake
+HELD = 2  # checkpoints whose memories are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +99,7 @@ def _whole(told: Tree, kind: str, engine: Threaded) -> Params:
 
 def told_of(error: Exception, whole: bool) -> str:
     """What the server is told of a mistake: ``whole``, or without what may quote the node's data, which its log has."""
-    said = " ".join(str(error).split()) or "no message"
+    said = one_line(error) or "no message"
     text = said if isinstance(error, FedskewError | OSError) else f"{type(error).__name__}: {said}"
     if whole or (isinstance(error, FedskewError | OSError) and not isinstance(error, DataError)):
         return text
@@ -156,7 +160,8 @@ class Node:
             return {**told, "error": told_of(error, self.options.trace)}, pack({})
         except Exception as error:  # a component of the user's own may raise anything
             noted, trace = self.engine.guard.noted, traceback.format_exc()
-            LOG.error("fedskew: %s", trace)
+            for line in trace[-TRACE:].splitlines():
+                LOG.error("fedskew: %s", visible(line))
             said = told_of(error, self.options.trace) + (f"; {noted}" if noted else "")
             return {**told, "error": said, "trace": trace if self.options.trace else ""}, pack({})
 
@@ -165,17 +170,21 @@ class Node:
         facts, kind = message.facts, message.facts.get("kind")
         if kind == "hello":
             return self._hello(facts)
-        wrong, fatal = disagreement(self.contract, facts["contract"])
+        wrong, fatal = disagreement(self.contract, table(facts, "contract"))
         if fatal:
             raise ConfigError(f"this node must agree with the server: {wrong}")
-        if facts["client"] != self.client:
+        if count(facts, "client") != self.client:
             raise ConfigError(f"this node must be asked as client {self.client}; got {facts['client']}")
-        if not self.memory.newer(str(facts["session"]), int(facts["turn"])):
-            raise RecordError(f"message {facts['turn']} was answered before: it is late, or was sent again by another")
         known = {"train": self._train, "ask": self._ask, "personal": self._personal, "evaluate": self._evaluate}
-        if kind not in known:
-            raise ConfigError(f"the kind of a message must be one of {', '.join(known)}; got {kind!r}")
-        self.memory.keep(facts["receipt"], *facts["held"])
+        if not isinstance(kind, str) or kind not in known:
+            raise ConfigError(f"the kind of a message must be one of {', '.join(known)}; got {quoted(kind)}")
+        held = facts.get("held")
+        if not isinstance(held, list) or len(held) > HELD:
+            raise ConfigError(f"held must be a list of at most {HELD} receipts; got {quoted(held)}")
+        kept = [receipt(facts.get("receipt")), *map(receipt, held)]
+        if not self.memory.newer(session(facts), count(facts, "turn")):
+            raise RecordError(f"message {facts['turn']} was answered before: it is late, or was sent again by another")
+        self.memory.keep(*kept)
         return known[kind](facts, message.trees)
 
     def _permit(self, permit: str) -> None:
@@ -184,7 +193,7 @@ class Node:
 
     def _hello(self, facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tree]]:
         """Who this node is, and of its rows what it permits."""
-        wrong, fatal = disagreement(self.contract, facts["contract"])
+        wrong, fatal = disagreement(self.contract, table(facts, "contract"))
         counts = torch.bincount(self.rows.y, minlength=len(self.rows.inputs.label_names))
         permits = self.options.permits
         shown: dict[str, Any] = {"rows": len(self.rows.y), "test_rows": len(self.rows.y_test)}
@@ -198,8 +207,8 @@ class Node:
     def _train(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
         """One local run."""
         engine, method = self.engine, self.method
-        shared = self._shared(trees["shared"])
-        place = self._place(facts, shared, trees.get("own", {}))
+        shared = self._shared(shared_of(trees, "params", "buffers", "common", "round", "rounds"))
+        place = self._place(facts, shared, own_of(trees, engine.memory.template))
         engine.guard.begin(int(shared.round))
         engine.ready(method, [place])
         outcome = engine.run_client(method, place)
@@ -225,50 +234,40 @@ class Node:
     def _place(self, facts: Mapping[str, Any], shared: Shared, own: Mapping[str, Tree]) -> Place:
         """This client's place in the round, planned from its own rows by the server's pace."""
         engine, method, k = self.engine, self.method, self.client
-        source = engine.clients.own
-        if "offered" in own:
-            offered, used = own["offered"], own["used"]
-        else:  # the server does not know the classes of the rows: it takes all of them
-            offered = used = source.counts[k]
-        pace = tuple(facts["pace"])
-        plan = engine.planner.plan(method, source, k, facts["member"], int(shared.round), offered, used, pace,
+        source, member = engine.clients.own, count(facts, "member", most=1 << 31)
+        offered, used = used_of(own, source.counts[k])
+        pace = pace_of(facts, int(torch.maximum(offered, used).sum()))
+        plan = engine.planner.plan(method, source, k, member, int(shared.round), offered, used, pace,
                                    shared.common.get(method.sampler.name, {}))  # fmt: skip
         memory = ClientMemory(engine.memory.template)
         held = self.memory.load(facts["receipt"])
-        memory.put(k, {**held, **own.get("written", {})})
-        each = tree.map_tree(lambda leaf: leaf.unsqueeze(0), own.get("each", {}))
+        memory.put(k, {**held, **own["written"]})
+        each = tree.map_tree(lambda leaf: leaf.unsqueeze(0), own["each"])
         given = Broadcast(int(shared.round), shared.params, shared.buffers, shared.common, each)
-        (place,) = engine.jobs.places(method, [plan], given, memory, {k: 0}, facts["member"])
-        job = Job(shared, Own(**{**place.job.own._asdict(), "each": own.get("each", {})}))
+        (place,) = engine.jobs.places(method, [plan], given, memory, {k: 0}, member)
+        job = Job(shared, Own(**{**place.job.own._asdict(), "each": own["each"]}))
         return place._replace(job=job)
 
     def _given(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> Broadcast:
         """What the server broadcasts outside of training; this client's memory is loaded into the engine."""
-        told, own = trees["shared"], trees.get("own", {})
+        told = shared_of(trees, "params", "buffers", "common", "round")
+        own = own_of(trees, self.engine.memory.template)
         held = self.memory.load(facts["receipt"])
         memory = ClientMemory(self.engine.memory.template)
-        memory.put(self.client, {**held, **own.get("written", {})})
+        memory.put(self.client, {**held, **own["written"]})
         self.engine.memory = memory
         params, buffers = (_whole(told, n, self.engine) for n in ("params", "buffers"))
-        return Broadcast(int(told["round"]), params, buffers, told["common"], {}, self.engine.stays)
+        return Broadcast(number_of(told, "round"), params, buffers, told["common"], {}, self.engine.stays)
 
     def _ask(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
         """A component's question."""
-        method, k = self.method, self.client
-        part = next((c for c in method.components if c.name == facts["part"]), None)
-        if part is None:
-            raise ConfigError(f"{method.name} must have the component that asks; got {facts['part']!r}")
-        what: Any = facts["what"]
-        if what not in ("loss", "delta"):
-            what = getattr(part, what, None)
-            if not callable(what):
-                raise ConfigError(f"a question must name a function of {part.name!r}; got {facts['what']!r}")
-        query = Query(torch.tensor([k]), what, "own", facts["keep"], facts["draws"], facts["augment"])
+        method = self.method
+        query, part = question_of(facts, method, self.client)
         self._permit(kind_of(query))
         answers = self.engine.query(query, part, method, self._given(facts, trees))
         if not query.keep:
             return {"receipt": None}, {"values": answers.values}
-        return {"receipt": self.memory.save(self.engine.memory.get(k))}, {"values": {}}
+        return {"receipt": self.memory.save(self.engine.memory.get(self.client))}, {"values": {}}
 
     def _personal(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
         """The client's own model on its own test rows."""
@@ -279,7 +278,7 @@ class Node:
     def _evaluate(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
         """The global model on the client's own test rows."""
         self._permit("metrics")
-        told = trees["shared"]
+        told = shared_of(trees, "params", "buffers")
         rows = self.engine.fed.local_test_rows(self.client)
         params: Params = told["params"]
         matrix, loss = self.engine.evaluate(params, told["buffers"], rows, on="train")

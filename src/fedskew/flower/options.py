@@ -12,12 +12,14 @@ from fedskew.config.experiment import Experiment
 from fedskew.config.flags import experiment_from
 from fedskew.config.words import words_of
 from fedskew.errors import ConfigError, FieldError, unknown
-from fedskew.fields import AtLeast, check, demand
+from fedskew.fields import AtLeast, Within, check, demand
 from fedskew.flower.contract import allowed
+from fedskew.flower.facts import MOST_ROWS
 
 __all__ = ["PREFIX", "NodeOptions", "ServerOptions", "experiment_of", "node_options", "server_options"]
 
 PREFIX = "flower."  # of the app's configuration that is not the run's
+NAME = 200  # bytes of a folder's name; file systems take 255
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +42,15 @@ class ServerOptions:
     """seconds that a node may take for an answer before it counts as missing; with missing = wait it is asked again"""
     poll_s: Annotated[float, AtLeast(0.001)] = 0.2
     """longest pause between two looks for answers"""
+    most_rows: Annotated[int, Within(1, 1 << 40)] = MOST_ROWS
+    """rows that one node may declare; nobody can count them, and they are its weight in the average"""
 
     def __post_init__(self) -> None:
         check(self)
+        own = Path(self.out).name
+        plain = own != ".." and own.isprintable() and len(own.encode()) <= NAME
+        demand(self, "out", plain, "end in a plain name: nodes call their folder so")
+        demand(self, "inputs", Path(self.inputs).name == self.inputs, "be the name of a file of the app")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +14,34 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.client import Shared
 from fedskew.data.federation import Federation
-from fedskew.engines.finite import Watch
+from fedskew.engines.finite import Fault, Watch
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is, chained
 from fedskew.engines.sequential import Sequential
-from fedskew.errors import ConfigError
+from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.contract import refused
+from fedskew.flower.counting import Counting, Keyless
 from fedskew.flower.exchange import MALFORMED, Bad, Exchange
-from fedskew.flower.link import Answer, Hello, Link
-from fedskew.flower.memory import NONE
+from fedskew.flower.facts import count, quoted, real, receipt, short, table
+from fedskew.flower.hello import Hello
+from fedskew.flower.link import Answer, Link, Request
 from fedskew.flower.options import ServerOptions
 from fedskew.flower.receipts import RECEIPT, Receipts, of_receipt
+from fedskew.flower.rehearsal import Rehearsal
 from fedskew.flower.standin import nowhere, told_counts
-from fedskew.flower.wire import Envelope, Packed, pack, travelling
+from fedskew.flower.wire import Envelope, Layout, Packed, pack, travelling
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
 from fedskew.settings import Settings
 from fedskew.tree import Tree
-from fedskew.types import Answers, Params, Query, Report, Task
+from fedskew.types import Answers, Params, Query, Report, Results, Task
 
 __all__ = ["Remote"]
 
 LOG = logging.getLogger("flwr")
+LARGEST = 1e100  # mean loss of a node: its sum over rows and nodes is finite
+ENDLESS = ("nan", "inf", "-inf")  # as Python writes them
 
 
 class Remote(Sequential):
@@ -75,7 +80,12 @@ class Remote(Sequential):
         self.measured = local and bool(link.measuring)
         self.counted = all("histogram" in hello.facts["permits"] for hello in link.clients.values())
         super().__init__(model, fed, task, settings)
+        self.planner, self.jobs = Counting(task, settings.seed), Keyless(self.runtime, task, settings.seed)
+        self.rehearsal = Rehearsal(model, fed, task, settings)
         self.method: Method | None = None
+        self._silent: set[tuple[int, int]] = set()  # (round, client) whose answer to a question was of no use
+        self.unmeasured: list[Bad] = []  # of the last evaluation
+        self._tested: dict[int, Tensor] = {}  # client: its test rows of each class
 
     def birth(
         self, method: Method, params: Params, buffers: Params, where: str = "device", folder: Path | None = None
@@ -83,6 +93,7 @@ class Remote(Sequential):
         """The server keeps receipts; what components keep on a client lies at its node."""
         super().birth(method, params, buffers, "ram", None)
         self.method = method
+        self.rehearsal.birth(method, params, buffers)
         self.memory = receipts = Receipts()
         self.exchange = Exchange(self.link, self.options, receipts, self.accept)
         for hello in self.link.clients.values():
@@ -90,17 +101,25 @@ class Remote(Sequential):
 
     def accept(self, hello: Hello) -> None:
         """Check a node that has come, for the first time or again. Raises ConfigError where it does not fit the run."""
-        known = told_counts(hello.facts, self.task.classes)
-        if not torch.equal(known, self.fed.counts[hello.client]):
+        known, before = told_counts(hello.facts, self.task.classes), self.link.clients[hello.client].facts
+        if not torch.equal(known, self.fed.counts[hello.client]) or hello.facts["test_rows"] != before["test_rows"]:
             raise ConfigError(f"{hello.name} must hold the rows that it had when the run began: its counts are others")
         if self.method is not None and (error := refused(self.method, frozenset(hello.facts["permits"]), hello.name)):
             raise error
 
     # training
 
+    def train(self, *args: Any, **options: Any) -> Results:
+        """As `LocalEngine.train`. With ``flower.bad`` = drop, what is not finite costs its author alone, too."""
+        try:
+            return super().train(*args, **options)
+        except TrainingError as error:
+            error.drop = error.drop or self.options.bad == "drop"
+            raise
+
     def run_places(self, method: Method, places: list[Place], settle: Settle = as_it_is) -> Iterator[Outcome]:
         """One outcome a client, in order."""
-        for at, outcome in enumerate(self._trained(places)):
+        for at, outcome in enumerate(self._trained(method, places)):
             yield settle([at], outcome)
 
     def run_chains(self, method: Method, chains: list[list[Place]], settle: Settle = as_it_is) -> Iterator[Outcome]:
@@ -111,7 +130,7 @@ class Remote(Sequential):
         for m in range(max(map(len, chains))):
             here = [g for g, group in enumerate(chains) if len(group) > m]
             places = [_after(chains[g][m], last.get(g)) for g in here]
-            for g, outcome in zip(here, self._trained(places), strict=True):
+            for g, outcome in zip(here, self._trained(method, places), strict=True):
                 last[g] = outcome
                 reports[g].append(outcome.reports)
                 watches[g] += outcome.watches
@@ -125,7 +144,7 @@ class Remote(Sequential):
         """Local runs on the server's own rows."""
         yield from Sequential.run_places(self, method, places)
 
-    def _trained(self, places: list[Place]) -> Iterator[Outcome]:
+    def _trained(self, method: Method, places: list[Place]) -> Iterator[Outcome]:
         """Outcomes of clients that train at the same time, in order."""
         packed: dict[int, Packed] = {}  # one part of the messages for all that begin from the same model
         requests = []
@@ -137,13 +156,14 @@ class Remote(Sequential):
             if id(shared) not in packed:
                 packed[id(shared)] = pack({"shared": {**shared._asdict(), **_sent(shared, self.stays)}})
             facts = {"kind": "train", "member": plan.member, "pace": list(plan.pace)}
-            requests.append(self.exchange.request(k, facts, packed[id(shared)], mine))
+            expected = self.rehearsal.trained(method, shared)
+            requests.append(self.exchange.request(k, facts, packed[id(shared)], mine, expected))
         answers, wrong = self.exchange.asked(requests, "train", int(places[0].job.shared.round)), []
         for place, answer in zip(places, answers, strict=True):
             try:
                 outcome = self._read(place, answer)
             except MALFORMED as error:
-                said = " ".join(str(error).split()) or type(error).__name__
+                said = one_line(error) or type(error).__name__
                 wrong.append(Bad(place.plan.client, f"its update must fit what was asked: {said}"))
             if not wrong:  # else the other answers are taken, so that nobody is asked again
                 yield outcome
@@ -151,25 +171,26 @@ class Remote(Sequential):
             raise self.exchange.failure(wrong, "bad")
 
     def _read(self, place: Place, answer: Envelope) -> Outcome:
-        """The outcome, checked: steps and rows, names, shapes and types. Raises one of MALFORMED."""
-        shared, plan, told = place.job.shared, place.plan, answer.facts
-        sent, steps = answer.trees["sent"], len(plan.batches)
-        if (told["steps"], told["samples"]) != (steps, plan.samples):
+        """The outcome, checked: steps and rows, and that what is told is finite. Raises one of MALFORMED.
+
+        Names, shapes and types were checked before. Of the report only the loss is the node's to tell.
+        """
+        shared, own = place.job
+        sent, told, steps, samples = answer.trees["sent"], answer.facts, len(place.plan.batches), place.plan.samples
+        if (count(told, "steps"), count(told, "samples")) != (steps, samples):
             got = f"{told['steps']} steps of {told['samples']} rows"
-            raise ValueError(f"{steps} steps of {plan.samples} rows were to be trained; got {got}")
-        params, buffers = (_fitting(sent[n], getattr(shared, n), n, self.stays) for n in ("params", "buffers"))
-        uploads = _rows_of_one(sent["uploads"])
-        report = Report(**{n: _number(sent["report"][n], n) for n in Report._fields})
-        losses = torch.zeros(1, max(steps, 1), dtype=self.dtype)
-        fault: Any = told.get("fault")
-        tensor = str(fault["tensor"]) if fault is not None else ""
-        if tensor == "loss":
-            losses[0, min(max(int(fault["step"]), 1), len(losses[0])) - 1] = float(fault["value"])
-        watch = self.watcher.watch([place], losses, params, buffers, uploads, {})
-        if tensor and tensor != "loss":
-            watch = watch._replace(names=[*watch.names, tensor], sums=[*watch.sums, torch.full((1,), math.nan)])
-        memories = tree.map_tree(lambda leaf: leaf.unsqueeze(0), of_receipt(_receipt(told["receipt"])))
-        return Outcome(params, buffers, uploads, memories, report, (watch,))
+            raise ValueError(f"{steps} steps of {samples} rows were to be trained; got {got}")
+        params, buffers = (_whole(sent[n], getattr(shared, n)) for n in ("params", "buffers"))
+        fault = _fault(place, told)
+        for name in Report._fields:
+            value = float(sent["report"][name])
+            if not (math.isfinite(value) or fault) or (name != "loss" and value < 0):
+                raise ValueError(f"the report's {name} must be finite and no lie; got {value}")
+        ours = {n: getattr(own, n).reshape(1) for n in Report._fields if n != "loss"}
+        report = Report(**ours, loss=sent["report"]["loss"])
+        watch = self.watcher.watch([place], torch.zeros(1, 1, dtype=self.dtype), params, buffers, sent["uploads"], {})
+        memories = tree.map_tree(lambda leaf: leaf.unsqueeze(0), of_receipt(receipt(told.get("receipt"))))
+        return Outcome(params, buffers, sent["uploads"], memories, report, (watch._replace(told=fault),))
 
     # questions and evaluation
 
@@ -185,21 +206,33 @@ class Remote(Sequential):
             "kind": "ask", "part": part.name, "what": what, "keep": query.keep, "draws": query.draws,
             "augment": query.augment,
         }  # fmt: skip
+        asked = [k for k in ids.tolist() if (broadcast.round, k) not in self._silent]
+        if not asked:
+            raise TrainingError(f"a client must answer {part.name!r}; got no answer of use in round {broadcast.round}")
+        expected = self.rehearsal.asked(query, part, method, broadcast)
         shared, requests = _common(broadcast, self.stays), []
-        for k in ids.tolist():
-            requests.append(self.exchange.request(k, facts, shared, {"written": _written(self.memory.get(k))}))
+        for k in asked:
+            written = {"written": _written(self.memory.get(k))}
+            requests.append(self.exchange.request(k, facts, shared, written, expected))
+        try:
+            return Answers(torch.tensor(asked), self._told(query, part, requests, broadcast.round))
+        except TrainingError as error:
+            self._silent = {(broadcast.round, fault.client) for fault in error.faults} | self._silent
+            raise
+
+    def _told(self, query: Query, part: Component, requests: list[Request], number: int) -> Tree:
+        """Answers to a question, leaves [Q, ...]. Raises TrainingError for the first that is of no use."""
         values: list[Tree] = []
-        for k, answer in zip(ids.tolist(), self.exchange.asked(requests, "query", broadcast.round), strict=True):
+        for request, answer in zip(requests, self.exchange.asked(requests, "query", number), strict=True):
             try:
                 if query.keep:
-                    self.memory.put(k, of_receipt(_receipt(answer.facts["receipt"])))
+                    self.memory.put(request.client, of_receipt(receipt(answer.facts.get("receipt"))))
                 else:
-                    values.append(_alike(answer.trees["values"], values))
+                    values.append(_finite(answer.trees["values"]))
             except MALFORMED as error:
-                said = " ".join(str(error).split())
-                bad = Bad(k, f"its answer to {part.name!r} must be of use: {said}")
+                bad = Bad(request.client, f"its answer to {part.name!r} must be of use: {one_line(error)}")
                 raise self.exchange.failure([bad], "bad") from None
-        return Answers(ids, {} if query.keep else tree.concatenate(values))
+        return {} if query.keep else tree.concatenate(values)
 
     def personal(self, method: Method, broadcast: Broadcast) -> tuple[Tensor, float]:
         """Pooled (confusion matrix, mean cross-entropy) of the clients' own models, each tested at its node."""
@@ -212,25 +245,33 @@ class Remote(Sequential):
 
     def _pooled(self, kind: str, shared: Packed, number: int) -> tuple[Tensor, float]:
         """Sums over the nodes that have training rows and test rows, and permit metrics."""
-        asked = self.link.measuring
-        requests = []
-        for k in asked:
-            requests.append(self.exchange.request(k, {"kind": kind}, shared, {"written": _written(self.memory.get(k))}))
-        matrix, total, rows = torch.zeros(self.task.classes, self.task.classes, dtype=torch.int64), 0.0, 0
+        classes, requests = self.task.classes, []
+        expected: Layout = {("matrix",): (torch.int64, (classes, classes))}
+        for k in self.link.measuring:
+            written = {"written": _written(self.memory.get(k))}
+            requests.append(self.exchange.request(k, {"kind": kind}, shared, written, expected))
+        matrix, total, rows = torch.zeros(classes, classes, dtype=torch.int64), 0.0, 0
         for answer in self.exchange.answers(requests, "evaluate", number):
+            n = self.link.clients[answer.client].facts["test_rows"]
             try:
-                found, loss, n = _measured(answer, self.task.classes)
+                found, loss = _measured(answer, n)
+                _same_rows(self._tested.setdefault(answer.client, found.sum(1)), found.sum(1))
             except MALFORMED as error:
-                said = answer.wrong or " ".join(str(error).split())
-                failure = self.exchange.failure(
-                    [Bad(answer.client, said, number)], "missing" if answer.missing else "bad"
-                )
-                if not failure.drop:
-                    raise failure from None
-                LOG.warning("fedskew: round %d is evaluated without it: %s", number, failure)
+                self._left_out(answer, one_line(error), number)
                 continue
             matrix, total, rows = matrix + found, total + loss * n, rows + n
-        return matrix, total / max(rows, 1)
+        if not rows:
+            raise TrainingError(f"a node must tell a metric of use; got none of {len(requests)} in round {number}")
+        return matrix, total / rows
+
+    def _left_out(self, answer: Answer, wrong: str, number: int) -> None:
+        """An answer of no use is in no pooled metric, and the round's row names it. Raises TrainingError under stop."""
+        bad = Bad(answer.client, wrong, number)
+        failure = self.exchange.failure([bad], "missing" if answer.missing else "bad")
+        if not failure.drop:
+            raise failure from None
+        LOG.warning("fedskew: round %d is evaluated without it: %s", number, failure)
+        self.unmeasured.append(bad)
 
 
 def _sent(given: Shared | Broadcast, stays: frozenset[str]) -> dict[str, Params]:
@@ -258,59 +299,48 @@ def _after(place: Place, before: Outcome | None) -> Place:
     return place._replace(job=place.job._replace(shared=shared, own=own))
 
 
-def _fitting(found: Any, model: Params, what: str, stays: frozenset[str]) -> Params:
-    """Leaves [1, ...] with the names, shapes and types of the model's; what stays as it was. Raises ValueError."""
-    found, asked = {} if found is None else found, travelling(model, stays)
-    if set(found) != set(asked):
-        raise ValueError(f"{what} must be {len(asked)} tensors by the model's names; got {sorted(found)[:5]}")
-    for name, leaf in asked.items():
-        got = found[name]
-        if tuple(got.shape) != (1, *leaf.shape) or got.dtype != leaf.dtype:
-            raise ValueError(f"{name} must be {leaf.dtype} {tuple(leaf.shape)}; got {got.dtype} {tuple(got.shape[1:])}")
-    return {name: found.get(name, leaf.unsqueeze(0)) for name, leaf in model.items()}
+def _whole(found: Tree, model: Params) -> Params:
+    """Leaves [1, ...] of the whole model; what stays is as it was."""
+    sent = found or {}
+    return {name: sent.get(name, leaf.unsqueeze(0)) for name, leaf in model.items()}
 
 
-def _rows_of_one(uploads: Tree) -> dict[str, Tree]:
-    """Uploads with leaves [1, ...]. Raises ValueError."""
-    if not isinstance(uploads, dict) or any(leaf.dim() == 0 or len(leaf) != 1 for leaf in tree.leaves(uploads)):
-        raise ValueError("uploads must be of one client")
-    return uploads
+def _fault(place: Place, told: Mapping[str, Any]) -> Fault | None:
+    """What a node found not finite in its local run. Raises ConfigError where it tells no such thing."""
+    if told.get("fault") is None:
+        return None
+    found, steps = table(told, "fault"), max(len(place.plan.batches), 1)
+    tensor, step = short(found, "tensor"), count(found, "step", 1, steps)
+    if found.get("value") not in ENDLESS:
+        raise ConfigError(f"the value of a fault must be not finite; got {quoted(found.get('value'))}")
+    return Fault(place.plan.client, int(place.job.shared.round), step, steps, tensor, float(found["value"]))
 
 
-def _number(value: Tensor, name: str) -> Tensor:
-    if value.numel() != 1:
-        raise ValueError(f"the report's {name} must be one number")
-    return value.reshape(1)
-
-
-def _alike(values: Tree, others: Sequence[Tree]) -> Tree:
-    """A node's answer. Raises ValueError where it is not finite, or not of the shape of the others."""
-    told = [(path, tuple(leaf.shape), leaf.dtype) for path, leaf in tree.flatten(values) if leaf is not None]
-    if others:
-        known = [(path, tuple(leaf.shape), leaf.dtype) for path, leaf in tree.flatten(others[0]) if leaf is not None]
-        if told != known:
-            raise ValueError(f"it has {len(told)} tensors of other names, shapes or types than those of other nodes")
+def _finite(values: Tree) -> Tree:
+    """A node's answer. Raises ValueError where it is not finite."""
     for leaf in tree.leaves(values):
         if leaf.is_floating_point() and not bool(torch.isfinite(leaf).all()):
             raise ValueError("it is not finite")
     return values
 
 
-def _receipt(told: Any) -> str:
-    """A receipt that a node gave. Raises ValueError where it is none."""
-    if told == NONE or (isinstance(told, str) and len(told) == 32 and set(told) <= set("0123456789abcdef")):
-        return str(told)
-    raise ValueError(f"a receipt has 32 hex digits; got {str(told)[:40]!r}")
+def _same_rows(before: Tensor, now: Tensor) -> None:
+    """Raise ValueError where a node's test rows of each class are not what they were."""
+    if not torch.equal(before, now):
+        raise ValueError("its confusion matrix must count the test rows of each class that it had before")
 
 
-def _measured(answer: Answer, classes: int) -> tuple[Tensor, float, int]:
-    """(confusion matrix, mean loss, rows) that a node tells. Raises one of MALFORMED."""
+def _measured(answer: Answer, rows: int) -> tuple[Tensor, float]:
+    """(confusion matrix, mean loss) that a node with ``rows`` test rows tells. Raises one of MALFORMED."""
     if answer.envelope is None:
         raise ValueError(answer.wrong)
-    matrix, n = answer.envelope.trees["matrix"], answer.envelope.facts["rows"]
-    loss = float.fromhex(answer.envelope.facts["loss"])
-    if not isinstance(matrix, Tensor) or tuple(matrix.shape) != (classes, classes) or matrix.dtype != torch.int64:
-        raise ValueError("its confusion matrix must have a row and a column for each class")
-    if int(matrix.sum()) != n or bool((matrix < 0).any()):
-        raise ValueError(f"its confusion matrix must count its {n} test rows")
-    return matrix, loss, int(n)
+    told, matrix = answer.envelope.facts, answer.envelope.trees["matrix"]
+    if count(told, "rows") != rows:
+        raise ValueError(f"its confusion matrix must be of its {rows} test rows; it counts {told['rows']}")
+    cells = matrix.flatten().tolist()  # whole numbers without an end: a sum of int64 may come round again
+    if min(cells) < 0 or max(cells) > rows or sum(cells) != rows:
+        raise ValueError(f"its confusion matrix must count its {rows} test rows")
+    loss = real(told, "loss")
+    if not 0 <= loss <= LARGEST:
+        raise ValueError(f"its mean loss must be a number from 0 to {LARGEST:g}; got {loss:g}")
+    return matrix, loss

@@ -26,12 +26,13 @@ from fedskew.engines.network import prepared_model
 from fedskew.errors import ConfigError, FedskewError
 from fedskew.flower import require_flower
 from fedskew.flower.contract import contract, needs, refused
-from fedskew.flower.link import Hello, Link
+from fedskew.flower.hello import Hello
+from fedskew.flower.link import Link
 from fedskew.flower.node import Node, Work, told_of
 from fedskew.flower.options import ServerOptions, experiment_of, node_options, server_options
 from fedskew.flower.remote import Remote
 from fedskew.flower.rows import inputs_of, named, of_client, of_node, server_data
-from fedskew.flower.standin import stand_in
+from fedskew.flower.standin import stand_in, told_counts
 from fedskew.flower.wire import pack, read, record
 from fedskew.models import architecture
 from fedskew.models.prepare import Model
@@ -98,6 +99,13 @@ class Overview(Observer):
     """Measures rounds where the server may have no test rows, and may not know the classes of the nodes' rows."""
 
     engine: Remote
+
+    def row(self, *round: Any) -> Row:
+        """As `Observer.row`; it also names clients that were left out of a pooled metric."""
+        self.engine.unmeasured.clear()
+        row = super().row(*round)
+        named = {bad.client: bad.to_json() for bad in self.engine.unmeasured}
+        return {**row, "dropped": list(named.values())} if named else row
 
     def _evaluate(self, state: Any) -> Row:
         engine = self.engine
@@ -187,20 +195,23 @@ def serve(
     prepared = prepared_model(server.fed, model, None, settings, method.projection)
     link = Link(
         grid, contract(method, prepared, server.inputs, settings), options.wait_s, options.poll_s,
-        options.missing == "wait",
+        options.missing == "wait", options.bad == "drop", options.most_rows,
     )  # fmt: skip
 
     def checked(hello: Hello) -> None:
+        told_counts(hello.facts, server.fed.dataset.classes)
         if error := refused(method, frozenset(hello.facts["permits"]), hello.name):
             raise error
 
     LOG.info("fedskew: %s waits for %d nodes", method.name, server.fed.clients)
     link.meet(server.fed.clients, checked)
+    _declared(link)
     local = options.own_data or server.fed.held is not None
     if not len(server.fed.dataset.y_test) and not link.measuring:
         hint = 'let nodes allow="metrics" and keep local-test rows, or name test rows of the server by flower.test'
         raise ConfigError(f"somebody must have test rows that may be used; got none; {hint}")
     fed = stand_in(server.fed, [link.clients[k] for k in range(server.fed.clients)])
+    experiment, settings = (_smaller(part, link, fed) for part in (experiment, settings))
 
     def made(prepared: Model, fed: Federation, task: Task, settings: Settings) -> LocalEngine:
         return Remote(prepared, fed, task, settings, link=link, options=options, local=local)
@@ -215,12 +226,27 @@ def serve(
         fed, method, settings, model=model, out=out, resume=begun, on_round=_told, config=facts, made=made,
         observer=Overview,
     )  # fmt: skip
-    sizes = link.sizes
+    sizes = link.post.sizes
     LOG.info(
         "fedskew: %s; %d messages, %d bytes to the nodes, %d bytes back; %s", result, sizes.messages, sizes.down,
         sizes.up, out.resolve(),
     )  # fmt: skip
     return result
+
+
+def _smaller(part: Any, link: Link, fed: Federation) -> Any:
+    """An experiment or settings whose cohort is that of the clients that are left, where nodes were refused."""
+    left = fed.clients - len(fed.empty)
+    return replace(part, cohort=min(part.cohort, left)) if link.left_out and part.cohort else part
+
+
+def _declared(link: Link) -> None:
+    """Log the rows that nodes declare: a share of the rows is a share of the model, and nobody can count them."""
+    rows = {k: hello.facts["rows"] for k, hello in sorted(link.clients.items())}
+    whole = max(sum(rows.values()), 1)
+    most = sorted(rows, key=lambda k: -rows[k])[:10]
+    told = ", ".join(f"{link.clients[k].name} {rows[k]} ({rows[k] / whole:.1%})" for k in most)
+    LOG.info("fedskew: rows that nodes declare, the most first: %s", told)
 
 
 def _told(row: Row) -> None:

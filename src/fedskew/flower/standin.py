@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,8 @@ from torch import Tensor
 from fedskew.data.federation import Federation
 from fedskew.engines.clients import Source
 from fedskew.errors import ConfigError
-from fedskew.flower.link import Hello
+from fedskew.flower.facts import quoted
+from fedskew.flower.hello import Hello
 
 __all__ = ["nowhere", "stand_in", "told_counts"]
 
@@ -39,33 +39,31 @@ def stand_in(server: Federation, hellos: Sequence[Hello]) -> Federation:
     )  # fmt: skip
 
 
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
-
-
 def told_counts(facts: Mapping[str, Any], classes: int) -> Tensor:
-    """Rows of each class, as far as a node tells them, [C]. Raises ConfigError where they are no counts."""
-    n, told, labels = facts.get("rows"), facts.get("counts"), facts.get("labels")
-    if not isinstance(n, int) or not _whole(n):
-        raise ConfigError(f"a node must tell the number of its rows; got {n!r}")
+    """Rows of each class, as far as a checked hello tells them, [C]. Raises ConfigError where they are no counts."""
+    n, told, labels = facts["rows"], facts.get("counts"), facts.get("labels")
     if told is not None:
-        if not isinstance(told, list) or len(told) != classes or not all(map(_whole, told)) or sum(told) != n:
-            raise ConfigError(f"a node must tell {classes} counts that add up to its {n} rows; got {str(told)[:80]}")
+        if not isinstance(told, list) or len(told) != classes or not _below(told, n + 1) or sum(told) != n:
+            raise ConfigError(f"a node must tell {classes} counts that add up to its {n} rows; got {quoted(told)}")
         return torch.tensor(told, dtype=torch.int64)
     present = list(range(classes)) if labels is None else labels
-    if not isinstance(present, list) or not all(_whole(c) and c < classes for c in present):
-        raise ConfigError(f"a node must tell which of {classes} classes it has; got {str(present)[:80]}")
+    if not isinstance(present, list) or not _below(present, classes) or len(set(present)) < len(present):
+        raise ConfigError(f"a node must tell which of {classes} classes it has; got {quoted(present)}")
+    if n and labels is not None and not 0 < len(present) <= n:
+        raise ConfigError(f"a node must tell the classes of its {n} rows; got {len(present)} classes")
     counts = torch.zeros(classes, dtype=torch.int64)
-    if n and present:
+    if n:
         each, rest = divmod(n, len(present))
         counts[torch.tensor(present)] = each
         counts[torch.tensor(present[:rest], dtype=torch.int64)] += 1
     return counts
 
 
+def _below(values: list[Any], limit: int) -> bool:
+    return all(type(value) is int and 0 <= value < limit for value in values)
+
+
 def nowhere(fed: Federation) -> Source:
-    """Rows that are nowhere: as many of each class as the nodes tell, from which steps are counted."""
-    labels = [np.repeat(np.arange(fed.counts.shape[1]), row) for row in fed.counts.tolist()]
-    ends = np.cumsum([0, *map(len, labels)])
-    rows = [np.arange(a, b) for a, b in pairwise(ends)]
-    return Source(rows, np.concatenate(labels) if labels else np.empty(0, np.int64), fed.counts)
+    """Rows that are nowhere: how many of each class the nodes tell, and no row of them."""
+    none = np.empty(0, np.int64)
+    return Source([none] * len(fed.counts), none, fed.counts)

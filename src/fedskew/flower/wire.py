@@ -2,6 +2,9 @@
 
 A tensor comes out as it went in: bits, strides, and the place of its first byte within 64. Kernels choose their path by
 strides and alignment, and another path rounds differently.
+
+What comes in was written by somebody else. Its list of leaves is read whole, and held against the leaves that were
+asked for, before any tensor is built. No two elements of a tensor share bytes, so memory is bounded by what came.
 """
 
 from __future__ import annotations
@@ -15,13 +18,18 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew.errors import ConfigError, from_json
+from fedskew.errors import ConfigError, from_json, one_line
+from fedskew.flower.facts import quoted
 from fedskew.tree import Params, Tree
 
-__all__ = ["FORMAT", "Envelope", "Packed", "pack", "packed_bytes", "read", "record", "travelling", "unpack"]
+__all__ = [
+    "FORMAT", "Envelope", "Layout", "Packed", "Sealed", "layout_of", "opened", "pack", "packed_bytes", "read", "record",
+    "travelling", "unpack",
+]  # fmt: skip
 
 FORMAT = 1  # of messages; a node refuses another
 KEY = "fedskew"  # of the record of facts
+ANSWER = "sent"  # the part of an answer
 LINE = 64  # bytes of a cache line, to which torch aligns what it allocates
 DTYPES = {
     str(t).removeprefix("torch."): t
@@ -30,7 +38,14 @@ DTYPES = {
         torch.uint8, torch.bool,
     )
 }  # fmt: skip
-LARGEST = 1 << 40  # bytes of a tensor
+LARGEST = 1 << 40  # of a size or a stride
+EMPTY = 1 << 20  # product of the other sizes of a tensor without elements
+DEEPEST = 16  # names of a path
+LONGEST = 200  # characters of a name
+AXES = 16  # of a tensor
+
+Path = tuple[str, ...]
+Layout = Mapping[Path, tuple[torch.dtype, tuple[int, ...]] | None]  # leaves by path; None: an empty tree
 
 
 class Packed(NamedTuple):
@@ -48,6 +63,45 @@ class Envelope(NamedTuple):
     size: int = 0  # bytes of the trees as they travelled
 
 
+class Sealed(NamedTuple):
+    """A message whose facts are read, and whose trees are bytes yet."""
+
+    facts: dict[str, Any]
+    parts: dict[str, Packed]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the trees as they travelled."""
+        return packed_bytes(*self.parts.values())
+
+    def unsealed(self, expected: Layout | None = None) -> Envelope:
+        """The message with its trees; those that are expected come in one part. Raises ConfigError as `unpack`."""
+        if expected is not None and set(self.parts) != {ANSWER}:
+            raise ConfigError(f"an answer must have the one part {ANSWER!r}; got {quoted(sorted(self.parts))}")
+        trees: dict[str, Tree] = {}
+        for part in self.parts.values():
+            found = unpack(part, expected)
+            if twice := trees.keys() & found.keys():
+                raise ConfigError(f"a message must name a tree once; got {quoted(min(twice))} in two parts")
+            trees |= found
+        return Envelope(self.facts, trees, self.size)
+
+
+class _Leaf(NamedTuple):
+    """A leaf as a message lists it; without dtype an empty tree."""
+
+    path: Path
+    dtype: torch.dtype | None = None
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    place: int = 0
+
+    @property
+    def span(self) -> int:
+        """Bytes from the first to the last."""
+        return _span(self.shape, self.strides) * self.dtype.itemsize if self.dtype else 0
+
+
 def pack(trees: Mapping[str, Tree]) -> Packed:
     """Named trees as bytes."""
     listed: list[list[Any]] = []
@@ -56,54 +110,128 @@ def pack(trees: Mapping[str, Tree]) -> Packed:
         if leaf is None:
             listed.append([list(path)])
             continue
-        plain, shape, strides = leaf.detach().cpu(), list(leaf.shape), list(leaf.stride())
+        plain = leaf.detach().cpu()
+        if not _apart(plain.shape, plain.stride()):  # expanded: the other side takes no element twice
+            plain = plain.contiguous()
+        shape, strides = list(plain.shape), list(plain.stride())
         width = plain.element_size()
         raw = torch.empty(0, dtype=torch.uint8)
         span = _span(shape, strides) * width
         raw.set_(plain.untyped_storage(), plain.storage_offset() * width, (span,), (1,))
         kind = str(leaf.dtype).removeprefix("torch.")
-        listed.append([list(path), kind, shape, list(plain.stride()), plain.data_ptr() % LINE // width * width])
+        listed.append([list(path), kind, shape, strides, plain.data_ptr() % LINE // width * width])
         parts.append(raw.numpy().tobytes())
     return Packed(json.dumps(listed, separators=(",", ":")), b"".join(parts))
 
 
-def unpack(packed: Packed) -> dict[str, Tree]:
-    """The inverse of `pack`. Raises ConfigError where the bytes are not what `pack` gives."""
-    pairs: list[tuple[tuple[str, ...], Tensor | None]] = []
-    begin = 0
+def unpack(packed: Packed, expected: Layout | None = None) -> dict[str, Tree]:
+    """The inverse of `pack`.
+
+    Args:
+        packed: what came.
+        expected: the leaves that were asked for, all of them and no others; None takes any.
+
+    Raises:
+        ConfigError: the bytes are not what `pack` gives, or the leaves are not those that were asked for.
+    """
     try:
-        for path, *told in from_json(packed.leaves):
-            place = tuple(str(name) for name in path)
-            if not told:
-                pairs.append((place, None))
-                continue
-            leaf, begin = _leaf(packed.data, begin, *told)
-            pairs.append((place, leaf))
-        if begin != len(packed.data):
-            raise ValueError(f"{len(packed.data) - begin} bytes are left over")
-    except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
-        said = (str(error).strip().splitlines() or ["no message"])[0]
-        raise ConfigError(f"a message's tensors are damaged: {type(error).__name__}: {said}") from None
+        listed = _listed(packed)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        told = one_line(error) or "no message"
+        raise ConfigError(f"a message's tensors are damaged: {type(error).__name__}: {told}") from None
+    if expected is not None and (told := _unlike(listed, expected)):
+        raise ConfigError(told)
+    pairs: list[tuple[Path, Tensor | None]] = []
+    begin = 0
+    for leaf in listed:
+        pairs.append((leaf.path, _built(packed.data, begin, leaf)))
+        begin += leaf.span
     found: dict[str, Tree] = tree.unflatten(pairs)
     return found
 
 
-def _leaf(data: bytes, begin: int, kind: str, shape: Any, strides: Any, place: Any) -> tuple[Tensor, int]:
-    """(a tensor with memory of its own, where the next one begins)."""
-    dtype = DTYPES[kind]
+def layout_of(trees: Mapping[str, Tree]) -> Layout:
+    """What messages with trees like these hold."""
+    pairs = tree.flatten(dict(trees))
+    return {path: None if leaf is None else (leaf.dtype, tuple(leaf.shape)) for path, leaf in pairs}
+
+
+def _listed(packed: Packed) -> list[_Leaf]:
+    """The leaves of a message, checked; nothing is allocated for them. Raises ValueError and the like."""
+    leaves = [_leaf(*told) for told in from_json(packed.leaves)]
+    if [leaf.path for leaf in leaves] == [()] and leaves[0].dtype is None:
+        leaves = []  # no tree at all
+    _tree_like([leaf.path for leaf in leaves])
+    left = len(packed.data) - sum(leaf.span for leaf in leaves)
+    if left:
+        raise ValueError(f"{abs(left)} bytes are {'left over' if left > 0 else 'missing'}")
+    return leaves
+
+
+def _leaf(path: Any, *told: Any) -> _Leaf:
+    names = isinstance(path, list) and len(path) <= DEEPEST and all(isinstance(name, str) for name in path)
+    if not names or not all(0 < len(name) <= LONGEST for name in path):
+        raise ValueError(f"a path must be a list of at most {DEEPEST} names; got {quoted(path)}")
+    if not told:
+        return _Leaf(tuple(path))
+    if not path:
+        raise ValueError("a tensor must have a name")
+    kind, shape, strides, place = told
     numbers = [*shape, *strides, place]
-    if not all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= LARGEST for n in numbers):
+    if not all(type(n) is int and 0 <= n <= LARGEST for n in numbers):
         raise ValueError("sizes must be whole numbers of at least 0")
-    if len(shape) != len(strides) or place >= LINE or math.prod(shape) > LARGEST:
+    dtype = DTYPES[kind]
+    if len(shape) != len(strides) or len(shape) > AXES or place >= LINE or place % dtype.itemsize:
         raise ValueError("sizes do not fit each other")
-    width = torch.empty((), dtype=dtype).element_size()
-    end = begin + _span(shape, strides) * width
-    if end > len(data) or place % width:
-        raise ValueError("bytes are missing")
-    held = torch.empty(place + end - begin, dtype=torch.uint8)[place:]  # torch allocates at a whole LINE
-    if end > begin:
-        held.numpy()[:] = memoryview(data)[begin:end]
-    return held.view(dtype).as_strided(tuple(shape), tuple(strides)), end
+    if not _apart(shape, strides) or (0 in shape and math.prod(n for n in shape if n) > EMPTY):
+        raise ValueError("a tensor must have its own bytes for each element")
+    return _Leaf(tuple(path), dtype, tuple(shape), tuple(strides), place)
+
+
+def _apart(shape: Any, strides: Any) -> bool:
+    """Whether no two elements of a tensor share memory: each axis steps over all that those inside it reach."""
+    reach = 1
+    for step, n in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n > 1):
+        if step < reach:
+            return 0 in shape
+        reach += (n - 1) * step
+    return True
+
+
+def _tree_like(paths: list[Path]) -> None:
+    """Raise ValueError where paths are no tree: one is named twice, or is below another."""
+    known = set(paths)
+    above = {path[:n] for path in known for n in range(len(path))}
+    if len(known) < len(paths) or known & above:
+        raise ValueError("a leaf is named twice, or stands below another")
+
+
+def _unlike(leaves: list[_Leaf], expected: Layout) -> str:
+    """How the leaves of a message differ from those that were asked for; "" where they do not."""
+    found = {leaf.path: (leaf.dtype, leaf.shape) if leaf.dtype else None for leaf in leaves}
+    if extra := [path for path in found if path not in expected]:
+        return f"nobody asked for {quoted('.'.join(extra[0]))}; it has {len(found)} tensors in place of {len(expected)}"
+    for path, asked in expected.items():
+        name = ".".join(path[1:])
+        if path not in found:
+            return f"it must have {len(expected)} tensors by the names that were asked for; it lacks {name}"
+        if found[path] != asked:
+            return f"{name} must be {_told(asked)}; got {_told(found[path])}"
+    return ""
+
+
+def _told(leaf: Any) -> str:
+    return f"{leaf[0]} {leaf[1]}" if leaf else "empty"
+
+
+def _built(data: bytes, begin: int, leaf: _Leaf) -> Tensor | None:
+    """A tensor with memory of its own."""
+    if leaf.dtype is None:
+        return None
+    held = torch.empty(leaf.place + leaf.span, dtype=torch.uint8)[leaf.place :]  # torch allocates at a whole LINE
+    if leaf.span:
+        held.numpy()[:] = memoryview(data)[begin : begin + leaf.span]
+    return held.view(leaf.dtype).as_strided(leaf.shape, leaf.strides)
 
 
 def _span(shape: Any, strides: Any) -> int:
@@ -139,20 +267,24 @@ def record(facts: Mapping[str, Any], **parts: Packed) -> Any:
 
 def read(content: Any) -> Envelope:
     """What a record of Flower says. Raises ConfigError where it is none of `record`'s."""
+    return opened(content).unsealed()
+
+
+def opened(content: Any) -> Sealed:
+    """A record of Flower whose trees are not looked at. Raises ConfigError where it is none of `record`'s."""
     try:
         held = content[KEY]
         if held["format"] != FORMAT:
-            raise ConfigError(f"a message must have format {FORMAT}; got {held['format']}: fedskew differs in version")
+            got = quoted(held["format"])
+            raise ConfigError(f"a message must have format {FORMAT}; got {got}: fedskew differs in version")
         facts, leaves = from_json(held["facts"]), from_json(held["leaves"])
         parts = {
             name: Packed(listed, content[name][name].data if name in content else b"")
             for name, listed in leaves.items()
         }
-        if not isinstance(facts, dict):
-            raise ValueError("facts are no table")
+        if not isinstance(facts, dict) or not all(isinstance(p.data, bytes) for p in parts.values()):
+            raise ValueError("facts are no table, or tensors no bytes")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(f"a message must come from fedskew; got one that does not: {error!r}") from None
-    trees: dict[str, Tree] = {}
-    for part in parts.values():
-        trees |= unpack(part)
-    return Envelope(facts, trees, packed_bytes(*parts.values()))
+        told = one_line(repr(error))
+        raise ConfigError(f"a message must come from fedskew; got one that does not: {told}") from None
+    return Sealed(facts, parts)

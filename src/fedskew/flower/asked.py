@@ -1,0 +1,106 @@
+"""What a server asks of a node, held against what the node has: a server may be hostile, too.
+
+Every function raises ConfigError, in one line, before anything is allocated or repeated by a number of the server's.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedskew.engines.planning import Pace
+from fedskew.errors import ConfigError
+from fedskew.flower.facts import count, flag, quoted
+from fedskew.flower.wire import layout_of
+from fedskew.method import Component, Method
+from fedskew.tree import Tree
+from fedskew.types import Query
+
+__all__ = ["number_of", "own_of", "pace_of", "question_of", "shared_of", "used_of"]
+
+MOST_TRAINED = 1 << 28  # rows times epochs of one message: 2 GiB of row numbers
+MOST_DRAWS = 10_000  # of a question
+
+
+def shared_of(trees: Mapping[str, Tree], *names: str) -> dict[str, Any]:
+    """What all clients are sent: trees of these names, and "round" and "rounds" as numbers ()."""
+    found = trees.get("shared")
+    if not isinstance(found, dict) or not set(names) <= set(found):
+        raise ConfigError(f"a message must hold {', '.join(names)}; got {quoted(found and sorted(found))}")
+    for what in names:
+        if what in ("round", "rounds"):
+            number_of(found, what)
+        elif not isinstance(found[what], dict):
+            raise ConfigError(f"{what} of a message must be named tensors; got one tensor")
+    return found
+
+
+def number_of(found: Mapping[str, Any], what: str) -> int:
+    """A round's number, from a tensor ()."""
+    value = found[what]
+    if not isinstance(value, Tensor) or value.dim() or value.dtype != torch.int64:
+        raise ConfigError(f"{what} of a message must be a whole number")
+    return count({what: int(value)}, what)
+
+
+def own_of(trees: Mapping[str, Tree], template: Mapping[str, Tree]) -> dict[str, Any]:
+    """What this client alone is sent; what was written to its memory has the shapes of the memory."""
+    found = trees.get("own", {})
+    found = found if isinstance(found, dict) else {"own": found}
+    written, each = found.get("written", {}), found.get("each", {})
+    known = layout_of(template)
+    told = layout_of({"written": written, "each": each})
+    wrong = [path for path, leaf in told.items() if leaf and path[0] == "written" and known.get(path[1:]) != leaf]
+    if wrong or set(found) - {"written", "each", "offered", "used"} or not isinstance(each, dict):
+        where = ".".join(wrong[0]) if wrong else sorted(found)
+        raise ConfigError(f"what is written to a client must be of its memory; got {quoted(where)}")
+    return {**found, "written": written, "each": each}
+
+
+def used_of(own: Mapping[str, Any], counts: Tensor) -> tuple[Tensor, Tensor]:
+    """(offered, used) rows of each class, [C]; all rows where the server does not know their classes."""
+    if "offered" not in own and "used" not in own:
+        return counts, counts
+    found = []
+    for what in ("offered", "used"):
+        leaf = own.get(what)
+        if not isinstance(leaf, Tensor) or leaf.shape != counts.shape or leaf.dtype != torch.int64:
+            raise ConfigError(f"{what} must be a number of rows for each of {len(counts)} classes")
+        if any(not 0 <= n <= MOST_TRAINED for n in leaf.tolist()):
+            raise ConfigError(f"{what} must be rows from 0 to {MOST_TRAINED}; got {quoted(leaf.tolist())}")
+        found.append(leaf)
+    return found[0], found[1]
+
+
+def pace_of(facts: Mapping[str, Any], rows: int) -> Pace:
+    """The server's pace: batch size, epochs, steps an epoch, rate, steps in all. ``rows`` are those of an epoch."""
+    told = facts.get("pace")
+    if not isinstance(told, list) or len(told) != 5:
+        raise ConfigError(f"a pace must have 5 numbers; got {quoted(told)}")
+    named = dict(zip(("batch size", "epochs", "steps an epoch", "rate", "steps"), told, strict=True))
+    batch, most, total = (count(named, what) for what in ("batch size", "steps an epoch", "steps"))
+    epochs = count(named, "epochs", 0, MOST_TRAINED // max(rows, 1))
+    rate = named["rate"]
+    if type(rate) not in (int, float) or not 0 <= rate <= sys.float_info.max:  # nor NaN
+        raise ConfigError(f"the rate of a pace must be a finite number of at least 0; got {quoted(rate)}")
+    return batch, epochs, most, float(rate), total
+
+
+def question_of(facts: Mapping[str, Any], method: Method, client: int) -> tuple[Query, Component]:
+    """A component's question: "loss", "delta", or a function of the component that is no secret of Python's."""
+    part = next((c for c in method.components if c.name == facts.get("part")), None)
+    if part is None:
+        raise ConfigError(f"{method.name} must have the component that asks; got {quoted(facts.get('part'))}")
+    what: Any = facts.get("what")
+    if what not in ("loss", "delta"):
+        function = getattr(type(part), what, None) if isinstance(what, str) and what[:1] != "_" else None
+        if not isinstance(function, types.FunctionType):
+            raise ConfigError(f"a question must name a function of {part.name!r}; got {quoted(what)}")
+        what = getattr(part, what)
+    draws = count(facts, "draws", 1, MOST_DRAWS)
+    return Query(torch.tensor([client]), what, "own", flag(facts, "keep"), draws, flag(facts, "augment")), part

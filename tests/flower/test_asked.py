@@ -1,0 +1,156 @@
+"""What a hostile server can make a node do: no path, no allocation and no loop follows what it says."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("flwr")
+
+from fedskew.errors import ConfigError
+from fedskew.flower import serve
+from fedskew.flower.options import node_options, server_options
+from fedskew.flower.wire import pack, read, record
+from support.bounds import bounded, within
+from support.flower_grid import Grid, config
+
+pytestmark = pytest.mark.flower
+SESSION = "f" * 32
+TURNS = count(1)
+
+
+def heard(
+    tmp_path: Path, method: str = "scaffold", **more: Any
+) -> tuple[Grid, dict[str, tuple[dict[str, Any], dict[str, Any]]]]:
+    """(a grid after a run, the last message of each kind that node 1 was sent)."""
+    content = config(tmp_path, method, cohort=4, rounds=1, local_test=0.2, **more)
+    grid, kept = Grid(4, content, tmp_path), {}
+    pushed = grid.push_messages
+
+    def keep(messages: Any) -> Any:
+        listed = list(messages)
+        for message in listed:
+            envelope = read(message.content)
+            if message.metadata.dst_node_id == 1001:
+                kept[envelope.facts["kind"]] = (dict(envelope.facts), dict(envelope.trees))
+        return pushed(listed)
+
+    grid.push_messages = keep  # type: ignore[method-assign]
+    serve.serve(grid, content)
+    return grid, kept
+
+
+def answer(grid: Grid, facts: dict[str, Any], trees: dict[str, Any]) -> dict[str, Any]:
+    """What node 1 says to a message, in a session of its own, with little memory and time."""
+    own = {"client": 1, "allow": "all", "state": str(grid.folder / "state")}
+    context: Any = SimpleNamespace(run_config=grid.config, node_config=own)
+    with bounded(1 << 30), within(30):
+        parts = {name: pack({name: tree}) for name, tree in trees.items() if name == "shared"}
+        rest = {name: tree for name, tree in trees.items() if name != "shared"}
+        content = record(facts, **parts, own=pack(rest))
+        return read(serve._answer(SimpleNamespace(content=content), context, serve.experiment_of, grid.app)).facts
+
+
+LIES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "epochs": ("train", {"pace": [64, 10**12, 0, 0.1, 0]}, "epochs must be a whole number"),
+    "batch": ("train", {"pace": [-1, 1, 0, 0.1, 0]}, "batch size must be a whole number"),
+    "rate": ("train", {"pace": [64, 1, 0, float("nan"), 0]}, "the rate of a pace must be a finite number"),
+    "pace": ("train", {"pace": [[]] * 5}, "batch size must be a whole number"),
+    "paces": ("train", {"pace": [1] * 10**5}, "a pace must have 5 numbers"),
+    "member": ("train", {"member": 1 << 80}, "member must be a whole number"),
+    "receipt": ("train", {"receipt": "../../../etc/x"}, "a receipt has 32 hex digits"),
+    "nul": ("train", {"receipt": "\0" * 32}, "a receipt has 32 hex digits"),
+    "held": ("train", {"held": ["a" * 32] * 10**4}, "held must be a list of at most 2 receipts"),
+    "held path": ("train", {"held": ["../x"]}, "a receipt has 32 hex digits"),
+    "session": ("train", {"session": "s" * 10**6}, "a receipt has 32 hex digits"),
+    "no session": ("train", {"session": ""}, "session must be 32 hex digits"),
+    "turn": ("train", {"turn": 10**4000}, "turn must be a whole number"),
+    "client": ("train", {"client": "1\n\x1b[2J"}, "client must be a whole number"),
+    "kind": ("train", {"kind": "x\n" * 10**5}, "the kind of a message must be one of"),
+    "kinds": ("train", {"kind": ["train"]}, "the kind of a message must be one of"),
+    "contract": ("train", {"contract": "x"}, "contract must be a table"),
+    "draws": ("ask", {"draws": 10**15}, "draws must be a whole number"),
+    "function": ("ask", {"what": "__class__"}, "a question must name a function"),
+    "field": ("ask", {"what": "name"}, "a question must name a function"),
+    "part": ("ask", {"part": "x\x1b" * 10**5}, "must have the component that asks"),
+    "keep": ("ask", {"keep": 1}, "keep must be true or false"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def grids(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return {
+        "train": heard(tmp_path_factory.mktemp("train")),
+        "ask": heard(tmp_path_factory.mktemp("ask"), "creff"),
+    }
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_facts_that_cannot_be_are_one_line(name: str, grids: dict[str, Any]) -> None:
+    kind, change, reason = LIES[name]
+    grid, kept = grids[kind]
+    facts, trees = kept[kind]
+    told = answer(grid, {**facts, "session": SESSION, "turn": next(TURNS), **change}, trees)["error"]
+    assert reason in told and told.isprintable() and len(told) < 700
+    assert sorted(path.name for path in grid.folder.iterdir()) == ["run", "state"], "nothing is written elsewhere"
+
+
+def wide(trees: dict[str, Any]) -> None:
+    trees["own"]["used"] = torch.full_like(trees["own"]["used"], 1 << 60)
+
+
+def below(trees: dict[str, Any]) -> None:
+    trees["own"]["offered"] = -trees["own"]["offered"] - 1
+
+
+def other_memory(trees: dict[str, Any]) -> None:
+    trees["own"]["written"] = {"scaffold": {"control": torch.zeros(1 << 20)}}
+
+
+def no_model(trees: dict[str, Any]) -> None:
+    trees["shared"]["params"] = torch.zeros(3)
+
+
+def no_round(trees: dict[str, Any]) -> None:
+    trees["shared"]["round"] = torch.tensor([1, 2])
+
+
+TREES = {
+    wide: "used must be rows from 0 to", below: "offered must be rows from 0 to",
+    other_memory: "what is written to a client must be of its memory", no_model: "must be named tensors",
+    no_round: "round of a message must be a whole number",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", TREES, ids=lambda change: change.__name__)
+def test_trees_that_cannot_be_are_one_line(change: Any, grids: dict[str, Any]) -> None:
+    grid, kept = grids["train"]
+    facts, trees = kept["train"]
+    trees = {name: dict(tree) for name, tree in trees.items()}
+    change(trees)
+    told = answer(grid, {**facts, "session": SESSION, "turn": next(TURNS)}, trees)
+    assert TREES[change] in told["error"] and told["error"].isprintable()
+
+
+@pytest.mark.parametrize("out", ["..", "a/..", "x\n", "\x1b[2J", "n" * 300])
+def test_a_run_whose_folder_has_no_plain_name_is_refused(out: str) -> None:
+    """A node calls the folder of its memory by the last part of it."""
+    with pytest.raises(ConfigError, match=r"flower.out must end in a plain name"):
+        server_options({"flower.out": out})
+
+
+@pytest.mark.parametrize("file", ["/etc/passwd", "../other.json", "a/b.json"])
+def test_the_inputs_of_an_app_are_a_file_of_the_app(file: str) -> None:
+    with pytest.raises(ConfigError, match=r"flower.inputs must be the name of a file of the app"):
+        server_options({"flower.inputs": file})
+
+
+def test_a_nodes_memory_lies_below_its_state(tmp_path: Path) -> None:
+    for out in ("run", "/x/run", "", "/", "."):
+        folder = node_options({"client": 0, "state": str(tmp_path)}, out).folder(0)
+        assert folder.resolve().is_relative_to(tmp_path) and len(folder.relative_to(tmp_path).parts) == 2

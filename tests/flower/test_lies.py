@@ -1,0 +1,338 @@
+"""What one registered node can do to a run by the content of its messages: it costs its own client, or ends the run."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("flwr")
+
+from fedskew.errors import FedskewError
+from fedskew.flower.wire import Packed, pack, read, record
+from support.bounds import bounded, within
+from support.flower_grid import bits, config, plain, served
+
+pytestmark = pytest.mark.flower
+LIAR = 1
+ROOM = 1 << 30  # bytes beside those of an honest run
+Change = Callable[[dict[str, Any], dict[str, Any]], Packed | None]
+
+
+def lying(kind: str, change: Change, first: int = 0) -> Any:
+    """Client 1 alters its answers of a kind, from its message ``first`` on; the change may give the bytes itself."""
+    seen = [0]
+
+    def lie(client: int, content: Any) -> Any:
+        envelope = read(content)
+        if client != LIAR or envelope.facts.get("kind") != kind:
+            return content
+        seen[0] += 1
+        if seen[0] <= first:
+            return content
+        facts, trees = dict(envelope.facts), dict(envelope.trees)
+        packed = change(facts, trees)
+        return record(facts, sent=packed or pack(trees))
+
+    return lie
+
+
+@contextmanager
+def small() -> Iterator[None]:
+    """Little memory and time, whatever a message claims."""
+    with bounded(ROOM), within(60):
+        yield
+
+
+def dropping(folder: Path, method: str = "fedavg", **more: Any) -> dict[str, Any]:
+    usual = {"cohort": 4, "rounds": 2, "flower__bad": "drop", "flower__wait_s": 0.4}
+    return config(folder, method, **usual | more)
+
+
+def without_liar(folder: Path, method: str, **more: Any) -> Any:
+    """The run in which each of the client's trained models is refused for one plain reason."""
+
+    def wrong(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+        facts["steps"] += 1
+
+    (folder / "plain").mkdir()
+    return served(folder / "plain", dropping(folder / "plain", method, **more), lie=lying("train", wrong))
+
+
+def same_but_for_reasons(found: Any, expected: Any) -> None:
+    """Two results of the same bytes, whose rows drop the same clients."""
+    assert bits(found) == bits(expected)
+    ours, others = plain(found.rounds), plain(expected.rounds)
+    for row in [*ours, *others]:
+        row["dropped"] = [d["client"] for d in row["dropped"]]
+    assert ours == others
+
+
+# the pooled metric
+
+
+def gone_round(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+    """Entries of 2**62 whose int64 sum comes round to the declared number."""
+    trees["matrix"] = torch.full((10, 10), 0, dtype=torch.int64)
+    trees["matrix"][0, :4] = 1 << 62
+    trees["matrix"][0, 0] += facts["rows"]
+
+
+def more_rows(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+    facts["rows"] = 10**9
+    trees["matrix"] = torch.zeros(10, 10, dtype=torch.int64)
+    trees["matrix"][0, 1] = 10**9
+
+
+def other_classes(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+    trees["matrix"] = trees["matrix"].roll(1, 0)
+
+
+def endless_loss(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+    facts["loss"] = "inf"
+
+
+def loss_below_zero(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+    facts["loss"] = "-0x1p+300"
+
+
+METRICS = {
+    gone_round: "must count its", more_rows: "must be of its", endless_loss: "loss must be a finite number",
+    loss_below_zero: "its mean loss must be a number from 0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", METRICS, ids=lambda lie: lie.__name__)
+def test_a_matrix_that_does_not_fit_the_hello_is_in_no_pooled_metric(lie: Change, tmp_path: Path) -> None:
+    tested = {"cohort": 4, "rounds": 2, "local_test": 0.3, "validation": 0.1}
+    shy = {LIAR: {"allow": "histogram"}}  # it permits no metrics, so it is in none
+    (tmp_path / "shy").mkdir()
+    expected = served(tmp_path / "shy", config(tmp_path / "shy", **tested), nodes=shy)
+    content = config(tmp_path, **tested, flower__bad="drop")
+    found = served(tmp_path, content, lie=lying("evaluate", lie))
+    for row, other in zip(found.rounds, expected.rounds, strict=True):
+        assert [(d["client"], METRICS[lie] in d["tensor"]) for d in row["dropped"]] == [(LIAR, True)]
+        assert row["local_accuracy"] == other["local_accuracy"] and row["local_loss"] == other["local_loss"]
+    assert bits(found) == bits(expected), "it takes part in training still"
+    stop = {**content, "flower.bad": "stop", "flower.out": str(tmp_path / "stop")}
+    with pytest.raises(FedskewError, match=f"the node of client 1: .*{METRICS[lie]}"):
+        served(tmp_path, stop, lie=lying("evaluate", lie))
+
+
+def test_test_rows_stay_what_they_were(tmp_path: Path) -> None:
+    content = config(tmp_path, cohort=4, rounds=3, local_test=0.3, flower__bad="drop")
+    rows = served(tmp_path, content, lie=lying("evaluate", other_classes, first=1)).rounds
+    assert [bool(row.get("dropped")) for row in rows] == [False, True, True]
+    assert "the test rows of each class that it had before" in rows[1]["dropped"][0]["tensor"]
+
+
+def test_a_node_that_nobody_believes_a_metric_leaves_none_ends_the_run_in_one_line(tmp_path: Path) -> None:
+    content = config(tmp_path, cohort=4, local_test=0.3, flower__bad="drop")
+    with pytest.raises(FedskewError, match="a node must tell a metric of use; got none of 1 in round 1"):
+        nodes = {k: {"allow": "histogram"} for k in range(4) if k != LIAR}
+        served(tmp_path, content, nodes=nodes, lie=lying("evaluate", more_rows))
+
+
+# what is trained
+
+
+def expanded(shape: list[int], strides: list[int]) -> Change:
+    """An upload that nobody asked for, of few bytes and many elements."""
+
+    def change(facts: dict[str, Any], trees: dict[str, Any]) -> Packed:
+        packed = pack(trees)
+        leaves = json.loads(packed.leaves)
+        leaves.append([["sent", "uploads", "more", "w"], "float32", shape, strides, 0])
+        return Packed(json.dumps(leaves), packed.data + bytes(4))
+
+    return change
+
+
+def added(path: list[str]) -> Change:
+    """A leaf at a path of the author's own."""
+
+    def change(facts: dict[str, Any], trees: dict[str, Any]) -> Packed:
+        packed = pack(trees)
+        leaves = [*json.loads(packed.leaves), [path, "float32", [1], [1], 0]]
+        return Packed(json.dumps(leaves), packed.data + bytes(4))
+
+    return change
+
+
+def extra_upload(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+    trees["sent"]["uploads"] = {**trees["sent"]["uploads"], "scaffold": {"w": torch.zeros(1, 3)}}
+
+
+def told(**more: Any) -> Change:
+    def change(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+        facts.update(more)
+
+    change.__name__ = "_".join(more)
+    return change
+
+
+def reported(name: str, value: float) -> Change:
+    def change(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+        trees["sent"]["report"][name] = torch.full_like(trees["sent"]["report"][name], value)
+
+    return change
+
+
+def nothing(facts: dict[str, Any], trees: dict[str, Any]) -> Packed:
+    return pack({})
+
+
+def nan(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+    params = trees["sent"]["params"]
+    params.update({n: torch.full_like(p, float("nan")) for n, p in params.items()})
+
+
+TRAINED: dict[str, tuple[Change, str]] = {
+    "stride 0": (expanded([1, 1 << 37], [0, 0]), "its own bytes for each element"),
+    "overlap": (expanded([1 << 18, 1 << 18], [1, 1]), "its own bytes for each element"),
+    "no element": (expanded([1 << 40, 0], [1, 1]), "its own bytes for each element"),
+    "upload": (extra_upload, "nobody asked for 'sent.uploads.scaffold"),
+    "below a leaf": (added(["sent", "params", "fc.weight", "more"]), "stands below another"),
+    "twice": (added(["sent", "params", "fc.weight"]), "named twice"),
+    "no name": (added([]), "must have a name"),
+    "empty name": (added(["sent", ""]), "a list of at most"),
+    "deep": (added(["a"] * 1000), "a list of at most"),
+    "long name": (added(["sent", "a" * 1_000_000]), "a list of at most"),
+    "nothing": (nothing, "tensors by the names that were asked for"),
+    "steps": (told(steps=float("nan")), "steps must be a whole number"),
+    "digits": (told(steps=10**4000), "steps must be a whole number"),
+    "samples": (told(samples=-5), "samples must be a whole number"),
+    "receipt": (told(receipt="../" * 10), "a receipt has 32 hex digits"),
+    "client": (told(client=10**12), "the answer is of client"),
+    "fault": (told(fault={"step": 10**9, "tensor": "loss", "value": "nan"}), "step must be a whole number"),
+    "no fault": (told(fault={"step": 1, "tensor": "loss", "value": "1" * 10**6}), "must be not finite"),
+    "error": (told(error="x\nround 9 \x1b[2J" * 100_000), "x round 9 \\x1b[2J"),
+    "endless loss": (reported("loss", float("nan")), "the report's loss must be finite"),
+    "lr": (reported("lr", float("-inf")), "the report's lr must be finite"),
+    "a_norm": (reported("a_norm", -1.0), "the report's a_norm must be finite"),
+    "not finite": (nan, "parameter"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_an_answer_of_no_use_costs_its_author_alone(name: str, tmp_path: Path) -> None:
+    change, reason = TRAINED[name]
+    expected = without_liar(tmp_path, "fedavg")
+    with small():
+        found = served(tmp_path, dropping(tmp_path), lie=lying("train", change))
+    same_but_for_reasons(found, expected)
+    for row in found.rounds:
+        (one,) = row["dropped"]
+        assert one["client"] == LIAR and reason in one["tensor"]
+        assert len(one["tensor"]) < 500 and one["tensor"].isprintable()
+    with pytest.raises(FedskewError) as ended:
+        served(tmp_path, dropping(tmp_path, flower__bad="stop", flower__out=str(tmp_path / "stop")),
+               lie=lying("train", change))  # fmt: skip
+    assert "\n" not in str(ended.value) and len(str(ended.value)) < 700
+
+
+@pytest.mark.parametrize("method", ["scaffold", "creff", "powerofchoice", "climb", "ccvr"])
+def test_uploads_and_values_of_another_shape_cost_their_author_alone(method: str, tmp_path: Path) -> None:
+    """The liar is the first of the cohort, whose shape nobody takes for that of the others."""
+
+    def narrow(tree: Any) -> Any:
+        return {n: narrow(v) for n, v in tree.items()} if isinstance(tree, dict) else tree[..., :1]
+
+    def wrong(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+        if "values" in trees:
+            plain = isinstance(trees["values"], torch.Tensor)
+            trees["values"] = trees["values"].double().repeat(2) if plain else narrow(trees["values"])
+        else:
+            trees["sent"]["uploads"] = narrow(trees["sent"]["uploads"])
+
+    lie = lying("train" if method == "scaffold" else "ask", wrong)
+    content = dropping(tmp_path, method)
+    found = served(tmp_path, content, lie=lambda k, c: lie(1 if k == 0 else 0, c))
+    assert [d["client"] for d in found.rounds[0]["dropped"]] == [0]
+
+
+def test_details_of_a_mistake_forge_no_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "flwr")
+    details = "Traceback\nfedskew: round 1 {}\r\x1b[2J" + "y" * 10**6
+
+    def lie(facts: dict[str, Any], trees: dict[str, Any]) -> None:
+        facts.update(error="no", trace=details)
+
+    served(tmp_path, dropping(tmp_path), lie=lying("train", lie))
+    shown = [record.getMessage() for record in caplog.records]
+    assert all(line.isprintable() for line in shown)
+    assert sum(map(len, shown)) < 50_000
+    assert not [line for line in shown if line.startswith("fedskew: round 1 {}")]
+
+
+# the hello
+
+
+def introduced(**more: Any) -> Any:
+    return lying("hello", told(**more))
+
+
+HELLOS: dict[str, tuple[dict[str, Any], str]] = {
+    "rows": ({"rows": 10**10, "counts": [10**10, *[0] * 9]}, "must have at most 10000000 rows"),
+    "test rows": ({"test_rows": 10**10}, "must have at most 10000000 test_rows"),
+    "negative": ({"rows": -1}, "must say who it is: rows must be a whole number"),
+    "digits": ({"rows": 10**4000}, "must say who it is: rows must be a whole number"),
+    "truth": ({"rows": True}, "must say who it is: rows must be a whole number"),
+    "client": ({"client": 10**9}, "client must be a whole number from 0 to 3"),
+    "below": ({"client": -3}, "client must be a whole number from 0 to 3"),
+    "name": ({"name": ["x"]}, "name must be a text"),
+    "permits": ({"permits": ["everything"]}, "permits must be a list of"),
+    "counts": ({"counts": [1] * 10**5}, "must tell 10 counts"),
+    "sums": ({"counts": [1 << 63, -(1 << 63), *[0] * 8]}, "must tell 10 counts"),
+    "labels": ({"counts": None, "labels": [0] * 100}, "must tell which of 10 classes"),
+    "no labels": ({"counts": None, "labels": []}, "must tell the classes of its"),
+    "contract": ({"fatal": True, "differs": "a\nb\x1b[2J" * 10**5}, "must agree with the server: a b\\x1b[2J"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HELLOS)
+def test_a_hello_that_cannot_be_costs_its_client_alone(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others train without it, as if its client had no rows; under stop the run ends before it begins."""
+    caplog.set_level(logging.WARNING, "flwr")
+    change, reason = HELLOS[name]
+    with pytest.raises(FedskewError) as ended, small():
+        served(tmp_path, config(tmp_path, flower__wait_s=0.3), lie=introduced(**change))
+    assert reason in str(ended.value) and "\n" not in str(ended.value) and len(str(ended.value)) < 700
+    assert not (tmp_path / "run").exists()
+    if "client" in change:
+        return  # nobody knows whose place is empty: the run waits for that client, or ends
+    with small():
+        found = served(tmp_path, dropping(tmp_path), lie=introduced(**change))
+    assert [row["clients"] for row in found.rounds] == [[0, 2, 3]] * 2
+    said = " ".join(record.getMessage() for record in caplog.records)
+    assert reason in said and said.isprintable() and "begins without clients [1]" in said
+
+
+def test_a_client_beyond_the_federation_takes_the_place_of_nobody(tmp_path: Path) -> None:
+    content = dropping(tmp_path, flower__missing="drop")
+    with pytest.raises(FedskewError, match=r"nodes of all 4 clients must be there; those of \[1\] have not come"):
+        served(tmp_path, content, lie=introduced(client=10**9))
+
+
+def test_the_name_of_a_node_is_one_short_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "flwr")
+    served(tmp_path, dropping(tmp_path, rounds=1), lie=introduced(name="a\n\x1b[31mround 1 {}\r" + "b" * 10**6))
+    assert all(r.getMessage().isprintable() and len(r.getMessage()) < 1000 for r in caplog.records)
+
+
+def test_more_rows_than_the_server_allows_are_an_option(tmp_path: Path) -> None:
+    """Memory does not follow what a node claims, whatever is allowed."""
+    counts = [10**10, *[0] * 9]
+    content = dropping(tmp_path, flower__most_rows=1 << 40)
+    with small():
+        found = served(tmp_path, content, lie=introduced(rows=10**10, counts=counts))
+    assert [[d["client"] for d in row["dropped"]] for row in found.rounds] == [[LIAR], [LIAR]]
+    assert "offered must be rows from 0 to" in found.rounds[0]["dropped"][0]["tensor"]
