@@ -11,6 +11,8 @@ import torch
 import xxhash
 from torch import Tensor
 
+from fedskew.errors import opened
+
 __all__ = ["bytes_of", "of_file", "of_parts", "of_records", "of_tensors"]
 
 BLOCK = 1 << 22  # bytes of a file that are read at a time
@@ -39,7 +41,7 @@ def of_parts(*parts: Any) -> str:
 def of_file(path: Path) -> str:
     """Digest of a file's bytes. Raises OSError where it cannot be read."""
     found = xxhash.xxh3_128()
-    with open(path, "rb") as file:
+    with opened(path) as file:
         while block := file.read(BLOCK):
             found.update(block)
     return found.hexdigest()

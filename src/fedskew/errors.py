@@ -11,13 +11,17 @@ FedskewError
 from __future__ import annotations
 
 import difflib
+import errno
+import io
 import json
+import os
+import stat
 import sys
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 __all__ = [
     "DEEPEST",
@@ -28,12 +32,16 @@ __all__ = [
     "RecordError",
     "TrainingError",
     "closest",
+    "content_of",
     "from_json",
     "insist",
     "json_file",
+    "opened",
     "plural",
+    "regular",
     "require",
     "some",
+    "text_of",
     "unknown",
     "visible",
 ]
@@ -42,6 +50,10 @@ AGAIN_S = 0.01  # seconds until a request to end that was lost is made again
 DEEPEST = 64  # nested lists and objects; what fedskew writes has less than ten
 JOINERS = "\u200c\u200d"  # they change how letters of some scripts join, and nothing else
 TAKEN = "\n\t"
+KINDS = {
+    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}  # fmt: skip
 
 
 class FedskewError(Exception):
@@ -243,9 +255,52 @@ def _inside(node: Any) -> list[Any]:
     return [value for value in values if isinstance(value, dict | list)]
 
 
+# Files that others wrote
+
+
+def opened(path: str | Path) -> IO[bytes]:
+    """A regular file, opened for reading. Nobody waits for a pipe or a device, on which reading may never end.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file.
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        _insist_on_file(os.fstat(handle).st_mode, path)
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def regular(path: str | Path) -> Path:
+    """The path, for libraries that open files themselves. Raises OSError unless a regular file is there."""
+    _insist_on_file(os.stat(path).st_mode, path)
+    return Path(path)
+
+
+def _insist_on_file(mode: int, path: str | Path) -> None:
+    if not stat.S_ISREG(mode):
+        kind = KINDS.get(stat.S_IFMT(mode), "something else")
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(number, f"it is {kind}, not a regular file", str(path))
+
+
+def content_of(path: str | Path) -> bytes:
+    """The bytes of a regular file. Raises OSError as `opened`."""
+    with opened(path) as file:
+        return file.read()
+
+
+def text_of(path: str | Path, errors: str = "strict") -> str:
+    """The text of a regular file in UTF-8, with line feeds alone. Raises OSError as `opened`, UnicodeDecodeError."""
+    with io.TextIOWrapper(opened(path), encoding="utf-8", errors=errors) as file:
+        return file.read()
+
+
 def json_file(path: Path) -> Any:
-    """The content of a JSON file. Raises OSError where it cannot be read, ValueError as `from_json`."""
-    return from_json(path.read_bytes())
+    """The content of a JSON file. Raises OSError as `opened`, ValueError as `from_json`."""
+    return from_json(content_of(path))
 
 
 def insist(asked: Callable[[], bool], again: Callable[[], object]) -> None:

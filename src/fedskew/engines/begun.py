@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fedskew import digests
-from fedskew.errors import RecordError
+from fedskew.errors import RecordError, regular
 from fedskew.fields import demand
 from fedskew.models.prepare import Model
 from fedskew.records.manifest import check_file
@@ -70,7 +70,7 @@ def begin_from(model: Model, settings: Settings) -> None:
 def tensors_of(file: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file, by name. Raises RecordError where it is damaged."""
     try:
-        return load_file(file)
+        return load_file(regular(file))
     except (OSError, SafetensorError) as error:
         raise RecordError(f"{file} is damaged: {error}") from None
 

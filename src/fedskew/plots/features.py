@@ -10,7 +10,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from fedskew import digests
-from fedskew.errors import RecordError
+from fedskew.errors import RecordError, regular
 from fedskew.plots import canvas
 from fedskew.plots.panels import Shown, legend, panels_of
 
@@ -56,7 +56,7 @@ def _features(run: Shown, row: dict[str, Any]) -> tuple[npt.NDArray[np.float32],
     try:
         if "digest" in row and digests.of_file(run.folder / name) != row["digest"]:
             raise RecordError(f"{run.folder / name} was altered after the run wrote it; run it again")
-        with safe_open(run.folder / name, framework="np") as file:
+        with safe_open(regular(run.folder / name), framework="np") as file:
             return file.get_tensor("features"), file.get_tensor("labels")
     except (OSError, SafetensorError) as error:
         raise RecordError(f"{run.folder / name} cannot be read: {error}") from None

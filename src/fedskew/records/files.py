@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedskew import digests, tree
-from fedskew.errors import RecordError, from_json
+from fedskew.errors import RecordError, from_json, regular
 from fedskew.tree import Tree
 
 __all__ = ["DAMAGED", "load_tree", "save_tree", "write_atomic", "write_tensors"]
@@ -122,7 +122,7 @@ def load_tree(path: Path) -> tuple[Tree, dict[str, Any]]:
         ({'server': {'w': tensor([1., 2.])}}, {'round': 3})
     """
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(regular(path), framework="pt") as file:
             header = file.metadata()
             paths = [tuple(p) for p in from_json(header["paths"])]
             # clones: memory mapped from the file has another alignment, so products would round differently
@@ -133,5 +133,5 @@ def load_tree(path: Path) -> tuple[Tree, dict[str, Any]]:
             return tree.unflatten(pairs), from_json(header["facts"])
     except FileNotFoundError:
         raise RecordError(f"no checkpoint at {path}") from None
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise RecordError(f"checkpoint {path} is damaged: {error}; {DAMAGED}") from None

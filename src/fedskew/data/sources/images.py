@@ -228,7 +228,7 @@ class Published(ImageOptions):
 
     def _blame(self, files: Sequence[Path]) -> str:
         """Files whose md5 is not the published one, with both; all files where none is published."""
-        pairs = [(f, self.md5[f.name], md5_of(f.read_bytes())) for f in files if f.name in self.md5]
+        pairs = [(f, self.md5[f.name], md5_of(readers.read_bytes(f))) for f in files if f.name in self.md5]
         wrong = [f"{f} (expected md5 {want}, got {got})" for f, want, got in pairs if want != got]
         return ", ".join(wrong or map(str, files))
 
