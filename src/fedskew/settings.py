@@ -58,7 +58,7 @@ class Settings:
     """digest of that file; a run records it, and another file then raises an error; empty takes any"""
     engine: Engine = "auto"
     """how clients are trained: in turn, on threads, in stacks, with every error located, on Ray, or by Flower"""
-    threads: Annotated[int, AtLeast(0)] = 0
+    threads: Annotated[int, Within(0, 1024)] = 0
     """threads that train and evaluate; 0: one a core"""
     device: str = "cpu"
     """cpu, cuda or cuda:NUMBER"""

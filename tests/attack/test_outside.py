@@ -125,7 +125,16 @@ def test_every_reader_opens_regular_files_alone() -> None:
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
         if OPENS.search(line) and not line.lstrip().startswith((">>>", "with archive.open", "def "))
     ]
-    known = ("os.open(path", "readers.read_bytes", "open(waiting", "open(self.file", "Record.open", "Image.open(file)", "tarfile.open(fileobj", "archive.open(")
+    known = (
+        "os.open(path",
+        "readers.read_bytes",
+        "open(waiting",
+        "open(self.file",
+        "Record.open",
+        "Image.open(file)",
+        "tarfile.open(fileobj",
+        "archive.open(",
+    )
     left = [line for line in found if not any(word in line for word in known)]
     assert not left, "use fedskew.errors.opened, content_of, text_of or regular:\n" + "\n".join(left)
 
@@ -150,7 +159,10 @@ def packed(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
         raw = pack(tar.getvalue()[:512]) + pack(bytes(1 << 26)) * 40
         (folder / f"cifar-10-python.tar.{name}").write_bytes(raw)
         path = str(folder / f"cifar-10-python.tar.{name}")
-        yield f"tar, a member of 8 GiB in {len(raw)} bytes of {name}", lambda path=path: load("cifar10", path, verify=False)
+        yield (
+            f"tar, a member of 8 GiB in {len(raw)} bytes of {name}",
+            lambda path=path: load("cifar10", path, verify=False),
+        )
     bomb = folder / "many.npz"
     inner = io.BytesIO()
     np.save(inner, np.zeros(1 << 22))

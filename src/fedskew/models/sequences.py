@@ -159,7 +159,7 @@ class CharLSTM(Architecture):
     """numbers of a token's vector"""
     hidden: Annotated[int, AtLeast(1)] = 64
     """units of each layer"""
-    layers: Annotated[int, AtLeast(1)] = 1
+    layers: Annotated[int, Within(1, 64)] = 1
     """recurrent layers"""
 
     def build(self, shape: Shape, classes: int) -> nn.Module:

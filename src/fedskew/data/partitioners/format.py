@@ -93,7 +93,9 @@ class PartitionFile(NamedTuple):
     def counts(self) -> Ints:
         """Label histograms, int64 [N, C]."""
         clients, classes = self.partition.clients, int(self.header["classes"])
-        afford(8 * clients * classes, "the counts of a partition file", f"it has {clients} clients and {classes} classes")
+        afford(
+            8 * clients * classes, "the counts of a partition file", f"it has {clients} clients and {classes} classes"
+        )
         cell = np.repeat(np.arange(clients) * classes, self.partition.sizes) + self.labels
         return np.bincount(cell, minlength=clients * classes).reshape(clients, classes)
 

@@ -235,7 +235,9 @@ def _read_column(table: Any, name: str, rows: int | None, mode: ImageMode | None
 def _lists(rows: Any, name: str) -> np.ndarray:
     """Lists of numbers as an array [n, ...]; whole numbers as int64, others as float64."""
     pa, values, shape = arrow()[0], rows, [len(rows)]
-    while pa.types.is_list(values.type) or pa.types.is_large_list(values.type) or pa.types.is_fixed_size_list(values.type):
+    while (
+        pa.types.is_list(values.type) or pa.types.is_large_list(values.type) or pa.types.is_fixed_size_list(values.type)
+    ):
         lengths = np.unique(values.value_lengths().to_numpy(zero_copy_only=False))
         if values.null_count or len(lengths) > 1:
             raise DataError(f"column {name!r} must have lists of one length; got ragged rows")
