@@ -156,7 +156,8 @@ class Session:
 
     def _query(self, traffic: Traffic) -> Ask:
         def query(question: Query, part: Component, broadcast: Broadcast) -> Answers:
-            with self.engine.guard.located(f"the question of component {part.name!r}"):
+            name, guard = f"the question of component {part.name!r}", self.engine.guard
+            with guard.located(name), guard.unwritten(name, (self.state.parts, *broadcast)):
                 answers = self.engine.query(question, part, self.method, broadcast)
             traffic.add_query(question, answers, broadcast.common_bytes)
             return answers
