@@ -305,8 +305,7 @@ def _check_same_run(record: Record, facts: Mapping[str, Any]) -> None:
     """Raise RecordError where the folder holds another run. More rounds of the same are allowed."""
     before = record.config()
     asked, held = {**UNSET, **json.loads(json.dumps(dict(facts)))}, {**UNSET, **before}
-    other = [n for n, v in asked.items() if n not in FREE and held.get(n, v) != v]
-    if other:
+    if other := [n for n, v in asked.items() if n not in FREE and held.get(n, v) != v]:
         was, now = (json.dumps(c.get(other[0]))[:80] for c in (held, asked))
         raise RecordError(f"resume must continue the same run; {other[0]} was {was} and is {now}")
 

@@ -21,8 +21,8 @@ from typing import Annotated, Any
 from fedskew.errors import FieldError
 
 __all__ = [
-    "LATER", "Above", "AtLeast", "AtMost", "Checked", "Limit", "Within", "check", "choices", "demand", "documented", "fits",
-    "hints_of", "kind_of", "later", "limits_of", "recorded",
+    "LATER", "Above", "AtLeast", "AtMost", "Checked", "Limit", "Within", "check", "choices", "demand", "documented",
+    "fits", "hints_of", "kind_of", "later", "limits_of", "recorded",
 ]  # fmt: skip
 
 LARGEST, INFINITY = 3.4e38, float("inf")  # of float32

@@ -1,4 +1,4 @@
-"""Code of the user's that is no method's: whatever it does with what it is given, the run and its record are the same."""
+"""Code of the user's that is no method's: whatever it does with what it is given, run and record are the same."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ def wholes() -> dict[tuple[str, str], tuple[Experiment, Option]]:
     made = [compose([method], []) for method in METHODS]
     made += [compose(["fedavg"], [("--data", name)]) for name in TABLES["data"]]
     slots = [slot for slot in TABLES if slot not in ("data", "preset")]
-    for slot, name in ((slot, name) for slot in slots for name in TABLES[slot]):
+    for slot, name in ((place, name) for place in slots for name in TABLES[place]):
         with suppress(fs.FedskewError):  # some need others beside them
             made.append(compose(["fedavg"], [(f"--{slot}", name)]))
     options = [(one, option) for one in made for option in options_of(one)]

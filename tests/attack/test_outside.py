@@ -1,4 +1,4 @@
-"""What stands where a file should: pipes, devices and folders; and small files that would become more than the memory."""
+"""Pipes, devices and folders where a file should stand, and small files that would become more than the memory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ STANDS = {"a pipe": pipe, "a device": device, "a folder": Path.mkdir}
 DATA = {
     "own.npz": "npz", "own.csv": "csv", "own.parquet": "parquet", "own.dat": "keel", "own.txt": "shakespeare",
     "own.tar.gz": "cifar10", "folder/x_train.npy": "npz", "folder/one.csv": "csv", "folder/one.npz": "npz",
-    "folder/train-0.parquet": "parquet", "folder/train.csv": "csv", "folder/fars.dat": "fars", "folder/a.json": "femnist",
+    "folder/train-0.parquet": "parquet", "folder/train.csv": "csv", "folder/fars.dat": "fars",
+    "folder/a.json": "femnist",
     "folder/text.txt": "shakespeare", "folder/test_batch": "cifar10", "folder/wnids.txt": "tiny_imagenet",
     "folder/cat/1.png": "images", **{f"folder/{name}": "mnist" for name in IDX[:1]}, "folder/train_32x32.mat": "svhn",
     "folder/adult.data": "adult",

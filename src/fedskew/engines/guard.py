@@ -3,8 +3,9 @@
 `guarded` makes a method whose components are the same values with watched hooks. In every engine an error in a hook of
 the server half, or in one that runs before the first round, names component, hook and round; and every hook must give
 back the names and shapes that its docstring says, since a tensor of another shape would be broadcast silently. Hooks
-that run in every local step are looked at until the end of the first round. In `debug` they are in all rounds, and
-dtype, device, finiteness and inputs are looked at as well.
+that run in every local step are looked at until the end of the first round, and so is whether a hook writes into what
+it was given, which would change another client's or a later round's numbers. In `debug` they are in all rounds, and
+dtype, device, finiteness and the content of inputs are looked at as well.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Guard:
         """What a hook gives back, looked at."""
         name = f"hook {hook!r} of component {part.name!r}"
         given = snapshot(hook, args) if self.full else []
-        inputs = {} if self.full else names_of(hook, args)
+        inputs = names_of(hook, args) if self.looks and not self.full else {}
         before = marked(inputs)
         if hook in CLIENT:
             try:
@@ -86,7 +87,7 @@ class Guard:
         else:
             with self.located(name):
                 out = original(part, *args)
-        if not self.full and (changed := written(before, inputs)):
+        if changed := written(before, inputs):
             self._refuse(name, changed)
         if self.looks or hook not in CLIENT:
             with self.located(f"what {name} gave"):

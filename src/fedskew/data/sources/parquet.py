@@ -245,7 +245,7 @@ def _lists(rows: Any, name: str) -> np.ndarray:
         values = values.flatten()
     if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_boolean(values.type)):
         raise DataError(f"column {name!r} must hold lists of numbers; got {rows.type}")
-    found = values.to_numpy(zero_copy_only=False).reshape(shape)
+    found: np.ndarray = values.to_numpy(zero_copy_only=False).reshape(shape)
     return found.astype(np.int64 if pa.types.is_integer(values.type) and not values.null_count else np.float64)
 
 

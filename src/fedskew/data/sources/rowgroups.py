@@ -58,12 +58,12 @@ def _counted(file: Any, group: int, path: str, values: int, most: int) -> int:
     """Bytes of the words of a column; the count ends where they are more than ``most``."""
     longest, total = _longest(file, group, path), 0
     if values * longest <= most // 16:
-        return values * longest
+        return int(values * longest)
     for batch in file.iter_batches(max(1, PART // longest), row_groups=[group], columns=[path], use_threads=False):
         total += sum(map(_decoded, batch.columns))
         if total > most:
             break
-    return total
+    return int(total)
 
 
 def _longest(file: Any, group: int, path: str) -> int:
@@ -72,7 +72,7 @@ def _longest(file: Any, group: int, path: str) -> int:
     before = pool.bytes_allocated()
     batches = file.iter_batches(1, row_groups=[group], columns=[path], use_threads=False)
     next(batches, None)
-    return max(1, pool.bytes_allocated() - before)
+    return max(1, int(pool.bytes_allocated() - before))
 
 
 def _decoded(array: Any) -> int:
