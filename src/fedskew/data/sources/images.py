@@ -16,7 +16,7 @@ from fedskew.data.sources import cache, labels, parquet, pictures, readers
 from fedskew.data.sources.digits import digits
 from fedskew.data.sources.files import Known, absent, md5_of, places, together, verify
 from fedskew.errors import DataError, require
-from fedskew.fields import Within, demand
+from fedskew.fields import AtLeast, AtMost, demand
 
 __all__ = ["Decoded", "Digits", "FashionMnist", "ImageOptions", "Mnist", "Normalize", "Published"]
 
@@ -38,7 +38,7 @@ class ImageOptions(ClassOptions):
     """what a crop's padding holds: zeros, or the image mirrored about its outermost pixels"""
     normalize: Normalize = "protocol"
     """protocol: the seed papers' constants; channel: mean and deviation of the training pixels; half: 0.5; none"""
-    pad: Annotated[int, Within(0, 256)] = 0
+    pad: Annotated[int, AtLeast(0), AtMost(256)] = 0
     """pixels of zero border on each side; 2 makes 28x28 images 32x32"""
 
     def padded(self, x: Any) -> Any:
