@@ -48,7 +48,7 @@ class Options(Checked):
 
 TINY, BELOW, BEYOND = math.ulp(0.0), math.nextafter(1, 0), math.nextafter(1, 2)
 LEGAL: list[tuple[str, Any]] = [
-    ("least", 1), ("least", np.int64(3)), ("least", 2**63 - 1),
+    ("least", 1), ("least", np.int64(3)), ("least", 10**6),
     ("level", 0), ("level", math.inf), ("level", np.float32(0.5)), ("level", 3.4e38),
     ("above", math.nextafter(0.5, 1)), ("positive", TINY), ("positive", 1e38),
     ("closed", 0), ("closed", 1), ("half", 0.0), ("half", BELOW), ("other", TINY), ("other", 1), ("open", BELOW),
@@ -61,6 +61,7 @@ ILLEGAL: list[tuple[str, Any, str]] = [
     ("least", 1.0, "must be a whole number; got 1.0"),
     ("least", True, "must be a whole number; got True"),
     ("least", 2**63, "must be a whole number that int64 holds; got 9223372036854775808"),
+    ("least", 10**6 + 1, "must be at most 1000000; got 1000001"),
     ("least", None, "must be a whole number; got None"),
     ("level", -TINY, "must be at least 0; got -5e-324"),
     ("level", math.nan, "must be a number; got nan"),

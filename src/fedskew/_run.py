@@ -19,6 +19,7 @@ from fedskew import engines, models, server
 from fedskew.data.inputs import Inputs
 from fedskew.engines.begun import digest_of
 from fedskew.engines.guard import guarded
+from fedskew.engines.inputs import tensors_of
 from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import FieldError, RecordError, require
@@ -33,6 +34,7 @@ from fedskew.records.watch import best_of
 from fedskew.server import State
 from fedskew.session import Observer, Row, Session
 from fedskew.settings import Settings, check_device
+from fedskew.tree import copied
 from fedskew.types import Params, Task
 
 if TYPE_CHECKING:
@@ -117,9 +119,9 @@ def run(
         head: name of the classifier layer of your own module, for example ``"fc"``.
         out: run folder to write; None records nothing.
         resume: continue from the last checkpoint in ``out``; with more ``rounds`` than before, the run is extended.
-        on_round: called with each round's row, as in ``rounds.jsonl``, after it is recorded. Where it has methods
-            ``begin(config)`` and ``end(summary)``, as the trackers of `fedskew.track`, they are called, too, and a run
-            that is resumed tells it all of its rounds.
+        on_round: called with a copy of each round's row, as in ``rounds.jsonl``, after it is recorded. Where it has
+            methods ``begin(config)`` and ``end(summary)``, as the trackers of `fedskew.track`, they are called, too,
+            and a run that is resumed tells it all of its rounds.
         config: what ``config.json`` holds of the run's data, model and method; made from the arguments by default.
         **options: single fields of `Settings`, for example ``rounds=50, cohort=5, seed=1``.
 
@@ -204,7 +206,11 @@ def launch(
     private = sorted(watched.named("private", (*params, *prepared.buffers), task))
     used |= {"init_digest": digest_of(settings)} if settings.init_from else {}
     used |= {**engine.processors.facts(), **({"on_clients": private} if private else {})}
-    facts = {**(config or _facts(fed, method, model, settings, cohort)), **_labels(fed), **used}
+    facts = {
+        **(config or _facts(fed, method, model, settings, cohort)),
+        "label_names": list(fed.dataset.label_names),
+        **used,
+    }
     record = _recorded(out, resume, facts, method, settings)
     try:
         observing = observer(fed, watched, task, engine, settings, record)
@@ -257,10 +263,6 @@ def _facts(
     }  # fmt: skip
 
 
-def _labels(fed: Federation) -> dict[str, Any]:
-    return {"label_names": list(fed.dataset.label_names)}
-
-
 def _recorded(
     out: str | Path | None, resume: bool, facts: Mapping[str, Any], method: Method, settings: Settings
 ) -> Record | None:
@@ -303,8 +305,7 @@ def _check_same_run(record: Record, facts: Mapping[str, Any]) -> None:
     """Raise RecordError where the folder holds another run. More rounds of the same are allowed."""
     before = record.config()
     asked, held = {**UNSET, **json.loads(json.dumps(dict(facts)))}, {**UNSET, **before}
-    other = [n for n, v in asked.items() if n not in FREE and held.get(n, v) != v]
-    if other:
+    if other := [n for n, v in asked.items() if n not in FREE and held.get(n, v) != v]:
         was, now = (json.dumps(c.get(other[0]))[:80] for c in (held, asked))
         raise RecordError(f"resume must continue the same run; {other[0]} was {was} and is {now}")
 
@@ -317,10 +318,10 @@ def _told_begin(
     if on_round is None or begin is None:
         return
     named = {"run": record.run, "folder": str(record.folder)} if record else {"run": uuid.uuid4().hex, "folder": ""}
-    begin({**(record.config() if record else facts), **named})
+    begin(copied({**(record.config() if record else facts), **named}))
     tell = getattr(on_round, "again", on_round)
     for row in done:
-        tell(row)
+        tell(copied(row))
 
 
 # The loop
@@ -349,7 +350,8 @@ def _loop(
                 start = time.monotonic()
                 row = session.round()
                 if on_round:
-                    on_round(row)
+                    with session.engine.guard.unwritten("on_round", tensors_of(session.observer.fed)):
+                        on_round(copied(row))
                 now = time.monotonic()
                 longest = max(longest, now - start)
                 if now - began + longest > limit and not session.over:
@@ -393,6 +395,6 @@ class _Ending:
             )
             session.record.finish(summary, models, {"model": facts})
         if self.told:
-            self.told(summary)
+            self.told(copied(summary))
         folder = session.record.folder if session.record else None
         return Result(session.done, summary, params, buffers, session.state, session.task, trained, stopped, folder)

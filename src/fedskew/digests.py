@@ -11,7 +11,7 @@ import torch
 import xxhash
 from torch import Tensor
 
-from fedskew.errors import regular
+from fedskew.errors import opened
 
 __all__ = ["bytes_of", "of_file", "of_parts", "of_records", "of_tensors"]
 
@@ -41,7 +41,7 @@ def of_parts(*parts: Any) -> str:
 def of_file(path: Path) -> str:
     """Digest of a file's bytes. Raises OSError where it cannot be read."""
     found = xxhash.xxh3_128()
-    with open(regular(path), "rb") as file:
+    with opened(path) as file:
         while block := file.read(BLOCK):
             found.update(block)
     return found.hexdigest()

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import difflib
 import errno
+import io
 import json
+import os
 import stat
 import sys
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 __all__ = [
     "DEEPEST",
@@ -30,14 +32,17 @@ __all__ = [
     "RecordError",
     "TrainingError",
     "closest",
+    "content_of",
     "from_json",
     "insist",
     "json_file",
     "one_line",
+    "opened",
     "plural",
     "regular",
     "require",
     "some",
+    "text_of",
     "unknown",
     "visible",
 ]
@@ -47,6 +52,10 @@ DEEPEST = 64  # nested lists and objects; what fedskew writes has less than ten
 JOINERS = "\u200c\u200d"  # they change how letters of some scripts join, and nothing else
 TAKEN = "\n\t"
 LONGEST = 300  # characters of a text of others within a message
+KINDS = {
+    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}  # fmt: skip
 
 
 class FedskewError(Exception):
@@ -260,30 +269,52 @@ def _inside(node: Any) -> list[Any]:
     return [value for value in values if isinstance(value, dict | list)]
 
 
-def json_file(path: Path) -> Any:
-    """The content of a JSON file. Raises OSError where it cannot be read, ValueError as `from_json`."""
-    return from_json(regular(path).read_bytes())
+# Files that others wrote
 
 
-def regular(path: Path) -> Path:
-    """A path that is opened next, checked: who reads a FIFO or a device may never come to its end.
+def opened(path: str | Path) -> IO[bytes]:
+    """A regular file, opened for reading. Nobody waits for a pipe or a device, on which reading may never end.
 
     Raises:
-        OSError: There is something that is neither a file nor a folder, by itself or behind a link.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from fedskew.errors import regular
-        >>> regular(Path("config.json")).name
-        'config.json'
+        OSError: It cannot be opened, or is no regular file.
     """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
-        kind = path.stat().st_mode
-    except (OSError, ValueError):
-        return path  # who opens it says why it cannot
-    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
-    return path
+        _insist_on_file(os.fstat(handle).st_mode, path)
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def regular(path: str | Path) -> Path:
+    """The path, for libraries that open files themselves. Raises OSError unless a regular file is there."""
+    _insist_on_file(os.stat(path).st_mode, path)
+    return Path(path)
+
+
+def _insist_on_file(mode: int, path: str | Path) -> None:
+    if not stat.S_ISREG(mode):
+        kind = KINDS.get(stat.S_IFMT(mode), "something else")
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(number, f"it is {kind}, not a regular file", str(path))
+
+
+def content_of(path: str | Path) -> bytes:
+    """The bytes of a regular file. Raises OSError as `opened`."""
+    with opened(path) as file:
+        return file.read()
+
+
+def text_of(path: str | Path, errors: str = "strict") -> str:
+    """The text of a regular file in UTF-8, with line feeds alone. Raises OSError as `opened`, UnicodeDecodeError."""
+    with io.TextIOWrapper(opened(path), encoding="utf-8", errors=errors) as file:
+        return file.read()
+
+
+def json_file(path: Path) -> Any:
+    """The content of a JSON file. Raises OSError as `opened`, ValueError as `from_json`."""
+    return from_json(content_of(path))
 
 
 def insist(asked: Callable[[], bool], again: Callable[[], object]) -> None:

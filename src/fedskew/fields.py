@@ -21,11 +21,12 @@ from typing import Annotated, Any
 from fedskew.errors import FieldError
 
 __all__ = [
-    "LATER", "Above", "AtLeast", "Checked", "Limit", "Within", "check", "choices", "demand", "documented", "fits",
-    "hints_of", "kind_of", "later", "limits_of", "recorded",
+    "LATER", "Above", "AtLeast", "AtMost", "Checked", "Limit", "Within", "check", "choices", "demand", "documented",
+    "fits", "hints_of", "kind_of", "later", "limits_of", "recorded",
 ]  # fmt: skip
 
 LARGEST, INFINITY = 3.4e38, float("inf")  # of float32
+MOST = 10**6  # of a whole number with a limit: it becomes a loop or an array
 EXACT = 2**31  # a whole number in the place of a number: times a count of rows it still fits int64
 LATER = "later"  # mark of a field that records leave out while it has its default
 
@@ -102,11 +103,28 @@ class Within(Limit):
         return above and (value <= self.high if self.ends[1] == "]" else value < self.high)
 
 
+@dataclass(frozen=True)
+class AtMost(Limit):
+    """value <= most. A whole number with limits of which none bounds it from above has this one, too."""
+
+    most: float = MOST
+
+    @property
+    def rule(self) -> str:
+        """As in "be at most 1000000"."""
+        return f"be at most {self.most}"
+
+    def holds(self, value: float) -> bool:
+        """value <= most."""
+        return value <= self.most
+
+
 def check(value: Any) -> None:
     """Check the type and the limits of every field of a dataclass.
 
     Option classes call it in ``__post_init__``, so that no instance exists that breaks a rule. A limit inside
-    ``tuple[Annotated[int, AtLeast(0)], ...]`` holds for every element. None has no limit.
+    ``tuple[Annotated[int, AtLeast(0)], ...]`` holds for every element. None has no limit. A whole number with a limit
+    becomes a loop or an array: it is at most a million. One without, such as a seed, is what int64 holds.
 
     Raises:
         FieldError: A field has another type, or breaks a limit of its annotation.
@@ -170,7 +188,10 @@ def _bounded(hint: Any, value: Any) -> Iterator[tuple[Limit, Any]]:
     if value is None or not limits_of(hint):
         return
     if typing.get_origin(hint) is Annotated:
-        yield from ((limit, value) for limit in hint.__metadata__ if isinstance(limit, Limit))
+        own = [limit for limit in hint.__metadata__ if isinstance(limit, Limit)]
+        if own and hint.__origin__ is int and not any(isinstance(limit, AtMost | Within) for limit in own):
+            own.append(AtMost())
+        yield from ((limit, value) for limit in own)
         yield from _bounded(hint.__origin__, value)
     elif typing.get_origin(hint) in (typing.Union, types.UnionType):
         for one in typing.get_args(hint):

@@ -156,7 +156,8 @@ class Session:
 
     def _query(self, traffic: Traffic) -> Ask:
         def query(question: Query, part: Component, broadcast: Broadcast) -> Answers:
-            with self.engine.guard.located(f"the question of component {part.name!r}"):
+            name, guard = f"the question of component {part.name!r}", self.engine.guard
+            with guard.located(name), guard.unwritten(name, (self.state.parts, *broadcast) if guard.looks else ()):
                 answers = self.engine.query(question, part, self.method, broadcast)
             traffic.add_query(question, answers, broadcast.common_bytes)
             return answers
@@ -375,11 +376,8 @@ def check_finite(state: State) -> None:
     wrong[:model] |= torch.isinf(found).view(-1, 2)[:model].any(1)
     if bool(wrong.any()):
         kind, name = names[int(wrong.int().argmax())].split(" ", 1)
-        told = (
-            f"the server's state {name!r} has a NaN"
-            if kind == "state"
-            else f"the aggregated {kind} {name!r} is not finite"
-        )
+        whole = f"the aggregated {kind} {name!r} is not finite"
+        told = f"the server's state {name!r} has a NaN" if kind == "state" else whole
         raise TrainingError(f"{told} after round {state.round}; {RATES}")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fedskew.errors import ConfigError, FieldError, closest
-from fedskew.fields import Above, AtLeast, Within, check, demand, later, recorded
+from fedskew.fields import Above, AtLeast, AtMost, Within, check, demand, later, recorded
 from fedskew.records.diagnostics import Diagnostics
 
 __all__ = ["SEEDS", "Engine", "Home", "Settings", "check_device", "fields_from_json"]
@@ -58,7 +58,7 @@ class Settings:
     """digest of that file; a run records it, and another file then raises an error; empty takes any"""
     engine: Engine = "auto"
     """how clients are trained: in turn, on threads, in stacks, with every error located, on Ray, or by Flower"""
-    threads: Annotated[int, AtLeast(0)] = 0
+    threads: Annotated[int, AtLeast(0), AtMost(1024)] = 0
     """threads that train and evaluate; 0: one a core"""
     device: str = "cpu"
     """cpu, cuda or cuda:NUMBER"""

@@ -185,6 +185,8 @@ def told(hook: str, deed: Deed, engine: str) -> str:
         return str(error)
     except ZeroDivisionError as error:
         return f"ZeroDivisionError itself: {error}"
+    except Exception as error:
+        return f"a traceback of {type(error).__name__}: {error}"
     return ""
 
 
@@ -215,6 +217,27 @@ def test_a_wrong_shape_is_named_in_the_first_round_of_every_engine(engine: str) 
                 line.check(named(said, hook), f"{hook}, {engine}: {said or 'it ran'}")
             said = told(hook, nothing, engine)
             line.check(named(said, hook), f"{hook}, {engine}, a number: {said or 'it ran'}")
+
+
+KINDS = {
+    "nothing": None, "a list": [], "numbers": [1.0, 2.0], "a word": "word", "an empty tuple": (), "an object": object(),
+    "names": {1: torch.zeros(())}, "an array": np.zeros(3), "pairs": (None, None), "words": ({"a": "b"}, {"a": "b"}),
+}  # fmt: skip
+MAY = {  # what a hook may give: no names, no question, nothing to all or to each
+    "a list": NAMING, "an empty tuple": NAMING, "nothing": ("ask",), "pairs": ("broadcast",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("what", KINDS)
+def test_a_wrong_kind_is_named_with_hook_and_component(what: str, engine: str) -> None:
+    with Line("hooks", f"{what} is named") as line:
+        for hook in HOOKS:
+            said = told(hook, lambda plain, self, args: KINDS[what], engine)
+            if hook in MAY.get(what, ()):
+                line.check(not said, f"{hook}, {engine}: {said}")
+            else:
+                line.check(named(said, hook) and "must give" in said, f"{hook}, {engine}: {said or 'it ran'}")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -252,6 +275,57 @@ def test_debug_names_inputs_that_are_changed() -> None:
                 continue
             said = told(hook, in_place, "debug")
             line.check(named(said, hook) and "must not change its inputs" in said, f"{hook}: {said or 'it ran'}")
+
+
+def written_into(value: Any) -> bool:
+    """Add 1 to the last tensor of the arguments that can be written into; whether there is one."""
+    if isinstance(value, Tensor) and value.numel() and not value.requires_grad:
+        return bool(value.add_(1) is value) if value.dtype != torch.bool else False
+    if isinstance(value, np.ndarray) and value.size:
+        value += 1
+        return True
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
+    return any(map(written_into, reversed(list(inner))))
+
+
+@pytest.mark.parametrize("engine", ["sequential", "batched"])
+def test_every_engine_names_inputs_that_are_changed(engine: str) -> None:
+    """Else another client's numbers, or those of a later round, would silently be others."""
+    with Line("hooks", f"changed inputs are named, {engine}") as line:
+        for hook in HOOKS:
+            reached = []
+
+            def spoil(plain: Any, self: Any, args: Any, reached: list[bool] = reached) -> Any:
+                out = plain(self, *args)
+                reached.append(written_into(args))
+                return out
+
+            said = told(hook, spoil, engine)
+            fine = "must not change its inputs" in said or "in-place" in said or "inplace" in said
+            line.check(fine or not any(reached), f"{hook}, {engine}: {said or 'it ran'}")
+
+
+def test_replaced_entries_and_questions_that_write_are_named() -> None:
+    def replaced(plain: Any, self: Any, args: Any) -> Any:
+        out = plain(self, *args)
+        args[0]["held"] = args[0]["held"] + 1
+        return out
+
+    def asked(plain: Any, self: Any, args: Any) -> Any:
+        def writes(view: Any) -> Tensor:
+            next(iter(view.params.values())).add_(1)
+            return view.out.logits.mean()
+
+        return Query("cohort", writes)
+
+    with Line("hooks", "replaced entries of a state are named") as line:
+        for hook in ("receive", "absorb", "record", "broadcast"):
+            said = told(hook, replaced, "sequential")
+            line.check("must not change its inputs; it changed 'state.held'" in said, f"{hook}: {said or 'it ran'}")
+        said = told("ask", asked, "sequential")
+        line.check(
+            "the question of component 'bad' must not change its inputs" in said, f"question: {said or 'it ran'}"
+        )
 
 
 @pytest.mark.parametrize("hook", ["plan", "of", "offer", "a_norm", "select"])

@@ -9,14 +9,28 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import sys
+import typing
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from support.attack import Line, some
+import fedskew as fs
+from fedskew.config.experiment import Experiment
+from fedskew.config.flags import Option, assign, compose, options_of
+from fedskew.config.tables import TABLES
+from fedskew.config.words import parse
+from fedskew.data.partitioners import LabelsK, Shards
+from fedskew.fields import MOST
+from fedskew.methods import METHODS
+from support.attack import FULL, Line, outcome, some
+from support.bounds import bounded as bounded_room
+from support.bounds import within
 from support.lives import ended, finished, fork, tried_by, unlike, warm
 
 WORDS = (
@@ -234,6 +248,86 @@ def test_a_machine_that_has_too_little(what: str, tried: Callable[[str], dict[st
         with Line("limits", f"{what}, {variant}") as line:
             for name, wrong in attacks.items():
                 line.check(not wrong, f"{name}: {wrong}")
+
+
+# Numbers that no machine could do
+
+
+FAR = (2**31, 2**33 + 1, 2**63, -1)
+FREE = ("seed", "seed_model", "seed_clients", "seed_partition", "first", "second")  # draws and rounds: never a length
+
+
+def wholes() -> dict[tuple[str, str], tuple[Experiment, Option]]:
+    """Every option that is a whole number, of every method and ingredient: (class, field) -> an experiment with it."""
+    made = [compose([method], []) for method in METHODS]
+    made += [compose(["fedavg"], [("--data", name)]) for name in TABLES["data"]]
+    slots = [slot for slot in TABLES if slot not in ("data", "preset")]
+    for slot, name in ((place, name) for place in slots for name in TABLES[place]):
+        with suppress(fs.FedskewError):  # some need others beside them
+            made.append(compose(["fedavg"], [(f"--{slot}", name)]))
+    options = [(one, option) for one in made for option in options_of(one)]
+    return {(o.owner.__name__, o.place[-1]): (one, o) for one, o in options if whole(o.type)}
+
+
+def whole(hint: Any) -> bool:
+    return hint is int or any(map(whole, typing.get_args(hint)))
+
+
+def test_every_whole_number_is_bounded_before_it_becomes_a_loop_or_an_array() -> None:
+    found = wholes()
+    assert len(found) > 80 and ("Experiment", "threads") in found and ("MLP", "hidden") in found
+    with Line("limits", "whole numbers that no machine could do") as line, bounded_room(1 << 30), within(60):
+        for (owner, name), (experiment, option) in found.items():
+            for value in FAR:
+                if name in FREE and value != 2**63:
+                    continue
+                said = outcome(
+                    lambda e=experiment, o=option, v=value: assign(e, {o.flag: parse(o.flag, o.type, str(v))})
+                )
+                fine = isinstance(said, fs.ConfigError) and "\n" not in str(said) and str(value) in str(said)
+                line.check(fine, f"{owner}.{name}={value}: {said!r}"[:300])
+
+
+def test_arguments_of_functions_are_bounded() -> None:
+    x, y = np.zeros((40, 2), np.float32), np.arange(40) % 2
+    digits = lambda **given: fs.federate("digits", **{"partition": "iid", "clients": 4} | given)
+    calls: dict[str, Callable[[int], Any]] = {
+        "classes": lambda n: fs.data.from_arrays(x, y, classes=n), "clients": lambda n: digits(clients=n),
+        "auxiliary": lambda n: digits(auxiliary=n), "shards": lambda n: digits(partition=Shards(shards=n)),
+        "labels": lambda n: digits(partition=LabelsK(labels=n)), "rounds": lambda n: fs.Settings(rounds=n),
+    }  # fmt: skip
+    with Line("limits", "arguments that no machine could do") as line, bounded_room(1 << 30):
+        for name, call in calls.items():
+            for value in FAR:
+                said = outcome(lambda call=call, value=value: call(value))
+                line.check(
+                    isinstance(said, fs.FedskewError) and "\n" not in str(said), f"{name}={value}: {said!r}"[:300]
+                )
+
+
+@pytest.mark.skipif(not FULL, reason="make attack tries the largest numbers that are taken")
+def test_the_largest_numbers_that_are_taken_end_in_one_line(tmp_path: Path) -> None:
+    """Under 2 GiB and ten seconds a run of a million of anything ends, is refused, or is still at work."""
+    warm(words("device"))
+    with Line("limits", "a million of everything") as line:
+        for (owner, name), (experiment, option) in wholes().items():
+            slots = [f"--{slot}={getattr(experiment, slot).name}" for slot in ("data", "partition", "model")]
+            given = ["run", experiment.method.name.partition("(")[0], *slots, f"{option.flag}={MOST}"]
+            said = tmp_path / "said.txt"
+            code = ended(fork([*given, "--out", str(tmp_path / f"{owner}-{name}")], said, few_seconds))
+            told = said.read_text(errors="replace")
+            line.check(
+                code in (0, 2, -signal.SIGALRM) and "fault of" not in told, f"{owner}.{name}: {code}, {told[-200:]}"
+            )
+
+
+def few_seconds() -> None:
+    """Let this process have 2 GiB more and ten seconds."""
+    with open("/proc/self/statm") as file:
+        more = int(file.read().split()[0]) * resource.getpagesize() + (2 << 30)
+    resource.setrlimit(resource.RLIMIT_AS, (more, more))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(10)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from fedskew.config.recorded import read_run
 from fedskew.config.tables import make, method_from
 from fedskew.data import skew
 from fedskew.data.describe import named
-from fedskew.errors import DataError, FedskewError, RecordError, plural
+from fedskew.errors import DataError, FedskewError, RecordError, plural, text_of
 from fedskew.errors import from_json as parsed
 from fedskew.method import Method, method_spec
 from fedskew.methods import METHODS
@@ -163,7 +163,7 @@ def _of_folder(folder: Path) -> tuple[list[Line], list[str]]:
 def _of_table(table: Path) -> tuple[list[Line], list[str]]:
     """The lines of a table that hold a command and its result; a file of other lines holds none."""
     found, left = [], []
-    for number, text in enumerate(table.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    for number, text in enumerate(text_of(table, "replace").splitlines(), 1):
         try:
             row = parsed(text)
         except ValueError:

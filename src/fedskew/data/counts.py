@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedskew.data.sources.readers import read_array, read_bytes, read_npz
-from fedskew.errors import DataError
+from fedskew.errors import DataError, opened
 
 __all__ = ["CountsFile", "counts_matrix", "read_counts"]
 
@@ -86,8 +86,8 @@ def read_counts(path: str | Path) -> CountsFile:
 def _of_npy(file: Path) -> npt.NDArray[Any]:
     """The array of an npy file."""
     try:
-        with file.open("rb") as opened:
-            return read_array(opened, file.stat().st_size, "it")
+        with opened(file) as content:
+            return read_array(content, file.stat().st_size, "it")
     except Exception as error:  # a damaged head can fail in any way
         raise DataError(f"{file} is not a readable npy file of numbers: {' '.join(str(error).split())}") from None
 

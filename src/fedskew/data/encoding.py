@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from fedskew.data.room import afford
 from fedskew.data.values import lacking, words_of
 from fedskew.errors import DataError, closest, some
 from fedskew.fields import check
@@ -186,6 +187,7 @@ def categories(values: np.ndarray, known: Sequence[str], what: str, rows: Sequen
     Raises:
         DataError: A value is not among them; the message names the first row, and ``fill`` says what to do.
     """
+    afford(4 * len(values) * len(known), f"{what}: a one-hot block", "leave the column out, or number it")
     place = _found(values, known)
     if "" in known:
         place = np.where(place < 0, list(known).index(""), place)

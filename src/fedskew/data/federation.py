@@ -82,12 +82,12 @@ class Federation:
             k: Number of the client, from 0.
 
         Returns:
-            Row numbers in ascending order, int64 [n_k].
+            Row numbers in ascending order, int64 [n_k]; a copy.
 
         Raises:
             IndexError: There is no client k.
         """
-        return self.partition.of(k)
+        return self.partition.of(k).copy()
 
     def test_rows(self, k: int) -> np.ndarray:
         """Test rows of one client, distributed as its training rows.
@@ -105,7 +105,7 @@ class Federation:
         Raises:
             IndexError: There is no client k.
         """
-        return self._test.of(k)
+        return self._test.of(k).copy()
 
     def local_test_rows(self, k: int | None = None) -> np.ndarray:
         """Rows that one client, or every client, keeps for its own test and does not train on.
@@ -121,7 +121,7 @@ class Federation:
         """
         if self.held is None:
             return np.empty(0, np.int64)
-        return np.sort(self.held.rows) if k is None else self.held.of(k)
+        return np.sort(self.held.rows) if k is None else self.held.of(k).copy()
 
     @cached_property
     def _test(self) -> Partition:

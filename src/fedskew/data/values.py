@@ -17,6 +17,7 @@ __all__ = [
 ]  # fmt: skip
 
 FARTHEST = 2.0**53  # whole numbers up to here are exact in float64
+MOST_CLASSES = 1 << 20
 LONGEST = 1000  # characters of a name in a large table
 PART = 1 << 24  # numbers that are checked at a time
 ROOM = 1 << 28  # bytes that an array of names may take whatever its longest name
@@ -215,6 +216,8 @@ def count_classes(labels: Sequence[Tensor], classes: int | None) -> int:
         if len(there) <= high:
             absent = int((np.append(there, -1) != np.arange(len(there) + 1)).argmax())
             raise DataError(f"labels must be 0..C-1; got {low}..{high} without {absent}; give classes= or {hint}")
+    if classes is not None and classes > MOST_CLASSES:
+        raise DataError(f"classes must be at most {MOST_CLASSES}; got {classes}")
     total = high + 1 if classes is None else classes
     if total < 2 or (classes is None and low == high):
         raise DataError(f"a dataset must have two classes at least; got {high} in every row")

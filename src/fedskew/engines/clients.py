@@ -35,7 +35,7 @@ class Source(NamedTuple):
 
 def client_source(fed: Federation) -> Source:
     """The rows that the clients own."""
-    return Source([fed.rows(k) for k in range(fed.clients)], fed.dataset.y.numpy(), fed.counts)
+    return Source([fed.partition.of(k) for k in range(fed.clients)], fed.dataset.y.numpy(), fed.counts)
 
 
 def auxiliary_source(fed: Federation) -> Source:

@@ -3,8 +3,9 @@
 `guarded` makes a method whose components are the same values with watched hooks. In every engine an error in a hook of
 the server half, or in one that runs before the first round, names component, hook and round; and every hook must give
 back the names and shapes that its docstring says, since a tensor of another shape would be broadcast silently. Hooks
-that run in every local step are looked at until the end of the first round. In `debug` they are in all rounds, and
-dtype, device, finiteness and inputs are looked at as well.
+that run in every local step are looked at until the end of the first round, and so is whether a hook writes into what
+it was given, which would change another client's or a later round's numbers. In `debug` they are in all rounds, and
+dtype, device, finiteness and the content of inputs are looked at as well.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from weakref import WeakSet
 
 from fedskew.component import Component, hooks_of, overrides
 from fedskew.engines.finite import Fault, not_finite
-from fedskew.engines.promises import PROMISES, STATE, infinite, snapshot, unchanged
+from fedskew.engines.inputs import infinite, marked, names_of, snapshot, unchanged, written
+from fedskew.engines.promises import PROMISES, STATE
 from fedskew.errors import FedskewError, TrainingError
 from fedskew.method import Method
 
@@ -74,6 +76,8 @@ class Guard:
         """What a hook gives back, looked at."""
         name = f"hook {hook!r} of component {part.name!r}"
         given = snapshot(hook, args) if self.full else []
+        inputs = names_of(hook, args) if self.looks and not self.full else {}
+        before = marked(inputs)
         if hook in CLIENT:
             try:
                 out = original(part, *args)
@@ -83,6 +87,8 @@ class Guard:
         else:
             with self.located(name):
                 out = original(part, *args)
+        if changed := written(before, inputs):
+            self._refuse(name, changed)
         if self.looks or hook not in CLIENT:
             with self.located(f"what {name} gave"):
                 wrong = PROMISES[hook](part, args, out, self.full) if hook in PROMISES else ""
@@ -92,11 +98,22 @@ class Guard:
             self._inspect(name, hook, args, given, out)
         return out
 
+    @contextmanager
+    def unwritten(self, name: str, values: Any) -> Iterator[None]:
+        """Raise TrainingError where what runs inside writes into the values, or replaces one of them."""
+        before = marked(values)
+        yield
+        if changed := written(before, values):
+            self._refuse(name, changed)
+
+    def _refuse(self, name: str, changed: str) -> None:
+        hint = "use x + 1 rather than x += 1 or x.add_(1)"
+        raise TrainingError(f"{name} must not change its inputs; it changed {changed!r}, {self.where}; {hint}")
+
     def _inspect(self, name: str, hook: str, args: tuple[Any, ...], given: list[Any], out: Any) -> None:
         changed = unchanged(given, snapshot(hook, args, copied=False))
         if changed:
-            hint = "use x + 1 rather than x += 1 or x.add_(1)"
-            raise TrainingError(f"{name} must not change its inputs; it changed {changed!r}, {self.where}; {hint}")
+            self._refuse(name, changed)
         broken = infinite(out, only_nan=hook in STATE)
         if broken is None or infinite([copy for *_, copy in given]) is not None:
             return  # what came in was not finite already: other checks say where it began

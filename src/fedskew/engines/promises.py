@@ -5,19 +5,19 @@ A promise is a function (component, arguments, result, close) that says what the
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Collection, Iterator
+import json
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedskew.component import Component, LocalStep, Pace, Sampler, Selector, ServerOptimizer, Weighting
+from fedskew.component import Component
 from fedskew.tree import Tree, flatten
 from fedskew.types import Assignment, Query, Weights
 
-__all__ = ["PROMISES", "STATE", "infinite", "snapshot", "unchanged"]
+__all__ = ["PROMISES", "STATE"]
 
 STATE = ("init_server", "init_client", "receive", "absorb", "broadcast", "record", "ask")  # infinities may be kept
 Promise = Callable[[Component, tuple[Any, ...], Any, bool], str]
@@ -36,7 +36,7 @@ def alike(what: str, got: Any, want: Tree, close: bool, *, free: bool = False) -
         close: in dtype and device, too.
         free: names may come and go; those that stay keep their shape.
     """
-    if not _is_tree(got):
+    if not _is_tree(got) or (got is None and want is not None):
         return f"give {what} as a tensor or a dict of tensors, not {_told(got)}"
     found, wanted = ({path: leaf for path, leaf in flatten(t) if leaf is not None} for t in (got, want))
     for path in [path for path in wanted if path in found] if free else {**wanted, **found}:
@@ -146,10 +146,15 @@ def personalize(part: Component, args: tuple[Any, ...], out: Any, close: bool) -
 
 def init_params(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """(params, task, key) -> further parameters."""
-    if not isinstance(out, dict) or not all(isinstance(p, Tensor) and p.is_floating_point() for p in out.values()):
-        return f"give a dict of floating-point tensors, not {_told(out)}"
+    if not isinstance(out, dict) or not all(map(_is_parameter, out.items())):
+        return f"give a dict of floating-point tensors by name, not {_told(out)}"
     taken = [name for name in out if name in args[0]]
     return f"give names of its own; the model has {taken[0]!r}" if taken else ""
+
+
+def _is_parameter(item: tuple[Any, Any]) -> bool:
+    name, value = item
+    return isinstance(name, str) and isinstance(value, Tensor) and value.is_floating_point()
 
 
 def init_model(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
@@ -185,7 +190,7 @@ def _truth(name: str, got: Any) -> str:
 
 def state(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """Any hook that makes the first state or memory."""
-    return tree_of("its state", out)
+    return "give its state as a tensor or a dict of tensors, not None" if out is None else tree_of("its state", out)
 
 
 def broadcast(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
@@ -232,8 +237,14 @@ def weigh(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
 
 
 def record(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(state) -> a dict."""
-    return "" if isinstance(out, dict) else f"give a dict, not {_told(out)}"
+    """(state) -> a dict that JSON can hold."""
+    if not isinstance(out, dict):
+        return f"give a dict, not {_told(out)}"
+    try:
+        json.dumps(out)
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"give what JSON can hold, numbers, words, lists and dicts: {error}"
+    return ""
 
 
 # The slots
@@ -261,9 +272,13 @@ def select(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str
     chains = out.chains
     if not isinstance(chains, Tensor) or chains.dim() != 2 or chains.is_floating_point():
         return f"give chains of client ids, whole numbers [G, M], not {_told(chains)}"
-    for name in ("quota", "averaged"):
-        if (given := getattr(out, name)) is not None and len(given) != len(chains):
-            return f"give {name} with a row for each of the {len(chains)} chains, not {_told(given)}"
+    for name, axes in (("quota", 2), ("averaged", 1)):
+        given = getattr(out, name)
+        if given is not None and not (isinstance(given, Tensor) and given.dim() == axes and len(given) == len(chains)):
+            return f"give {name} as a tensor with a row for each of the {len(chains)} chains, not {_told(given)}"
+    sizes = args[0].get("sizes") if isinstance(args[0], dict) else None
+    if isinstance(sizes, Tensor) and chains.numel() and int(chains.max()) >= len(sizes):
+        return f"give client ids below {len(sizes)}, not {int(chains.max())}"
     return ""
 
 
@@ -288,61 +303,3 @@ PROMISES: dict[str, Promise] = {
     "absorb": absorb, "update": update, "weigh": weigh, "record": record, "offer": offer, "plan": plan,
     "select": select, "of": pace, "a_norm": a_norm,
 }  # fmt: skip
-
-
-# Inputs
-
-Seen = tuple[str, Any]  # name of an input, its value or a copy
-
-
-def snapshot(hook: str, args: tuple[Any, ...], *, copied: bool = True) -> list[Seen]:
-    """Every tensor and array in a hook's arguments, by name."""
-    return [(name, _copy(value) if copied else value) for name, value in _inside(_names(hook, args))]
-
-
-def _names(hook: str, args: tuple[Any, ...]) -> dict[str, Any]:
-    kinds = (Component, Sampler, Selector, Pace, Weighting, ServerOptimizer, LocalStep)
-    known = next(getattr(kind, hook) for kind in kinds if hasattr(kind, hook))
-    return dict(zip(list(inspect.signature(known).parameters)[1:], args, strict=False))
-
-
-def _inside(value: Any, path: str = "") -> Iterator[Seen]:
-    if isinstance(value, Tensor | np.ndarray):
-        yield path, value
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _inside(inner, f"{path}.{name}" if path else str(name))
-    elif isinstance(value, tuple | list):
-        names = getattr(value, "_fields", [""] * len(value))
-        for name, inner in zip(names, value, strict=True):
-            yield from _inside(inner, ".".join(filter(None, (path, name))))
-
-
-def _copy(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, Tensor) else value.copy()
-
-
-def unchanged(before: list[Seen], now: list[Seen]) -> str:
-    """The name of the first input that is not what it was; "" where all are."""
-    if [name for name, _ in before] != [name for name, _ in now]:
-        gone = {name for name, _ in before} ^ {name for name, _ in now}
-        return min(gone, default="the order of its inputs")
-    return next((name for (name, a), (_, b) in zip(before, now, strict=True) if not _equal(a, b)), "")
-
-
-def _equal(a: Any, b: Any) -> bool:
-    """Equal to the bit; a NaN equals itself."""
-    if isinstance(a, np.ndarray):
-        return bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    return torch.equal(a, b.detach()) or (a.is_floating_point() and bool(((a == b) | (a.isnan() & b.isnan())).all()))
-
-
-def infinite(value: Any, *, only_nan: bool = False) -> str | None:
-    """The name of the first tensor that is not finite; None where all are. "" names the value itself."""
-    for name, leaf in _inside(value):
-        numbers = isinstance(leaf, Tensor) and leaf.is_floating_point()
-        if numbers and bool((torch.isnan(leaf) if only_nan else ~torch.isfinite(leaf)).any()):
-            return name
-    return None

@@ -48,11 +48,11 @@ class FederatedFeatures(Component):
 
     features_per_class: Annotated[int, AtLeast(1)] = 100
     """synthetic features of each class"""
-    match_steps: int = 100
+    match_steps: Annotated[int, AtLeast(0)] = 100
     """steps of the features towards the clients' gradients"""
     match_lr: float = 0.1
     """their learning rate"""
-    head_epochs: int = 300
+    head_epochs: Annotated[int, AtLeast(0)] = 300
     """epochs of the new head over all features"""
     head_lr: float = 0.01
     """its learning rate"""

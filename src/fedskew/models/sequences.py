@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 
 from fedskew.errors import ConfigError, require
-from fedskew.fields import AtLeast, Within, demand
+from fedskew.fields import AtLeast, AtMost, Within, demand
 from fedskew.models.networks import Architecture, Shape, dense, stack
 
 __all__ = ["CharLSTM", "CharTransformer", "require_tokens"]
@@ -159,7 +159,7 @@ class CharLSTM(Architecture):
     """numbers of a token's vector"""
     hidden: Annotated[int, AtLeast(1)] = 64
     """units of each layer"""
-    layers: Annotated[int, AtLeast(1)] = 1
+    layers: Annotated[int, AtLeast(1), AtMost(64)] = 1
     """recurrent layers"""
 
     def build(self, shape: Shape, classes: int) -> nn.Module:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew import digests
-from fedskew.errors import RecordError, from_json, regular
+from fedskew.errors import RecordError, content_of, from_json
 from fedskew.records.files import DAMAGED, UnwritableError, write_atomic
 
 __all__ = ["FILE", "Found", "Rounds", "scan"]
@@ -67,7 +67,7 @@ def scan(file: Path, run: str | None) -> Found:
     """
     found = Found()
     try:
-        content = regular(file).read_bytes() if file.exists() else b""
+        content = content_of(file) if file.exists() else b""
     except OSError as error:
         raise RecordError(f"cannot read {file}: {error.strerror}") from None
     before = run or ""

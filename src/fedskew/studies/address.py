@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from fedskew import models
@@ -22,7 +21,7 @@ from fedskew.config.experiment import CLIENTS, Experiment
 from fedskew.data.arrays import Dataset
 from fedskew.engines import choose
 from fedskew.engines.begun import digest_of
-from fedskew.errors import DataError, regular
+from fedskew.errors import DataError, opened
 from fedskew.models.precision import NARROW
 from fedskew.models.prepare import prepare
 from fedskew.settings import COHORT, Settings
@@ -160,7 +159,7 @@ def _partition(partition: Any) -> dict[str, Any]:
     """As `_of`; of a file, what it holds and not where it is."""
     found, path = _of(partition, "partition"), getattr(partition, "path", None)
     if path:
-        with open(regular(Path(path)), "rb") as file:
+        with opened(path) as file:
             found["path"] = hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
     return found
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedskew.config.recorded import read_run
-from fedskew.errors import RecordError, regular, require
+from fedskew.errors import RecordError, content_of, require
 from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.records.lock import Hold
 from fedskew.records.verify import troubles
@@ -179,7 +179,7 @@ def take(entries: Sequence[Entry], into: Store) -> None:
     with into.writing():
         lacking = [entry for entry in entries if entry.address not in into.archived]
         try:
-            before = regular(file).read_bytes() if file.exists() else b""
+            before = content_of(file) if file.exists() else b""
             write_atomic(file, before + "".join(_line(entry) for entry in lacking).encode())
         except OSError as error:
             raise RecordError(f"cannot read {file}: {error.strerror}") from None

@@ -12,7 +12,7 @@ from typing import Any
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import experiment_from
 from fedskew.config.words import Pair
-from fedskew.errors import ConfigError, FedskewError, regular, require, unknown
+from fedskew.errors import ConfigError, FedskewError, require, text_of, unknown
 from fedskew.methods import METHODS
 from fedskew.records.summary import summary_names
 from fedskew.studies.tuning import Tuning, tuning_of
@@ -218,7 +218,7 @@ def table_from(path: str | Path) -> dict[str, Any]:
     """The content of a TOML file. Raises ConfigError."""
     file = Path(path)
     try:
-        return tomllib.loads(regular(file).read_text(encoding="utf-8"))
+        return tomllib.loads(text_of(file))
     except OSError as error:
         raise ConfigError(f"cannot read the study {str(file)!r}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.config.recorded import fault_of, faults, finished, read_run
-from fedskew.errors import RecordError, from_json, json_file, regular
+from fedskew.errors import RecordError, from_json, json_file, text_of
 from fedskew.records.files import write_atomic
 from fedskew.records.lock import Hold
 from fedskew.studies.address import ADDRESS
@@ -224,7 +224,7 @@ def read_archives(place: Path) -> Iterator[Entry]:
 def read_archive(file: Path) -> Iterator[Entry]:
     """The runs of an archive that are over, failed ones too. Raises RecordError for a line that is none."""
     try:
-        lines = regular(file).read_text(encoding="utf-8").split("\n")
+        lines = text_of(file).split("\n")
     except UnicodeDecodeError as error:
         raise RecordError(f"{file} must be text, UTF-8; byte {error.start} is none") from None
     except OSError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.errors import ConfigError
+from fedskew.tree import copied
 
 __all__ = ["Called", "Several", "Tracker", "environment", "flat", "name_of", "numbers"]
 
@@ -93,7 +94,7 @@ class Tracker(ABC):
 
 
 class Several:
-    """Trackers and functions that are told of the same rounds."""
+    """Trackers and functions that are told of the same rounds, each by a copy of its own."""
 
     def __init__(self, listeners: Sequence[Callable[[Row], None]]) -> None:
         self.listeners = tuple(listeners)
@@ -102,24 +103,24 @@ class Several:
         """Tell those that want to know that a run begins."""
         for listener in self.listeners:
             if hasattr(listener, "begin"):
-                listener.begin(config)
+                listener.begin(copied(dict(config)))
 
     def again(self, row: Row) -> None:
         """Tell trackers alone of a round that was done before the run was resumed."""
         for listener in self.listeners:
             if hasattr(listener, "begin"):
-                listener(row)
+                listener(copied(row))
 
     def __call__(self, row: Row) -> None:
         """Tell all of a round."""
         for listener in self.listeners:
-            listener(row)
+            listener(copied(row))
 
     def end(self, summary: Mapping[str, Any]) -> None:
         """Tell those that want to know that the run ended."""
         for listener in self.listeners:
             if hasattr(listener, "end"):
-                listener.end(summary)
+                listener.end(copied(dict(summary)))
 
 
 class Called(Several):

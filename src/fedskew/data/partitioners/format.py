@@ -35,6 +35,7 @@ import numpy.typing as npt
 from fedskew.data.arrays import Dataset
 from fedskew.data.arrays import fingerprint as fingerprint_of
 from fedskew.data.partitioners.base import Ints, Partition
+from fedskew.data.room import afford
 from fedskew.errors import DataError, from_json
 
 __all__ = [
@@ -92,6 +93,9 @@ class PartitionFile(NamedTuple):
     def counts(self) -> Ints:
         """Label histograms, int64 [N, C]."""
         clients, classes = self.partition.clients, int(self.header["classes"])
+        afford(
+            8 * clients * classes, "the counts of a partition file", f"it has {clients} clients and {classes} classes"
+        )
         cell = np.repeat(np.arange(clients) * classes, self.partition.sizes) + self.labels
         return np.bincount(cell, minlength=clients * classes).reshape(clients, classes)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,7 +16,7 @@ from fedskew.data.encoding import plain
 from fedskew.data.sources.columns import Roles, Table, merged
 from fedskew.data.sources.files import client_files, places
 from fedskew.data.values import words_of
-from fedskew.errors import ConfigError, DataError, FieldError, closest, require
+from fedskew.errors import ConfigError, DataError, FieldError, closest, opened, require
 from fedskew.fields import demand, later
 
 __all__ = ["Csv", "from_table", "read_table"]
@@ -168,8 +170,8 @@ def read_table(file: Path, separator: str = ",") -> list[tuple[int, list[str]]]:
         DataError: It is not a csv file.
     """
     try:
-        with file.open(newline="", encoding="utf-8-sig") as opened:
-            reader = csv.reader(opened, delimiter=separator, strict=True)
+        with io.TextIOWrapper(opened(file), encoding="utf-8-sig", newline="") as text:
+            reader = csv.reader(text, delimiter=separator, strict=True)
             return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{file} is not a csv file: {error}") from None
@@ -183,7 +185,7 @@ def _table(file: Path, content: list[tuple[int, list[str]]]) -> Table:
             hint = "a value that holds the separator needs quotes"
             raise DataError(f"{file} must have {len(names)} values a row; row {number} has {len(row)}; {hint}")
     if not rows or len(set(names)) != len(names):
-        twice = next((name for name in names if names.count(name) > 1), None)
+        twice = next((name for name, times in Counter(names).items() if times > 1), None)
         told = f"got {len(rows)} rows" if twice is None else f"got {twice!r} twice"
         raise DataError(f"{file} must have rows below a line of different column names; {told}")
     columns = zip(names, zip(*(r for _, r in rows), strict=True), strict=True)

@@ -15,7 +15,7 @@ from fedskew.data.sources.files import given_file
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.sources.pictures import ImageMode, decode_images
 from fedskew.errors import DataError, plural
-from fedskew.fields import AtLeast
+from fedskew.fields import AtLeast, AtMost
 
 __all__ = ["Images"]
 
@@ -43,7 +43,7 @@ class Images(ImageOptions):
 
     name: ClassVar[str] = "images"
 
-    size: Annotated[int, AtLeast(0)] = 0
+    size: Annotated[int, AtLeast(0), AtMost(4096)] = 0
     """pixels a side to which each image is scaled, bilinear; 0: all images must have one size"""
     colours: Literal["first", "grey", "rgb"] = "first"
     """grey makes one channel, rgb three; first does what the first image has"""

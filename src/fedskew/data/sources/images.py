@@ -16,7 +16,7 @@ from fedskew.data.sources import cache, labels, parquet, pictures, readers
 from fedskew.data.sources.digits import digits
 from fedskew.data.sources.files import Known, absent, md5_of, places, together, verify
 from fedskew.errors import DataError, require
-from fedskew.fields import AtLeast, demand
+from fedskew.fields import AtLeast, AtMost, demand
 
 __all__ = ["Decoded", "Digits", "FashionMnist", "ImageOptions", "Mnist", "Normalize", "Published"]
 
@@ -38,7 +38,7 @@ class ImageOptions(ClassOptions):
     """what a crop's padding holds: zeros, or the image mirrored about its outermost pixels"""
     normalize: Normalize = "protocol"
     """protocol: the seed papers' constants; channel: mean and deviation of the training pixels; half: 0.5; none"""
-    pad: Annotated[int, AtLeast(0)] = 0
+    pad: Annotated[int, AtLeast(0), AtMost(256)] = 0
     """pixels of zero border on each side; 2 makes 28x28 images 32x32"""
 
     def padded(self, x: Any) -> Any:
@@ -228,7 +228,7 @@ class Published(ImageOptions):
 
     def _blame(self, files: Sequence[Path]) -> str:
         """Files whose md5 is not the published one, with both; all files where none is published."""
-        pairs = [(f, self.md5[f.name], md5_of(f.read_bytes())) for f in files if f.name in self.md5]
+        pairs = [(f, self.md5[f.name], md5_of(readers.read_bytes(f))) for f in files if f.name in self.md5]
         wrong = [f"{f} (expected md5 {want}, got {got})" for f, want, got in pairs if want != got]
         return ", ".join(wrong or map(str, files))
 

@@ -17,9 +17,10 @@ import numpy as np
 from fedskew.data.arrays import Dataset, build, held_out
 from fedskew.data.classes import ClassOptions
 from fedskew.data.encoding import Column, Encoding, numbers_of
+from fedskew.data.room import afford
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import one_line, places
-from fedskew.errors import DataError, FieldError, closest
+from fedskew.errors import DataError, FieldError, closest, text_of
 from fedskew.fields import demand
 
 __all__ = ["Fars", "Keel"]
@@ -120,6 +121,7 @@ class Keel(ClassOptions):
         for i in features:
             held, known = table.columns[i], table.values[i]
             if known:
+                afford(4 * len(held) * len(known), f"{table.file}: the one-hot block of {table.names[i]!r}")
                 columns.append(Column(table.names[i], known))
                 blocks.append((held[:, None] == np.arange(len(known))).astype(np.float32))
                 continue
@@ -209,7 +211,7 @@ def _package() -> Path:
 def _read(file: Path) -> _Table:
     """A file in KEEL's format. Raises DataError with the line."""
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = text_of(file).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{file} is not a table in KEEL's format: {one_line(error)}") from None
     names: list[str] = []

@@ -18,7 +18,7 @@ from fedskew.data.sources import cache
 from fedskew.data.sources.files import absent, one_line, places
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.values import words_of
-from fedskew.errors import DataError, json_file
+from fedskew.errors import DataError, json_file, text_of
 from fedskew.fields import AtLeast
 
 __all__ = ["LETTERS", "Femnist", "Shakespeare"]
@@ -279,7 +279,7 @@ def _text_of(place: Path) -> Path | None:
 def _speakers(file: Path) -> dict[str, str]:
     """The text of each speaker. Raises DataError."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = text_of(file)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{file} is not a text in UTF-8: {one_line(error)}") from None
     said: dict[str, list[str]] = {}

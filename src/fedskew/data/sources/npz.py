@@ -14,7 +14,7 @@ from fedskew.data.sources import readers
 from fedskew.data.sources.files import client_files, given_file, one_line
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.sources.parquet import choose
-from fedskew.errors import DataError
+from fedskew.errors import DataError, regular
 from fedskew.fields import later
 
 __all__ = ["Npz"]
@@ -115,7 +115,7 @@ def _told(arrays: Mapping[str, np.ndarray]) -> str:
 def _array(file: Path) -> np.ndarray:
     """The array of an npy file: samples mapped into memory, others read."""
     try:
-        found = np.load(file, mmap_mode="c", allow_pickle=False)
+        found = np.load(regular(file), mmap_mode="c", allow_pickle=False)
         return found if file.stem.startswith("x_") else np.array(found)
     except Exception as error:  # a damaged file can fail at any element
         raise DataError(f"{file} is not a whole npy file of plain numbers or words: {one_line(error)}") from None

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedskew.data.sources.files import EXTRA, one_line
 from fedskew.data.sources.pictures import ImageMode, decode_images
+from fedskew.data.sources.rowgroups import affordable, arrow
 from fedskew.data.values import lacking, words_of
 from fedskew.errors import DataError, FieldError, closest, from_json
 
@@ -108,8 +109,11 @@ def read_table(files: Sequence[Path], columns: Sequence[str] | None = None) -> A
     how = {"columns": list(columns) if columns else None, "partitioning": None, "page_checksum_verification": True}
     for file in files:
         try:
+            affordable(file)
             tables.append(pq.read_table(file, **how))
             tables[-1].validate(full=True)
+        except DataError:
+            raise
         except Exception as error:  # a damaged file can fail at any element
             raise DataError(f"{file} is not a whole parquet file: {one_line(error)}") from None
     try:
@@ -224,15 +228,25 @@ def _read_column(table: Any, name: str, rows: int | None, mode: ImageMode | None
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return decode_images([content for chunk in chunks for content in chunk.to_pylist()], f"column {name!r}", mode)
     if pa.types.is_nested(kind):
-        return _lists([row for chunk in chunks for row in chunk.to_pylist()], name)
+        return np.concatenate([_lists(chunk, name) for chunk in chunks])
     return np.concatenate([chunk.to_numpy(zero_copy_only=False) for chunk in chunks])
 
 
-def _lists(rows: Sequence[Any], name: str) -> np.ndarray:
-    try:
-        return np.array(rows)
-    except ValueError:
-        raise DataError(f"column {name!r} must have lists of one length; got ragged rows") from None
+def _lists(rows: Any, name: str) -> np.ndarray:
+    """Lists of numbers as an array [n, ...]; whole numbers as int64, others as float64."""
+    pa, values, shape = arrow()[0], rows, [len(rows)]
+    while (
+        pa.types.is_list(values.type) or pa.types.is_large_list(values.type) or pa.types.is_fixed_size_list(values.type)
+    ):
+        lengths = np.unique(values.value_lengths().to_numpy(zero_copy_only=False))
+        if values.null_count or len(lengths) > 1:
+            raise DataError(f"column {name!r} must have lists of one length; got ragged rows")
+        shape.append(int(lengths[0]) if len(lengths) else 0)
+        values = values.flatten()
+    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_boolean(values.type)):
+        raise DataError(f"column {name!r} must hold lists of numbers; got {rows.type}")
+    found: np.ndarray = values.to_numpy(zero_copy_only=False).reshape(shape)
+    return found.astype(np.int64 if pa.types.is_integer(values.type) and not values.null_count else np.float64)
 
 
 def hub_installed() -> bool:
@@ -322,16 +336,6 @@ def _apart(table: Any, features: Mapping[str, Any]) -> bool:
     """Whether an image of a table is a file beside it, as in a folder of images."""
     named = [name for name, kind in features.items() if type(kind).__name__ == "Image"]
     return any(chunk.field("bytes").null_count for name in named for chunk in table.column(name).chunks)
-
-
-def arrow() -> tuple[Any, Any]:
-    """(pyarrow, pyarrow.parquet). Raises DataError without the extra ``hub``."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise DataError(f"reading parquet files needs the extra hub: {EXTRA}") from None
-    return pa, pq
 
 
 def _features(table: Any, names: Sequence[str]) -> np.ndarray:

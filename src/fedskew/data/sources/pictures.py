@@ -11,8 +11,9 @@ from typing import Literal
 
 import numpy as np
 
+from fedskew.data.room import afford, allowed
 from fedskew.data.sources.files import EXTRA, one_line
-from fedskew.errors import DataError
+from fedskew.errors import DataError, opened
 
 __all__ = ["ImageMode", "decode_images"]
 
@@ -50,7 +51,10 @@ def decode_images(
     def decode(row: int, mode: str | None) -> np.ndarray:
         content = encoded[row]
         try:
-            with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as image:
+            with (
+                io.BytesIO(content) if isinstance(content, bytes) else opened(content) as file,
+                Image.open(file) as image,
+            ):
                 mode = mode or ("L" if image.mode in ("1", "L") else "RGB")
                 made = image.convert(mode)
                 return np.asarray(made.resize((size, size), Image.Resampling.BILINEAR) if size else made)
@@ -58,6 +62,7 @@ def decode_images(
             raise DataError(f"{what} has no readable image in {place(row)}: {one_line(error)}") from None
 
     first = decode(0, mode)
+    _bounded(len(encoded) * first.nbytes, encoded, what, size)
     common = "L" if first.ndim == 2 else "RGB"
     out = np.empty((len(encoded), *first.shape), np.uint8)
 
@@ -72,3 +77,12 @@ def decode_images(
         for _ in pool.map(fill, range(len(encoded))):
             pass
     return out[:, None] if out.ndim == 3 else np.ascontiguousarray(out.transpose(0, 3, 1, 2))
+
+
+def _bounded(total: int, encoded: Sequence[bytes | Path], what: str, size: int) -> None:
+    """Raise DataError for images that all together are more than their files may become, or than the memory holds."""
+    held = sum(len(one) if isinstance(one, bytes) else one.stat().st_size if one.is_file() else 0 for one in encoded)
+    if not size and total > allowed(held):
+        told = f"{len(encoded)} images of the first one's size are {total:,} bytes"
+        raise DataError(f"{what} must be images of at most {allowed(held):,} bytes when they are decoded; {told}")
+    afford(total, what, "a smaller size needs less" if size else "")

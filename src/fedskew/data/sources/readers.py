@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import io
+import lzma
 import math
 import pickle
 import pickletools
@@ -18,8 +18,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from fedskew.data.room import RATIO, allowed, unpacked
 from fedskew.data.sources.files import one_line
-from fedskew.errors import DataError
+from fedskew.errors import DataError, content_of, opened
 
 __all__ = [
     "read_array",
@@ -32,8 +33,7 @@ __all__ = [
     "safe_unpickle",
 ]
 
-DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
-DEFLATED = 1032  # bytes that one byte of deflate can become, at most
+DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, struct.error)
 AXES = 4  # most of an array of images
 
 
@@ -52,21 +52,32 @@ def read_idx(path: Path) -> np.ndarray:
         DataError: The file is damaged, truncated or of another format.
     """
     try:
-        raw = path.read_bytes()
-        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-    except (*DAMAGE, struct.error) as error:
+        with opened(path) as file, unpacked(file) as content:
+            shape = _idx_shape(content, path)
+            expected = math.prod(shape)
+            if expected > allowed(path.stat().st_size):
+                raise DataError(f"{path} is truncated or altered: it cannot hold the {expected} bytes that it declares")
+            body = content.read(expected + 1)  # one more than it declares is too many
+    except DAMAGE as error:
         raise DataError(f"{path} is damaged: {one_line(error)}") from None
-    if len(raw) < 4 or raw[:3] != b"\x00\x00\x08" or len(raw) < 4 + 4 * raw[3]:
-        raise DataError(f"{path} is not an idx file of bytes; its first bytes are {raw[:4].hex()}, expected 000008..")
-    if raw[3] > AXES:
-        raise DataError(f"{path} must have at most {AXES} axes; its head declares {raw[3]}")
-    shape = struct.unpack(f">{raw[3]}I", raw[4 : 4 + 4 * raw[3]])
-    body = memoryview(raw)[4 + 4 * raw[3] :]
-    if len(body) != math.prod(shape):
-        raise DataError(f"{path} is truncated or altered: expected {math.prod(shape)} bytes of data, got {len(body)}")
-    if not len(body):
+    if len(body) != expected:
+        got = f"more than {expected}" if len(body) > expected else len(body)
+        raise DataError(f"{path} is truncated or altered: expected {expected} bytes of data, got {got}")
+    if not body:
         raise DataError(f"{path} must hold rows; got none")
     return np.frombuffer(body, np.uint8).reshape(shape)
+
+
+def _idx_shape(content: IO[bytes], path: Path) -> tuple[int, ...]:
+    """The sizes in the head of an idx file. Raises DataError."""
+    start = content.read(4)
+    axes = start[3] if len(start) == 4 else 0
+    sizes = content.read(4 * min(axes, AXES))
+    if start[:3] != b"\x00\x00\x08" or len(start) < 4 or len(sizes) < 4 * min(axes, AXES):
+        raise DataError(f"{path} is not an idx file of bytes; its first bytes are {start.hex()}, expected 000008..")
+    if axes > AXES:
+        raise DataError(f"{path} must have at most {AXES} axes; its head declares {axes}")
+    return struct.unpack(f">{axes}I", sizes)
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
@@ -84,26 +95,28 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     if path.is_file() and not zipfile.is_zipfile(path):
         raise DataError(f"{path} is not a readable npz file: it is no zip archive, as numpy.savez writes")
     try:
-        with path.open("rb") as opened, zipfile.ZipFile(opened) as archive:
-            whole = path.stat().st_size
-            return {m.filename.removesuffix(".npy"): _member(archive, m, whole) for m in archive.infolist()}
+        with opened(path) as file, zipfile.ZipFile(file) as archive:
+            whole, members = path.stat().st_size, archive.infolist()
+            if (total := sum(m.file_size for m in members)) > RATIO * whole + 1024 * len(members):
+                raise ValueError(f"its members declare {total:,} bytes, more than its {whole:,} bytes can hold")
+            return {m.filename.removesuffix(".npy"): _member(archive, m, whole) for m in members}
     except Exception as error:  # a damaged file can fail at any element
         raise DataError(f"{path} is not a readable npz file of plain arrays: {one_line(error)}") from None
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, whole: int) -> np.ndarray:
     """An array of an npz file of ``whole`` bytes; nothing is allocated that the file cannot fill."""
-    if info.file_size > DEFLATED * min(info.compress_size, whole) + 1024:
+    if info.file_size > RATIO * min(info.compress_size, whole) + 1024:
         raise ValueError(f"{info.filename} declares {info.file_size:,} bytes, more than the archive can hold")
-    with archive.open(info) as opened:
-        return read_array(opened, info.file_size, info.filename)
+    with archive.open(info) as content:
+        return read_array(content, info.file_size, info.filename)
 
 
-def read_array(opened: IO[bytes], size: int, what: str) -> np.ndarray:
+def read_array(file: IO[bytes], size: int, what: str) -> np.ndarray:
     """Read an npy file, after its head was compared with its size.
 
     Args:
-        opened: The file.
+        file: The file.
         size: Its bytes.
         what: Its name in error messages.
 
@@ -113,16 +126,16 @@ def read_array(opened: IO[bytes], size: int, what: str) -> np.ndarray:
     Raises:
         ValueError: It is damaged, holds Python objects, or declares more values than it has bytes.
     """
-    version = np.lib.format.read_magic(opened)
+    version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy warns of heads that Python 2 wrote
-        shape, _, dtype = read(opened)
+        shape, _, dtype = read(file)
         if math.prod(shape) * max(dtype.itemsize, 1) > size:
             told = f"declares an array of shape {shape} and type {dtype}"
             raise ValueError(f"{what} {told}, more than its {size:,} bytes can hold")
-        opened.seek(0)
-        return np.asarray(np.lib.format.read_array(opened, allow_pickle=False))
+        file.seek(0)
+        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
 def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
@@ -141,9 +154,9 @@ def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
     from scipy.io import loadmat
 
     try:
-        with path.open("rb") as opened, warnings.catch_warnings():
+        with opened(path) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # scipy warns of variables that it cannot read
-            content = loadmat(opened, variable_names=list(names))
+            content = loadmat(file, variable_names=list(names))
     except Exception as error:  # a damaged file can fail at any element
         raise DataError(f"{path} is not a whole MATLAB 5 file: {one_line(error)}") from None
     arrays = [content.get(name) for name in names]
@@ -156,7 +169,7 @@ def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
 def read_bytes(path: Path) -> bytes:
     """The content of a file. Raises DataError when it cannot be read."""
     try:
-        return path.read_bytes()
+        return content_of(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {one_line(error)}") from None
 
@@ -176,12 +189,12 @@ def read_members(path: Path, members: Sequence[str]) -> dict[str, bytes]:
     """
     found: dict[str, bytes] = {}
     try:
-        with tarfile.open(path, "r|*") as archive:
+        with opened(path) as packed, unpacked(packed) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             for info in archive:
                 if info.issparse():
                     raise tarfile.ReadError(f"{info.name} declares holes, which no published archive has")
-                if info.name in members and info.isfile() and (file := archive.extractfile(info)):
-                    found[info.name] = file.read()
+                if info.name in members and info.isfile() and (content := archive.extractfile(info)):
+                    found[info.name] = content.read()
     except Exception as error:  # each of the compressions that tar knows has errors of its own
         raise DataError(f"{path} is truncated or damaged: {one_line(error)}") from None
     if lacking := [m for m in members if m not in found]:

@@ -13,10 +13,11 @@ from fedskew import rng
 from fedskew.data.arrays import SPLIT_SEED, TEST_SHARE, Dataset, build, draw, share
 from fedskew.data.classes import ClassOptions
 from fedskew.data.encoding import Column, Encoding
+from fedskew.data.room import afford
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import absent, places, together
 from fedskew.data.values import words_of
-from fedskew.errors import DataError, FieldError, closest
+from fedskew.errors import DataError, FieldError, closest, text_of
 from fedskew.fields import demand
 
 __all__ = ["Adult", "HeartDisease"]
@@ -155,7 +156,7 @@ def _find(name: str, path: str | None, folders: Sequence[str], names: Sequence[s
 def _lines(file: Path) -> list[str]:
     """Lines of a text file, without blank lines and comments."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = text_of(file)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{file} is damaged: {error}") from None
     return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("|")]
@@ -189,7 +190,9 @@ def _adult_features(train: np.ndarray, rows: np.ndarray, dropped: set[str]) -> n
     both = np.concatenate([train[:, numbers], rows[:, numbers]])
     first = np.arange(len(both)) < len(train)
     blocks = [_standardise(_floats(both, "adult"), first)[len(train) :]] if numbers else []
-    blocks += [(rows[:, i, None] == np.unique(train[:, i])).astype(np.float32) for i in groups]
+    known = [np.unique(train[:, i]) for i in groups]
+    afford(4 * len(rows) * sum(map(len, known)), "adult: the one-hot blocks")
+    blocks += [(rows[:, i, None] == values).astype(np.float32) for i, values in zip(groups, known, strict=True)]
     return np.concatenate(blocks, axis=1) if blocks else np.empty((len(rows), 0), np.float32)
 
 

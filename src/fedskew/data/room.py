@@ -1,0 +1,82 @@
+"""What data may make of the memory, known before anything is allocated.
+
+A file becomes at most `RATIO` times its bytes, which is the most that deflate can do, or `ROOM` bytes where that is
+more. What is computed from data, such as a one-hot block, takes at most half of the machine's memory.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+from collections.abc import Mapping
+from typing import IO, Any
+
+from fedskew.errors import DataError
+
+__all__ = ["RATIO", "ROOM", "afford", "allowed", "unpacked"]
+
+RATIO = 1032  # bytes that one byte of deflate can become, at most
+ROOM = 1 << 30  # bytes that any file may become
+PACKED: Mapping[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}
+UNKNOWN = 1 << 35  # memory of a machine that does not say
+
+
+def allowed(size: int) -> int:
+    """Bytes that a file of so many bytes may become.
+
+    Example:
+        >>> from fedskew.data.room import allowed
+        >>> allowed(118_000) == 1 << 30, allowed(10**9)
+        (True, 1032000000000)
+    """
+    return max(RATIO * size, ROOM)
+
+
+def afford(size: int, what: str, hint: str = "") -> None:
+    """Raise DataError for an array of more bytes than half of the machine's memory.
+
+    Args:
+        size: Bytes of the array that is about to be made.
+        what: Its name in the error message.
+        hint: What to do.
+    """
+    most = _memory() // 2
+    if size > most:
+        told = f"{what} must fit into half of the memory, {most >> 20:,} MiB; got {size >> 20:,} MiB"
+        raise DataError(told + (f"; {hint}" if hint else ""))
+
+
+def _memory() -> int:
+    """Bytes of memory that the machine has."""
+    names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
+    known = hasattr(os, "sysconf") and all(name in os.sysconf_names for name in names)
+    return os.sysconf(names[0]) * os.sysconf(names[1]) if known else UNKNOWN
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that ends with OSError beyond so many bytes: nobody knows the length of packed content beforehand."""
+
+    def __init__(self, inner: IO[bytes], most: int) -> None:
+        self.inner, self.most, self.left = inner, most, most
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self.inner.read(min(len(buffer), self.left + 1))
+        self.left -= len(content)
+        if self.left < 0:
+            raise OSError(f"unpacked it holds more than {self.most:,} bytes")
+        buffer[: len(content)] = content
+        return len(content)
+
+
+def unpacked(file: IO[bytes]) -> io.BufferedReader:
+    """The content of a file that may be packed by gzip, bzip2 or xz; OSError beyond what the file may become."""
+    most = allowed(os.fstat(file.fileno()).st_size)
+    kind = PACKED.get(file.read(2))
+    file.seek(0)
+    return io.BufferedReader(_Bounded(file if kind is None else kind(file), most))
