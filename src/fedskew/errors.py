@@ -21,7 +21,7 @@ import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 __all__ = [
     "DEEPEST",
@@ -272,7 +272,7 @@ def _inside(node: Any) -> list[Any]:
 # Files that others wrote
 
 
-def opened(path: str | Path) -> IO[bytes]:
+def opened(path: str | Path) -> io.BufferedReader:
     """A regular file, opened for reading. Nobody waits for a pipe or a device, on which reading may never end.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -148,6 +149,22 @@ def test_a_run_whose_folder_has_no_plain_name_is_refused(out: str) -> None:
 def test_the_inputs_of_an_app_are_a_file_of_the_app(file: str) -> None:
     with pytest.raises(ConfigError, match=r"flower.inputs must be the name of a file of the app"):
         server_options({"flower.inputs": file})
+
+
+@pytest.mark.parametrize(
+    "change", [{"data": "csv"}, {"path": "/etc/passwd"}, {"data.path": "x"}, {"partition.path": "y"}, {"from": "z"}]
+)
+def test_a_run_names_no_other_data_than_the_app(change: dict[str, str], tmp_path: Path) -> None:
+    """A node without data of its own reads those that the configuration names, which the server may change."""
+    (tmp_path / "pyproject.toml").write_text('[tool.flwr.app.config]\ndata = "digits"\nlr = 0.1\n', encoding="utf-8")
+    package = tmp_path / "app"
+    package.mkdir()
+    config = {"method": "fedavg", "data": "digits", "lr": 0.5, "clients": 4}
+    own = {"client": 0, "state": str(tmp_path / "state")}
+    assert serve._node(json.dumps([config, own, str(package)]), serve.experiment_of)
+    name = next(iter(change))
+    with pytest.raises(ConfigError, match=rf"^{name} must be .*, as in the app of this node; the server says"):
+        serve._node(json.dumps([{**config, **change}, own, str(package)]), serve.experiment_of)
 
 
 def test_a_nodes_memory_lies_below_its_state(tmp_path: Path) -> None:

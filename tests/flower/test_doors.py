@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ import socket
 import ssl
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +30,7 @@ pytestmark = pytest.mark.flower
 NODES = 2
 WORDS = ("--data", "digits", "--model", "logistic", "--cohort", NODES, "--rounds", 1)
 needs_front = pytest.mark.skipif(shutil.which("haproxy") is None, reason="the front is HAProxy, which is not installed")
+of_flower = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # when it makes a bundle
 EVIL = "from pathlib import Path\nMARK = Path({mark!r})\nMARK.touch()\n"
 SERVER = """from flwr.app import Message, RecordDict
 from flwr.serverapp import ServerApp
@@ -224,6 +227,45 @@ def test_a_body_that_is_not_of_a_node_goes_no_further_than_the_front(
 
 
 @needs_front
+def test_the_front_speaks_no_http_2(deployment: Deployment) -> None:
+    """Its requests need no length, so none would bound them."""
+    context = ssl.create_default_context(cafile=str(deployment.app / "keys" / "ca.crt"))
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    plain = socket.create_connection(("127.0.0.1", deployment.outside), timeout=30)
+    with plain, context.wrap_socket(plain, server_hostname="127.0.0.1") as stream:
+        assert stream.selected_alpn_protocol() in (None, "http/1.1")
+        stream.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        assert stream.recv(64).startswith(b"HTTP/1.1 4")
+
+
+@needs_front
+def test_a_node_sends_answers_in_its_own_name_alone(deployment: Deployment) -> None:
+    """Flower would pass on what a node sends as if it were the server's, or another's."""
+    from flwr.proto.fleet_pb2 import PushMessagesRequest
+
+    listed = deployment.said("flwr", "supernode", "list", "deployment", "--format", "json", home=".flwr")
+    numbers, node = (
+        [int(n) for n in re.findall(r'"node-id": "?(\d+)', listed)],
+        signed(deployment.app / "keys" / "node-0"),
+    )
+    codes = set()
+    for own in numbers:
+        for source, reply in ((own, ""), (sum(numbers) - own, "f" * 64)):
+            request = PushMessagesRequest()
+            request.node.node_id = own
+            facts = request.messages_list.add().metadata
+            facts.src_node_id, facts.reply_to_message_id = source, reply
+            body = request.SerializeToString()
+            codes.add(status(deployment, deployment.outside, "POST", "/v1/fleet/push-messages", *node, body=body))
+    assert codes == {403}
+
+
+@of_flower
+def test_a_folder_that_is_no_app_any_more_is_no_apps(tmp_path: Path) -> None:
+    assert not launcher.accepted(tmp_path, b"")
+
+
+@needs_front
 def test_a_node_speaks_for_no_other(deployment: Deployment) -> None:
     from flwr.proto.fleet_pb2 import PullMessagesRequest
 
@@ -275,13 +317,16 @@ def test_a_run_leaves_nothing_that_others_of_the_machine_may_read(deployment: De
         assert not mode & 0o077, (name, oct(mode))
 
 
+@of_flower
 def test_a_node_runs_the_app_of_its_folder_alone(deployment: Deployment, evil: Path, tmp_path: Path) -> None:
     """The SuperLink is the attacker's here: Flower's own, with the same certificate."""
     deployment.kill("superlink")
     keys = deployment.app / "keys"
+    (tmp_path / "hostile.py").write_text(HOSTILE, encoding="utf-8")
     deployment.start(
-        "hostile", "flower-superlink", "--ssl-ca-certfile", keys / "ca.crt", "--ssl-certfile", keys / "server.crt",
-        "--ssl-keyfile", keys / "server.key", "--enable-supernode-auth", "--port", deployment.port, "--database",
+        "hostile", sys.executable, tmp_path / "hostile.py", tmp_path / "names.json", "--ssl-ca-certfile",
+        keys / "ca.crt", "--ssl-certfile", keys / "server.crt", "--ssl-keyfile",
+            keys / "server.key", "--enable-supernode-auth", "--port", deployment.port, "--database",
         "superlink.db", "--disable-runtime-dependency-installation",
     )  # fmt: skip
     try:
@@ -291,6 +336,14 @@ def test_a_node_runs_the_app_of_its_folder_alone(deployment: Deployment, evil: P
         assert (tmp_path / "server.heard").read_text() == str(["The FAB could not be verified."] * NODES)
         assert all("an app was refused" in deployment.log(f"node-{k}") for k in range(NODES))
         assert not (tmp_path / "node").exists()
+        # the right bundle under a name by which Flower loads an app that lies elsewhere on the node's machine
+        planted = tmp_path / f"x.{launcher.bundle(deployment.app)[:8]}"
+        shutil.copytree(evil, planted)
+        names = ["/", "/" + "../" * 30 + str(tmp_path / "x").lstrip("/")]
+        (tmp_path / "names.json").write_text(json.dumps(names), encoding="utf-8")
+        deployment.ended(deployment.run("elsewhere"), code=0)
+        assert not (tmp_path / "node").exists()
+        (tmp_path / "names.json").unlink()
         deployment.end("node-0")
         deployment.start(
             "plain", "flower-supernode", "--root-certificates", keys / "ca.crt", "--auth-supernode-private-key",
@@ -301,6 +354,26 @@ def test_a_node_runs_the_app_of_its_folder_alone(deployment: Deployment, evil: P
     finally:
         deployment.kill("hostile")
         deployment.superlink()
+
+
+HOSTILE = """import json, pathlib, sys
+from flwr.superlink.servicer.fleet import fleet_handlers
+
+plain, names = fleet_handlers.run_to_proto, pathlib.Path(sys.argv.pop(1))
+
+
+def altered(run):
+    told = plain(run)
+    if names.exists():
+        told.fab_id, told.fab_version = json.loads(names.read_text())
+    return told
+
+
+fleet_handlers.run_to_proto = altered
+from flwr.superlink.cli import flower_superlink
+
+flower_superlink()
+"""
 
 
 def test_without_haproxy_the_front_says_so(deployment: Deployment, tmp_path: Path) -> None:

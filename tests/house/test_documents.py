@@ -82,3 +82,11 @@ def test_every_promise_names_tests_that_exist() -> None:
         assert (f"def {test}(" if test else "def test_") in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{test}"
     attacks = {f"tests/attack/{path.name}" for path in (ROOT / "tests/attack").glob("test_*.py")}
     assert attacks <= {file for file, _ in named}, "every file of attacks stands beside a promise"
+
+
+def test_every_row_of_the_trust_tables_names_a_test() -> None:
+    page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    section = page.split("## What is trusted\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| value |")]
+    assert len(rows) > 40
+    assert [row for row in rows if not re.search(r"`tests/[\w/]+\.py", row.split("|")[-2])] == []

@@ -28,6 +28,7 @@ from fedskew.flower.templates import (
     NODE,
     OUTSIDE,
     PORT,
+    QUIET,
     README,
     REGISTER,
     RUN,
@@ -128,7 +129,7 @@ clientapp = "{package}.client:app"
     paths = " ".join(f"/v1/fleet/{name}" for name in FLEET)
     fills = {
         "port": str(PORT), "outside": str(OUTSIDE), "allow": allow, "permits": ", ".join(PERMITS), "paths": paths,
-        "largest": str(LARGEST),
+        "largest": str(LARGEST), "quiet": QUIET,
     }  # fmt: skip
     files = {
         "pyproject.toml": project,
@@ -139,14 +140,12 @@ clientapp = "{package}.client:app"
         f"{package}/server.py": SERVER,
         f"{package}/client.py": CLIENT,
         f"{package}/inputs.json": written(inputs, augment) + "\n",
-        "superlink.sh": _filled(SUPERLINK, fills),
-        "front.sh": _filled(FRONT, fills),
-        "front.cfg": _filled(FRONT_CONFIG, fills),
-        "register.sh": REGISTER,
-        "node.sh": _filled(NODE, fills),
-        "run.sh": RUN,
-        "simulate.sh": SIMULATE,
     }
+    scripts = {
+        "superlink.sh": SUPERLINK, "front.sh": FRONT, "front.cfg": FRONT_CONFIG, "register.sh": REGISTER,
+        "node.sh": NODE, "run.sh": RUN, "simulate.sh": SIMULATE,
+    }  # fmt: skip
+    files |= {name: _filled(text, fills) for name, text in scripts.items()}
     _connection(folder, clients, "127.0.0.1")
     for path, text in files.items():
         _write(folder / path, text)
@@ -155,6 +154,8 @@ clientapp = "{package}.client:app"
 
 def _connection(folder: Path, clients: int, host: str) -> None:
     """Where ``flwr run`` finds superlinks: .flwr/config.toml of the app."""
+    if (folder / ".flwr" / "config.toml").exists():
+        return  # it may name another port by now
     root = (folder / "keys" / "ca.crt").resolve()
     text = CONNECTION.format(clients=clients, host=host, port=PORT, root=root)
     _write(folder / ".flwr" / "config.toml", text)

@@ -6,8 +6,10 @@ Every function raises ConfigError, in one line, before anything is allocated or 
 from __future__ import annotations
 
 import sys
+import tomllib
 import types
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,10 +23,23 @@ from fedskew.method import Component, Method
 from fedskew.tree import Tree
 from fedskew.types import Query
 
-__all__ = ["number_of", "own_of", "pace_of", "question_of", "shared_of", "used_of"]
+__all__ = ["check_data", "number_of", "own_of", "pace_of", "question_of", "shared_of", "used_of"]
 
 MOST_TRAINED = 1 << 28  # rows times epochs of one message: 2 GiB of row numbers
 MOST_DRAWS = 10_000  # of a question
+READ = ("data", "path", "partition.path", "from")  # options of a run that name files, or a dataset to download
+
+
+def check_data(config: Mapping[str, Any], folder: Path) -> None:
+    """A run's configuration names the data of the app, which the operator of the node has read, and no others."""
+    files = [place / "pyproject.toml" for place in (folder, folder.parent) if (place / "pyproject.toml").is_file()]
+    if not files:
+        return  # no bundle of Flower's: a simulation, or a test
+    app = tomllib.loads(files[0].read_text(encoding="utf-8")).get("tool", {}).get("flwr", {}).get("app", {})
+    for name in {**app.get("config", {}), **config}:
+        ours, theirs = app.get("config", {}).get(name), config.get(name)
+        if (name in READ or name.startswith("data.")) and ours != theirs:
+            raise ConfigError(f"{name} must be {ours!r}, as in the app of this node; the server says {quoted(theirs)}")
 
 
 def shared_of(trees: Mapping[str, Tree], *names: str) -> dict[str, Any]:

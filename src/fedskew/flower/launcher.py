@@ -26,7 +26,7 @@ __all__ = ["CONTROL", "FLEET", "RUNTIME", "Door", "bundle", "main"]
 
 LOG = logging.getLogger("flwr")
 TESTED = "1.41"  # of Flower; another may serve other paths, and call what is wrapped here by other names
-LARGEST = 16 << 20  # bytes of a request that starts a run; Flower's bundles have at most 10 MB
+LARGEST = 16 << 20  # bytes of a request; Flower's bundles have at most 10 MB, parts of an array 5 MiB
 FLEET = (
     "activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages", "get-run", "get-fab",
     "push-object", "pull-object", "confirm-message-received",
@@ -38,7 +38,7 @@ RUNTIME = (
     "acquire-task", "send-task-heartbeat", "pull-task-input", "push-task-output", "push-object", "pull-object",
     "confirm-message-received", "push-logs", "push-messages", "pull-messages", "get-nodes",
 )  # fmt: skip
-START = "/v1/control/start-run"
+START, PUSH = "/v1/control/start-run", "/v1/fleet/push-messages"
 PATHS = frozenset(
     f"/v1/{api}/{name}"
     for api, names in (("fleet", FLEET), ("control", CONTROL), ("runtime", RUNTIME))
@@ -63,14 +63,23 @@ def bundle(folder: Path) -> str:
 
 def accepted(folder: Path, content: bytes) -> bool:
     """Whether a bundle is that of the folder, as it is now; a line of the log says which one was refused."""
-    theirs, ours = hashlib.sha256(content).hexdigest(), bundle(folder)
+    theirs = hashlib.sha256(content).hexdigest()
+    try:
+        ours = bundle(folder)
+    except ConfigError as error:
+        LOG.error("fedskew: an app was refused: %s", error)
+        return False
     if theirs != ours:
         LOG.error("fedskew: an app was refused: its SHA-256 is %s, that of %s is %s", theirs, folder, ours)
     return theirs == ours
 
 
 class Door:
-    """ASGI: what a SuperLink serves. It refuses other paths than `PATHS`, and other apps than the folder's."""
+    """ASGI: what a SuperLink serves.
+
+    It refuses other paths than `PATHS`, other apps than the folder's, and messages of a node that answer nothing or are
+    signed with the name of another: Flower takes these for the server's own.
+    """
 
     def __init__(self, inner: App, folder: Path) -> None:
         self.inner, self.folder = inner, folder
@@ -82,10 +91,8 @@ class Door:
         if scope["path"] not in PATHS:
             LOG.error("fedskew: %s is not served here", ascii(scope["path"])[:100])
             return await _refuse(send, "this path is not served here")
-        if scope["path"] != START:
-            return await self.inner(scope, receive, send)
         body = await _whole(receive)
-        if wrong := self._wrong(body):
+        if wrong := self._wrong(scope["path"], body):
             return await _refuse(send, wrong)
         given = iter([{"type": "http.request", "body": body, "more_body": False}])
 
@@ -94,27 +101,36 @@ class Door:
 
         return await self.inner(scope, again, send)
 
-    def _wrong(self, body: bytes) -> str:
+    def _wrong(self, path: str, body: bytes | None) -> str:
         from flwr.proto.control_pb2 import StartRunRequest
+        from flwr.proto.fleet_pb2 import PushMessagesRequest
         from google.protobuf.message import DecodeError
 
+        if body is None:
+            return f"a request has at most {LARGEST} bytes"
         try:
-            request = StartRunRequest.FromString(body)
+            if path == START:
+                start = StartRunRequest.FromString(body)
+                if start.app_spec or not accepted(self.folder, start.fab.content):
+                    return "this SuperLink runs the app of its own folder alone"
+            if path == PUSH:
+                push = PushMessagesRequest.FromString(body)
+                facts = [message.metadata for message in push.messages_list]
+                if any(m.src_node_id != push.node.node_id or not m.reply_to_message_id for m in facts):
+                    return "a node sends answers, in its own name"
         except DecodeError:
             return "the request is damaged"
-        if request.app_spec or not accepted(self.folder, request.fab.content):
-            return "this SuperLink runs the app of its own folder alone"
         return ""
 
 
-async def _whole(receive: Receive) -> bytes:
-    """The body of a request; of one that is longer than LARGEST a part that is no request."""
+async def _whole(receive: Receive) -> bytes | None:
+    """The body of a request; None where it is longer than LARGEST."""
     parts, size, more = [], 0, True
     while more and size <= LARGEST:
         message = await receive()
         parts.append(message.get("body", b""))
         size, more = size + len(parts[-1]), bool(message.get("more_body"))
-    return b"".join(parts) if size <= LARGEST else b"\xff"
+    return b"".join(parts) if size <= LARGEST else None
 
 
 async def _refuse(send: Send, why: str) -> None:
@@ -139,38 +155,69 @@ def superlink(folder: Path, words: Sequence[str]) -> None:
     flower_superlink()
 
 
-def supernode(folder: Path, words: Sequence[str]) -> None:
-    """Flower's SuperNode, which trusts one signature: that of this process, which signs the folder's bundle alone.
+class Signer:
+    """It signs the bundle of a folder, and no other.
 
-    Flower refuses a bundle without a signature that it trusts before it is unpacked. So should a Flower to come fetch
-    bundles in another way, all are refused.
+    Flower refuses a bundle without a signature that it trusts before it is unpacked. It loads an app from a folder that
+    it calls by the name and version of the run, which the SuperLink chooses; here they are those of the bundle.
     """
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    def __init__(self, folder: Path) -> None:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        self.folder, self.key, self.run = folder, Ed25519PrivateKey.generate(), None
+
+    @property
+    def public(self) -> str:
+        """The public key in OpenSSH's form."""
+        from cryptography.hazmat.primitives import serialization
+
+        kinds = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        text: str = self.key.public_key().public_bytes(*kinds).decode()
+        return text
+
+    def described(self, run: Any) -> Any:
+        """A run, as the SuperLink describes it before it sends its bundle."""
+        self.run = run
+        return run
+
+    def signed(self, fab: Any) -> Any:
+        """A bundle with this signature, or with none."""
+        from flwr.common.config import get_fab_config, get_metadata_from_config
+
+        run, self.run = self.run, None
+        fab.verifications.clear()
+        if run is None or not accepted(self.folder, fab.content):
+            return fab
+        run.fab_id, run.fab_version = get_metadata_from_config(get_fab_config(fab.content))
+        now = int(time.time())
+        signature = self.key.sign(now.to_bytes(8, "big") + hashlib.sha256(fab.content).digest())
+        told = {"signed_at": now, "signature": base64.urlsafe_b64encode(signature).decode()}
+        fab.verifications.update({"valid_license": "yes", "folder": json.dumps(told)})
+        return fab
+
+
+def supernode(folder: Path, words: Sequence[str]) -> None:
+    """Flower's SuperNode, which trusts one signature: that of a `Signer` of this process.
+
+    Should a Flower to come fetch runs and bundles in another way, nothing is signed, and all are refused.
+    """
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
 
-    key = Ed25519PrivateKey.generate()
+    signer = Signer(folder)
     connect = start_client_internal.http_request_response
-
-    def signed(fab: Any) -> Any:
-        fab.verifications.clear()
-        if accepted(folder, fab.content):
-            now = int(time.time())
-            signature = key.sign(now.to_bytes(8, "big") + hashlib.sha256(fab.content).digest())
-            told = {"signed_at": now, "signature": base64.urlsafe_b64encode(signature).decode()}
-            fab.verifications.update({"valid_license": "yes", "folder": json.dumps(told)})
-        return fab
 
     @contextmanager
     def connected(*given: Any, **options: Any) -> Iterator[Any]:
         with connect(*given, **options) as (node, receive, send, get_run, get_fab, *others):
-            yield node, receive, send, get_run, lambda *asked: signed(get_fab(*asked)), *others
+            run = lambda *asked: signer.described(get_run(*asked))
+            fab = lambda *asked: signer.signed(get_fab(*asked))
+            yield node, receive, send, run, fab, *others
 
     start_client_internal.http_request_response = connected
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        json.dump({"folder": public.decode()}, file)  # JSON is YAML
+        json.dump({"folder": signer.public}, file)  # JSON is YAML
         file.flush()
         sys.argv = ["flower-supernode", *words, "--trusted-entities", file.name]
         flower_supernode()

@@ -25,6 +25,7 @@ from fedskew.engines.base import LocalEngine
 from fedskew.engines.network import prepared_model
 from fedskew.errors import ConfigError, FedskewError
 from fedskew.flower import require_flower
+from fedskew.flower.asked import check_data
 from fedskew.flower.contract import contract, needs, refused
 from fedskew.flower.hello import Hello
 from fedskew.flower.link import Link
@@ -288,6 +289,8 @@ class _Spare(Exception):
 def _node(key: str, build: Build) -> Node:
     """The node of a configuration; a process of a simulation answers for many, one after another."""
     run_config, node_config, where = json.loads(key)
+    if "partition-id" not in node_config:
+        check_data(run_config, Path(where))
     experiment, server = build(run_config), server_options(run_config)
     options = node_options(node_config, server.out)
     method, clients = experiment.method, experiment.clients

@@ -11,6 +11,7 @@ __all__ = [
     "NODE",
     "OUTSIDE",
     "PORT",
+    "QUIET",
     "README",
     "REGISTER",
     "RUN",
@@ -21,6 +22,10 @@ __all__ = [
 
 PORT = 8000  # of the SuperLink, on its machine alone
 OUTSIDE = 8443  # of the front, for nodes of other machines
+QUIET = (  # Flower sends nothing to its makers
+    'export FLWR_TELEMETRY_ENABLED="${FLWR_TELEMETRY_ENABLED:-0}" '
+    'FLWR_DISABLE_UPDATE_CHECK="${FLWR_DISABLE_UPDATE_CHECK:-1}"'
+)
 SERVER = '''"""The server: it trains the method of pyproject.toml with the nodes that have come."""
 
 from pathlib import Path
@@ -64,9 +69,9 @@ SUPERLINK = """#!/bin/sh
 umask 077
 cd "$(dirname "$0")" || exit 1
 export FLWR_HOME="$PWD/.flwr/server" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.2}"  # Flower's own is 1 s
-export FLWR_TELEMETRY_ENABLED="${FLWR_TELEMETRY_ENABLED:-0}"
+{quiet}
 rm -rf "$FLWR_HOME/apps"  # an app that was half unpacked when its process was killed is taken for whole
-for path in keys state superlink.db*; do
+for path in keys keys/* state .flwr superlink.db*; do
   [ ! -e "$path" ] || chmod go= "$path"  # what another umask has made
 done
 exec python -m fedskew.flower.launcher superlink . --ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.crt \\
@@ -100,11 +105,13 @@ defaults
   timeout server 600s
 
 frontend nodes
-  bind "${HOST}:${PORT}" ssl crt keys/server.crt alpn http/1.1
+  bind "${HOST}:${PORT}" ssl crt keys/server.crt alpn http/1.1 proto h1
   http-request deny deny_status 403 unless METH_POST { url -m str {paths} }
   http-request deny deny_status 401 unless { req.fhdr(flwr-public-key) -m str -f keys/nodes.lst }
+  http-request deny deny_status 400 unless { req.ver 1.1 } { req.hdr(content-length) -m found }
   http-request deny deny_status 400 if { req.hdr(transfer-encoding) -m found }
   http-request deny deny_status 413 if { req.hdr_val(content-length) gt {largest} }
+  http-request set-header Host localhost
   http-request set-header X-Forwarded-For %[src]
   http-request set-header X-Forwarded-Proto https
   default_backend superlink
@@ -116,7 +123,8 @@ REGISTER = """#!/bin/sh
 # Tell the superlink which nodes may come. A key that it has already stays as it is; it is waited for a minute.
 umask 077
 cd "$(dirname "$0")" || exit 1
-export FLWR_HOME="$PWD/.flwr" FLWR_TELEMETRY_ENABLED="${FLWR_TELEMETRY_ENABLED:-0}"
+export FLWR_HOME="$PWD/.flwr"
+{quiet}
 failed=0 last=$(($(date +%s) + 60))
 for key in keys/node-*.pub; do
   until said=$(flwr supernode register "$key" deployment 2>&1); do
@@ -142,8 +150,11 @@ link="$server:${LINK_PORT:-{port}}"
 config="client=$client allow='${ALLOW:-{allow}}' state='${STATE:-$PWD/state}'"
 config="$config${DATA:+ data='$DATA'}${MORE:+ $MORE}"
 export FLWR_HOME="$PWD/.flwr/node-$client" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.2}"  # Flower's own is 1 s
-export FLWR_TELEMETRY_ENABLED="${FLWR_TELEMETRY_ENABLED:-0}"
+{quiet}
 rm -rf "$FLWR_HOME/apps"  # an app that was half unpacked when its process was killed is taken for whole
+for path in keys keys/* state .flwr; do
+  [ ! -e "$path" ] || chmod go= "$path"  # what another umask has made
+done
 port=$((${NODE_PORT:-9094} + client))
 if python -c "import socket, sys; sys.exit(socket.socket().connect_ex(('127.0.0.1', $port)))"; then
   echo "node.sh: node $client runs already, or another program has port $port; NODE_PORT=9194 takes others" >&2
@@ -170,14 +181,16 @@ done
 SIMULATE = """#!/bin/sh
 # Run it here, with all nodes simulated by Flower.
 cd "$(dirname "$0")" || exit 1
-export FLWR_HOME="$PWD/.flwr" FLWR_TELEMETRY_ENABLED="${FLWR_TELEMETRY_ENABLED:-0}"
+export FLWR_HOME="$PWD/.flwr"
+{quiet}
 exec flwr run . --stream "$@"
 """
 RUN = """#!/bin/sh
 # Start the run; a run that stands in the folder of flower.out is gone on with. It ends with 0 where the run is whole.
 umask 077
 cd "$(dirname "$0")" || exit 1
-export FLWR_HOME="$PWD/.flwr" FLWR_TELEMETRY_ENABLED="${FLWR_TELEMETRY_ENABLED:-0}"
+export FLWR_HOME="$PWD/.flwr"
+{quiet}
 log=.flwr/run-$$.log
 trap 'rm -f "$log"' EXIT
 told="run.sh: the run goes on at the server; FLWR_HOME=$FLWR_HOME flwr stop RUN deployment stops it"
