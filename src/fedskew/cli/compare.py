@@ -89,10 +89,13 @@ def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, st
     has is not computed again. Stop it when you like: the same command goes on.
     """
     from fedskew.studies.archives import lend
+    from fedskew.studies.fitted import fitted_name
     from fedskew.studies.study import Study, shard_of
 
     tracking = trackers(given["track"], given["track_folder"])
     spec = _spec(methods, ctx.meta[REST], given)
+    if given["fitted"]:
+        fitted_name(spec.metric)  # a metric without a fitted form is told before the runs are made
     study = Study(spec, store_of(store))
     part = shard_of(given["shard"]) if given["shard"] else (1, 1)
     processes = given["processes"] or 0

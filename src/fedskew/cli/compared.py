@@ -98,11 +98,19 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
     metric, base = study.spec.metric, study.spec.reference
     rows, scores = study.table(), study.scores()
     told = {(d.method, d.setting): d for d in differences(scores, base)}
-    control = study.scores(fitted_name(metric)) if fitted else None
+    name = fitted_name(metric) if fitted else ""
+    if fitted and not any(name in row for row in rows):
+        yield f"no run has {name}: --fit-logits tail measures fitted models in the last ten rounds, every in all of them"
+        fitted = False
+    control = study.scores(name) if fitted else None
     second = {} if control is None else {(s.method, s.setting): s for s in summaries(control)}
     gaps = {} if control is None else {(d.method, d.setting): d for d in differences(control, base)}
     for setting in scores.settings:
-        heads = [metric, f"less {visible(base)} (95 %)", *(["fitted", f"less {visible(base)}, fitted"] if fitted else [])]
+        heads = [
+            metric,
+            f"less {visible(base)} (95 %)",
+            *(["fitted", f"less {visible(base)}, fitted"] if fitted else []),
+        ]
         table = Table("method", *heads, "seeds")
         table.title = "" if setting == "all" else visible(setting)
         for found in (s for s in summaries(scores) if s.setting == setting):

@@ -8,7 +8,10 @@ from fedskew.studies.differences import Difference
 
 __all__ = ["beside", "fitted_name"]
 
-POINT = 1.0  # a gain that is surely within one point of none counts as none
+POINT = 0.01  # a gain that is surely below one point counts as none; of a loss, below a hundredth of a nat
+HIDDEN = {side: f"a {what} shows only after the fit" for side, what in ((1, "gain"), (-1, "loss"))}
+HIDDEN[0] = "neither shows a difference"
+NONE = "no verdict; that takes two seeds that both methods have"
 
 
 def fitted_name(metric: str) -> str:
@@ -49,23 +52,15 @@ def beside(raw: Difference, fitted: Difference) -> str:
     return f"{told}: {_verdict(raw, fitted) if seeds > 1 else NONE}"
 
 
-NONE = "no verdict; that takes two seeds that both methods have"
-
-
 def _verdict(raw: Difference, fitted: Difference) -> str:
     low, high = _ends(raw)
     if low <= 0 <= high:
-        side = _side(fitted)
-        return {
-            1: "a gain shows only after the fit, which takes a bias away from all methods",
-            -1: "it is worse once biases are fitted to all methods",
-            0: "neither shows a difference",
-        }[side]
+        return HIDDEN[_side(fitted)]
     what, sign = ("gain", 1) if low > 0 else ("loss", -1)
     if _side(fitted) == sign:
         return f"its {what} stays after the fit"
-    near, far = sorted(sign * end for end in _ends(fitted))
-    if far <= _unit(fitted):
+    far = max(sign * end for end in _ends(fitted))
+    if far <= POINT:
         return f"its {what} is a bias of the logits" + ("" if far > 0 else ", and turns round without it")
     return f"after the fit no {what} is shown, and these seeds do not exclude one"
 
@@ -78,23 +73,14 @@ def _side(gap: Difference) -> int:
 
 def _ends(gap: Difference) -> tuple[float, float]:
     """The interval, oriented so that more is better."""
-    ends = (gap.low or 0.0, gap.high or 0.0) if gap.higher_is_better else (-(gap.high or 0.0), -(gap.low or 0.0))
-    return ends
-
-
-def _in_points(gap: Difference) -> bool:
-    return not gap.metric.endswith("loss")
-
-
-def _unit(gap: Difference) -> float:
-    """One point, in the metric's own unit; of a loss a hundredth of a nat."""
-    return POINT / 100
+    low, high = gap.low or 0.0, gap.high or 0.0
+    return (low, high) if gap.higher_is_better else (-high, -low)
 
 
 def _gain(gap: Difference) -> str:
     """As in "+5.9 points (+1.0 to +9.9)"."""
     if gap.mean is None:
         return "no pair"
-    scale, digits = (100, 1) if _in_points(gap) else (1, 3)
-    span = "" if gap.low is None or gap.high is None else f" ({scale * gap.low:+.{digits}f} to {scale * gap.high:+.{digits}f})"
-    return f"{scale * gap.mean:+.{digits}f}{' points' if _in_points(gap) else ''}{span}"
+    scale, digits, unit = (1, 3, "") if gap.metric.endswith("loss") else (100, 1, " points")
+    told = [f"{scale * end:+.{digits}f}" for end in (gap.low, gap.high) if end is not None]
+    return f"{scale * gap.mean:+.{digits}f}{unit}{f' ({told[0]} to {told[1]})' if told else ''}"
