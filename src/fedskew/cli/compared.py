@@ -100,7 +100,7 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
     told = {(d.method, d.setting): d for d in differences(scores, base)}
     name = fitted_name(metric) if fitted else ""
     if fitted and not any(name in row for row in rows):
-        yield f"no run has {name}: --fit-logits tail measures fitted models in the last ten rounds, every in all of them"
+        yield f"no run has {name}: --fit-logits tail measures fitted models in the last ten rounds too"
         fitted = False
     control = study.scores(name) if fitted else None
     second = {} if control is None else {(s.method, s.setting): s for s in summaries(control)}

@@ -59,8 +59,8 @@ class RunAndData(Composed):
 @click.option("--best", is_flag=True, help="the model of the best round by --monitor, in place of the last one")
 @click.option(
     "--fitted", is_flag=True,
-    help="the model with the biases and the temperature that the run fitted: accuracy, loss and probabilities under the "
-    "training prior, recalls, F1 and balanced accuracy under equal classes",
+    help="the model with the biases and the temperature that the run fitted: accuracy, loss and probabilities "
+    "under the training prior, recalls, F1 and balanced accuracy under equal classes",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON")
 def evaluate(run: str, out: str | None, best: bool, fitted: bool, as_json: bool, experiment: Experiment | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedskew.engines.fitting import OBJECTIVES, Fit, Fitting, fit, measured
+from fedskew.engines.fitting import Fitting, fit, measured
 from fedskew.types import Params
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ def fitted_row(
     logits, labels = engine.test.logits(params, buffers)
     if ask is None or not bool(logits.isfinite().all()):
         return {}
-    fits: dict[str, Fit] = {name: fit(ask, engine.fed.counts, Fitting(objective=name)) for name in OBJECTIVES}
+    prior = fit(ask, engine.fed.counts)
+    balanced = fit(ask, engine.fed.counts, Fitting(objective="balanced"), prior)
+    fits = {"prior": prior, "balanced": balanced}
     found = measured(labels, logits, fits, recall_at)
     row: Row = {f"fitted_{name}": found[name] for name in names}
     return row if recall_at is None else {**row, "fit": {name: one.to_json() for name, one in fits.items()}}

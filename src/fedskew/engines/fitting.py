@@ -108,7 +108,7 @@ class ClientLogits:
         return loss, gradient, hessian
 
 
-def fit(ask: Ask, counts: Tensor, options: Fitting | None = None) -> Fit:
+def fit(ask: Ask, counts: Tensor, options: Fitting | None = None, start: Fit | None = None) -> Fit:
     """Fit the logits of a model that all clients have.
 
     Args:
@@ -116,6 +116,7 @@ def fit(ask: Ask, counts: Tensor, options: Fitting | None = None) -> Fit:
         counts: training rows of each client and class, int64 [N, C]. Their sum over clients is the histogram that the
             balanced objective needs; clients without rows are not asked.
         options: what is fitted.
+        start: another fit of the same biases and temperature, from whose end a few exchanges are left.
 
     Returns:
         The fit, with what crossed the network: each client sends (C + 1)(C + 4) / 2 + 1 numbers of 8 bytes in an
@@ -131,7 +132,8 @@ def fit(ask: Ask, counts: Tensor, options: Fitting | None = None) -> Fit:
     else:
         free = torch.tensor([options.of != "temperature"] * classes + [options.of != "biases"])
         total = float((weights * pooled).sum())
-        point, exchanges, converged = fit_by_sums(lambda x: ask(x, weights), total, free, options.ridge)
+        begin = None if start is None else torch.tensor([*start.b, start.a], dtype=torch.float64)
+        point, exchanges, converged = fit_by_sums(lambda x: ask(x, weights), total, free, options.ridge, begin)
     histogram = classes if even or bare else 0
     up = exchanges * ((classes + 1) * (classes + 4) // 2 + 1) + histogram
     down = exchanges * (classes + 1) + (classes if even and not bare else 0)

@@ -168,11 +168,12 @@ def fit_by_sums(
     total: float,
     free: Tensor,
     ridge: float = RIDGE,
+    start: Tensor | None = None,
     most: int = MOST,
 ) -> tuple[Tensor, int, bool]:
     """Fit biases and a temperature by a server that sees sums alone.
 
-    From b = 0 and a = 1, damped Newton steps follow each other. A step that does not bring 1e-4 of what it promises is
+    From the start on, damped Newton steps follow each other. A step that does not bring 1e-4 of what it promises is
     cut to a quarter; one that leaves less than a tenth of a is cut to that. Once half the squared decrement is at most
     1e-8 nats, the last step is taken without an exchange: its error is of the order of its square.
 
@@ -181,6 +182,7 @@ def fit_by_sums(
         total: Sum of the weights of all rows, above 0.
         free: Which of (b, a) are fitted, bool [C + 1].
         ridge: As for `logit_step`.
+        start: Where to begin, [C + 1], such as another fit of the same model; None: b = 0 and a = 1.
         most: Exchanges after which the best point is taken.
 
     Returns:
@@ -195,7 +197,7 @@ def fit_by_sums(
         >>> round(float(point[0] - point[1]), 4), converged
         (1.0986, True)
     """
-    x = torch.cat([torch.zeros(len(free) - 1), torch.ones(1)]).double()
+    x = torch.cat([torch.zeros(len(free) - 1), torch.ones(1)]).double() if start is None else start.double()
     value, step, decrement = _looked(ask(x), x, total, free, ridge)
     length, exchanges = _longest(x, step), 1
     while decrement / 2 > DONE and exchanges < most:

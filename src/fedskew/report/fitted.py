@@ -60,7 +60,8 @@ def fitted_cells(found: Compared, method: str, setting: str) -> list[Cell | str]
     mean = fixed(found.summary(method, setting, pair.fitted).mean)
     gap = _gaps(found, pair.fitted).get((method, setting))
     if gap is None or gap.mean is None:
-        return [mean, "baseline" if gap is None else "–", "–"][: len(head)]
+        lacking: list[Cell | str] = [mean, "baseline" if gap is None else "–", "–"]
+        return lacking[: len(head)]
     return [mean, f"{'+' if gap.mean > 0 else ''}{fixed(gap.mean)}", spread(gap.low, gap.high)]
 
 

@@ -9,8 +9,9 @@ from fedskew.studies.differences import Difference
 __all__ = ["beside", "fitted_name"]
 
 POINT = 0.01  # a gain that is surely below one point counts as none; of a loss, below a hundredth of a nat
-HIDDEN = {side: f"a {what} shows only after the fit" for side, what in ((1, "gain"), (-1, "loss"))}
-HIDDEN[0] = "neither shows a difference"
+HIDDEN = {
+    0: "neither shows a difference", 1: "a gain shows only after the fit", -1: "a loss shows only after the fit",
+}  # fmt: skip
 NONE = "no verdict; that takes two seeds that both methods have"
 
 
