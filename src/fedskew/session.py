@@ -18,7 +18,7 @@ from fedskew import server, tree
 from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
 from fedskew.engines.finite import Fault, extremes, fetched, not_finite
-from fedskew.engines.fitted import fitted_row
+from fedskew.engines.fitted import fitted_last, fitted_row
 from fedskew.engines.unseen import newcomers
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
@@ -26,9 +26,8 @@ from fedskew.records import diagnostics
 from fedskew.records.diagnostics import Moment
 from fedskew.records.folder import Record
 from fedskew.records.metrics import from_confusion, from_mixes, from_probabilities, groups_by_counts
-from fedskew.records.probabilities import RANKED
 from fedskew.records.stopwatch import Stopwatch
-from fedskew.records.summary import METRICS, TAIL
+from fedskew.records.summary import TAIL
 from fedskew.records.traffic import Traffic
 from fedskew.records.watch import Watch
 from fedskew.server import Ask, Broadcast, Opened, State
@@ -254,7 +253,7 @@ class Observer:
             row |= self._evaluate(state)
             tail = self.settings.fit_logits == "tail" and number > self.task.rounds - TAIL
             if tail or self.settings.fit_logits == "every":
-                row |= fitted_row(self.engine, self.served(state), state.buffers, METRICS)
+                row |= fitted_row(self.engine, self.served(state), state.buffers)
         elif self.settings.eval_rows is not None:
             found = self.engine.evaluate(self.served(state), state.buffers, self.part)
             row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
@@ -292,8 +291,7 @@ class Observer:
         matrix, _, chances = self.engine.test.scored(self.served(state), state.buffers)
         row = {**self._scores(matrix, chances), "confusion": matrix.tolist()}
         if self.settings.fit_logits != "none":
-            names, at = (*METRICS, *RANKED), self.settings.recall_at
-            row |= fitted_row(self.engine, self.served(state), state.buffers, names, at)
+            row |= fitted_last(self.engine, self.method, state, self.served(state), self.settings.recall_at)
         return row
 
     def _scores(self, matrix: Tensor, chances: Tensor) -> Row:

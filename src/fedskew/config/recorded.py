@@ -33,7 +33,9 @@ UNLIKE = (
 )  # what other content leads to
 KINDS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")
 EACH = ("per_class_recall", "per_class_precision", "per_class_f1", "support")  # of the C classes
-SETS = ("", "part_", "val_", "local_", "personal_", "heldout_", "heldout_personal_", "fitted_")
+SETS = (
+    "", "part_", "val_", "local_", "personal_", "heldout_", "heldout_personal_", "fitted_", "fitted_personal_",
+)  # fmt: skip
 METRICS = tuple(f"{which}{kind}" for which in SETS for kind in KINDS)
 BYTES = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
 # entry -> its type; a dict is an object with such entries, "?" behind a name says that it may be absent

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,7 +22,7 @@ from fedskew.component import spec
 from fedskew.data.inputs import Inputs
 from fedskew.engines.begun import check_fits, tensors_of
 from fedskew.engines.evaluation import Evaluator
-from fedskew.engines.fitting import OBJECTIVES, Fit, fits_of, measured
+from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
 from fedskew.engines.runtime import Runtime
 from fedskew.errors import ConfigError, DataError, FieldError, RecordError, json_file, require, some
 from fedskew.models import MODELS, Architecture
@@ -34,6 +35,7 @@ from fedskew.types import Params
 
 if TYPE_CHECKING:
     from fedskew.data.arrays import Dataset
+    from fedskew.data.federation import Federation
 
 __all__ = ["FILE", "Trained", "described", "fits_of", "load_model"]
 
@@ -165,6 +167,35 @@ class Trained:
         hint = "a run measures it after its last round unless fit_logits is none"
         require(objective in self.fits, "fitted", "be false: the model has no fit on record", True, hint)
         return self.fits[objective]
+
+    def fit_on(self, fed: Federation, options: Fitting | None = None) -> Fit:
+        """Fit biases and a temperature on the training rows of a federation's clients, otherwise than the run did.
+
+        Args:
+            fed: Whose rows; encoded as the model's training rows were.
+            options: What is fitted: biases alone, a temperature alone, the histogram's biases, equal classes.
+
+        Returns:
+            The fit. ``fit.logits`` applies it.
+
+        Raises:
+            ConfigError: The logits are not finite.
+            DataError: The rows have another shape.
+
+        Example:
+            >>> import fedskew as fs
+            >>> fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.1), clients=5)
+            >>> trained = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=2).trained
+            >>> trained.fit_on(fed, fs.Fitting(of="temperature")).b[:2]
+            (0.0, 0.0)
+        """
+        rows = torch.from_numpy(np.concatenate([fed.rows(k) for k in range(fed.clients)]))
+        labels, classes = fed.dataset.y[rows], len(self.label_names)
+        require(fed.dataset.classes == classes, "fed", f"have the model's {classes} classes", fed.dataset.classes)
+        x = self.inputs.samples(fed.dataset.x[rows], encoded=True, what=repr(fed.dataset.name))
+        logits = self.logits(x, labels)
+        require(bool(logits.isfinite().all()), "model", "give finite logits", "infinity or NaN")
+        return fit(ClientLogits(logits, labels), fed.counts, options)
 
     def logits(self, x: Tensor, y: Tensor) -> Tensor:
         """Logits of samples, [n, C]."""

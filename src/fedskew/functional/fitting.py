@@ -22,7 +22,7 @@ RIDGE = 1e-4  # of the mean loss: a class of a hundredth of the rows hardly feel
 DONE = 1e-8  # half the squared Newton decrement, what the next step promises of the mean loss: it is taken unasked
 MOST = 50  # exchanges
 ARMIJO = 1e-4  # share of the promised gain that a step must bring
-CLOSEST = 0.1  # share of the temperature that a step must leave of it
+LEAST = 0.01  # a: the logits of a model that has learnt nothing, or the wrong way round, are as good as left out
 
 
 def fitted_logits(logits: Tensor, biases: Tensor, temperature: Tensor | float) -> Tensor:
@@ -174,15 +174,16 @@ def fit_by_sums(
     """Fit biases and a temperature by a server that sees sums alone.
 
     From the start on, damped Newton steps follow each other. A step that does not bring 1e-4 of what it promises is
-    cut to a quarter; one that leaves less than a tenth of a is cut to that. Once half the squared decrement is at most
-    1e-8 nats, the last step is taken without an exchange: its error is of the order of its square.
+    cut to a quarter. a stays at least 0.01, where it is held while its gradient points further down. Once half the
+    squared decrement is at most 1e-8 nats, the last step is taken without an exchange: its error is of the order of
+    its square.
 
     Args:
         ask: Gives the sums of `logit_sums` over all clients at a point; each call is one exchange.
         total: Sum of the weights of all rows, above 0.
         free: Which of (b, a) are fitted, bool [C + 1].
         ridge: As for `logit_step`.
-        start: Where to begin, [C + 1], such as another fit of the same model; None: b = 0 and a = 1.
+        start: Where to begin, [C + 1] with a of at least 0.01, such as another fit of the model; None: b = 0, a = 1.
         most: Exchanges after which the best point is taken.
 
     Returns:
@@ -202,6 +203,7 @@ def fit_by_sums(
     length, exchanges = _longest(x, step), 1
     while decrement / 2 > DONE and exchanges < most:
         there = x + length * step
+        there[-1] = there[-1].clamp(min=LEAST)  # rounding
         seen = _looked(ask(there), there, total, free, ridge)
         exchanges += 1
         if seen[0] <= value - ARMIJO * length * decrement:
@@ -210,21 +212,25 @@ def fit_by_sums(
         else:
             length /= 4
     done = decrement / 2 <= DONE
-    return (x + step if done else x), exchanges, done
+    if done:
+        x = torch.cat([x[:-1] + step[:-1], (x[-1:] + step[-1:]).clamp(min=LEAST)])
+    return x, exchanges, done
 
 
 def _looked(sums: Sums, x: Tensor, total: float, free: Tensor, ridge: float) -> tuple[float, Tensor, float]:
     """(value of F, Newton step, squared decrement) at a point."""
     loss, gradient, hessian = (part / total for part in sums)
     away = torch.cat([x[:-1], x[-1:] - 1])
+    held = bool(x[-1] <= LEAST) and bool(gradient[-1] + ridge * away[-1] >= 0)
+    free = torch.cat([free[:-1], free[-1:] & (not held)])
     step, decrement = logit_step(gradient, hessian, x, free, ridge)
     return float(loss + ridge / 2 * (away * away).sum()), step, float(decrement)
 
 
 def _longest(x: Tensor, step: Tensor) -> float:
-    """The part of a step that leaves at least a tenth of the temperature, at most all of it."""
-    falls = -float(step[-1] / x[-1])
-    return min(1.0, (1 - CLOSEST) / falls) if falls > 0 else 1.0
+    """The part of a step that leaves a at its least value or above, at most all of it."""
+    falls = -float(step[-1])
+    return min(1.0, (float(x[-1]) - LEAST) / falls) if falls > 0 else 1.0
 
 
 def fit_logits(

@@ -30,6 +30,7 @@ PREFIXES = (
     "heldout_",
     "heldout_personal_",
     FITTED,
+    f"{FITTED}personal_",
 )  # of the rows that a metric is of
 
 
