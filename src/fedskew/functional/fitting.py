@@ -22,7 +22,7 @@ RIDGE = 1e-4  # of the mean loss: a class of a hundredth of the rows hardly feel
 DONE = 1e-8  # half the squared Newton decrement, what the next step promises of the mean loss: it is taken unasked
 MOST = 50  # exchanges
 ARMIJO = 1e-4  # share of the promised gain that a step must bring
-LEAST = 0.01  # a: the logits of a model that has learnt nothing, or the wrong way round, are as good as left out
+LEAST = 1e-5  # a: the logits of a model that has learnt nothing, or the wrong way round, are as good as left out
 
 
 def fitted_logits(logits: Tensor, biases: Tensor, temperature: Tensor | float) -> Tensor:
@@ -174,16 +174,15 @@ def fit_by_sums(
     """Fit biases and a temperature by a server that sees sums alone.
 
     From the start on, damped Newton steps follow each other. A step that does not bring 1e-4 of what it promises is
-    cut to a quarter. a stays at least 0.01, where it is held while its gradient points further down. Once half the
-    squared decrement is at most 1e-8 nats, the last step is taken without an exchange: its error is of the order of
-    its square.
+    cut to a quarter. a stays at least 1e-5, where it is held while the step points further down. Once half the squared
+    decrement is at most 1e-8 nats, the last step is taken without an exchange: its error is of the order of its square.
 
     Args:
         ask: Gives the sums of `logit_sums` over all clients at a point; each call is one exchange.
         total: Sum of the weights of all rows, above 0.
         free: Which of (b, a) are fitted, bool [C + 1].
         ridge: As for `logit_step`.
-        start: Where to begin, [C + 1] with a of at least 0.01, such as another fit of the model; None: b = 0, a = 1.
+        start: Where to begin, [C + 1] with a of at least 1e-5, such as another fit of the model; None: b = 0, a = 1.
         most: Exchanges after which the best point is taken.
 
     Returns:
@@ -221,9 +220,10 @@ def _looked(sums: Sums, x: Tensor, total: float, free: Tensor, ridge: float) -> 
     """(value of F, Newton step, squared decrement) at a point."""
     loss, gradient, hessian = (part / total for part in sums)
     away = torch.cat([x[:-1], x[-1:] - 1])
-    held = bool(x[-1] <= LEAST) and bool(gradient[-1] + ridge * away[-1] >= 0)
-    free = torch.cat([free[:-1], free[-1:] & (not held)])
     step, decrement = logit_step(gradient, hessian, x, free, ridge)
+    if x[-1] <= LEAST and step[-1] < 0:  # a is at its bound: the others go on alone
+        held = torch.cat([free[:-1], torch.zeros_like(free[-1:])])
+        step, decrement = logit_step(gradient, hessian, x, held, ridge)
     return float(loss + ridge / 2 * (away * away).sum()), step, float(decrement)
 
 
