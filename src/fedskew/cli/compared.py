@@ -106,13 +106,9 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
     second = {} if control is None else {(s.method, s.setting): s for s in summaries(control)}
     gaps = {} if control is None else {(d.method, d.setting): d for d in differences(control, base)}
     for setting in scores.settings:
-        heads = [
-            metric,
-            f"less {visible(base)} (95 %)",
-            *(["fitted", f"less {visible(base)}, fitted"] if fitted else []),
-        ]
-        table = Table("method", *heads, "seeds")
-        table.title = "" if setting == "all" else visible(setting)
+        named, less = "" if setting == "all" else visible(setting), f"less {visible(base)} (95 %)"
+        table = Table("method", *(("raw", less, "fitted", less) if fitted else (metric, less)), "seeds")
+        table.title = ": ".join(filter(None, (named, metric if fitted else "")))
         for found in (s for s in summaries(scores) if s.setting == setting):
             mine = [row for row in rows if (row["label"], row["setting"]) == (found.method, setting)]
             states = Counter(row["state"] for row in mine if row["state"] != "finished")

@@ -35,7 +35,7 @@ Ask = Callable[[Tensor, Tensor], Sums]  # (point [C + 1], weight of each class [
 Row = dict[str, Any]
 Objective = Literal["prior", "balanced"]
 LIMIT = 256  # classes: 268 kB for each client and exchange; a model of more is not fitted
-CELLS = 1 << 22  # logits that are looked at together
+CELLS = 1 << 15  # logits that are looked at together: what is made of them stays in the cache of a core
 OBJECTIVES: tuple[Objective, ...] = ("prior", "balanced")
 
 
