@@ -21,7 +21,7 @@ from fedskew.engines.begun import digest_of
 from fedskew.engines.guard import guarded
 from fedskew.engines.inputs import tensors_of
 from fedskew.engines.network import initial_params, prepared_model
-from fedskew.engines.trained import Trained, described
+from fedskew.engines.trained import Trained, described, fits_of
 from fedskew.errors import FieldError, RecordError, require
 from fedskew.fields import demand, is_later
 from fedskew.method import Method, check_method, method_spec, spec
@@ -71,13 +71,13 @@ class Result:
     stopped: str = ""  # "" at the end; "interrupted" after a KeyboardInterrupt, "time limit" after ``max_minutes``
     folder: Path | None = None
 
-    def predict(self, x: Any, *, encoded: bool = False) -> Tensor:
+    def predict(self, x: Any, *, encoded: bool = False, fitted: bool | str = False) -> Tensor:
         """The most probable class of each row, int64 [n]. Arguments and errors are those of `Trained.predict`."""
-        return self.trained.predict(x, encoded=encoded)
+        return self.trained.predict(x, encoded=encoded, fitted=fitted)
 
-    def probabilities(self, x: Any, *, encoded: bool = False) -> Tensor:
+    def probabilities(self, x: Any, *, encoded: bool = False, fitted: bool | str = False) -> Tensor:
         """Predicted probabilities, float64 [n, C]. Arguments and errors are those of `Trained.probabilities`."""
-        return self.trained.probabilities(x, encoded=encoded)
+        return self.trained.probabilities(x, encoded=encoded, fitted=fitted)
 
     def __repr__(self) -> str:
         accuracy = self.summary.get("final_accuracy")
@@ -379,7 +379,7 @@ class _Ending:
     def __call__(self, stopped: str, finals: Row) -> Result:
         session, settings, data = self.session, self.session.settings, self.session.observer.fed.dataset
         params, buffers = session.observer.served(session.state), session.state.buffers
-        trained = Trained(self.prepared, params, buffers, Inputs.of(data), settings.precision)
+        trained = Trained(self.prepared, params, buffers, Inputs.of(data), settings.precision, fits_of(finals))
         summary = summarise(session.done, stopped, data.label_names, finals)
         watch, models = session.watch(), {"final": {**params, **buffers}}
         if watch and watch.best and session.best:

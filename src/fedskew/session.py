@@ -18,6 +18,7 @@ from fedskew import server, tree
 from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
 from fedskew.engines.finite import Fault, extremes, fetched, not_finite
+from fedskew.engines.fitted import fitted_last, fitted_row
 from fedskew.engines.unseen import newcomers
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
@@ -25,6 +26,8 @@ from fedskew.records import diagnostics
 from fedskew.records.diagnostics import Moment
 from fedskew.records.folder import Record
 from fedskew.records.metrics import from_confusion, from_mixes, from_probabilities, groups_by_counts
+from fedskew.records.stopwatch import Stopwatch
+from fedskew.records.summary import TAIL
 from fedskew.records.traffic import Traffic
 from fedskew.records.watch import Watch
 from fedskew.server import Ask, Broadcast, Opened, State
@@ -249,6 +252,9 @@ class Observer:
         row: Row = {"round": number}
         if due(number, self.settings.eval_every) or number == self.task.rounds:
             row |= self._evaluate(state)
+            tail = self.settings.fit_logits == "tail" and number > self.task.rounds - TAIL
+            if tail or self.settings.fit_logits == "every":
+                row |= fitted_row(self.engine, self.served(state), state.buffers)
         elif self.settings.eval_rows is not None:
             found = self.engine.evaluate(self.served(state), state.buffers, self.part)
             row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
@@ -284,7 +290,10 @@ class Observer:
     def finals(self, state: State) -> Row:
         """What is measured of the last model alone: the scores, and its confusion matrix."""
         matrix, _, chances = self.engine.test.scored(self.served(state), state.buffers)
-        return {**self._scores(matrix, chances), "confusion": matrix.tolist()}
+        row = {**self._scores(matrix, chances), "confusion": matrix.tolist()}
+        if self.settings.fit_logits != "none":
+            row |= fitted_last(self.engine, self.method, state, self.served(state), self.settings.recall_at)
+        return row
 
     def _scores(self, matrix: Tensor, chances: Tensor) -> Row:
         labels = self.fed.dataset.y_test
@@ -325,7 +334,7 @@ class Observer:
             local_buffers=results.buffers, train_counts=self.fed.counts.sum(0),
             deltas=results.kept, labels=self.fed.dataset.y_test.cpu(),
             confusion=lambda params, buffers: self.engine.evaluate(params, buffers)[0],
-            outputs=self.engine.outputs, write=self.record.tensors if self.record else _nowhere,
+            outputs=self.engine.test.outputs, write=self.record.tensors if self.record else _nowhere,
         )  # fmt: skip
         return diagnostics.measure(self.settings.diagnose, moment)
 
@@ -336,20 +345,6 @@ class Kept(NamedTuple):
     round: int
     params: Params
     buffers: Params
-
-
-class Stopwatch:
-    """Seconds of the stages of a round."""
-
-    def __init__(self) -> None:
-        self.stages: Row = {}
-        self._last = time.perf_counter()
-
-    def lap(self, stage: str) -> None:
-        """End a stage."""
-        now = time.perf_counter()
-        self.stages[stage] = self.stages.get(stage, 0.0) + now - self._last
-        self._last = now
 
 
 def told_of(cohort: Cohort, weights: Weights) -> Row:

@@ -78,6 +78,9 @@ class Settings:
     """when AUROC, AUPRC, calibration and the like are measured: after the last round, or at every evaluation"""
     recall_at: Annotated[float, Within(0, 1, "(]")] = later(0.9)
     """precision at which the recall of each class is measured, among the scores"""
+    fit_logits: Literal["none", "last", "tail", "every"] = later("last")
+    """when metrics are measured under biases and a temperature fitted on sums that all clients send (loss, gradient,
+    Hessian; class histogram): after the last round, in evaluations of the last ten too, or in every one"""
     checkpoint_every: Annotated[int, AtLeast(0)] = 10
     """rounds between checkpoints; 0: only after the last round"""
     monitor: Monitor | None = later()

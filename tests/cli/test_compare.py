@@ -185,3 +185,26 @@ def test_a_study_of_which_nothing_came_to_an_end_has_no_page(
 
 def test_durations() -> None:
     assert [compared.duration(s) for s in (40, 720, 12600)] == ["40 s", "12 min", "3.5 h"]
+
+
+def test_fitted_numbers_stand_beside_the_raw_ones(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ("compare", "fedavg", "fedla", *SMALL, "--seeds", "0-1")
+    assert fedskew(*words, "--fitted", "--out", "study") == 0
+    said = capsys.readouterr().out
+    assert "fitted" in said and "fedla: " in said and "points" in said and "2 seeds: " in said
+    assert json.loads((tmp_path / "study" / "study.json").read_text())["command"].endswith("--fitted")
+    page = (tmp_path / "study" / "report.html").read_text()
+    assert "fitted, from fedavg" in page and "2 seeds: " in page
+    assert fedskew(*words) == 0
+    assert "fitted" not in capsys.readouterr().out
+    assert fedskew("compare", "fedavg", *SMALL, "--fit-logits", "none", "--fitted") == 0
+    assert "no run has final_fitted_accuracy: --fit-logits tail" in capsys.readouterr().out
+    assert fedskew(*words, "--fit-logits", "tail", "--metric", "mean10_macro_f1", "--fitted") == 0
+    assert "mean10_macro" in capsys.readouterr().out
+
+
+def test_a_metric_without_a_fitted_form_is_told_before_a_run_is_made(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    told = mistake(capsys, "compare", "fedavg", *SMALL, "--metric", "total_upload_bytes", "--fitted")
+    assert "unknown fitted metric" in told and not (tmp_path / "store" / "runs").exists()

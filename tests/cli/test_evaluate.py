@@ -160,3 +160,18 @@ def test_parquet_columns_by_name(run: Path, tmp_path: Path, capsys: pytest.Captu
     pq.write_table(pa.table({"sex": ["f", "m"], "age": [61.5, None]}), tmp_path / "n.parquet")
     said = mistake(capsys, "evaluate", run, "--data", "parquet", "--data.path", tmp_path / "n.parquet")
     assert "column 'age' has missing values; row 1" in said
+
+
+def test_the_fitted_model_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "a") == 0
+    assert fedskew("run", "fedavg", *SMALL, "--fit-logits", "none", "--out", tmp_path / "b") == 0
+    capsys.readouterr()
+    summary = json.loads((tmp_path / "a" / "summary.json").read_text())
+    assert fedskew("evaluate", tmp_path / "a", "--fitted", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    for name in ("accuracy", "balanced_accuracy", "macro_f1", "loss", "ece"):
+        assert found[name] == summary[f"final_fitted_{name}"] and found[name] != summary[f"final_{name}"]
+    assert fedskew("evaluate", tmp_path / "a", "--fitted", "--out", tmp_path / "scores.csv") == 0
+    assert f"accuracy {summary['final_fitted_accuracy']:.4f}" in capsys.readouterr().out
+    told = mistake(capsys, "evaluate", tmp_path / "b", "--fitted")
+    assert "fitted must be false: the model has no fit on record" in told

@@ -190,6 +190,9 @@ def test_a_folder_of_an_earlier_version_is_read(tmp_path: Path, capsys: pytest.C
         ("final_auroc_macro", "high", "'final_auroc_macro' must be a number or null; got 'high'"),
         ("final_per_class_auroc", [0.5], "'final_per_class_auroc' must have 10 numbers, one a class"),
         ("final_per_class_auprc", {"0": 1}, "'final_per_class_auprc' must be a list"),
+        ("final_fitted_accuracy", "high", "'final_fitted_accuracy' must be a number or null; got 'high'"),
+        ("final_fit", {"prior": 1, "balanced": 2}, "'final_fit.prior' must be an object; got 1"),
+        ("final_fit", {"prior": {"a": "x"}}, "'final_fit.prior.a' must be a number; got 'x'"),
     ],
 )
 def test_entries_that_no_run_writes_are_told_in_one_line(

@@ -73,6 +73,10 @@ class CompareCommand(Command):
 @click.option("--controls", is_flag=True, help="add plain cross-entropy under uniform and under size weights")
 @click.option("--metric", metavar="NAME", help="entry of summary.json that is compared  [default: final_accuracy]")
 @click.option("--baseline", metavar="METHOD", help="what the others are compared with  [default: the first]")
+@click.option(
+    "--fitted", is_flag=True,
+    help="show the metric beside itself under fitted biases and a temperature, and say which gains are such a bias",
+)  # fmt: skip
 @click.option("--tune", metavar="SPACE", help="search space of every method, such as lr=log:0.01..0.3")
 @click.option("--tune-trials", metavar="INT", type=Positive(), help="trials of each method and setting  [default: 8]")
 @click.option("--title", metavar="TEXT", help="what the study is called in its report")
@@ -85,10 +89,13 @@ def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, st
     has is not computed again. Stop it when you like: the same command goes on.
     """
     from fedskew.studies.archives import lend
+    from fedskew.studies.fitted import fitted_name
     from fedskew.studies.study import Study, shard_of
 
     tracking = trackers(given["track"], given["track_folder"])
     spec = _spec(methods, ctx.meta[REST], given)
+    if given["fitted"]:
+        fitted_name(spec.metric)  # a metric without a fitted form is told before the runs are made
     study = Study(spec, store_of(store))
     part = shard_of(given["shard"]) if given["shard"] else (1, 1)
     processes = given["processes"] or 0
@@ -96,7 +103,7 @@ def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, st
     if given["dry_run"]:
         return told_plan(study, processes)
     command = _command(methods, ctx.meta[REST], given)
-    return done(study, processes, part, given["retry"], out, command, tracking, given["cluster"])
+    return done(study, processes, part, given["retry"], out, command, tracking, given["cluster"], given["fitted"])
 
 
 def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -> Spec:
@@ -134,4 +141,5 @@ def _command(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]
     for flag in OF_FILE:
         value = given[flag[2:].replace("-", "_")]
         words += [] if not value else [flag] if value is True else [flag, str(value)]
+    words += ["--fitted"] if given["fitted"] else []
     return shlex.join(words)

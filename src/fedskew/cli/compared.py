@@ -87,30 +87,48 @@ class StudyProgress:
             self.live.update(table)
 
 
-def summary_table(study: Study) -> Iterator[Any]:
-    """A table of each setting: mean and deviation of the metric, and the difference from the baseline."""
+def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
+    """A table of each setting: mean and deviation of the metric, and the difference from the baseline.
+
+    With ``fitted`` the same of the fitted models beside it, and a sentence on each method.
+    """
+    from fedskew.studies.fitted import beside, fitted_name
     from fedskew.studies.statistics import differences, summaries
 
     metric, base = study.spec.metric, study.spec.reference
     rows, scores = study.table(), study.scores()
     told = {(d.method, d.setting): d for d in differences(scores, base)}
+    name = fitted_name(metric) if fitted else ""
+    if fitted and not any(name in row for row in rows):
+        yield f"no run has {name}: --fit-logits tail measures fitted models in the last ten rounds too"
+        fitted = False
+    control = study.scores(name) if fitted else None
+    second = {} if control is None else {(s.method, s.setting): s for s in summaries(control)}
+    gaps = {} if control is None else {(d.method, d.setting): d for d in differences(control, base)}
     for setting in scores.settings:
-        table = Table("method", metric, f"less {visible(base)} (95 %)", "seeds")
-        table.title = "" if setting == "all" else visible(setting)
+        named, less = "" if setting == "all" else visible(setting), f"less {visible(base)} (95 %)"
+        table = Table("method", *(("raw", less, "fitted", less) if fitted else (metric, less)), "seeds")
+        table.title = ": ".join(filter(None, (named, metric if fitted else "")))
         for found in (s for s in summaries(scores) if s.setting == setting):
             mine = [row for row in rows if (row["label"], row["setting"]) == (found.method, setting)]
             states = Counter(row["state"] for row in mine if row["state"] != "finished")
             lost = ", ".join(f"{n} {state}" for state, n in states.items())
             why = next((row["reason"] for row in mine if row["reason"]), "")
             notes = visible(f"({lost}: {why})" if why else f"({lost})") if lost else ""
-            mean = "" if found.mean is None else f"{found.mean:.4f}"
-            spread = "" if found.sd is None else f" ± {found.sd:.4f}"
-            row = (visible(found.method), " ".join(filter(None, (mean + spread, notes))))
-            table.add_row(*row, _difference(told.get((found.method, setting))), str(found.runs))
+            key = found.method, setting
+            cells = [visible(found.method), " ".join(filter(None, (_mean(found), notes))), _difference(told.get(key))]
+            cells += [_mean(second[key]), _difference(gaps.get(key))] if fitted else []
+            table.add_row(*cells, str(found.runs))
         yield table
+        yield from (visible(beside(told[key], gaps[key])) for key in gaps if key[1] == setting)
     if len(study.spec.seeds) < 6:
         n = len(study.spec.seeds)
         yield f"{n} seed{'s' * (n > 1)}: a rank test needs 6 pairs to find a difference at 5 %; read the intervals"
+
+
+def _mean(found: Any) -> str:
+    """As in "0.8123 ± 0.0101"."""
+    return "" if found.mean is None else f"{found.mean:.4f}{'' if found.sd is None else f' ± {found.sd:.4f}'}"
 
 
 def _difference(found: Any) -> str:

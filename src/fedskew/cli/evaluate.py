@@ -57,8 +57,13 @@ class RunAndData(Composed):
     help="a new csv file: of each row its predicted class and the probability of every class",
 )  # fmt: skip
 @click.option("--best", is_flag=True, help="the model of the best round by --monitor, in place of the last one")
+@click.option(
+    "--fitted", is_flag=True,
+    help="the model with the biases and the temperature that the run fitted: accuracy, loss and probabilities "
+    "under the training prior, recalls, F1 and balanced accuracy under equal classes",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON")
-def evaluate(run: str, out: str | None, best: bool, as_json: bool, experiment: Experiment | None) -> None:
+def evaluate(run: str, out: str | None, best: bool, fitted: bool, as_json: bool, experiment: Experiment | None) -> None:
     """Evaluate the model of a finished RUN on rows that it did not see.
 
     Without --data these are the test rows of the run's own data. With --data they are all rows of a csv, npz or parquet
@@ -83,7 +88,7 @@ def evaluate(run: str, out: str | None, best: bool, as_json: bool, experiment: E
         source = _own_data(Path(run), about)
     else:
         source = rows_of(experiment.data, experiment.path, trained.inputs.encoding)
-    scores = scores_of(trained, source, read_run(Path(run))[0].get("recall_at", PRECISION))
+    scores = scores_of(trained, source, read_run(Path(run))[0].get("recall_at", PRECISION), fitted)
     if out is not None:
         scores.write(out)
     if as_json:

@@ -91,9 +91,9 @@ def told_plan(study: Study, processes: int) -> int:
 
 def done(
     study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str,
-    tracking: Named | None = None, cluster: str | None = None,
+    tracking: Named | None = None, cluster: str | None = None, fitted: bool = False,
 ) -> int:  # fmt: skip
-    """Do the study and print its table; the exit code is 1 where a run broke."""
+    """Do the study and print its table, with ``fitted`` that of fitted models too; exit code 1 where a run broke."""
     from fedskew.cli.compared import StudyProgress, summary_table
 
     if retry:
@@ -111,7 +111,7 @@ def done(
             return INTERRUPTED
     if not todo:
         say("nothing to do: every run is in the store")
-    for table in summary_table(study):
+    for table in summary_table(study, fitted):
         show(table)
     for line in progress.lost:
         say(line, sys.stderr)

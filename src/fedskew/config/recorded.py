@@ -17,7 +17,7 @@ from fedskew.component import SLOTS
 from fedskew.errors import RecordError, json_file
 from fedskew.records import folder as records
 from fedskew.records.probabilities import EACH as EACH_SCORE
-from fedskew.records.probabilities import SCORES
+from fedskew.records.probabilities import RANKED, SCORES
 
 __all__ = ["fault_of", "faults", "finished", "object_of", "read_run"]
 
@@ -34,7 +34,9 @@ UNLIKE = (
 )  # what other content leads to
 KINDS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")
 EACH = ("per_class_recall", "per_class_precision", "per_class_f1", "support")  # of the C classes
-SETS = ("", "part_", "val_", "local_", "personal_", "heldout_", "heldout_personal_")
+SETS = (
+    "", "part_", "val_", "local_", "personal_", "heldout_", "heldout_personal_", "fitted_", "fitted_personal_",
+)  # fmt: skip
 METRICS = tuple(f"{which}{kind}" for which in SETS for kind in KINDS)
 BYTES = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
 # entry -> its type; a dict is an object with such entries, "?" behind a name says that it may be absent
@@ -73,13 +75,18 @@ ROW: Row = {
     "diagnostics?": DIAGNOSTICS, **{f"{name}?": Number for name in SCORES},
     **{f"{name}?": list[Number] for name in EACH_SCORE},
 }  # fmt: skip
+FIT: Row = {
+    "a": float, "b": list[float], "objective": str, "ridge": float, "exchanges": int, "converged?": bool,
+    "upload_bytes": int, "download_bytes": int,
+}  # fmt: skip
 WORST: Row = {"class": int, "name": str, "recall": float, "unrecognised": int, "classes": int}
 BEST: Row = {"monitor": str, "round": int, "value": float, "accuracy": float, "stopped_early": bool}
 COLLAPSED: Row = {"measure": str, "limit": float, "rounds": list[list[int]], "worst": float, "round": int}
 REACHED = [f"{how}_{name}?" for how in ("final", "best", "mean10", "mean50") for name in METRICS]
 SUMMARY: Row = {
     "rounds": int, "stopped": str, **dict.fromkeys(REACHED, Number), "worst_class?": (NoneType, WORST),
-    **{f"final_{name}?": Number for name in SCORES},
+    **{f"final_{name}?": Number for name in (*SCORES, *(f"fitted_{name}" for name in RANKED))},
+    "final_fit?": {"prior": FIT, "balanced": FIT},
     **{f"final_{name}?": list[Number] for name in EACH_SCORE},
     "final_confusion?": list[list[int]], "collapsed?": [COLLAPSED], "best?": BEST,
     **{f"total_{name}?": float for name in BYTES},

@@ -83,29 +83,32 @@ class Scores:
         return {**told, "predicted": self.predicted, "probabilities": self.probabilities.tolist()}
 
 
-def scores_of(trained: Trained, source: Rows | Dataset, recall_at: float = PRECISION) -> Scores:
+def scores_of(trained: Trained, source: Rows | Dataset, recall_at: float = PRECISION, fitted: bool = False) -> Scores:
     """Score rows.
 
     Args:
         trained: The model.
         source: Rows, or a dataset, whose test rows are scored.
         recall_at: Precision at which the recall of each class is measured, in (0, 1].
+        fitted: Whether the biases and the temperature that the run fitted are applied.
 
     Returns:
         The scores.
 
     Raises:
+        ConfigError: ``fitted`` is asked for and the run has no fit.
         DataError: A column or a value is missing, a category is unknown, or a label is no class of the model.
     """
     if not isinstance(source, Rows):
         x, y = trained.test_rows(source)
-        found = trained.of_labelled(x, y, recall_at)
-        return Scores(source.name, trained.label_names, trained.of_samples(x), y, found, tuple(range(len(y))), {})
+        found = trained.of_labelled(x, y, recall_at, fitted)
+        chances = trained.of_samples(x, fitted)
+        return Scores(source.name, trained.label_names, chances, y, found, tuple(range(len(y))), {})
     x = trained.inputs.samples(source.x, what=source.what, rows=source.numbers)
     labels = None
     if source.y is not None:
         labels = trained.inputs.labels(source.y, f"{source.what}: column {source.label!r}", source.numbers)
-    metrics = {} if labels is None else trained.of_labelled(x, labels, recall_at)
+    metrics = {} if labels is None else trained.of_labelled(x, labels, recall_at, fitted)
     beside = {name: [str(value) for value in values.tolist()] for name, values in source.beside.items()}
-    chances = trained.of_samples(x)
+    chances = trained.of_samples(x, fitted)
     return Scores(source.what, trained.label_names, chances, labels, metrics, tuple(source.numbers), beside)

@@ -21,6 +21,7 @@ from fedskew.data.store import Store
 from fedskew.engines.clients import Clients, Source, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.finite import Watch, Watcher, check
+from fedskew.engines.fitting import LIMIT, Ask, ClientLogits, check_limit
 from fedskew.engines.guard import Guard
 from fedskew.engines.jobs import Jobs, Place
 from fedskew.engines.marks import mark
@@ -71,6 +72,7 @@ class LocalEngine:
                 threads on a CPU, where 0 takes every core.
         """
         self.model = model.clone(unpadded=True) if self.unpadded and not model.unpadded else model
+        check_limit(settings, task.classes)
         self.task, self.fed = task, fed
         self.runtime = Runtime.of(self.model, settings.device, settings.threads, self.channels_last)
         self.workers, self.device, self.dtype = self.runtime.workers, self.runtime.device, self.runtime.dtype
@@ -247,9 +249,18 @@ class LocalEngine:
         matrix, loss = (self.test if on == "test" else self.train_set).confusion(params, buffers, rows)
         return matrix.cpu(), float(loss)
 
-    def outputs(self, params: Params, buffers: Params, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(probabilities [R, C] float64, features [R, F]) of a model on test rows; no features without ``at``."""
-        return self.test.outputs(params, buffers, None if at is None else at.numpy())
+    def logit_sums(self, params: Params, buffers: Params) -> Ask | None:
+        """One exchange with all clients that have training rows, as `fedskew.engines.fitting.fit` asks for it.
+
+        Here one pass gives the logits of their rows, which stay for all exchanges. An engine whose rows lie elsewhere
+        overrides this with messages; until it does there is none. There is none for more than `LIMIT` classes, and
+        where a logit is not finite.
+        """
+        if self.rows_of is not client_source or self.task.classes > LIMIT:
+            return None
+        rows = np.concatenate(self.clients.own.rows)
+        found = ClientLogits(*self.train_set.logits(params, buffers, rows))
+        return found if bool(found.logits.isfinite().all()) else None
 
     def personal(self, method: Method, broadcast: Broadcast) -> tuple[Tensor, float]:
         """Pooled (confusion matrix, mean cross-entropy) of every client's own model.

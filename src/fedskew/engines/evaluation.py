@@ -73,7 +73,18 @@ class Evaluator:
         total = len(self._store.y) if rows is None else len(rows)
         return matrix, loss / max(total, 1), [logits for *_, logits in done if logits is not None]
 
-    def outputs(self, params: Params, buffers: Params, rows: Array | None) -> tuple[Tensor, Tensor]:
+    def logits(self, params: Params, buffers: Params, rows: Array | None = None) -> tuple[Tensor, Tensor]:
+        """(logits [R, C] in the model's type, labels int64 [R]) of these rows or all, on the host."""
+        given, statistics = self._runtime.layout(params), self._runtime.layout(buffers)
+
+        def one(chunk: Rows) -> tuple[Tensor, Tensor]:
+            return self._forward(given, statistics, chunk).logits.cpu(), self._store.y[chunk].cpu()
+
+        found = zip(*self._runtime.map(one, self._chunks(rows)), strict=True)
+        logits, labels = (torch.cat(column) for column in found)
+        return logits, labels
+
+    def outputs(self, params: Params, buffers: Params, rows: Array | Tensor | None) -> tuple[Tensor, Tensor]:
         """(probabilities [R, C] float64, features [R, F]) on the host; with ``rows`` None no features, [0, F]."""
         given, statistics = self._runtime.layout(params), self._runtime.layout(buffers)
 
@@ -115,7 +126,7 @@ class Evaluator:
             whole[a : a + PART] = self._floats(slice(a, a + PART))
         return whole
 
-    def _chunks(self, rows: Array | None) -> list[Rows]:
+    def _chunks(self, rows: Array | Tensor | None) -> list[Rows]:
         """These rows or all, cut into as many at a time as suits the device and the model."""
         total, size = len(self._store.y) if rows is None else len(rows), self._rows_at_a_time
         cuts = [slice(a, a + size) for a in range(0, total, size)]

@@ -13,8 +13,9 @@ from fedskew import client as rounds
 from fedskew.engines.clients import Clients
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.memory import ClientMemory
-from fedskew.functional import cross_entropy
+from fedskew.functional import cross_entropy, fit_logits, fitted_logits
 from fedskew.method import Method
+from fedskew.records.metrics import confusion_of
 from fedskew.server import Broadcast
 from fedskew.types import Batch, Output, Params
 
@@ -35,12 +36,14 @@ def pooled(
     memory: ClientMemory,
     fed: Federation,
     ids: Iterable[int] | None = None,
+    fitted_on: Evaluator | None = None,
 ) -> tuple[Tensor, float]:
     """(confusion matrix [C, C], mean cross-entropy) of every client's own model on its own test rows.
 
     These are rows of the set behind ``test``: the training set where clients keep rows for a test, else the test set.
     Clients without training rows or without test rows are left out, and those not in ``ids``.
-    ``broadcast`` is in the layout of the runtime.
+    ``broadcast`` is in the layout of the runtime. With ``fitted_on``, an evaluator of the training set, each model
+    first gets biases and a temperature of its client's own, which are fitted on its rows and told to nobody.
     """
     own = fed.test_rows if fed.held is None else fed.local_test_rows
     shares = {k: own(k) for k in (range(fed.clients) if ids is None else ids) if len(clients.own.rows[k])}
@@ -48,6 +51,11 @@ def pooled(
 
     def one(k: int) -> tuple[Tensor, float]:
         params, buffers = personal_model(clients, method, broadcast, memory, k)
+        if fitted_on is not None:
+            biases, temperature = fit_logits(*fitted_on.logits(params, buffers, clients.own.rows[k]))
+            logits, labels = test.logits(params, buffers, shares[k])
+            logits = fitted_logits(logits.double(), biases, temperature)
+            return confusion_of(labels, logits.argmax(1), classes), float(cross_entropy(logits, labels).mean())
         found, loss = test.confusion(params, buffers, shares[k])
         return found.cpu(), float(loss)
 

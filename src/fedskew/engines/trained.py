@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +22,7 @@ from fedskew.component import spec
 from fedskew.data.inputs import Inputs
 from fedskew.engines.begun import check_fits, tensors_of
 from fedskew.engines.evaluation import Evaluator
+from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
 from fedskew.engines.runtime import Runtime
 from fedskew.errors import ConfigError, DataError, FieldError, RecordError, json_file, require, some
 from fedskew.models import MODELS, Architecture
@@ -33,8 +35,9 @@ from fedskew.types import Params
 
 if TYPE_CHECKING:
     from fedskew.data.arrays import Dataset
+    from fedskew.data.federation import Federation
 
-__all__ = ["FILE", "Trained", "described", "load_model"]
+__all__ = ["FILE", "Trained", "described", "fits_of", "load_model"]
 
 FILE = "model.json"
 FORMAT = 1  # of that file; reading another raises RecordError
@@ -52,6 +55,7 @@ class Trained:
         buffers: BatchNorm statistics.
         inputs: What it takes, and the names of its classes.
         precision: Precision of the products inside the network.
+        fits: Biases and temperature that the run fitted, by objective, "prior" and "balanced"; empty where it did not.
     """
 
     model: Model
@@ -59,13 +63,14 @@ class Trained:
     buffers: Params
     inputs: Inputs
     precision: str = "float32"
+    fits: Mapping[str, Fit] = field(default_factory=dict)
 
     @property
     def label_names(self) -> tuple[str, ...]:
         """Names of the C classes, in the order of the columns of `probabilities`."""
         return self.inputs.label_names
 
-    def probabilities(self, x: Any, *, encoded: bool = False) -> Tensor:
+    def probabilities(self, x: Any, *, encoded: bool = False, fitted: bool | str = False) -> Tensor:
         """Predicted probabilities: the softmax of the logits.
 
         Args:
@@ -73,31 +78,38 @@ class Trained:
                 training rows' categories, mean and standard deviation are applied. Of other models: an array [n, ...]
                 as the dataset's ``x``, such as uint8 images, which are normalised as in training.
             encoded: ``x`` is an array of features that are encoded already, such as ``dataset.x_test`` of a table.
+            fitted: Whether the biases and the temperature that the run fitted are applied: True or "prior" for those of
+                the training prior, "balanced" for those under which every class counts alike.
 
         Returns:
             Probabilities, float64 [n, C], on the CPU.
 
         Raises:
+            ConfigError: ``fitted`` is asked for and the run has no such fit.
             DataError: A column or a value is missing, a category is unknown, or the samples have another shape.
         """
-        return self.of_samples(self.inputs.samples(x, encoded=encoded))
+        return self.of_samples(self.inputs.samples(x, encoded=encoded), fitted)
 
-    def predict(self, x: Any, *, encoded: bool = False) -> Tensor:
+    def predict(self, x: Any, *, encoded: bool = False, fitted: bool | str = False) -> Tensor:
         """The most probable class of each row.
 
         Args:
             x: As for `probabilities`.
             encoded: As for `probabilities`.
+            fitted: As for `probabilities`.
 
         Returns:
             Class numbers, int64 [n]; ``label_names`` has their names.
 
         Raises:
+            ConfigError: As for `probabilities`.
             DataError: As for `probabilities`.
         """
-        return self.probabilities(x, encoded=encoded).argmax(1)
+        return self.probabilities(x, encoded=encoded, fitted=fitted).argmax(1)
 
-    def evaluate(self, x: Any, y: Any = None, *, encoded: bool = False, recall_at: float = PRECISION) -> dict[str, Any]:
+    def evaluate(
+        self, x: Any, y: Any = None, *, encoded: bool = False, recall_at: float = PRECISION, fitted: bool = False
+    ) -> dict[str, Any]:
         """Metrics on rows with labels, as a round's record has them.
 
         Args:
@@ -105,19 +117,21 @@ class Trained:
             y: Labels, [n]: names of the classes, or numbers that are such names. None for a dataset.
             encoded: As for `probabilities`.
             recall_at: Precision at which the recall of each class is measured, in (0, 1].
+            fitted: Whether the model is fitted: recalls, F1, balanced accuracy and the matrix are then those of the
+                balanced fit, all else of that of the training prior.
 
         Returns:
             The metrics of `fedskew.metrics.from_confusion` and `fedskew.metrics.from_probabilities`; ``loss``, the mean
             cross-entropy, which others call log loss; and ``confusion``, the matrix as lists.
 
         Raises:
-            ConfigError: There are no labels.
+            ConfigError: There are no labels, or ``fitted`` is asked for and the run has no fit.
             DataError: As for `probabilities`; a label is no class of the model, or a dataset was encoded otherwise.
         """
         if hasattr(x, "x_test"):
-            return self.of_labelled(*self.test_rows(x), recall_at)
+            return self.of_labelled(*self.test_rows(x), recall_at, fitted)
         require(y is not None, "y", "hold the label of each row", None)
-        return self.of_labelled(self.inputs.samples(x, encoded=encoded), self.inputs.labels(y), recall_at)
+        return self.of_labelled(self.inputs.samples(x, encoded=encoded), self.inputs.labels(y), recall_at, fitted)
 
     def test_rows(self, data: Dataset) -> tuple[Tensor, Tensor]:
         """(samples, class numbers of this model) of a dataset's test rows.
@@ -137,17 +151,64 @@ class Trained:
         x = self.inputs.samples(data.x_test, encoded=True, what=repr(data.name))
         return x, torch.tensor([self.label_names.index(n) if n in present else -1 for n in names])[data.y_test]
 
-    def of_samples(self, x: Tensor) -> Tensor:
+    def of_samples(self, x: Tensor, fitted: bool | str = False) -> Tensor:
         """`probabilities` of samples, which are normalised if they are images."""
+        if fitted:
+            own = self.fit("prior" if fitted is True else fitted)
+            return own.logits(self.logits(x, torch.zeros(len(x), dtype=torch.int64))).softmax(1)
         with self._evaluator(x, torch.zeros(len(x), dtype=torch.int64)) as evaluator:
             found, _ = evaluator.outputs(self.params, self.buffers, None)
         return found
 
-    def of_labelled(self, x: Tensor, y: Tensor, recall_at: float = PRECISION) -> dict[str, Any]:
+    def fit(self, objective: str) -> Fit:
+        """What the run fitted under "prior" or "balanced". Raises ConfigError where it did not."""
+        known = f"be one of {', '.join(OBJECTIVES)}, or true or false"
+        require(objective in OBJECTIVES, "fitted", known, objective)
+        hint = "a run measures it after its last round unless fit_logits is none"
+        require(objective in self.fits, "fitted", "be false: the model has no fit on record", True, hint)
+        return self.fits[objective]
+
+    def fit_on(self, fed: Federation, options: Fitting | None = None) -> Fit:
+        """Fit biases and a temperature on the training rows of a federation's clients, otherwise than the run did.
+
+        Args:
+            fed: Whose rows; encoded as the model's training rows were.
+            options: What is fitted: biases alone, a temperature alone, the histogram's biases, equal classes.
+
+        Returns:
+            The fit. ``fit.logits`` applies it.
+
+        Raises:
+            ConfigError: The logits are not finite.
+            DataError: The rows have another shape.
+
+        Example:
+            >>> import fedskew as fs
+            >>> fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.1), clients=5)
+            >>> trained = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=2).trained
+            >>> trained.fit_on(fed, fs.Fitting(of="temperature")).b[:2]
+            (0.0, 0.0)
+        """
+        rows = torch.from_numpy(np.concatenate([fed.rows(k) for k in range(fed.clients)]))
+        labels, classes = fed.dataset.y[rows], len(self.label_names)
+        require(fed.dataset.classes == classes, "fed", f"have the model's {classes} classes", fed.dataset.classes)
+        x = self.inputs.samples(fed.dataset.x[rows], encoded=True, what=repr(fed.dataset.name))
+        logits = self.logits(x, labels)
+        require(bool(logits.isfinite().all()), "model", "give finite logits", "infinity or NaN")
+        return fit(ClientLogits(logits, labels), fed.counts, options)
+
+    def logits(self, x: Tensor, y: Tensor) -> Tensor:
+        """Logits of samples, [n, C]."""
+        with self._evaluator(x, y) as evaluator:
+            return evaluator.logits(self.params, self.buffers)[0]
+
+    def of_labelled(self, x: Tensor, y: Tensor, recall_at: float = PRECISION, fitted: bool = False) -> dict[str, Any]:
         """`evaluate` of samples and class numbers."""
         require(0 < recall_at <= 1, "recall_at", "be in (0, 1]", recall_at)
         if len(x) != len(y):
             raise DataError(f"x and y must have the same number of rows; got {len(x)} and {len(y)}")
+        if fitted:
+            return measured(y, self.logits(x, y), {name: self.fit(name) for name in OBJECTIVES}, recall_at)
         with self._evaluator(x, y) as evaluator:
             matrix, loss, chances = evaluator.scored(self.params, self.buffers)
         ranked = from_probabilities(y, chances, recall_at) if math.isfinite(loss) else {}
@@ -188,6 +249,7 @@ def described(
     own = {} if listed or not projection else {"projection": projection}
     return {
         "format": FORMAT, "model": spec(model) if listed else None, "network": type(model).__name__, **own,
+        **({"fit": {name: fit.to_json() for name, fit in trained.fits.items()}} if trained.fits else {}),
         "head": trained.model.head, "dtype": dtype, "precision": trained.precision, "round": round,
         "inputs": trained.inputs.to_json(),
         "data": {"name": data.name, "fingerprint": data.fingerprint, "notes": list(data.notes)},
@@ -223,8 +285,11 @@ def load_model(run: str | Path, model: nn.Module | Architecture | None = None, *
         inputs, precision, dtype = Inputs.from_json(content["inputs"]), content["precision"], DTYPES[content["dtype"]]
         network, head, narrow = _network(content, inputs, model, folder), content["head"], NARROW[precision]
         prepared = prepare(network, head, inputs.shape, len(inputs.label_names), narrow=narrow).to(dtype)
+        fits = fits_of(content, len(inputs.label_names))
     except (ArithmeticError, AttributeError, FieldError, LookupError, TypeError, ValueError) as error:
         raise RecordError(f"{folder / FILE} is damaged: {type(error).__name__}: {error}") from None
+    except RecordError as error:
+        raise RecordError(f"{folder / FILE} is damaged: {error}") from None
     file = folder / ("best.safetensors" if best else "final.safetensors")
     if best and not file.is_file():
         raise RecordError(f"the run {str(folder)!r} keeps no best model: it had no monitor")
@@ -232,7 +297,8 @@ def load_model(run: str | Path, model: nn.Module | Architecture | None = None, *
     found = tensors_of(file)
     check_fits(file, found, {**prepared.params, **prepared.buffers})
     buffers = {name: found[name] for name in prepared.buffers}
-    return Trained(prepared, {n: v for n, v in found.items() if n not in buffers}, buffers, inputs, precision)
+    params = {n: v for n, v in found.items() if n not in buffers}
+    return Trained(prepared, params, buffers, inputs, precision, {} if best else fits)
 
 
 def read_description(folder: Path) -> dict[str, Any]:

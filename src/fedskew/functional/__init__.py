@@ -63,6 +63,15 @@ from fedskew.functional.feddyn import (
     feddyn_update,
 )
 from fedskew.functional.fisher import fisher_diagonal
+from fedskew.functional.fitting import (
+    even_weights,
+    fit_by_sums,
+    fit_logits,
+    fitted_logits,
+    logit_step,
+    logit_sums,
+    prior_biases,
+)
 from fedskew.functional.frames import (
     equal_lengths,
     frame_energy,
@@ -199,6 +208,7 @@ __all__ = [
     "dynamic_batch",
     "dynamic_rate",
     "equal_lengths",
+    "even_weights",
     "feature_correlation",
     "feature_uniformity",
     "feddyn_correction",
@@ -224,6 +234,9 @@ __all__ = [
     "fedrs_scale",
     "fedvls_loss",
     "fisher_diagonal",
+    "fit_by_sums",
+    "fit_logits",
+    "fitted_logits",
     "focal_loss",
     "frame_energy",
     "gaussian_features",
@@ -244,6 +257,8 @@ __all__ = [
     "lent_lengths",
     "local_balancer_loss",
     "logit_adjusted_loss",
+    "logit_step",
+    "logit_sums",
     "logit_suppression",
     "lookahead",
     "mean_rows",
@@ -258,6 +273,7 @@ __all__ = [
     "per_fedavg_step",
     "pooled_statistics",
     "power_of_choice",
+    "prior_biases",
     "prototype_agreement",
     "prototype_logits",
     "proximal",

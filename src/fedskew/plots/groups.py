@@ -27,7 +27,7 @@ Row = dict[str, Any]
 NEUTRAL = {
     "engine", "engine_used", "engine_reason", "threads", "threads_used", "device", "memory", "eval_every", "eval_rows",
     "personal_every", "scores", "recall_at", "checkpoint_every", "path", "diagnose", "counts", "label_names",
-    "started_by", "format", "ray_address", "ray_workers", "ray_gpus", "processors", "on_clients",
+    "started_by", "fit_logits", "format", "ray_address", "ray_workers", "ray_gpus", "processors", "on_clients",
 }  # fmt: skip
 OPTIONAL = ("longtail", "validation", "auxiliary", "local_test", "heldout_clients")  # named only where they are set
 UNSAID = ("folder", "fingerprint", "init_digest")

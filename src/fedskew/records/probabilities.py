@@ -17,15 +17,16 @@ from torch import Tensor
 from fedskew.errors import DataError, require
 
 __all__ = [
-    "EACH", "PRECISION", "SCORES", "auprc", "auroc", "calibration_error", "from_mixes", "from_probabilities", "macro",
-    "mix_accuracy", "recall_at_precision",
+    "EACH", "PRECISION", "RANKED", "SCORES", "auprc", "auroc", "calibration_error", "from_mixes", "from_probabilities",
+    "macro", "mix_accuracy", "recall_at_precision",
 ]  # fmt: skip
 
 Values = dict[str, float | list[float | None] | None]
 
 QUANTILES = (10, 25, 50, 75, 90)
 MIXES = tuple(f"mix_accuracy_{name}" for name in ("mean", *(f"p{q}" for q in QUANTILES), "worst_decile"))
-SCORES = ("auroc_macro", "auprc_macro", "recall_at_precision_macro", "ece", *MIXES)  # as records name them
+RANKED = ("auroc_macro", "auprc_macro", "recall_at_precision_macro", "ece")  # of the probabilities alone
+SCORES = (*RANKED, *MIXES)  # as records name them
 EACH = ("per_class_auroc", "per_class_auprc", "per_class_recall_at_precision")
 PRECISION = 0.9  # at which recall is measured by default
 BINS = 15

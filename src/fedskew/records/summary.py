@@ -7,13 +7,15 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from fedskew.records.probabilities import EACH, SCORES
+from fedskew.records.probabilities import EACH, RANKED, SCORES
 
 __all__ = ["Collapse", "collapses", "summarise", "summary_names", "worst_class", "worst_words"]
 
 Row = dict[str, Any]
 METRICS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")
 TOTALS = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
+FITTED = "fitted_"  # of the model with fitted biases and temperature
+TAIL = 10  # rounds whose mean is the first that a summary has
 LOSS_LIMIT = 10.0  # times ln C, the cross-entropy of a guess: no training that works is so far above it
 CHANCE = 1.1  # times 1 / C, the balanced accuracy of one and the same answer
 PATIENCE = 10  # evaluations in a row: a run may begin at chance
@@ -27,6 +29,8 @@ PREFIXES = (
     "personal_",
     "heldout_",
     "heldout_personal_",
+    FITTED,
+    f"{FITTED}personal_",
 )  # of the rows that a metric is of
 
 
@@ -40,7 +44,8 @@ def summary_names() -> tuple[str, ...]:
     """
     spans = ("final", "best", "mean10", "mean50")
     rounds = [f"{span}_{prefix}{name}" for prefix in PREFIXES for name in METRICS for span in spans]
-    return *rounds, *(f"final_{name}" for name in SCORES), *(f"total_{name}" for name in TOTALS)
+    scores = *SCORES, *(f"{FITTED}{name}" for name in RANKED)
+    return *rounds, *(f"final_{name}" for name in scores), *(f"total_{name}" for name in TOTALS)
 
 
 class Collapse(NamedTuple):
@@ -88,20 +93,34 @@ def summarise(
     """
     out: Row = {"rounds": rows[-1]["round"] if rows else 0, "stopped": stopped}
     for name in [prefix + name for prefix in PREFIXES for name in METRICS]:
-        seen = [(row["round"], row[name]) for row in rows if name in row]
-        if not seen:
-            continue
-        best = min if name.endswith("loss") else max
-        out[f"final_{name}"], out[f"best_{name}"] = seen[-1][1], best(v for _, v in seen)
-        for span in (10, 50):
-            last = [v for r, v in seen if r > out["rounds"] - span]
-            out[f"mean{span}_{name}"] = sum(last) / len(last) if last else None
+        out |= _spans(rows, name)
     scores = {name: value for name, value in _last(rows).items() if name in (*SCORES, *EACH)}
     out |= {f"final_{name}": value for name, value in (finals or scores).items()}
     out["worst_class"] = worst_class(_last(rows), class_names)
     out["collapsed"] = [found._asdict() for found in collapses(rows)]
     for name in TOTALS:
         out[f"total_{name}"] = sum(row[name] for row in rows)
+    return out
+
+
+def _spans(rows: Sequence[Row], name: str) -> Row:
+    """Final, best and mean values of a metric.
+
+    A fit may have been made in some evaluations only: their mean or best value is none beside that of all.
+    """
+    seen = {row["round"]: row[name] for row in rows if name in row}
+    lacking = [row["round"] for row in rows if "accuracy" in row and name not in row]
+    missing = max(lacking, default=0) if name.startswith(FITTED) else 0
+    if not seen or missing > max(seen):
+        return {}
+    ends = rows[-1]["round"]
+    out: Row = {f"final_{name}": seen[max(seen)]}
+    if not missing:
+        out[f"best_{name}"] = (min if name.endswith("loss") else max)(seen.values())
+    for span in (TAIL, 50):
+        last = [v for r, v in seen.items() if r > ends - span]
+        if missing <= max(ends - span, 0):
+            out[f"mean{span}_{name}"] = sum(last) / len(last) if last else None
     return out
 
 

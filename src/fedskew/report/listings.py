@@ -15,6 +15,7 @@ from fedskew.plots.groups import Run
 from fedskew.report.compared import Compared
 from fedskew.report.entries import Trial, ended_early, value_of
 from fedskew.report.figures import words
+from fedskew.report.fitted import fitted_cells, fitted_head, fitted_record
 from fedskew.report.pictures import Heat
 from fedskew.report.sentences import measured, p_value
 from fedskew.report.svg import levels
@@ -58,7 +59,7 @@ def results(found: Compared, setting: str) -> Table:
     further = [(name, key) for name in FURTHER if (key := _further(found, name)) and _any(found, setting, key)]
     head = ["method", "seeds", "mean", "sd", "95 % interval"]
     head += [f"from {found.baseline}", "its 95 % interval", "p (Holm)", "significant"] if several else []
-    head += ["final" if name == "final" else _called(key) for name, key in further]
+    head += [*fitted_head(found), *("final" if name == "final" else _called(key) for name, key in further)]
     rows, records = [], []
     for method in found.present(setting):
         value, gap = found.summary(method, setting), found.difference(method, setting)
@@ -69,6 +70,8 @@ def results(found: Compared, setting: str) -> Table:
         record: Row = {"setting": setting, "method": method, "metric": found.key, **_record(value)}
         if several:
             record |= {"baseline": found.baseline, **gap_record(gap)}
+        cells += fitted_cells(found, method, setting)
+        record |= fitted_record(found, method, setting)
         for _, key in further:
             seen = found.summary(method, setting, key)
             cells.append(fixed(seen.mean, 3))

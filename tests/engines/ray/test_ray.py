@@ -188,3 +188,11 @@ def test_sums_at_the_workers_agree_and_do_not_depend_on_their_number(name: str, 
     go(skewed(), tiny(name), out=tmp_path / "two", ray_workers=2, **options)
     equal(tmp_path / "one", tmp_path / "two")
     assert gap(one.params, exact.params) < 1e-12  # float64
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedper"])
+def test_the_fitted_logits_are_those_of_sequential(name: str) -> None:
+    one, other = (go(skewed(), tiny(name), engine=engine) for engine in ("sequential", "ray"))
+    assert one.trained.fits and one.trained.fits == other.trained.fits
+    fitted = [n for n in one.summary if "fitted" in n]
+    assert fitted and {n: one.summary[n] for n in fitted} == {n: other.summary[n] for n in fitted}

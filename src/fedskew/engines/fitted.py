@@ -1,0 +1,67 @@
+"""What a run records of its fitted model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedskew import server
+from fedskew.engines.fitting import Fitting, fit, measured
+from fedskew.engines.personal import pooled
+from fedskew.method import Method
+from fedskew.records.metrics import from_confusion
+from fedskew.records.probabilities import RANKED
+from fedskew.records.summary import FITTED, METRICS
+from fedskew.server import State
+from fedskew.types import Params
+
+if TYPE_CHECKING:
+    from fedskew.engines.base import LocalEngine
+
+__all__ = ["fitted_last", "fitted_row"]
+
+Row = dict[str, Any]
+PERSONAL = ("accuracy", "macro_f1", "balanced_accuracy", "loss")
+
+
+def fitted_row(
+    engine: LocalEngine,
+    params: Params,
+    buffers: Params,
+    names: Sequence[str] = METRICS,
+    recall_at: float | None = None,
+) -> Row:
+    """Metrics of a run's fitted model on the test rows, ``fitted_...``; with ``recall_at`` also the fits.
+
+    Nothing where the engine cannot ask clients for sums, or where a logit is not finite.
+    """
+    ask = engine.logit_sums(params, buffers)
+    logits, labels = engine.test.logits(params, buffers)
+    if ask is None or not bool(logits.isfinite().all()):
+        return {}
+    prior = fit(ask, engine.fed.counts)
+    fits = {"prior": prior, "balanced": fit(ask, engine.fed.counts, Fitting(objective="balanced"), prior)}
+    found = measured(labels, logits, fits, recall_at)
+    row: Row = {f"{FITTED}{name}": found[name] for name in names}
+    return row if recall_at is None else {**row, "fit": {name: one.to_json() for name, one in fits.items()}}
+
+
+def fitted_last(engine: LocalEngine, method: Method, state: State, params: Params, recall_at: float) -> Row:
+    """What is measured of the last model: `fitted_row` with scores, and clients' own models with biases of their own.
+
+    Args:
+        engine: that trained it.
+        method: by which.
+        state: of the server.
+        params: that are evaluated and deployed.
+        recall_at: precision at which the recall of each class is measured.
+    """
+    row = fitted_row(engine, params, state.buffers, (*METRICS, *RANKED), recall_at)
+    if row and method.personal:
+        given = engine.runtime.laid_out(server.broadcast(method, state, None)._replace(params=params))
+        test = engine.test if engine.fed.held is None else engine.train_set
+        clients, memory = engine.clients, engine.memory
+        matrix, loss = pooled(clients, test, method, given, memory, engine.fed, fitted_on=engine.train_set)
+        found = {**from_confusion(matrix), "loss": loss}
+        row |= {f"{FITTED}personal_{name}": found[name] for name in PERSONAL}
+    return row

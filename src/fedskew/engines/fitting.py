@@ -1,0 +1,182 @@
+"""The control of every run: biases of the classes and a temperature, fitted after training on the clients' sums.
+
+Nothing here reads a test row to fit, and nothing that it finds is read by training. A simulated run does it outside of
+its traffic; its bytes are counted apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedskew.errors import FieldError, RecordError
+from fedskew.fields import Above, Checked
+from fedskew.functional import (
+    cross_entropy,
+    even_weights,
+    fit_by_sums,
+    fitted_logits,
+    logit_sums,
+    prior_biases,
+)
+from fedskew.records.metrics import confusion_of, from_confusion, from_probabilities
+from fedskew.settings import Settings
+
+__all__ = [
+    "LIMIT", "OBJECTIVES", "Ask", "ClientLogits", "Fit", "Fitting", "check_limit", "fit", "fits_of", "measured",
+]  # fmt: skip
+
+Sums = tuple[Tensor, Tensor, Tensor]
+Ask = Callable[[Tensor, Tensor], Sums]  # (point [C + 1], weight of each class [C]) -> sums over all clients
+Row = dict[str, Any]
+Objective = Literal["prior", "balanced"]
+LIMIT = 256  # classes: 268 kB for each client and exchange; a model of more is not fitted
+CELLS = 1 << 15  # logits that are looked at together: what is made of them stays in the cache of a core
+OBJECTIVES: tuple[Objective, ...] = ("prior", "balanced")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitting(Checked):
+    """What is fitted to the logits of a trained model.
+
+    Raises:
+        FieldError: a value of another type, or beyond its limit.
+    """
+
+    of: Literal["both", "biases", "temperature", "histogram"] = "both"
+    """biases and temperature, one of them, or the biases that the class histogram gives without any row"""
+    objective: Objective = "prior"
+    """rows as they are, for accuracy and loss; or every class alike, for balanced accuracy and macro F1"""
+    ridge: Annotated[float, Above(0)] = 1e-4
+    """weight of the penalty on b and on a - 1, beside the mean loss"""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What was fitted: z' = a z + b."""
+
+    a: float
+    b: tuple[float, ...]  # of each class; their sum is 0
+    of: str
+    objective: str
+    ridge: float
+    exchanges: int
+    converged: bool
+    clients: int
+    upload_bytes: int  # of all clients, in all exchanges, the histogram among them
+    download_bytes: int  # of the points; the model itself goes to every client that uses it
+
+    def logits(self, logits: Tensor) -> Tensor:
+        """Fitted logits, float64 [..., C]."""
+        return fitted_logits(logits.double(), torch.tensor(self.b, dtype=torch.float64, device=logits.device), self.a)
+
+    def to_json(self) -> Row:
+        """Plain values."""
+        return {**asdict(self), "b": list(self.b)}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], classes: int | None = None) -> Fit:
+        """The fit that a file holds. Raises RecordError where it is none, or of another number of classes."""
+        try:
+            found = cls(**{**content, "b": tuple(map(float, content["b"]))})
+            numbers = torch.tensor([found.a, *found.b], dtype=torch.float64)
+            right = len(found.b) == (classes or len(found.b)) and bool(numbers.isfinite().all()) and found.a > 0
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
+            raise RecordError(f"its fit is damaged: {type(error).__name__}: {error}") from None
+        if not right:
+            raise RecordError("its fit must hold a finite bias of each class and a temperature above 0")
+        return found
+
+
+class ClientLogits:
+    """Logits of all training rows of all clients, from one pass, kept for the exchanges."""
+
+    def __init__(self, logits: Tensor, labels: Tensor) -> None:
+        """``logits`` [R, C] and ``labels`` int64 [R], on the host."""
+        self.logits, self.labels = logits, labels
+
+    def __call__(self, point: Tensor, weights: Tensor) -> Sums:
+        """What the server adds up: the sums of `logit_sums` over all clients, where class c weighs ``weights[c]``."""
+        size = max(1, CELLS // self.logits.shape[1])
+        cuts = [slice(a, a + size) for a in range(0, len(self.labels), size)]
+        parts = [logit_sums(self.logits[cut], y := self.labels[cut], weights[y], point) for cut in cuts]
+        loss, gradient, hessian = (torch.stack(column).sum(0) for column in zip(*parts, strict=True))
+        return loss, gradient, hessian
+
+
+def fit(ask: Ask, counts: Tensor, options: Fitting | None = None, start: Fit | None = None) -> Fit:
+    """Fit the logits of a model that all clients have.
+
+    Args:
+        ask: one exchange: the server's point and the classes' weights go to every client, the sums come back, added.
+        counts: training rows of each client and class, int64 [N, C]. Their sum over clients is the histogram that the
+            balanced objective needs; clients without rows are not asked.
+        options: what is fitted.
+        start: another fit of the same biases and temperature, from whose end a few exchanges are left.
+
+    Returns:
+        The fit, with what crossed the network: each client sends (C + 1)(C + 4) / 2 + 1 numbers of 8 bytes in an
+        exchange (the loss, the gradient, a triangle of the Hessian), 624 bytes for 10 classes; C + 1 come to it.
+    """
+    options = options or Fitting()
+    pooled, classes = counts.sum(0), counts.shape[1]
+    clients = int((counts.sum(1) > 0).sum())
+    even, bare = options.objective == "balanced", options.of == "histogram"
+    weights = even_weights(pooled) if even else torch.ones(classes, dtype=torch.float64)
+    if bare:
+        point, exchanges, converged = torch.cat([prior_biases(pooled), torch.ones(1)]), 0, True
+    else:
+        free = torch.tensor([options.of != "temperature"] * classes + [options.of != "biases"])
+        total = float((weights * pooled).sum())
+        begin = None if start is None else torch.tensor([*start.b, start.a], dtype=torch.float64)
+        point, exchanges, converged = fit_by_sums(lambda x: ask(x, weights), total, free, options.ridge, begin)
+    histogram = classes if even or bare else 0
+    up = exchanges * ((classes + 1) * (classes + 4) // 2 + 1) + histogram
+    down = exchanges * (classes + 1) + (classes if even and not bare else 0)
+    *b, a = point.tolist()
+    return Fit(a, tuple(b), options.of, options.objective, options.ridge, exchanges, converged, clients,
+               8 * clients * up, 8 * clients * down)  # fmt: skip
+
+
+def fits_of(content: Mapping[str, Any], classes: int | None = None) -> dict[str, Fit]:
+    """The fits by objective that a file or a summary holds under "fit". Raises RecordError where one is damaged."""
+    found = content.get("fit", {})
+    if not isinstance(found, Mapping) or not (not found or set(found) == set(OBJECTIVES)):
+        raise RecordError(f"its fit is damaged: it must have the entries {' and '.join(OBJECTIVES)}")
+    return {name: Fit.from_json(one, classes) for name, one in found.items()}
+
+
+def measured(labels: Tensor, logits: Tensor, fits: Mapping[str, Fit], recall_at: float | None) -> Row:
+    """Metrics of a fitted model, each under the fit that serves it.
+
+    Args:
+        labels: true classes, int64 [R].
+        logits: of the model as it was trained, [R, C].
+        fits: by objective, both.
+        recall_at: precision at which the recall of each class is measured; None: no scores are.
+
+    Returns:
+        As `from_confusion` and `from_probabilities`, with ``loss`` and ``confusion``: those that count classes
+        (recalls, F1, balanced accuracy, the matrix) of the balanced fit, those that count rows (accuracy, loss,
+        calibration, AUROC, AUPRC) of the other.
+    """
+    classes = logits.shape[1]
+    own, even = (fits[name].logits(logits) for name in OBJECTIVES)
+    matrix = confusion_of(labels, even.argmax(1), classes)
+    by_row: Row = {
+        "accuracy": float((own.argmax(1) == labels).double().mean()),
+        "loss": float(cross_entropy(own, labels).mean()),
+    }
+    ranked = {} if recall_at is None else from_probabilities(labels, own.softmax(1), recall_at)
+    return {**from_confusion(matrix), **by_row, **ranked, "confusion": matrix.tolist()}
+
+
+def check_limit(settings: Settings, classes: int) -> None:
+    """Raise FieldError where fits are asked for between rounds that a model of so many classes does not get."""
+    if settings.fit_logits in ("tail", "every") and classes > LIMIT:
+        rule = f"be last or none beside {classes} classes: a model of more than {LIMIT} is not fitted"
+        raise FieldError("Settings", "fit_logits", rule, settings.fit_logits)

@@ -1,0 +1,87 @@
+"""The fitted models of a comparison beside the raw ones: what of a difference is a bias of the logits."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedskew.records.summary import FITTED
+from fedskew.report.compared import Compared, once
+from fedskew.report.tables import Cell, fixed, spread
+from fedskew.studies.differences import Difference, differences
+from fedskew.studies.fitted import beside
+
+__all__ = ["fitted_cells", "fitted_head", "fitted_record", "fitted_words"]
+
+
+class Pair(NamedTuple):
+    """Numbers of a summary that stand beside each other, of one span of rounds."""
+
+    raw: str
+    fitted: str
+
+
+def _pair(found: Compared) -> Pair | None:
+    """The metric and its fitted form; those of the last model where the rounds have none. None without any."""
+    span, _, name = found.key.partition("_")
+    for one in (Pair(found.key, f"{span}_{FITTED}{name}"), Pair(f"final_{name}", f"final_{FITTED}{name}")):
+        if any(bool(np.isfinite(found.values(s, one.fitted)).any()) for s in found.settings):
+            return one
+    return None
+
+
+def _gaps(found: Compared, key: str) -> dict[tuple[str, str], Difference]:
+    """Paired differences from the baseline in a number of the summaries, by method and setting."""
+    names = dict(zip(found.scores.settings, found.settings, strict=True))
+
+    def made() -> dict[tuple[str, str], Difference]:
+        told = differences(found.scores_of(key), found.baseline)
+        return {(d.method, names[d.setting]): d for d in told if d.setting is not None}
+
+    gaps: dict[tuple[str, str], Difference] = once(found, ("fitted", key), made)
+    return gaps
+
+
+def fitted_head(found: Compared) -> list[str]:
+    """The heads of the columns of fitted models; none where no run has one."""
+    pair = once(found, "fitted", lambda: _pair(found))
+    if pair is None:
+        return []
+    name = "fitted" if pair.raw == found.key else "fitted, final"
+    return [name, *([f"{name}, from {found.baseline}", "its 95 % interval"] if len(found.methods) > 1 else [])]
+
+
+def fitted_cells(found: Compared, method: str, setting: str) -> list[Cell | str]:
+    """The cells under `fitted_head`."""
+    head, pair = fitted_head(found), once(found, "fitted", lambda: _pair(found))
+    if not head:
+        return []
+    mean = fixed(found.summary(method, setting, pair.fitted).mean)
+    gap = _gaps(found, pair.fitted).get((method, setting))
+    if gap is None or gap.mean is None:
+        lacking: list[Cell | str] = [mean, "baseline" if gap is None else "–", "–"]
+        return lacking[: len(head)]
+    return [mean, f"{'+' if gap.mean > 0 else ''}{fixed(gap.mean)}", spread(gap.low, gap.high)]
+
+
+def fitted_record(found: Compared, method: str, setting: str) -> dict[str, Any]:
+    """The same numbers in full precision, by name."""
+    pair = once(found, "fitted", lambda: _pair(found))
+    if pair is None:
+        return {}
+    value, gap = found.summary(method, setting, pair.fitted), _gaps(found, pair.fitted).get((method, setting))
+    told = {f"{pair.fitted}_mean": value.mean, f"{pair.fitted}_sd": value.sd}
+    names = ("mean", "low", "high")
+    return told | {f"{pair.fitted}_difference{'' if n == 'mean' else f'_{n}'}": gap and getattr(gap, n) for n in names}
+
+
+def fitted_words(found: Compared, most: int) -> list[str]:
+    """A sentence on each method under each setting, at most so many: its gain, raw and fitted."""
+    pair = once(found, "fitted", lambda: _pair(found))
+    if pair is None:
+        return []
+    raw, fitted = _gaps(found, pair.raw), _gaps(found, pair.fitted)
+    told = [f"{f'{key[1]}: ' if key[1] else ''}{beside(raw[key], fitted[key])}." for key in fitted]
+    more = [f"The table of results holds {len(told) - most} more."] if len(told) > most else []
+    return [*told[:most], *more]

@@ -1,0 +1,87 @@
+"""A gain beside the same gain under fitted biases and a temperature: what of it is a bias of the logits."""
+
+from __future__ import annotations
+
+from fedskew.errors import plural, unknown
+from fedskew.records.summary import FITTED, summary_names
+from fedskew.studies.differences import Difference
+
+__all__ = ["beside", "fitted_name"]
+
+POINT = 0.01  # a gain that is surely below one point counts as none; of a loss, below a hundredth of a nat
+HIDDEN = {
+    0: "neither shows a difference", 1: "a gain shows only after the fit", -1: "a loss shows only after the fit",
+}  # fmt: skip
+NONE = "no verdict; that takes two seeds that both methods have"
+
+
+def fitted_name(metric: str) -> str:
+    """The number of a summary that stands beside a metric.
+
+    Raises:
+        ConfigError: the metric has no fitted form.
+
+    Example:
+        >>> from fedskew.studies.fitted import fitted_name
+        >>> fitted_name("mean10_accuracy")
+        'mean10_fitted_accuracy'
+    """
+    span, _, name = metric.partition("_")
+    made = metric if name.startswith(FITTED) else f"{span}_{FITTED}{name}"
+    if made not in summary_names():
+        known = [n for n in summary_names() if n.replace(FITTED, "", 1) in summary_names() and FITTED in n]
+        raise unknown("fitted metric", made, known)
+    return made
+
+
+def beside(raw: Difference, fitted: Difference) -> str:
+    """The verdict on a method: its gain over the baseline, raw and fitted, and whether the gain is a bias.
+
+    A gain is shown where Student's 95 % interval of the paired differences lies on one side of zero. A fitted gain
+    whose interval reaches no further than one point to that side is none.
+
+    Args:
+        raw: the method less the baseline.
+        fitted: the same of the fitted models.
+
+    Returns:
+        A sentence, as in "fedga: +5.9 points raw (+1.0 to +9.9), -1.0 fitted (-2.0 to +0.1), 5 seeds: its gain is a
+        bias of the logits".
+    """
+    seeds = min(raw.pairs, fitted.pairs)
+    told = f"{raw.method}: {_gain(raw)} raw, {_gain(fitted)} fitted, {plural(seeds, 'seed')}"
+    return f"{told}: {_verdict(raw, fitted) if seeds > 1 else NONE}"
+
+
+def _verdict(raw: Difference, fitted: Difference) -> str:
+    low, high = _ends(raw)
+    if low <= 0 <= high:
+        return HIDDEN[_side(fitted)]
+    what, sign = ("gain", 1) if low > 0 else ("loss", -1)
+    if _side(fitted) == sign:
+        return f"its {what} stays after the fit"
+    far = max(sign * end for end in _ends(fitted))
+    if far <= POINT:
+        return f"its {what} is a bias of the logits" + ("" if far > 0 else ", and turns round without it")
+    return f"after the fit no {what} is shown, and these seeds do not exclude one"
+
+
+def _side(gap: Difference) -> int:
+    """1 where the interval lies above zero, -1 below, 0 where it holds zero; above is better."""
+    low, high = _ends(gap)
+    return 1 if low > 0 else -1 if high < 0 else 0
+
+
+def _ends(gap: Difference) -> tuple[float, float]:
+    """The interval, oriented so that more is better."""
+    low, high = gap.low or 0.0, gap.high or 0.0
+    return (low, high) if gap.higher_is_better else (-high, -low)
+
+
+def _gain(gap: Difference) -> str:
+    """As in "+5.9 points (+1.0 to +9.9)"."""
+    if gap.mean is None:
+        return "no pair"
+    scale, digits, unit = (1, 3, "") if gap.metric.endswith("loss") else (100, 1, " points")
+    told = [f"{scale * end:+.{digits}f}" for end in (gap.low, gap.high) if end is not None]
+    return f"{scale * gap.mean:+.{digits}f}{unit}{f' ({told[0]} to {told[1]})' if told else ''}"
