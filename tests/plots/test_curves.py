@@ -193,6 +193,13 @@ def test_the_line_is_a_trailing_mean() -> None:
     assert np.allclose(plots.smoothed(values, 1), values)
 
 
+def test_a_value_that_is_no_finite_number_is_no_point_of_a_curve(tmp_path: Path) -> None:
+    """A damaged record may hold it; `np.nanmean` of nothing but NaN warns."""
+    run = plots.groups_of([written(tmp_path / "a", [float("nan"), 0.5, float("inf")])])[0].runs[0]
+    rounds, values, _ = run.series("accuracy")
+    assert (rounds, values.tolist()) == ([2], [0.5])
+
+
 def test_seeds_evaluated_in_different_rounds_are_aligned(tmp_path: Path) -> None:
     written(tmp_path / "a", [0.2, None, 0.4], seed=0)
     written(tmp_path / "b", [0.4, 0.6], seed=1)

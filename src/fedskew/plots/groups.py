@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -129,10 +130,10 @@ class Run:
             name: Name of the metric in rounds.jsonl.
 
         Returns:
-            (rounds [R], values [R], MB uploaded until then [R]) of the rounds that have it.
+            (rounds [R], values [R], MB uploaded until then [R]) of the rounds that have it, as a finite number.
         """
         sent = np.cumsum([row.get("upload_bytes", 0) for row in self.rows]) / 1e6
-        seen = [i for i, row in enumerate(self.rows) if row.get(name) is not None]
+        seen = [i for i, row in enumerate(self.rows) if row.get(name) is not None and math.isfinite(row[name])]
         values = np.array([self.rows[i][name] for i in seen], dtype=np.float64)
         return [self.rows[i]["round"] for i in seen], values, sent[seen]
 
