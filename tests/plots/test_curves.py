@@ -195,8 +195,14 @@ def test_the_line_is_a_trailing_mean() -> None:
 
 def test_a_value_that_is_no_finite_number_is_no_point_of_a_curve(tmp_path: Path) -> None:
     """A damaged record may hold it; `np.nanmean` of nothing but NaN warns."""
-    run = plots.groups_of([written(tmp_path / "a", [float("nan"), 0.5, float("inf")])])[0].runs[0]
-    rounds, values, _ = run.series("accuracy")
+    file = written(tmp_path / "a", [0.25, 0.5, 0.75]) / "rounds.jsonl"
+    text = (
+        file.read_text()
+        .replace('"accuracy": 0.25', '"accuracy": NaN')
+        .replace('"accuracy": 0.75', '"accuracy": Infinity')
+    )
+    file.write_text(text)
+    rounds, values, _ = plots.groups_of([tmp_path / "a"])[0].runs[0].series("accuracy")
     assert (rounds, values.tolist()) == ([2], [0.5])
 
 
