@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,7 +67,12 @@ STUDY: dict[str, Any] = {
 
 def toml_of(content: dict[str, Any]) -> str:
     """A mapping as TOML, a line for each entry; what TOML does not have, such as null, stays as JSON has it."""
-    return "".join(f"{_toml(str(key), True)} = {_toml(value)}\n" for key, value in content.items())
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(10_000)  # what is written may be nested deep
+    try:
+        return "".join(f"{_toml(str(key), True)} = {_toml(value)}\n" for key, value in content.items())
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def _toml(value: Any, key: bool = False) -> str:
