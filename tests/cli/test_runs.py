@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -268,16 +269,17 @@ def test_a_list_without_runs_says_so(runs: Path, capsys: pytest.CaptureFixture[s
 
 def test_rounds_are_not_read_for_a_list(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list of finished runs opens their configuration and summary, and nothing else."""
+    from fedskew import errors
     from fedskew.studies import runs as listing
 
     seen: list[str] = []
-    read = Path.read_bytes
+    read = errors.opened
 
-    def noted(self: Path) -> bytes:
-        seen.append(self.name)
-        return read(self)
+    def noted(path: Path) -> Any:
+        seen.append(path.name)
+        return read(path)
 
-    monkeypatch.setattr(Path, "read_bytes", noted)
+    monkeypatch.setattr(errors, "opened", noted)
     monkeypatch.setattr(listing, "_last", lambda file: pytest.fail("rounds were read"))
     assert len(listing.described([runs])) == 3
     assert set(seen) == {"config.json", "summary.json"} and len(seen) == 6

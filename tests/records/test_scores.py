@@ -180,6 +180,11 @@ def test_a_folder_of_an_earlier_version_is_read(tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["auroc_macro"] == summary["final_auroc_macro"]
 
 
+FIT: dict[str, Any] = {
+    "a": 1.0, "b": [0.0], "objective": "prior", "ridge": 1e-4, "exchanges": 1, "upload_bytes": 1, "download_bytes": 1,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("entry", "value", "told"),
     [
@@ -192,7 +197,7 @@ def test_a_folder_of_an_earlier_version_is_read(tmp_path: Path, capsys: pytest.C
         ("final_per_class_auprc", {"0": 1}, "'final_per_class_auprc' must be a list"),
         ("final_fitted_accuracy", "high", "'final_fitted_accuracy' must be a number or null; got 'high'"),
         ("final_fit", {"prior": 1, "balanced": 2}, "'final_fit.prior' must be an object; got 1"),
-        ("final_fit", {"prior": {"a": "x"}}, "'final_fit.prior.a' must be a number; got 'x'"),
+        ("final_fit", {"prior": {**FIT, "a": "x"}, "balanced": FIT}, "'final_fit.prior.a' must be a number; got 'x'"),
     ],
 )
 def test_entries_that_no_run_writes_are_told_in_one_line(

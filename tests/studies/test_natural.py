@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fedskew import digests
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import read_spec
 from support.paths import ROOT
@@ -37,7 +38,7 @@ def lines(natural: Any) -> Iterator[str]:
                     method = {"name": name, "weighting": {"name": weighting}}
                     config = {"method": method, "data": {"name": one.name}, "partition": partition, "seed": seed}
                     summary = dict.fromkeys(natural.METRICS, value)
-                    address = f"{one.name}{kind}{place}{seed}"
+                    address = digests.of_parts(f"{one.name}{kind}{place}{seed}")[:16]
                     entry = {"address": address, "config": config, "rows": [], "summary": summary, "env": {}}
                     yield json.dumps(entry)
 
