@@ -37,7 +37,7 @@ def lines(natural: Any) -> Iterator[str]:
                     value = 0.5 + (0.1 * place - 0.01 * seed) * (-1 if kind == "usual" else 1)
                     method = {"name": name, "weighting": {"name": weighting}}
                     config = {"method": method, "data": {"name": one.name}, "partition": partition, "seed": seed}
-                    summary = dict.fromkeys(natural.METRICS, value)
+                    summary = {"rounds": 1, "stopped": "", **dict.fromkeys(natural.METRICS, value)}
                     address = digests.of_parts(f"{one.name}{kind}{place}{seed}")[:16]
                     entry = {"address": address, "config": config, "rows": [], "summary": summary, "env": {}}
                     yield json.dumps(entry)
