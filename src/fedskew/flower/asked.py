@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedskew.engines.planning import Pace
-from fedskew.errors import ConfigError
+from fedskew.errors import ConfigError, text_of
 from fedskew.flower.facts import count, flag, quoted
 from fedskew.flower.wire import layout_of
 from fedskew.method import Component, Method
@@ -33,13 +33,15 @@ READ = ("data", "path", "partition.path", "from")  # options of a run that name 
 def check_data(config: Mapping[str, Any], folder: Path) -> None:
     """A run's configuration names the data of the app, which the operator of the node has read, and no others."""
     files = [place / "pyproject.toml" for place in (folder, folder.parent) if (place / "pyproject.toml").is_file()]
-    if not files:
-        return  # no bundle of Flower's: a simulation, or a test
-    app = tomllib.loads(files[0].read_text(encoding="utf-8")).get("tool", {}).get("flwr", {}).get("app", {})
-    for name in {**app.get("config", {}), **config}:
-        ours, theirs = app.get("config", {}).get(name), config.get(name)
-        if (name in READ or name.startswith("data.")) and ours != theirs:
-            raise ConfigError(f"{name} must be {ours!r}, as in the app of this node; the server says {quoted(theirs)}")
+    apps = [tomllib.loads(text_of(file)).get("tool", {}).get("flwr", {}).get("app") for file in files]
+    for app in filter(None, apps[:1]):  # none of a simulation in one process; a bundle of Flower's has one
+        held = app.get("config", {})
+        for name in {**held, **config}:
+            ours, theirs = held.get(name), config.get(name)
+            if (name in READ or name.startswith("data.")) and ours != theirs:
+                raise ConfigError(
+                    f"{name} must be {ours!r}, as in the app of this node; the server says {quoted(theirs)}"
+                )
 
 
 def shared_of(trees: Mapping[str, Tree], *names: str) -> dict[str, Any]:
