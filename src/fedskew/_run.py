@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from fedskew import engines, models, server
 from fedskew.data.inputs import Inputs
 from fedskew.engines.begun import digest_of
+from fedskew.engines.fitting import fits_of
 from fedskew.engines.guard import guarded
 from fedskew.engines.inputs import tensors_of
 from fedskew.engines.network import initial_params, prepared_model
-from fedskew.engines.trained import Trained, described, fits_of
+from fedskew.engines.trained import Trained, described
 from fedskew.errors import FieldError, RecordError, require
 from fedskew.fields import demand, is_later
 from fedskew.method import Method, check_method, method_spec, spec
@@ -206,11 +207,8 @@ def launch(
     private = sorted(watched.named("private", (*params, *prepared.buffers), task))
     used |= {"init_digest": digest_of(settings)} if settings.init_from else {}
     used |= {**engine.processors.facts(), **({"on_clients": private} if private else {})}
-    facts = {
-        **(config or _facts(fed, method, model, settings, cohort)),
-        "label_names": list(fed.dataset.label_names),
-        **used,
-    }
+    names = list(fed.dataset.label_names)
+    facts = {**(config or _facts(fed, method, model, settings, cohort)), "label_names": names, **used}
     record = _recorded(out, resume, facts, method, settings)
     try:
         observing = observer(fed, watched, task, engine, settings, record)

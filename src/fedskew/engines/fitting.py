@@ -23,6 +23,7 @@ from fedskew.functional import (
     logit_sums,
     prior_biases,
 )
+from fedskew.functional.fitting import RIDGE
 from fedskew.records.metrics import confusion_of, from_confusion, from_probabilities
 from fedskew.settings import Settings
 
@@ -51,7 +52,7 @@ class Fitting(Checked):
     """biases and temperature, one of them, or the biases that the class histogram gives without any row"""
     objective: Objective = "prior"
     """rows as they are, for accuracy and loss; or every class alike, for balanced accuracy and macro F1"""
-    ridge: Annotated[float, Above(0)] = 1e-4
+    ridge: Annotated[float, Above(0)] = RIDGE
     """weight of the penalty on b and on a - 1, beside the mean loss"""
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fedskew.data.arrays import Dataset
     from fedskew.data.federation import Federation
 
-__all__ = ["FILE", "Trained", "described", "fits_of", "load_model"]
+__all__ = ["FILE", "Trained", "described", "load_model"]
 
 FILE = "model.json"
 FORMAT = 1  # of that file; reading another raises RecordError

@@ -28,6 +28,7 @@ from fedskew.flower.templates import (
     NODE,
     OUTSIDE,
     PORT,
+    PRIVATE,
     QUIET,
     README,
     REGISTER,
@@ -129,7 +130,7 @@ clientapp = "{package}.client:app"
     paths = " ".join(f"/v1/fleet/{name}" for name in FLEET)
     fills = {
         "port": str(PORT), "outside": str(OUTSIDE), "allow": allow, "permits": ", ".join(PERMITS), "paths": paths,
-        "largest": str(LARGEST), "quiet": QUIET,
+        "largest": str(LARGEST), "quiet": QUIET, "private": PRIVATE,
     }  # fmt: skip
     files = {
         "pyproject.toml": project,
@@ -146,18 +147,18 @@ clientapp = "{package}.client:app"
         "node.sh": NODE, "run.sh": RUN, "simulate.sh": SIMULATE,
     }  # fmt: skip
     files |= {name: _filled(text, fills) for name, text in scripts.items()}
-    _connection(folder, clients, "127.0.0.1")
+    _connection(folder, clients)
     for path, text in files.items():
         _write(folder / path, text)
     return list(files)
 
 
-def _connection(folder: Path, clients: int, host: str) -> None:
+def _connection(folder: Path, clients: int) -> None:
     """Where ``flwr run`` finds superlinks: .flwr/config.toml of the app."""
     if (folder / ".flwr" / "config.toml").exists():
         return  # it may name another port by now
     root = (folder / "keys" / "ca.crt").resolve()
-    text = CONNECTION.format(clients=clients, host=host, port=PORT, root=root)
+    text = CONNECTION.format(clients=clients, port=PORT, root=root)
     _write(folder / ".flwr" / "config.toml", text)
 
 
@@ -279,16 +280,18 @@ def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
         _write(place / f"node-{k}.pub", public.decode() + f" node-{k}\n")
         _write(place / f"node-{k}", pem(key, serialization.PrivateFormat.OpenSSH), 0o600)
         made += [f"keys/node-{k}", f"keys/node-{k}.pub"]
-    # as Flower's nodes send them with each message: the front passes nobody else on
-    pems = [
-        serialization.load_ssh_public_key(path.read_bytes()).public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-        for path in sorted(place.glob("node-*.pub"))
-    ]
-    _write(place / "nodes.lst", "".join(base64.b64encode(pem).decode() + "\n" for pem in pems))
-    _connection(folder, nodes, "127.0.0.1")
+    _write(place / "nodes.lst", "".join(f"{_sent(path)}\n" for path in sorted(place.glob("node-*.pub"))))
+    _connection(folder, nodes)
     return made
+
+
+def _sent(public: Path) -> str:
+    """A node's public key as Flower sends it with each message: the front passes nobody else on."""
+    from cryptography.hazmat.primitives import serialization
+
+    kinds = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    key = serialization.load_ssh_public_key(public.read_bytes())
+    return base64.b64encode(key.public_bytes(*kinds)).decode()
 
 
 def _alternatives(x509: Any, host: str) -> list[Any]:

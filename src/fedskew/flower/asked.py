@@ -34,14 +34,14 @@ def check_data(config: Mapping[str, Any], folder: Path) -> None:
     """A run's configuration names the data of the app, which the operator of the node has read, and no others."""
     files = [place / "pyproject.toml" for place in (folder, folder.parent) if (place / "pyproject.toml").is_file()]
     apps = [tomllib.loads(text_of(file)).get("tool", {}).get("flwr", {}).get("app") for file in files]
-    for app in filter(None, apps[:1]):  # none of a simulation in one process; a bundle of Flower's has one
-        held = app.get("config", {})
-        for name in {**held, **config}:
-            ours, theirs = held.get(name), config.get(name)
-            if (name in READ or name.startswith("data.")) and ours != theirs:
-                raise ConfigError(
-                    f"{name} must be {ours!r}, as in the app of this node; the server says {quoted(theirs)}"
-                )
+    app = next(filter(None, apps), None)
+    if app is None:
+        return  # a simulation in one process; a bundle of Flower's has one
+    held = app.get("config", {})
+    for name in {**held, **config}:
+        ours, theirs = held.get(name), config.get(name)
+        if (name in READ or name.startswith("data.")) and ours != theirs:
+            raise ConfigError(f"{name} must be {ours!r}, as in the app of this node; the server says {quoted(theirs)}")
 
 
 def shared_of(trees: Mapping[str, Tree], *names: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any
 from fedskew.errors import ConfigError, FedskewError
 from fedskew.flower import require_flower
 
-__all__ = ["CONTROL", "FLEET", "RUNTIME", "Door", "bundle", "main"]
+__all__ = ["FLEET", "LARGEST", "PATHS", "Door", "bundle", "main"]
 
 LOG = logging.getLogger("flwr")
 TESTED = "1.41"  # of Flower; another may serve other paths, and call what is wrapped here by other names

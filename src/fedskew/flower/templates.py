@@ -11,6 +11,7 @@ __all__ = [
     "NODE",
     "OUTSIDE",
     "PORT",
+    "PRIVATE",
     "QUIET",
     "README",
     "REGISTER",
@@ -22,6 +23,9 @@ __all__ = [
 
 PORT = 8000  # of the SuperLink, on its machine alone
 OUTSIDE = 8443  # of the front, for nodes of other machines
+PRIVATE = """for path in keys keys/* state .flwr superlink.db*; do
+  [ ! -e "$path" ] || chmod go= "$path"  # what another umask has made
+done"""
 QUIET = (  # Flower sends nothing to its makers
     'export FLWR_TELEMETRY_ENABLED="${FLWR_TELEMETRY_ENABLED:-0}" '
     'FLWR_DISABLE_UPDATE_CHECK="${FLWR_DISABLE_UPDATE_CHECK:-1}"'
@@ -71,9 +75,7 @@ cd "$(dirname "$0")" || exit 1
 export FLWR_HOME="$PWD/.flwr/server" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.2}"  # Flower's own is 1 s
 {quiet}
 rm -rf "$FLWR_HOME/apps"  # an app that was half unpacked when its process was killed is taken for whole
-for path in keys keys/* state .flwr superlink.db*; do
-  [ ! -e "$path" ] || chmod go= "$path"  # what another umask has made
-done
+{private}
 exec python -m fedskew.flower.launcher superlink . --ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.crt \\
   --ssl-keyfile keys/server.key --enable-supernode-auth --host 127.0.0.1 --port "${LINK_PORT:-{port}}" \\
   --database superlink.db --disable-runtime-dependency-installation
@@ -152,9 +154,7 @@ config="$config${DATA:+ data='$DATA'}${MORE:+ $MORE}"
 export FLWR_HOME="$PWD/.flwr/node-$client" FLWR_SUPEREXEC_TASK_POLL_INTERVAL="${POLL_S:-0.2}"  # Flower's own is 1 s
 {quiet}
 rm -rf "$FLWR_HOME/apps"  # an app that was half unpacked when its process was killed is taken for whole
-for path in keys keys/* state .flwr; do
-  [ ! -e "$path" ] || chmod go= "$path"  # what another umask has made
-done
+{private}
 port=$((${NODE_PORT:-9094} + client))
 if python -c "import socket, sys; sys.exit(socket.socket().connect_ex(('127.0.0.1', $port)))"; then
   echo "node.sh: node $client runs already, or another program has port $port; NODE_PORT=9194 takes others" >&2
@@ -212,6 +212,6 @@ options.num-supernodes = {clients}
 options.backend.client-resources.num-cpus = 1
 
 [superlink.deployment]
-address = "{host}:{port}"
+address = "127.0.0.1:{port}"
 root-certificates = "{root}"
 """

@@ -24,6 +24,11 @@ class Pair(NamedTuple):
 
 def _pair(found: Compared) -> Pair | None:
     """The metric and its fitted form; those of the last model where the rounds have none. None without any."""
+    pair: Pair | None = once(found, "fitted", lambda: _chosen(found))
+    return pair
+
+
+def _chosen(found: Compared) -> Pair | None:
     span, _, name = found.key.partition("_")
     for one in (Pair(found.key, f"{span}_{FITTED}{name}"), Pair(f"final_{name}", f"final_{FITTED}{name}")):
         if any(bool(np.isfinite(found.values(s, one.fitted)).any()) for s in found.settings):
@@ -45,7 +50,7 @@ def _gaps(found: Compared, key: str) -> dict[tuple[str, str], Difference]:
 
 def fitted_head(found: Compared) -> list[str]:
     """The heads of the columns of fitted models; none where no run has one."""
-    pair = once(found, "fitted", lambda: _pair(found))
+    pair = _pair(found)
     if pair is None:
         return []
     name = "fitted" if pair.raw == found.key else "fitted, final"
@@ -54,8 +59,8 @@ def fitted_head(found: Compared) -> list[str]:
 
 def fitted_cells(found: Compared, method: str, setting: str) -> list[Cell | str]:
     """The cells under `fitted_head`."""
-    head, pair = fitted_head(found), once(found, "fitted", lambda: _pair(found))
-    if not head:
+    head, pair = fitted_head(found), _pair(found)
+    if pair is None:
         return []
     mean = fixed(found.summary(method, setting, pair.fitted).mean)
     gap = _gaps(found, pair.fitted).get((method, setting))
@@ -67,7 +72,7 @@ def fitted_cells(found: Compared, method: str, setting: str) -> list[Cell | str]
 
 def fitted_record(found: Compared, method: str, setting: str) -> dict[str, Any]:
     """The same numbers in full precision, by name."""
-    pair = once(found, "fitted", lambda: _pair(found))
+    pair = _pair(found)
     if pair is None:
         return {}
     value, gap = found.summary(method, setting, pair.fitted), _gaps(found, pair.fitted).get((method, setting))
@@ -78,7 +83,7 @@ def fitted_record(found: Compared, method: str, setting: str) -> dict[str, Any]:
 
 def fitted_words(found: Compared, most: int) -> list[str]:
     """A sentence on each method under each setting, at most so many: its gain, raw and fitted."""
-    pair = once(found, "fitted", lambda: _pair(found))
+    pair = _pair(found)
     if pair is None:
         return []
     raw, fitted = _gaps(found, pair.raw), _gaps(found, pair.fitted)
