@@ -50,6 +50,23 @@ def test_these_tests_hold_in_a_background_job_that_ignores_interruptions(tmp_pat
     assert done.returncode != 130 and "KeyboardInterrupt" in done.stderr
 
 
+LATE = """
+import os, signal, sys
+sys.argv = ["fedskew", "cite", "fedavg"]
+from fedskew.cli import command, interrupt
+plain = interrupt.over
+interrupt.over = lambda code: (os.kill(os.getpid(), signal.SIGTERM), plain(code))[1]
+command.main()
+"""
+
+
+def test_a_signal_between_the_end_of_the_command_and_of_its_process_is_one_word(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(fs.__file__).parents[1])}
+    child = [sys.executable, "-c", LATE]
+    done = subprocess.run(child, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (143, "interrupted\n")
+
+
 def test_a_program_of_the_user_s_keeps_python_s_own_behaviour(tmp_path: Path) -> None:
     done = interrupted(tmp_path, "-c", "import fedskew; fedskew.run")
     assert done.returncode != 130 and "KeyboardInterrupt" in done.stderr

@@ -87,7 +87,12 @@ def main(words: Sequence[str] | None = None) -> None:
     """
     words = list(sys.argv[1:] if words is None else words)
     with speaking():
-        sys.exit(interrupt.over(_ended(words)))
+        try:
+            code = interrupt.over(_ended(words))
+        except KeyboardInterrupt:  # at any time up to the end of `over`, which lets no other come
+            say("interrupted", sys.stderr)
+            code = interrupt.over(interrupt.INTERRUPTED)
+        sys.exit(code)
 
 
 def _ended(words: list[str]) -> int:
@@ -95,9 +100,6 @@ def _ended(words: list[str]) -> int:
     try:
         asked = answer(root)
         return _run(words) if asked is None else asked
-    except KeyboardInterrupt:
-        say("interrupted", sys.stderr)
-        return interrupt.INTERRUPTED
     except BrokenPipeError:  # of a listing, `fedskew methods | head`; a run goes on in silence instead
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
