@@ -110,3 +110,20 @@ def test_committed_runs_are_what_this_version_runs(file: Path) -> None:
         made = Experiment.from_json(entry.config)
         assert address(made, dataset_of(made.data, made.path)) == entry.address
         assert entry.summary["rounds"] == made.rounds and not entry.summary["stopped"]
+
+
+def test_an_archived_run_without_fitted_rounds_serves_a_study_that_asks_for_none(tmp_path: Path) -> None:
+    """What is measured beside a run moves none of its numbers, so the address is the same; the record may lack some."""
+    words = [*SMALL, ("fit-logits", "tail")]
+    plain, fitted = (Study(spec_from(["fedavg"], found), tmp_path / "s") for found in (SMALL, words))
+    (one,), (two,) = plain.missing(), fitted.missing()
+    assert one.address == two.address
+    assert work(Job(one.address, one.job, str(tmp_path / "s"))).state == "finished"
+    write(tmp_path / "s", tmp_path / "archive.jsonl")
+    for spec, left in ((plain.spec, 0), (fitted.spec, 1)):
+        other = Study(spec, tmp_path / "other")
+        lend(other, tmp_path / "archive.jsonl")
+        assert len(other.missing()) == left
+    (again,) = other.missing()
+    assert work(Job(again.address, again.job, str(tmp_path / "other"))).state == "finished"
+    assert other.missing() == [] and "mean10_fitted_accuracy" in other.table()[0]

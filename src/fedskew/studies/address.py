@@ -35,6 +35,7 @@ SLOW, REMEMBERED = 1.0, 60.0  # seconds: a failure that took as long is the hub'
 NOT = (
     "engine", "threads", "memory", "checkpoint_every", "max_minutes", "cohort", "seed", "seed_model", "seed_clients",
     "device", "init_from", "init_digest", "ray_address", "ray_workers", "ray_gpus",
+    "fit_logits",  # adds numbers and changes none; `Study.is_done` asks whether a record has them
 )  # fmt: skip
 
 

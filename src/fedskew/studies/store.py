@@ -159,9 +159,13 @@ class Store:
         except (OSError, ValueError, KeyError, TypeError):
             return None  # none, or damaged: the run is tried again
 
-    def done(self, address: str, rounds: int, patience: int | None = None) -> bool:
-        """Whether nothing is left to do for a run."""
-        if address in self.archived or self.refusal(address) is not None:
+    def done(self, address: str, rounds: int, patience: int | None = None, holds: str = "") -> bool:
+        """Whether nothing is left to do for a run; an archived one must hold this entry in its summary.
+
+        A run folder counts whatever it holds: what a run measured is not computed over.
+        """
+        kept = self.archived.get(address)
+        if self.refusal(address) is not None or (kept and holds in ("", *kept.summary)):
             return True
         folder = self.run_folder(address)
         if not ended(folder):

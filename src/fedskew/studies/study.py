@@ -129,9 +129,13 @@ class Study:
         return _located(replace(cell, experiment=alike(made, cell.experiment.auxiliary)))
 
     def is_done(self, one: Planned) -> bool:
-        """Whether nothing is left to do for a run that can be."""
+        """Whether nothing is left to do for a run that can be.
+
+        An archived run that measured no fitted model in its last rounds serves a study that asks for none.
+        """
         made = one.cell.experiment
-        return bool(one.address and made and self.store.done(one.address, made.rounds, made.patience))
+        holds = "mean10_fitted_accuracy" if made and made.fit_logits in ("tail", "every") else ""
+        return bool(one.address and made and self.store.done(one.address, made.rounds, made.patience, holds))
 
     def missing(self, planned: Sequence[Planned] | None = None) -> list[Planned]:
         """The runs that are neither done nor refused, each once."""
