@@ -106,7 +106,7 @@ class _Asking:
         number, size, wrong = exchange.round.number, len(point), False
         half = (size * (size + 1) // 2,)
         shapes = {"loss": (), "gradient": (size,), "triangle": half}
-        expected: Layout = {(name,): (torch.float64, shape) for name, shape in shapes.items()}
+        expected: Layout = {("sums", name): (torch.float64, shape) for name, shape in shapes.items()}
         requests = [self._request(k, {"point": point, "weights": weights}, expected) for k in self.asked]
         total = torch.zeros((), dtype=torch.float64), torch.zeros_like(point), torch.zeros(size, size).double()
         for answer in exchange.answers(requests, "query", number):
@@ -134,10 +134,10 @@ def _read(answer: Answer) -> tuple[str, Sums]:
     """(receipt of the logits that the node keeps, its sums). Raises one of MALFORMED."""
     if answer.envelope is None:
         raise ValueError(answer.wrong)
-    trees, kept = answer.envelope.trees, receipt(answer.envelope.facts.get("logits"))
+    sums, kept = answer.envelope.trees["sums"], receipt(answer.envelope.facts.get("logits"))
     if not kept:
         raise ValueError("it must say which logits it keeps; got none")
-    return kept, (trees["loss"], trees["gradient"], whole_of(trees["triangle"], len(trees["gradient"])))
+    return kept, (sums["loss"], sums["gradient"], whole_of(sums["triangle"], len(sums["gradient"])))
 
 
 def check_sums(sums: Sums, point: Tensor, weights: Tensor, counts: Tensor) -> None:

@@ -300,4 +300,4 @@ class Node:
                 raise TrainingError("a logit of the node's rows is not finite")
             kept = self.memory.save_logits(logits)
         loss, gradient, hessian = ClientLogits(logits, self.rows.y)(point, weights)
-        return {"logits": kept}, {"loss": loss, "gradient": gradient, "triangle": triangle_of(hessian)}
+        return {"logits": kept}, {"sums": {"loss": loss, "gradient": gradient, "triangle": triangle_of(hessian)}}
