@@ -184,7 +184,7 @@ LIES = {
     rows_of_others: "its gradient must be of the rows of each class", more_rows: "its gradient must be of the rows",
     endless: "its sums must be finite", below_zero: "its loss must be from 0", other_loss: "must be of the same rows",
     steep: "must be of the same rows", hollow: "its Hessian must be of the rows",
-    bent: "its Hessian must be of the rows", indefinite: "must be positive semidefinite",
+    bent: "its curvature must be that of probabilities", indefinite: "must be positive semidefinite",
     narrow: "gradient must be torch.float64 (11,)", single: "triangle must be torch.float64 (66,)",
     whole: "triangle must be torch.float64 (66,)", no_receipt: "which logits it keeps",
     path: "a receipt has 32 hex digits",

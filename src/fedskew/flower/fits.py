@@ -191,4 +191,4 @@ def check_sums(sums: Sums, point: Tensor, weights: Tensor, counts: Tensor) -> No
     bent = point[:, None] * hessian * point
     error = ROUNDING * float(whole + bent.abs().sum())
     if float(bent.sum()) > whole * (math.log(max(classes - 1, 1)) ** 2 / 4 + 1) + error:
-        raise ValueError("its Hessian must be of the rows that it has declared")
+        raise ValueError("its curvature must be that of probabilities")
