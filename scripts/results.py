@@ -22,7 +22,7 @@ from fedskew.studies.papers.costs import HERE as COSTS
 from fedskew.studies.papers.costs import measured_costs, read_costs
 from fedskew.studies.papers.found import HERE, Runs
 from fedskew.studies.papers.ledger import ledger, text_of
-from fedskew.studies.papers.page import page_of
+from fedskew.studies.papers.page import appendix_beside, appendix_of, page_of
 from fedskew.studies.ranks import average_ranks
 from fedskew.studies.scores import Scores
 from fedskew.studies.shipped import shipped
@@ -126,9 +126,11 @@ def tables(text: str) -> str:
 
 
 def papers() -> dict[Path, str]:
-    """The ledger and its page."""
-    rows = ledger(Runs.of(ROOT / HERE), costs=read_costs(ROOT / COSTS))
-    return {ROOT / "results/ledger.csv": text_of(rows), ROOT / "docs/project/papers.md": page_of(rows)}
+    """The ledger and its pages."""
+    runs, page = Runs.of(ROOT / HERE), ROOT / "docs/project/papers.md"
+    rows = ledger(runs, costs=read_costs(ROOT / COSTS))
+    beside = {page: page_of(rows, runs, page.name), appendix_beside(page): appendix_of(rows, page.name)}
+    return {ROOT / "results/ledger.csv": text_of(rows), **beside}
 
 
 def pages() -> dict[Path, str]:
