@@ -148,7 +148,7 @@ def _judged(rows: Iterable[Row]) -> Iterator[str]:
     """Printed numbers and ours, a section for each study that has the seeds of a verdict."""
     yield "## Number by number\n"
     yield "Gains are in points. *Fitted*: both models under biases and one temperature fitted on training rows, where all runs have them."
-    yield "*Swing*: how far the last evaluation is from the mean of the last ten rounds, median over the runs; empty where only one of them is evaluated. \"3 of 5\" seeds are three, where"
+    yield '*Swing*: how far the last evaluation is from the mean of the last ten rounds, median over the runs; empty where only one of them is evaluated. "3 of 5" seeds are three, where'
     yield "the study has five: others are not run, or failed.\n"
     for one, some in _sections(rows):
         yield one

@@ -31,6 +31,7 @@ from fedskew.studies.targets import reach
 __all__ = ["Evidence", "Outcome", "Quantity"]
 
 ALL = "*"
+BRACES = re.compile(r"\{(.+?)\}")
 CONDITION = re.compile(r"(.+?) ([<>=]) (\S+)")
 BY_STATE = {"agrees": True, "differs": False, "within": True, "outside": False}
 METRIC = "final_accuracy"
@@ -58,7 +59,7 @@ class Quantity:
     Attributes:
         name: The setting, where there are several.
         values: One for each seed, or configuration.
-        text: What stands on the page.
+        text: What stands on the page; empty where there are too few seeds.
         told: What decides a condition "= printed": a state or a level of the ledger.
         study: The protocol that it is read from.
         bound: Whether values are lower bounds: an upper end then decides nothing.
@@ -71,17 +72,22 @@ class Quantity:
     study: str = ""
     bound: bool = False
 
+    @property
+    def seeds(self) -> int:
+        """How many seeds it rests on; configurations of published logs are none."""
+        return len(self.values) if self.study else 0
+
     def judged(self, sign: str, number: str) -> Outcome:
         """Whether a condition is met: by the 95 % t interval of the values, or by what the ledger says."""
         if sign == "=":
             there = self.told not in ("", "no verdict", "not run")
-            return Outcome(BY_STATE.get(self.told), len(self.values), there)
+            return Outcome(BY_STATE.get(self.told), self.seeds, there)
         ends = t_interval(np.array(self.values)) if len(self.values) >= FEWEST else None
         if ends is None:
             return Outcome(None, there=False)
         low, high = (end - float(number) for end in ends)
         low, high = (low, math.inf if self.bound else high) if sign == ">" else (-high, -low)
-        return Outcome(True if low > 0 else False if high < 0 else None, len(self.values))
+        return Outcome(True if low > 0 else False if high < 0 else None, self.seeds)
 
 
 @dataclass
@@ -97,22 +103,27 @@ class Evidence:
     runs: Runs
     _cells: dict[str, Cells] = field(default_factory=dict)
 
-    def fill(self, text: str) -> str:
-        """A text with every quantity in braces replaced by its value.
+    def fill(self, text: str) -> str | None:
+        """A text with every quantity in braces replaced by its value; None where one of them has none.
 
         Raises:
             ConfigError: A quantity is none.
         """
-        return re.sub(r"\{(.+?)\}", lambda found: self._text(found[1]), text)
+        found = {named: self._text(named) for named in BRACES.findall(text)}
+        if None in found.values():
+            return None
+        return BRACES.sub(lambda named: str(found[named[1]]), text)
 
-    def _text(self, named: str) -> str:
+    def _text(self, named: str) -> str | None:
         kind, _, rest = named.partition(" ")
-        if kind != "count":
-            found = self.find(named)
-            return found[0].text if len(found) == 1 else "; ".join(f"{one.name}: {one.text}" for one in found)
-        met = [outcome.met for outcome in self.outcomes(rest) if outcome.there]
-        reverse = f", the reverse in {met.count(False)}" if False in met else ""
-        return f"{met.count(True)} of {len(met)}{reverse}" if met else _few(0)
+        if kind == "count":
+            met = [outcome.met for outcome in self.outcomes(rest) if outcome.there]
+            reverse = f" (the reverse in {met.count(False)})" if False in met else ""
+            return f"{met.count(True)} of {len(met)}{reverse}" if met else None
+        found = [one for one in self.find(named) if one.text]
+        if len(found) > 1:
+            return "; ".join(f"{one.name}: {one.text}" for one in found)
+        return found[0].text if found else None
 
     def outcomes(self, condition: str) -> list[Outcome]:
         """Whether a condition is met, under each of its settings.
@@ -231,11 +242,11 @@ def sooner(evidence: Evidence, study: str, setting: str, one: str, other: str, t
         pairs = [pair for pair in pairs if all(map(is_whole, pair))]
         found = [[reach(entry.rows, float(target)) for entry in pair] for pair in pairs]
         if not all(mine.reached for mine, _ in found):
-            yield Quantity(at, "(not reached in every seed)", study=study)
+            yield Quantity(at, "", study=study)  # a mean over the seeds that get there would flatter
             continue
         each = tuple(theirs.rounds / mine.rounds for mine, theirs in found)
         never = sum(not theirs.reached for _, theirs in found)
-        text = f"{min(each):.1f} to {max(each):.1f} times" if len(each) >= FEWEST else _few(len(each))
+        text = f"{min(each):.1f} to {max(each):.1f} times" if len(each) >= FEWEST else ""
         if never and len(each) >= FEWEST:
             text += f", at the least, since {against} does not get there in {never} of {len(each)} seeds"
         yield Quantity(at, text, each, study=study, bound=bool(never))
@@ -247,7 +258,7 @@ def level(evidence: Evidence, study: str, setting: str, method: str, metric: str
         rows = [row for row in evidence.by_study[study, at] if row.number.labels == (name,)]
         rows = [r for r in rows if protocol(study).metrics[r.number.metric].partition(" ")[0] == metric]
         for row in rows:
-            text = f"{row.texts[1]} where {row.texts[0]} is printed" if row.judged else _few(row.seeds)
+            text = f"{row.texts[1]} where {row.texts[0]} is printed" if row.judged else ""
             yield Quantity(f"{at}, {name}", text, tuple(row.each.values()), row.level or "no verdict", study)
 
 
@@ -258,8 +269,9 @@ def rows(evidence: Evidence, paper: str, table: str) -> Iterator[Quantity]:
     require(bool(mine), "quantity", "name a table with printed numbers", f"{paper} | {table}")
     states = [row.state for row in mine]
     told = "agrees" if set(states) == {"agrees"} else "differs" if "differs" in states else "not resolved"
-    text = f"{states.count('agrees')} of {len(states)}"
-    yield Quantity(table, text, told=told if any(row.judged for row in mine) else "not run")
+    judged = any(row.judged for row in mine)
+    text = f"{states.count('agrees')} of {len(states)}" if judged else ""
+    yield Quantity(table, text, told=told if judged else "not run")
 
 
 def logs(_: Evidence, dataset: str, share: str) -> Iterator[Quantity]:
@@ -311,12 +323,8 @@ def _of(name: str) -> Printed:
 
 
 def _shown(each: Sequence[float], form: str) -> str:
-    """A mean with its 95 % t interval; what is lacking, of too few."""
+    """A mean with its 95 % t interval; nothing of too few values."""
     ends = t_interval(np.array(each)) if len(each) >= FEWEST else None
     if ends is None:
-        return _few(len(each))
+        return ""
     return f"{form.format(float(np.mean(each)))} ({' to '.join(form.format(end) for end in ends)})"
-
-
-def _few(seeds: int) -> str:
-    return f"(no verdict: {seeds} of {FEWEST} seeds)" if seeds else "(not run)"

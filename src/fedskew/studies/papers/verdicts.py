@@ -21,18 +21,17 @@ class Claim:
     Attributes:
         paper: The paper.
         claim: What it says, in our words.
-        evidence: What we say of it; a quantity in braces is replaced by its value, see `fedskew.studies.papers.quantities`.
+        evidence: What we say of it, in sentences; a quantity in braces is replaced by its value, see
+            `fedskew.studies.papers.quantities`, and a sentence of which one has no value is left out.
         conditions: What the claim comes to: conditions on quantities. None where nothing that can be run decides it.
         cause: Why we differ, or what was tried.
-        command: What repeats the evidence, where it is no protocol.
     """
 
     paper: str
     claim: str
-    evidence: str
+    evidence: tuple[str, ...]
     conditions: tuple[str, ...] = ()
     cause: str = ""
-    command: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,8 @@ def claims() -> tuple[Claim, ...]:
         'FedBal'
     """
     content = table_from(Path(__file__).parent / "verdicts.toml")
-    return tuple(Claim(**{**one, "conditions": tuple(one.get("conditions", ()))}) for one in content["claim"])
+    lists = ("evidence", "conditions")
+    return tuple(Claim(**{k: tuple(v) if k in lists else v for k, v in one.items()}) for one in content["claim"])
 
 
 def verdict_of(claim: Claim, evidence: Evidence) -> Verdict:
@@ -72,7 +72,8 @@ def verdict_of(claim: Claim, evidence: Evidence) -> Verdict:
     """
     found = [outcome for condition in claim.conditions for outcome in evidence.outcomes(condition)]
     seeds = sorted({outcome.seeds for outcome in found if outcome.there and outcome.seeds})
-    return Verdict(claim, word_of(found), evidence.fill(claim.evidence), tuple(seeds[:1] + seeds[1:][-1:]))
+    told = [text for sentence in claim.evidence if (text := evidence.fill(sentence))]
+    return Verdict(claim, word_of(found), " ".join(told), tuple(seeds[:1] + seeds[1:][-1:]))
 
 
 def word_of(found: Sequence[Outcome]) -> str:
