@@ -58,6 +58,7 @@ DATASETS = (
 )  # fmt: skip
 METHODS = (
     "fedavg", "scaffold", "feddyn", "fedadagrad", "fedntd", "fedlc", "fedbal", "fedga", "fedgr", "fedla",
+    "ccvr",
 )  # fmt: skip
 
 
@@ -66,7 +67,7 @@ title = "Does Dirichlet predict reality?"
 notes = """\\
   Natural clients (hospitals, occupations, states, speakers) beside made ones: class-wise Dirichlet with the same \\
   mean Jensen-Shannon divergence to all rows; each client Dirichlet with this divergence and the natural sizes; and \\
-  class-wise Dirichlet {usual}, which papers take most. Eleven methods at their defaults, 2 epochs of batch 64 at \\
+  class-wise Dirichlet {usual}, which papers take most. Twelve methods at their defaults, 2 epochs of batch 64 at \\
   rate 0.05, but for Shakespeare: 1 epoch of batch 16 at rate 1."""
 methods = [{methods}]
 seeds = "{first}-{last}"
@@ -77,6 +78,7 @@ baseline = "fedavg"
 epochs = 2
 batch-size = 64
 lr = 0.05
+fit-logits = "tail"
 
 [method.control]
 method = "fedavg"

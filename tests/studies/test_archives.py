@@ -18,6 +18,7 @@ from fedskew.studies.address import address, dataset_of
 from fedskew.studies.archives import lend, write
 from fedskew.studies.cost import Cost, cost_of
 from fedskew.studies.merging import merge, take
+from fedskew.studies.papers.found import Runs
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Entry, Store, archive_line, read_archive
 from fedskew.studies.study import Study
@@ -48,6 +49,32 @@ def test_an_interrupted_run_is_in_no_archive_and_counts_in_none(tmp_path: Path) 
     assert merge([study.store], other.store).added == [planned.address] and len(other.missing()) == 1
     work(Job(planned.address, planned.job, str(tmp_path / "other")))
     assert other.missing() == [] and merge([study.store], other.store).there == [planned.address]
+
+
+def test_a_run_without_fits_stands_until_the_study_that_asks_for_them_ran_it_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An archive then holds the later run alone, whose raw and fitted numbers are of the same rounds."""
+    old = Study(spec_from(["fedavg"], SMALL), tmp_path / "old")
+    (planned,) = old.missing()
+    work(Job(planned.address, planned.job, str(tmp_path / "old")))
+    write(tmp_path / "old", tmp_path / "a.jsonl")
+    spec = spec_from(["fedavg"], [*SMALL, ("fit-logits", "tail")])
+    asked = Study(spec, tmp_path / "new")
+    assert lend(asked, tmp_path / "a.jsonl") == 1
+    told_plan(asked, 1)
+    assert "1 missing" in (said := capsys.readouterr().out) and "1 of the missing ones are there without" in said
+    (raw,), (again,) = asked.table(), asked.missing()
+    assert raw["state"] == "finished" and "mean10_fitted_accuracy" not in raw
+    work(Job(again.address, again.job, str(tmp_path / "new")))
+    (both,) = asked.table()
+    assert asked.missing() == [] and both["mean10_accuracy"] == raw["mean10_accuracy"]
+    asked.save(tmp_path / "study")
+    assert write(tmp_path / "study", tmp_path / "b.jsonl") == 1
+    (first,), (second,) = (read_archive(tmp_path / f"{name}.jsonl") for name in "ab")
+    for entries in ([first, second], [second, first]):  # what answers a paper's protocol
+        assert Runs(entries).get(planned.cell.experiment) == second and "mean10_fitted_accuracy" in second.summary
+    assert lend(later := Study(spec, tmp_path / "later"), tmp_path / "b.jsonl") == 1 and later.missing() == []
 
 
 def test_a_run_that_cannot_be_measured_costs_an_unknown_time_and_not_none(

@@ -70,13 +70,16 @@ def told_plan(study: Study, processes: int) -> int:
         say(f"refused: {one.cell.label}, {one.cell.setting}: {one.cell.refused}")
     if trials:
         say(f"tuning: {len(trials)} trials, {len(study.missing(trials))} of them missing")
-    missing = len(study.missing())
+    wanted = study.missing()
+    missing, unfitted = len(wanted), sum(bool(one.before and study.entry(one)) for one in wanted)
     there = sum(study.is_done(one) for one in plan)
     twice = len(plan) - missing - len(refused) - there
     say(
         f"{len(plan)} runs: {there} done, {missing} missing, {len(refused)} refused"
         + (f"; {twice} the same as others" if twice else "")
     )
+    if unfitted:
+        say(f"{unfitted} of the missing ones are there without the fits that --fit-logits asks for")
     if missing or study.missing(trials):
         cost = cost_of(study, measure=True)
         more = f"; {cost.by_steps} runs from a step that was measured now" if cost.by_steps else ""

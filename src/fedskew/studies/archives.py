@@ -71,8 +71,9 @@ def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:
     known = {entry.address: entry for entry in read_archives(place)}
     count = 0
     for stage in (study.trials, study.plan):  # which trial was best decides what the compared runs are
-        wanted = {one.address for one in study.missing(stage())} & known.keys()
-        found = [known[address] for address in sorted(wanted)]
+        missing = study.missing(stage())
+        held = (next((a for a in (one.address, one.before) if a in known), None) for one in missing)
+        found = [known[address] for address in sorted({a for a in held if a})]
         if keep:
             take([entry for entry in found if entry.state == "finished"], study.store)
             for entry in found:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedskew.config.experiment import Experiment
 from fedskew.config.variants import flat
 from fedskew.errors import ConfigError, FedskewError, require, unknown
 from fedskew.method import method_spec
@@ -41,6 +42,7 @@ class Planned:
     cell: Cell
     address: str
     options: Options = ()  # of a trial
+    before: str = ""  # address of the run without the fits that are asked for; "" where none are
 
     @property
     def job(self) -> Any:
@@ -85,7 +87,7 @@ class Study:
                     chosen = tuning.options_for(entry.name, point)
                     cell = Cell(entry.name, setting, seed, None, trial=number)
                     try:
-                        cell = replace(cell, experiment=alike(made_of(entry, given, chosen), wanted))
+                        cell = replace(cell, experiment=_unfitted(alike(made_of(entry, given, chosen), wanted)))
                     except FedskewError as error:
                         cell = replace(cell, refused=str(error))
                     found.append(_located(cell, chosen))
@@ -190,20 +192,29 @@ class Study:
 
     # Reading
 
+    def entry(self, one: Planned) -> Entry | None:
+        """What is known of a run, or None.
+
+        Until a run with the fits that are asked for is done, the same run without them stands: its raw numbers are
+        those of the same training. It stays missing.
+        """
+        found = (self.store.entry(address) for address in (one.address, one.before) if address)
+        return next((entry for entry in found if entry), None)
+
     def entries(self) -> Iterator[tuple[Planned, Entry | None]]:
         """Every run that is compared, with what is known of it; None where it is missing."""
         for one in self.plan():
             if one.cell.experiment is None:
                 yield one, Entry("", {}, [], {}, {}, "refused", one.cell.refused)
             else:
-                yield one, self.store.entry(one.address) if one.address else None
+                yield one, self.entry(one)
 
     def table(self) -> list[Row]:
         """One row a run: method, setting, seed, address, state, and every number of its summary."""
         rows = []
         for one, entry in self.entries():
             row: Row = {"label": one.cell.label, "setting": one.cell.setting, "seed": one.cell.seed}
-            row |= {"address": one.address, "state": entry.state if entry else "missing"}
+            row |= {"address": (entry and entry.address) or one.address, "state": entry.state if entry else "missing"}
             row["reason"] = entry.reason if entry else ""
             numbers = entry.summary if entry else {}
             rows.append({**row, **_numbers(numbers)})
@@ -302,11 +313,17 @@ def _located(cell: Cell, options: Options = ()) -> Planned:
     """A run with its address; refused where its data cannot be had or its network cannot be built."""
     if cell.experiment is None:
         return Planned(cell, "", options)
+    made = cell.experiment
     try:
-        where = address(cell.experiment, dataset_of(cell.experiment.data, cell.experiment.path))
+        where, plain = (address(one, dataset_of(one.data, one.path)) for one in (made, _unfitted(made)))
     except FedskewError as error:
         return Planned(replace(cell, experiment=None, refused=str(error)), "", options)
-    return Planned(cell, where, options)
+    return Planned(cell, where, options, plain if plain != where else "")
+
+
+def _unfitted(made: Experiment) -> Experiment:
+    """The run as one that measures no fit between rounds."""
+    return replace(made, fit_logits="last") if made.fit_logits in ("tail", "every") else made
 
 
 def _tried(study: Study) -> list[Row]:

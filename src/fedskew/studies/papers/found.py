@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedskew.config.experiment import Experiment
 from fedskew.errors import FedskewError
+from fedskew.records.summary import FITTED
 from fedskew.studies.address import asked
 from fedskew.studies.papers.protocol import Protocol
 from fedskew.studies.spec import Cell
@@ -18,12 +19,12 @@ from fedskew.studies.store import Entry, read_archives
 __all__ = ["HERE", "Cells", "Runs", "cells", "likeness"]
 
 HERE = Path("results/papers")  # in the current folder: the finished runs that the repository keeps
-# What changes the bits of a run and not what is run: the order of sums, the machine, the precision of products
-MACHINE = ("precision", "dtype")
+# What changes the bits of a run and not what is run: the precision of products; and what is measured beside it
+MACHINE = ("precision", "dtype", "fit_logits")
 
 
 def likeness(experiment: Experiment) -> str:
-    """A hash of what is run, which leaves out the engine, the machine and the precision of its products.
+    """A hash of what is run, which leaves out the engine, the machine, the precision of its products, and fits.
 
     A run on a card with TF32 answers a protocol as one on a processor does; how it was run is named beside it.
     """
@@ -36,7 +37,7 @@ class Runs:
     """Finished runs of archives, by what they ran.
 
     Args:
-        entries: The runs. Of several that ran the same, the last counts.
+        entries: The runs. Of several that ran the same, the last of those with most fits counts.
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
@@ -45,9 +46,11 @@ class Runs:
             if entry.state != "finished":
                 continue
             try:
-                self._by[likeness(Experiment.from_json(entry.config))] = entry
+                key = likeness(Experiment.from_json(entry.config))
             except (FedskewError, KeyError, OSError):
                 continue  # of data or a partition that are not at hand, or of a version that this one cannot name
+            if _fits(entry) >= _fits(self._by.get(key, entry)):
+                self._by[key] = entry
 
     def get(self, experiment: Experiment | None) -> Entry | None:
         """The run of an experiment, or None."""
@@ -62,6 +65,11 @@ class Runs:
     def of(folder: Path) -> Runs:
         """The runs of every archive in a folder. Raises RecordError for a line that is none."""
         return Runs(entry for entry in read_archives(folder) if entry.state == "finished")
+
+
+def _fits(entry: Entry) -> int:
+    """How many numbers of its fitted model a run has."""
+    return sum(FITTED in name for name in entry.summary)
 
 
 @dataclass
