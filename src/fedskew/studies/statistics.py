@@ -25,8 +25,8 @@ from fedskew.studies.targets import Reached, Spent, TargetSummary, final_value, 
 
 __all__ = [
     "Agreement", "Difference", "Equivalence", "Estimate", "Improvement", "Profile", "Ranks", "Reached", "Scores",
-    "Spent", "Summary", "TargetSummary", "aggregate", "agreement", "average_ranks", "critical_difference", "differences",
-    "equivalence", "final_value", "holm", "improvement", "interquartile_mean", "nemenyi", "over_seeds", "paired_t",
-    "pairs_needed", "permuted", "printed_self_agreement", "profiles", "reach", "reach_all", "reach_own",
-    "self_agreement", "signed_rank", "smallest_p", "summaries", "t_interval", "tau_b",
+    "Spent", "Summary", "TargetSummary", "aggregate", "agreement", "average_ranks", "critical_difference",
+    "differences", "equivalence", "final_value", "holm", "improvement", "interquartile_mean", "nemenyi",
+    "over_seeds", "paired_t", "pairs_needed", "permuted", "printed_self_agreement", "profiles", "reach",
+    "reach_all", "reach_own", "self_agreement", "signed_rank", "smallest_p", "summaries", "t_interval", "tau_b",
 ]  # fmt: skip

@@ -232,9 +232,9 @@ def text_of(rows: Iterable[Row]) -> str:
 
 def _line(row: Row) -> list[object]:
     n, gain = row.number, row.gain
-    told = ("",) * 6
+    told = [""] * 6
     if gain is not None:
-        told = gain.reference, *map(_shown, (gain.printed, gain.ours, gain.low, gain.high, gain.fitted))
+        told = [gain.reference, *map(_shown, (gain.printed, gain.ours, gain.low, gain.high, gain.fitted))]
     hours = "" if row.hours is None else f"{row.hours:.3g}"
     return [
         *(getattr(n, name) for name in COLUMNS[:8]), *map(_shown, (n.mean, n.spread, row.ours, row.low, row.high)),

@@ -117,10 +117,9 @@ def gain_of(number: Printed, reference: Printed | None, ours: Seeds, base: Seeds
     found = equivalence(each, target, math.log1p(SHARE) if times else POINTS, spreads, number.runs if spreads else 0)
     verdict = found.verdict if len(each) >= FEWEST else "no verdict"
     label = reference.method if reference is not None and " minus " not in number.method else name
-    values = (target, found.mean, found.low, found.high)
-    if times:
-        values = tuple(None if v is None else math.exp(v) for v in values)  # type: ignore[assignment]
-    return Gain(label, *values, len(each), verdict, times=times)  # type: ignore[arg-type]
+    turn = math.exp if times else float
+    low, high = (None if end is None else turn(end) for end in (found.low, found.high))
+    return Gain(label, turn(target), turn(found.mean), low, high, len(each), verdict, times=times)
 
 
 def _each(number: Printed, ours: Seeds, base: Seeds) -> list[float]:

@@ -60,8 +60,10 @@ def claims() -> tuple[Claim, ...]:
         'FedBal'
     """
     content = table_from(Path(__file__).parent / "verdicts.toml")
-    lists = ("evidence", "conditions")
-    return tuple(Claim(**{k: tuple(v) if k in lists else v for k, v in one.items()}) for one in content["claim"])
+    return tuple(
+        Claim(**{**one, "evidence": tuple(one["evidence"]), "conditions": tuple(one.get("conditions", ()))})
+        for one in content["claim"]
+    )
 
 
 def verdict_of(claim: Claim, evidence: Evidence) -> Verdict:
