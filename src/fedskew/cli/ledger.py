@@ -77,9 +77,9 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     if page is not None:
         made[Path(page)] = page_of(rows, runs, Path(page).name)
         made[appendix_beside(Path(page))] = appendix_of(rows, Path(page).name)
-    for place, text in made.items():
+    for file, text in made.items():
         try:
-            write_atomic(place, text.encode())
+            write_atomic(file, text.encode())
         except OSError as error:
-            raise RecordError(f"cannot write {str(place)!r}: {error.strerror}") from None
-        say(f"written: {place}")
+            raise RecordError(f"cannot write {str(file)!r}: {error.strerror}") from None
+        say(f"written: {file}")

@@ -157,7 +157,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "gain, printed": lambda row: _gain(row, 0),
     "ours": lambda row: _gain(row, 1),
     "ours less printed, 90 %": lambda row: _gain(row, 2),
-    "": lambda row: row.state,
+    "verdict": lambda row: row.state,
     "ours, fitted": lambda row: _gain(row, 3),
     "level, printed": lambda row: row.texts[0] if row.level else "",
     "our level, 95 %": lambda row: (row.texts[2] or row.texts[1]) if row.level else "",
