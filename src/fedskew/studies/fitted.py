@@ -1,12 +1,21 @@
-"""A gain beside the same gain under fitted biases and a temperature: what of it is a bias of the logits."""
+"""A gain beside the same gain under fitted biases and a temperature: what of it is a bias of the logits.
+
+A method's fitted models are a method of their own, too: "fedavg, fitted", derived from the runs of "fedavg".
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from fedskew.errors import plural, unknown
 from fedskew.records.summary import FITTED, summary_names
 from fedskew.studies.differences import Difference
 
-__all__ = ["beside", "fitted_name"]
+__all__ = ["beside", "fitted_labels", "fitted_name", "fitted_rows", "fitted_summary"]
+
+Row = dict[str, Any]
+KEPT = ("rounds", "stopped", "total_")  # how names begin that hold for a run's fitted model, too
 
 POINT = 0.01  # a gain that is surely below one point counts as none; of a loss, below a hundredth of a nat
 HIDDEN = {
@@ -32,6 +41,71 @@ def fitted_name(metric: str) -> str:
         known = [n for n in summary_names() if n.replace(FITTED, "", 1) in summary_names() and FITTED in n]
         raise unknown("fitted metric", made, known)
     return made
+
+
+def fitted_summary(summary: Mapping[str, Any]) -> Row:
+    """The summary of a run's fitted model: its metrics under their plain names, and what the fits sent beside the run.
+
+    Example:
+        >>> from fedskew.studies.fitted import fitted_summary
+        >>> fitted_summary({"rounds": 9, "final_accuracy": 0.8, "final_fitted_accuracy": 0.9, "final_ece": 0.2})
+        {'rounds': 9, 'final_accuracy': 0.9}
+    """
+    found = {name: value for name, value in summary.items() if name.startswith(KEPT)}
+    for one in summary.get("final_fit", {}).values():
+        for name in ("upload_bytes", "download_bytes"):
+            found[f"total_{name}"] = found.get(f"total_{name}", 0) + one[name]
+    return found | {name.replace(FITTED, "", 1): value for name, value in summary.items() if FITTED in name}
+
+
+def fitted_labels(runs: Iterable[tuple[str, Mapping[str, Any]]], metric: str) -> dict[str, str]:
+    """What the fitted models of each method are called, where every run that has the metric has its fitted form.
+
+    A method with runs of before the fits has none: it would be compared on other settings and seeds than its raw one.
+
+    Args:
+        runs: (method, summary) of each run.
+        metric: Number of a summary that is compared.
+
+    Returns:
+        Label by method, "fedavg, fitted" of fedavg; with a mark where a method is called so itself.
+
+    Example:
+        >>> from fedskew.studies.fitted import fitted_labels
+        >>> raw = {"final_accuracy": 0.8}
+        >>> runs = [("fedavg", raw | {"final_fitted_accuracy": 0.9}), ("fedla", raw)]
+        >>> fitted_labels(runs, "final_accuracy")
+        {'fedavg': 'fedavg, fitted'}
+    """
+    whole: dict[str, bool] = {}
+    for method, summary in runs:
+        if isinstance(summary.get(metric), int | float):
+            fitted = isinstance(fitted_summary(summary).get(metric), int | float)
+            whole[method] = whole.get(method, True) and fitted and not metric.startswith(KEPT)
+        else:
+            whole.setdefault(method, True)
+    found: dict[str, str] = {}
+    for method in (name for name, has in whole.items() if has):
+        label = f"{method}, fitted"
+        while label in whole:
+            label += "'"
+        found[method] = label
+    return found
+
+
+def fitted_rows(rows: Sequence[Row], metric: str) -> list[Row]:
+    """Rows of `Study.table` for the fitted models of its methods, to stand beside them.
+
+    Args:
+        rows: Of the study, "label" names the method.
+        metric: Number of a summary that is compared.
+    """
+    labels = fitted_labels(((row["label"], row) for row in rows), metric)
+    about = ("setting", "seed", "address", "state", "reason")
+    return [
+        {"label": labels[row["label"]], **{name: row[name] for name in about}, **fitted_summary(row)}
+        for row in rows if row["label"] in labels
+    ]  # fmt: skip
 
 
 def beside(raw: Difference, fitted: Difference) -> str:
