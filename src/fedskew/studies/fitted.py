@@ -12,7 +12,7 @@ from fedskew.errors import plural, unknown
 from fedskew.records.summary import FITTED, summary_names
 from fedskew.studies.differences import Difference
 
-__all__ = ["beside", "fitted_labels", "fitted_name", "fitted_rows", "fitted_summary"]
+__all__ = ["beside", "fitted_labels", "fitted_name", "fitted_rows", "fitted_summary", "verdict"]
 
 Row = dict[str, Any]
 KEPT = ("rounds", "stopped", "total_")  # how names begin that hold for a run's fitted model, too
@@ -124,25 +124,36 @@ def beside(raw: Difference, fitted: Difference) -> str:
     """
     seeds = min(raw.pairs, fitted.pairs)
     told = f"{raw.method}: {_gain(raw)} raw, {_gain(fitted)} fitted, {plural(seeds, 'seed')}"
-    return f"{told}: {_verdict(raw, fitted) if seeds > 1 else NONE}"
+    return f"{told}: {verdict(_ends(raw), _ends(fitted)) if seeds > 1 else NONE}"
 
 
-def _verdict(raw: Difference, fitted: Difference) -> str:
-    low, high = _ends(raw)
+def verdict(raw: tuple[float, float], fitted: tuple[float, float]) -> str:
+    """What two intervals of a difference say together, oriented so that more is better.
+
+    Args:
+        raw: Ends of the interval of the raw difference.
+        fitted: The same of the fitted models.
+
+    Example:
+        >>> from fedskew.studies.fitted import verdict
+        >>> verdict((0.01, 0.1), (-0.02, 0.001))
+        'its gain is a bias of the logits'
+    """
+    low, high = raw
     if low <= 0 <= high:
         return HIDDEN[_side(fitted)]
     what, sign = ("gain", 1) if low > 0 else ("loss", -1)
     if _side(fitted) == sign:
         return f"its {what} stays after the fit"
-    far = max(sign * end for end in _ends(fitted))
+    far = max(sign * end for end in fitted)
     if far <= POINT:
         return f"its {what} is a bias of the logits" + ("" if far > 0 else ", and turns round without it")
     return f"after the fit no {what} is shown, and these seeds do not exclude one"
 
 
-def _side(gap: Difference) -> int:
+def _side(ends: tuple[float, float]) -> int:
     """1 where the interval lies above zero, -1 below, 0 where it holds zero; above is better."""
-    low, high = _ends(gap)
+    low, high = ends
     return 1 if low > 0 else -1 if high < 0 else 0
 
 
