@@ -188,9 +188,9 @@ def _cited(name: str) -> list[str]:
 
 
 FITS = (  # of every method; the formula is that of fedskew.engines.fitting.fit
-    "| any, with [fitted logits](../guide/fitted.md) | – | sums of the loss, its gradient and Hessian over its rows; class "
-    "histogram | E ((C + 1)(C + 4) / 2 + 1) + C (every client, once after training, in E exchanges) | E (C + 1) + C + P "
-    "(the same) | – | 1 forward pass over every client's rows | – |"
+    "| any, with [fitted logits](../guide/fitted.md) | – | sums of the loss, its gradient and Hessian over its rows; "
+    "class histogram | E ((C + 1)(C + 4) / 2 + 1) + C (every client, once after training, in E exchanges) | "
+    "E (C + 1) + C + P (the same) | – | 1 forward pass over every client's rows | – |"
 )
 
 
