@@ -7,13 +7,17 @@ from typing import Any
 import pytest
 
 from fedskew.data.sources import parquet
+from fedskew.engines.ray import cluster
 from fedskew.errors import DataError
 from fedskew.session import Session
 
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training ends after two rounds, as Ctrl-C would end it, and nothing is downloaded."""
+    """Training ends after two rounds, as Ctrl-C would end it; nothing is downloaded, and no cluster is begun.
+
+    Ray's own library waits without end in a process of bounded memory. tests/engines/ray attacks that engine.
+    """
     run_round = Session.round
 
     def short(self: Session) -> Any:
@@ -26,5 +30,6 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Session, "round", short)
     monkeypatch.setattr(parquet, "hub_tables", offline)
+    monkeypatch.setattr(cluster, "find_spec", lambda _: None)
     monkeypatch.delenv("FEDSKEW_DATA", raising=False)
     monkeypatch.setenv("COLUMNS", "100")

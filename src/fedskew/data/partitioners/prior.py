@@ -41,9 +41,9 @@ class DirPrior(Sized):
     Sizes are equal unless `sizes` says otherwise. With a law, clients of one class are packed: the largest first, each
     into the class with most rows left. All sizes then shrink until every class suffices; `samples` is their mean.
 
-    At equal sizes FedNova takes FedAvg's steps, and a selection by size is a random one. So Seol and Kim's comparison
-    needs unequal sizes. The paper states none; its sample totals allow a small spread, which is why its protocol here
-    has ``sizes="lognormal", size_skew=0.05``.
+    At equal sizes FedNova takes FedAvg's steps, and a selection by size is a random one. Seol and Kim state no sizes.
+    Equal ones give their sample totals; their protocol here has ``sizes="lognormal", size_skew=0.05`` as a second
+    setting.
 
     FedDyn's code, FedLab and flwr-datasets (inner Dirichlet) serve all clients together: again and again a random
     client takes one row of a class drawn from q_k. Counts are multinomial, and all clients meet an exhausted class at
