@@ -1,6 +1,6 @@
 """A/A studies: FedAvg against itself under other seeds. A test of a difference at 5 % should find one in 5 % of them.
 
-python benchmarks/accuracy/aa.py          trains what is missing of 8,000 short runs on the digits: 8 minutes of a core
+python benchmarks/accuracy/aa.py          trains what is missing of 8,000 short runs on the digits: 16 minutes of a core
 python benchmarks/accuracy/aa.py --table  what the tests find in the recorded runs, and how often intervals cover
 
 Two runs of a pair share the federation (the seed of the partition), as two methods of a study do, and have different
@@ -36,13 +36,14 @@ TEST_ROWS = 359
 
 
 def trained(pairs: range) -> Iterator[dict]:
-    """How many test rows both runs of each pair predict correctly."""
+    """How many test rows both runs of each pair predict correctly, as they are and after the fit of their logits."""
     data, method = load("digits"), fs.methods.fedavg().with_(pace=PACE)
     for pair in pairs:
         fed = fs.federate(data, fs.partitioners.Dirichlet(alpha=ALPHA), clients=CLIENTS, seed=pair)
         seeds = [2 * pair, 2 * pair + 1]
-        last = [fs.run(fed, method, seed=seed, **OPTIONS).rounds[-1] for seed in seeds]
-        yield {"seeds": seeds, "right": [round(row["accuracy"] * sum(row["support"])) for row in last]}
+        last = [fs.run(fed, method, seed=seed, **OPTIONS).summary for seed in seeds]
+        names = {"right": "final_accuracy", "fitted": "final_fitted_accuracy"}
+        yield {"seeds": seeds, **{key: [round(one[name] * TEST_ROWS) for one in last] for key, name in names.items()}}
 
 
 def record(out: Path, pairs: int) -> None:
@@ -57,10 +58,10 @@ def record(out: Path, pairs: int) -> None:
     out.write_text("\n".join([head, *lines]) + "\n", encoding="utf-8")
 
 
-def recorded(path: Path = OUT) -> np.ndarray:
-    """The recorded accuracies, float64 [pairs, 2]."""
+def recorded(path: Path = OUT, which: str = "right") -> np.ndarray:
+    """The recorded accuracies, float64 [pairs, 2]; those of the fitted models are "fitted"."""
     _, *lines = path.read_text(encoding="utf-8").splitlines()
-    return np.array([json.loads(line)["right"] for line in lines]) / TEST_ROWS
+    return np.array([json.loads(line)[which] for line in lines]) / TEST_ROWS
 
 
 def studies(pairs: np.ndarray, size: int = PAIRS) -> Iterator[Scores]:
@@ -120,16 +121,17 @@ def separated(methods: int, settings: int, studies: int = 2000) -> tuple[float, 
 
 def tables() -> None:
     """What the tests find where nothing is, and how often intervals cover."""
-    pairs = recorded()
-    correlation, spread = np.corrcoef(pairs.T)[0, 1], np.diff(pairs).std()
-    print(f"correlation within pairs: {correlation:.2f}; standard deviation of their differences: {spread:.3f}")
-    print("| pairs a study | test | finds a difference | of | share |")
-    print("|---|---|---|---|---|")
-    for size, used in ((PAIRS, pairs[:2000]), (PAIRS, pairs), (5, pairs), (6, pairs), (20, pairs)):
-        for name, (hits, of) in found(used, size).items():
-            print(f"| {size} | {name} | {hits} | {of} | {100 * hits / of:.1f} % |")
-    shares = [100 * share for share in exchanged(pairs)]
-    print(f"runs exchanged within pairs: {np.mean(shares):.1f} %, {min(shares):.1f} to {max(shares):.1f} %")
+    for which in ("right", "fitted"):
+        pairs = recorded(which=which)
+        correlation, spread = np.corrcoef(pairs.T)[0, 1], np.diff(pairs).std()
+        print(f"\n{which}: correlation within pairs {correlation:.2f}, standard deviation of differences {spread:.3f}")
+        print("| pairs a study | test | finds a difference | of | share |")
+        print("|---|---|---|---|---|")
+        for size, used in ((PAIRS, pairs[:2000]), (PAIRS, pairs), (5, pairs), (6, pairs), (20, pairs)):
+            for name, (hits, of) in found(used, size).items():
+                print(f"| {size} | {name} | {hits} | {of} | {100 * hits / of:.1f} % |")
+        shares = [100 * share for share in exchanged(pairs)]
+        print(f"runs exchanged within pairs: {np.mean(shares):.1f} %, {min(shares):.1f} to {max(shares):.1f} %")
     print("\n| runs a setting | settings | t, one setting | bootstrap, mean | bootstrap, iqm |")
     print("|---|---|---|---|---|")
     for runs in (3, 5, 10, 20):

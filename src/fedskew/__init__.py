@@ -12,6 +12,7 @@ if _typing.TYPE_CHECKING:  # what type checkers and editors read; a test holds i
     from fedskew.advice.adviser import advise
     from fedskew.config import presets
     from fedskew.data import federate, from_arrays, from_table, partitioners, skew
+    from fedskew.engines.decomposed import decompose
     from fedskew.engines.fitting import Fitting
     from fedskew.engines.trained import Trained, load_model
     from fedskew.errors import ConfigError, DataError, FedskewError, FieldError, RecordError, TrainingError
@@ -47,6 +48,7 @@ __all__ = [
     "Weighting",
     "advise",
     "data",
+    "decompose",
     "errors",
     "federate",
     "from_arrays",
@@ -79,6 +81,7 @@ _HOMES = {  # where each name is found
     "fedskew.advice.adviser": ("advise",),
     "fedskew.config": ("presets",),
     "fedskew.data": ("federate", "from_arrays", "from_table", "partitioners", "skew"),
+    "fedskew.engines.decomposed": ("decompose",),
     "fedskew.engines.fitting": ("Fitting",),
     "fedskew.engines.trained": ("Trained", "load_model"),
     "fedskew.errors": ("ConfigError", "DataError", "FedskewError", "FieldError", "RecordError", "TrainingError"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy import stats
 
 import fedskew as fs
@@ -52,6 +53,28 @@ def test_the_nearest_federation_comes_first_and_decides() -> None:
         assert [n.name for n in found.neighbours if n.near] == [name] == [found.neighbours[0].name]
         assert found.neighbours[0].distance == 0 and found.neighbours[1].distance > NEAR
         assert [r.method for r in found.recommendations] == [best]
+
+
+def test_both_gains_are_shown_and_a_bias_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is said of fits where a federation has none."""
+    here = setting(SKEWED, fedbal=(0.80, 0.81, 0.82), fedla=(0.80, 0.82, 0.81))
+    after = {"fedavg": 0.9, "fedavg, weighting uniform": 0.88, "fedbal": 0.901, "fedla": 0.95}
+    shaken = {0: 0.0, 1: 0.001, 2: -0.001}
+    runs = [
+        r._replace(fitted_accuracy=after[r.method] + shaken[int(r.seed)] * (r.method == "fedbal")) for r in here.runs
+    ]
+    fitted = here._replace(runs=tuple(runs))
+    assert evidence.from_json(json.loads(json.dumps(evidence.to_json([fitted, here])))) == (fitted, here)
+    found = {r.method: r for r in advise(SKEWED, (fitted,)).recommendations}
+    bias, stays = (found[name].margins[0].fitted for name in ("fedbal", "fedla"))
+    assert bias is not None and stays is not None and "fitted_accuracy" in found["fedbal"].gains
+    assert bias["mean"] == pytest.approx(0.001) and bias["verdict"] == "its gain is a bias of the logits"
+    assert stays["mean"] == pytest.approx(0.05) and stays["verdict"] == "its gain stays after the fit"
+    Console(width=400).print(advice_table(advise(SKEWED, (fitted,))))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "fitted +0.1, 95 %" in shown and "bias of the logits" in shown and "fitted accuracy +0.1" in shown
+    Console(width=400).print(advice_table(advise(SKEWED, (here,))))
+    assert "fitted" not in capsys.readouterr().out
 
 
 def test_far_away_nothing_is_recommended_and_that_is_said() -> None:
@@ -163,8 +186,6 @@ def test_your_own_data_are_known_by_their_fingerprint_whatever_their_name(tmp_pa
 
 
 def test_both_measures_and_the_worst_class_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
     one = setting(SKEWED, fedbal=(0.8,))
     runs = [r._replace(macro_f1=0.4, worst_recall=0.25) if r.method == "fedbal" else r._replace(worst_recall=0.5)
             for r in one.runs]  # fmt: skip
@@ -178,8 +199,6 @@ def test_both_measures_and_the_worst_class_are_shown(capsys: pytest.CaptureFixtu
 
 
 def test_the_words_in_the_names_of_federations_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
     facts = {"partition": {"name": "labels_k", "labels": 2, "repeats": False}, "auxiliary": 8}
     one = setting(SKEWED, fedbal=(0.8,))
     found = advise(SKEWED, (one._replace(facts={**one.facts, **facts}),))
@@ -203,8 +222,6 @@ def test_what_a_method_discloses_and_needs_is_said(method: str) -> None:
 
 
 def test_fedrl_is_never_recommended_without_its_server_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
     found = advise(SKEWED, (setting(SKEWED, fedrl=(0.9,)),))
     Console(width=200).print(advice_table(found))
     assert "NEEDS 63 rows of each class at the server" in capsys.readouterr().out

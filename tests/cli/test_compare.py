@@ -200,7 +200,12 @@ def test_fitted_numbers_stand_beside_the_raw_ones(capsys: pytest.CaptureFixture[
     assert fedskew("compare", "fedavg", *SMALL, "--fit-logits", "none", "--fitted") == 0
     assert "no run has final_fitted_accuracy: --fit-logits tail" in capsys.readouterr().out
     assert fedskew(*words, "--fit-logits", "tail", "--metric", "mean10_macro_f1", "--fitted") == 0
-    assert "mean10_macro" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "mean10_macro" in said and "fedavg," in said and "average rank" not in said  # of one setting
+    by_alpha = ("--fit-logits", "tail", "--partition.alpha", "0.1,1")
+    assert fedskew("compare", "fedavg", *SMALL, "--seeds", "0-1", *by_alpha, "--fitted") == 0
+    ranked = capsys.readouterr().out.rpartition("average rank")[2]
+    assert "fedavg, fitted" in ranked
 
 
 def test_a_metric_without_a_fitted_form_is_told_before_a_run_is_made(

@@ -54,6 +54,26 @@ def test_ranks_and_their_verdict_are_those_of_studies() -> None:
     assert drawn.bars == tuple((at[g[0]], at[g[-1]]) for g in found.groups)
 
 
+def test_fitted_models_stand_beside_the_methods_as_methods_of_their_own(tmp_path: Path) -> None:
+    """Their pairs are with the raw baseline; what the fits sent is among their costs; raw methods keep their p."""
+    raw, plain = study(2, 2, 3), scores_of(study(2, 2, 3))
+    for entry in raw:
+        sent = {"upload_bytes": 5_000_000, "download_bytes": 0}
+        entry.run.summary.update(mean10_fitted_accuracy=0.9 + int(entry.seed) / 100, final_fit={"prior": sent})
+    told = written(raw, tmp_path, baseline="method0")
+    one = {row["method"]: row for row in told["results-1"]}
+    assert list(one) == ["method0, fitted", "method1, fitted", "method1", "method0"]
+    base = plain.values[0, 0]
+    assert float(one["method0, fitted"]["difference"]) == pytest.approx(float(np.mean([0.9, 0.91, 0.92] - base)))
+    gaps = {(d.method, d.setting): d for d in differences(plain, "method0")}
+    assert float(one["method1"]["p_holm"]) == gaps["method1", "alpha 0.01"].p_holm
+    assert {row["method"]: row["average_rank"] for row in told["ranks-1"]}["method0, fitted"] == "1.5"
+    cost = {row["method"]: float(row["MB up"]) for row in told["cost-1"]}
+    assert cost["method0, fitted"] == pytest.approx(cost["method0"] + 5)
+    del raw[0].run.summary["mean10_fitted_accuracy"]  # a run of before the fits: its method has no such row
+    assert "method0, fitted" not in str(written(raw, tmp_path / "other")["ranks-1"])
+
+
 def test_ranks_that_permutation_does_not_tell_apart_have_one_bar() -> None:
     drawn = ranking(compare(study(3, 2, 3)))
     assert drawn is not None and drawn.bars == ((1.0, 3.0),) and "No difference is shown at 5 %" in drawn.told

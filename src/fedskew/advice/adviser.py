@@ -26,6 +26,7 @@ from fedskew.data.partitioners import PARTITIONERS
 from fedskew.errors import ConfigError, plural, require, unknown
 from fedskew.fields import documented
 from fedskew.method import Component, Method
+from fedskew.records.summary import FITTED
 
 __all__ = [
     "NEAR",
@@ -197,7 +198,7 @@ def _ranked(
     near: Sequence[tuple[float, Setting]], neighbours: Sequence[Neighbour], measure: str
 ) -> list[Recommendation]:
     """Every method measured nearby but the baselines, largest gain first."""
-    each = {m: _gains(near, m) for m in MEASURES}
+    each = {m: _gains(near, m) for m in (*MEASURES, f"{FITTED}{measure}")}
     gains = each[measure]
     out = []
     for method in sorted((m for m in gains if m not in BASELINES), key=lambda m: -gains[m]):
@@ -208,7 +209,7 @@ def _ranked(
         if seen:
             setting = next(s for _, s in near if any(r.method == method for r in s.runs))
             facts = _facts(method_of(setting, method))
-            both = {m: found[method] for m, found in each.items()}
+            both = {m: found[method] for m, found in each.items() if method in found}
             margins = tuple(m for m, _ in seen)
             weighed = [(m.mean, weight_of(near[m.place - 1][0])) for m in margins]
             likely = predicted(weighed)
@@ -223,10 +224,12 @@ def weight_of(distance: float) -> float:
 
 def _gains(near: Sequence[tuple[float, Setting]], measure: str) -> dict[str, float]:
     """The terms of the methods in score = method + federation, less the larger of the baselines' terms."""
+    tables = [(i, d, scores_of(s, measure)) for i, (d, s) in enumerate(near)]
     cells = [
         (m, i, statistics.fmean(by.values()), weight_of(d))
-        for i, (d, s) in enumerate(near)
-        for m, by in scores_of(s, measure).items()
+        for i, d, known in tables
+        if any(b in known for b in BASELINES)  # of fitted models there may be none
+        for m, by in known.items()
     ]
     if not cells:
         return {}

@@ -27,22 +27,14 @@ from fedskew.errors import DataError, FedskewError, RecordError, plural, text_of
 from fedskew.errors import from_json as parsed
 from fedskew.method import Method, method_spec
 from fedskew.methods import METHODS
+from fedskew.records.summary import FITTED
 from fedskew.settings import SEEDS
+from fedskew.studies.fitted import fitted_name
 
 __all__ = [
-    "MEASURES",
-    "Line",
-    "Run",
-    "Setting",
-    "descriptors",
-    "facts_of",
-    "from_json",
-    "gather",
-    "lines",
-    "packaged",
-    "read",
+    "MEASURES", "Line", "Run", "Setting", "descriptors", "facts_of", "from_json", "gather", "lines", "packaged", "read",
     "to_json",
-]
+]  # fmt: skip
 
 MEASURES = {"accuracy": "mean10_accuracy", "macro_f1": "mean10_macro_f1"}  # of the last ten rounds
 KEPT = (  # of `skew.summary`: what a distance between federations is made of
@@ -68,6 +60,8 @@ class Run(NamedTuple):
     accuracy: float  # mean over the last ten rounds, on the test set
     macro_f1: float
     worst_recall: float | None = None  # of the worst class after the last round; None: not on record
+    fitted_accuracy: float | None = None  # of the fitted models; None: of before the fits
+    fitted_macro_f1: float | None = None
 
 
 class Setting(NamedTuple):
@@ -108,7 +102,9 @@ def packaged() -> tuple[Setting, ...]:
 
 def to_json(settings: Iterable[Setting]) -> list[dict[str, Any]]:
     """Settings as plain values; the inverse of `from_json`."""
-    plain = [{**s._asdict(), "runs": [list(r) for r in s.runs]} for s in settings]
+    plain = [
+        {**s._asdict(), "runs": [list(r if r.fitted_accuracy is not None else r[:5]) for r in s.runs]} for s in settings
+    ]
     return [{k: v for k, v in s.items() if k != "fingerprint" or v} for s in plain]
 
 
@@ -298,10 +294,11 @@ def _repetition(config: Mapping[str, Any]) -> int | str:
 
 
 def _run(label: str, line: Line) -> Run:
-    scores = {measure: round(float(line.reached[name]), 6) for measure, name in MEASURES.items()}
-    worst = line.reached.get("worst_class_recall")
-    lowest = None if worst is None else round(float(worst), 6)
-    return Run(label, _repetition(line.config), **scores, worst_recall=lowest)
+    found = {measure: line.reached[name] for measure, name in MEASURES.items()}
+    found["worst_recall"] = line.reached.get("worst_class_recall")
+    found |= {f"{FITTED}{measure}": line.reached.get(fitted_name(name)) for measure, name in MEASURES.items()}
+    rounded: dict[str, Any] = {name: None if value is None else round(float(value), 6) for name, value in found.items()}
+    return Run(label, _repetition(line.config), **rounded)
 
 
 def facts_of(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedskew.advice.evidence import MEASURES, Setting
+from fedskew.records.summary import FITTED
+from fedskew.studies.fitted import verdict
 
 __all__ = ["BASELINES", "Margin", "baseline_of", "margin", "predicted", "scores_of", "spreads_of"]
 
+Row = dict[str, Any]
 BASELINES = ("fedavg", "fedavg, weighting uniform")
 
 
@@ -28,13 +31,15 @@ class Margin(NamedTuple):
     others: dict[str, float]  # the mean by every other measure, each over the baseline that is stronger by it
     worst_recall: float | None  # of the worst class after the last round, mean over the seeds; None: not on record
     worst_recall_baseline: float | None  # the same of the stronger baseline
+    fitted: dict[str, Any] | None = None  # mean, low, high of the fitted models, and the verdict on the gain
 
 
 def scores_of(setting: Setting, measure: str) -> dict[str, dict[int | str, float]]:
     """method -> seed -> score."""
     out: dict[str, dict[int | str, float]] = {}
     for run in setting.runs:
-        out.setdefault(run.method, {})[run.seed] = getattr(run, measure)
+        if (score := getattr(run, measure)) is not None:  # of a fitted model, it may be
+            out.setdefault(run.method, {})[run.seed] = score
     return out
 
 
@@ -49,14 +54,42 @@ def margin(setting: Setting, method: str, measure: str, place: int = 0) -> Margi
     paired = _paired(setting, method, measure)
     if not paired:
         return None
-    mean, low, high = statistics.fmean(paired), None, None
-    if len(paired) >= 3:
-        from fedskew.studies.intervals import t_interval
-
-        low, high = t_interval(np.array(paired)) or (None, None)
+    mean, low, high = statistics.fmean(paired), *_interval(paired)
     others = {m: statistics.fmean(_paired(setting, method, m)) for m in MEASURES if m != measure}
     worst = _worst(setting, method), _worst(setting, baseline_of(setting, measure))
-    return Margin(setting.name, place, mean, low, high, len(paired), others, *worst)
+    return Margin(
+        setting.name,
+        place,
+        mean,
+        low,
+        high,
+        len(paired),
+        others,
+        *worst,
+        _fitted(setting, method, measure, (low, high)),
+    )
+
+
+def _fitted(setting: Setting, method: str, measure: str, raw: tuple[float | None, float | None]) -> Row | None:
+    """The margin of the fitted models, and what it says of the raw one; None where none are on record."""
+    name = f"{FITTED}{measure}"
+    known = scores_of(setting, name)
+    if method not in known or not any(b in known for b in BASELINES):
+        return None
+    paired = _paired(setting, method, name)
+    if not paired:
+        return None
+    low, high = _interval(paired)
+    both = None not in (*raw, low, high)
+    said = verdict((raw[0] or 0.0, raw[1] or 0.0), (low or 0.0, high or 0.0)) if both else ""
+    return {"mean": statistics.fmean(paired), "low": low, "high": high, "verdict": said}
+
+
+def _interval(paired: list[float]) -> tuple[float | None, float | None]:
+    """Student's interval at 95 %, of three seeds or more."""
+    from fedskew.studies.intervals import t_interval
+
+    return (t_interval(np.array(paired)) if len(paired) >= 3 else None) or (None, None)
 
 
 def _paired(setting: Setting, method: str, measure: str) -> list[float]:

@@ -49,7 +49,7 @@ class Recommendation(NamedTuple):
 
     method: str
     gain: float  # by the measure of the advice
-    gains: dict[str, float]  # by every measure
+    gains: dict[str, float]  # by every measure, and that of the advice after the fit where it is on record
     likely: tuple[float, float] | None  # nine of ten such federations: see `margins.predicted`
     confidence: str
     reason: str  # of the confidence

@@ -46,7 +46,7 @@ def _recommended(advice: Advice) -> Table:
 
 
 def _measure(name: str) -> str:
-    return name.replace("_f1", "-F1")
+    return name.replace("_f1", "-F1").replace("_", " ")
 
 
 def _margins(margins: Sequence[Margin]) -> list[str]:
@@ -64,6 +64,9 @@ def _margin(m: Margin) -> str:
         told = [f"{_points(m.mean)}, {'one seed' if m.seeds == 1 else f'{m.seeds} seeds'}, no interval"]
     else:
         told = [f"{_points(m.mean)}, 95 % {_points(m.low)} to {_points(m.high)}, {m.seeds} seeds"]
+    if m.fitted:
+        ends = f", 95 % {_points(m.fitted['low'])} to {_points(m.fitted['high'])}" if m.fitted["verdict"] else ""
+        told.append(f"fitted {_points(m.fitted['mean'])}{ends}{': ' * bool(ends)}{m.fitted['verdict']}")
     told += [f"{_measure(name)} {_points(v)}" for name, v in m.others.items()]
     if m.worst_recall is not None and m.worst_recall_baseline is not None:
         told.append(f"worst recall {m.worst_recall:.2f} (baseline {m.worst_recall_baseline:.2f})")

@@ -187,6 +187,13 @@ def _cited(name: str) -> list[str]:
     return [method.reference, *(c.reference for c in method.components if c.reference)]
 
 
+FITS = (  # of every method; the formula is that of fedskew.engines.fitting.fit
+    "| any, with [fitted logits](../guide/fitted.md) | – | sums of the loss, its gradient and Hessian over its rows; "
+    "class histogram | E ((C + 1)(C + 4) / 2 + 1) + C (every client, once after training, in E exchanges) | "
+    "E (C + 1) + C + P (the same) | – | 1 forward pass over every client's rows | – |"
+)
+
+
 def page() -> str:
     """The catalogue as Markdown: methods first, then every ingredient with its formula and options."""
     lines = [
@@ -210,6 +217,7 @@ def page() -> str:
         cells = [row[f] for f in ("discloses", "extra_upload", "extra_download", "state", "extra_compute")]
         told = " | ".join("; ".join(cell) or "–" for cell in cells)
         lines.append(f"| `{row['name']}` | {own} | {told} | {row['reference']} |")
+    lines.append(FITS)
     for slot in ("parts", "sampler", "selector", "pace", "weighting", "server", "local"):
         lines += ["", f"## {slot}", ""]
         for name, kind in TABLES[slot].items():

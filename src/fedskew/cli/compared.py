@@ -90,10 +90,11 @@ class StudyProgress:
 def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
     """A table of each setting: mean and deviation of the metric, and the difference from the baseline.
 
-    With ``fitted`` the same of the fitted models beside it, and a sentence on each method.
+    With ``fitted`` the same of the fitted models beside it, a sentence on each method, and the fitted models of each
+    as a method of their own, against the raw baseline and in the ranking.
     """
     from fedskew.studies.fitted import beside, fitted_name
-    from fedskew.studies.statistics import differences, summaries
+    from fedskew.studies.statistics import average_ranks, differences, summaries
 
     metric, base = study.spec.metric, study.spec.reference
     rows, scores = study.table(), study.scores()
@@ -105,6 +106,9 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
     control = study.scores(name) if fitted else None
     second = {} if control is None else {(s.method, s.setting): s for s in summaries(control)}
     gaps = {} if control is None else {(d.method, d.setting): d for d in differences(control, base)}
+    doubled = study.scores(fitted=fitted)
+    made = [s for s in summaries(doubled) if s.method not in scores.methods]
+    others = {(d.method, d.setting): d for d in differences(doubled, base)} if made else {}
     for setting in scores.settings:
         named, less = "" if setting == "all" else visible(setting), f"less {visible(base)} (95 %)"
         table = Table("method", *(("raw", less, "fitted", less) if fitted else (metric, less)), "seeds")
@@ -119,8 +123,19 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
             cells = [visible(found.method), " ".join(filter(None, (_mean(found), notes))), _difference(told.get(key))]
             cells += [_mean(second[key]), _difference(gaps.get(key))] if fitted else []
             table.add_row(*cells, str(found.runs))
+        table.add_section()
+        for found in (s for s in made if s.setting == setting):
+            cells = [visible(found.method), _mean(found), _difference(others.get((found.method, setting)))]
+            table.add_row(*cells, "", "", str(found.runs))
         yield table
         yield from (visible(beside(told[key], gaps[key])) for key in gaps if key[1] == setting)
+    if made and len(scores.settings) > 1:
+        ranked = average_ranks(doubled)
+        table = Table("method", "average rank", title=f"{metric}: 1 is the best")
+        for method, rank in zip(ranked.methods, ranked.ranks, strict=True):
+            table.add_row(visible(method), f"{rank:.2f}")
+        yield table
+        yield visible(ranked.words)
     if len(study.spec.seeds) < 6:
         n = len(study.spec.seeds)
         yield f"{n} seed{'s' * (n > 1)}: a rank test needs 6 pairs to find a difference at 5 %; read the intervals"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
     from fedskew.config.scoring import Scores
     from fedskew.data.arrays import Dataset
+    from fedskew.engines.trained import Trained
 
 __all__ = ["evaluate"]
 
@@ -27,6 +28,7 @@ EXAMPLES = (
     "fedskew evaluate runs/fedavg",
     "fedskew evaluate runs/fedavg --out scores.csv",
     "fedskew evaluate runs/fedavg --data digits --json",
+    "fedskew evaluate runs/fedavg --decompose",
 )
 OF_THE_RUN = (  # options of data that a model settles
     "--data.normalize", "--data.augment", "--data.crop_padding", "--data.standardise", "--data.categories",
@@ -62,8 +64,15 @@ class RunAndData(Composed):
     help="the model with the biases and the temperature that the run fitted: accuracy, loss and probabilities "
     "under the training prior, recalls, F1 and balanced accuracy under equal classes",
 )  # fmt: skip
+@click.option(
+    "--decompose", is_flag=True,
+    help="fit biases, a temperature, both, and a new head on pooled features to the run's training rows: what of the "
+    "error is a bias, calibration, ranking, features",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON")
-def evaluate(run: str, out: str | None, best: bool, fitted: bool, as_json: bool, experiment: Experiment | None) -> None:
+def evaluate(
+    run: str, out: str | None, best: bool, fitted: bool, decompose: bool, as_json: bool, experiment: Experiment | None
+) -> None:
     """Evaluate the model of a finished RUN on rows that it did not see.
 
     Without --data these are the test rows of the run's own data. With --data they are all rows of a csv, npz or parquet
@@ -83,6 +92,12 @@ def evaluate(run: str, out: str | None, best: bool, fitted: bool, as_json: bool,
     trained = load_model(run, best=best)
     for note in _notes(Path(run), about, experiment, best):
         say(f"fedskew: note: {note}", sys.stderr)
+    if decompose:
+        given = {"--data": experiment is not None, "--out": out is not None, "--fitted": fitted}
+        if other := next((flag for flag, there in given.items() if there), ""):
+            raise ConfigError(f"--decompose must stand without {other}: its rows and its fits are those of the run")
+        _decomposed(Path(run), about, trained, as_json)
+        return
     source: Any
     if experiment is None:
         source = _own_data(Path(run), about)
@@ -100,6 +115,29 @@ def evaluate(run: str, out: str | None, best: bool, fitted: bool, as_json: bool,
         show(_classes(scores))
     if out is not None:
         say(f"scores: {out}", sys.stderr if as_json else sys.stdout)
+
+
+def _decomposed(run: Path, about: dict[str, Any], trained: Trained, as_json: bool) -> None:
+    """Print what the error of the run's model is made of."""
+    from rich.table import Table
+
+    from fedskew.config import experiment as config
+    from fedskew.engines.decomposed import STEPS
+    from fedskew.engines.decomposed import decompose as parts
+
+    _own_data(run, about)
+    found = parts(trained, config.load(run).federation())
+    if as_json:
+        say(json.dumps(found, indent=1))
+        return
+    view = Table(box=None, pad_edge=False, header_style="dim")
+    view.add_column("step", no_wrap=True)
+    for head in ("accuracy", "balanced", "loss", "ECE", "AUROC"):
+        view.add_column(head, justify="right")
+    view.add_column("what is fitted on training rows", overflow="fold")
+    for step, row in found.items():
+        view.add_row(step, *("–" if value is None else f"{value:.4f}" for value in row.values()), STEPS[step])
+    show(view)
 
 
 def _own_data(run: Path, about: dict[str, Any]) -> Dataset:

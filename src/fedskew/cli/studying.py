@@ -71,7 +71,7 @@ def told_plan(study: Study, processes: int) -> int:
     if trials:
         say(f"tuning: {len(trials)} trials, {len(study.missing(trials))} of them missing")
     wanted = study.missing()
-    missing, unfitted = len(wanted), sum(bool(one.before and study.entry(one)) for one in wanted)
+    missing, unfitted = len(wanted), sum(bool(one.before and one.entry(study.store)) for one in wanted)
     there = sum(study.is_done(one) for one in plan)
     twice = len(plan) - missing - len(refused) - there
     say(

@@ -189,13 +189,22 @@ class Trained:
             >>> trained.fit_on(fed, fs.Fitting(of="temperature")).b[:2]
             (0.0, 0.0)
         """
-        rows = torch.from_numpy(np.concatenate([fed.rows(k) for k in range(fed.clients)]))
-        labels, classes = fed.dataset.y[rows], len(self.label_names)
-        require(fed.dataset.classes == classes, "fed", f"have the model's {classes} classes", fed.dataset.classes)
-        x = self.inputs.samples(fed.dataset.x[rows], encoded=True, what=repr(fed.dataset.name))
+        x, labels = self.train_rows(fed)
         logits = self.logits(x, labels)
         require(bool(logits.isfinite().all()), "model", "give finite logits", "infinity or NaN")
         return fit(ClientLogits(logits, labels), fed.counts, options)
+
+    def train_rows(self, fed: Federation) -> tuple[Tensor, Tensor]:
+        """(samples, class numbers) of the training rows of all clients. Raises as `fit_on`."""
+        rows = torch.from_numpy(np.concatenate([fed.rows(k) for k in range(fed.clients)]))
+        classes = len(self.label_names)
+        require(fed.dataset.classes == classes, "fed", f"have the model's {classes} classes", fed.dataset.classes)
+        return self.inputs.samples(fed.dataset.x[rows], encoded=True, what=repr(fed.dataset.name)), fed.dataset.y[rows]
+
+    def features(self, x: Tensor) -> Tensor:
+        """What enters the classifier layer for samples, [n, F]."""
+        with self._evaluator(x, torch.zeros(len(x), dtype=torch.int64)) as evaluator:
+            return evaluator.outputs(self.params, self.buffers, torch.arange(len(x)).numpy())[1]
 
     def logits(self, x: Tensor, y: Tensor) -> Tensor:
         """Logits of samples, [n, C]."""

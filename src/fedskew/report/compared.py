@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -54,6 +54,7 @@ class Compared:
     metric: str  # of a round, such as "accuracy"
     key: str  # of a summary, such as "mean10_accuracy"
     baseline: str
+    fitted: Mapping[str, str] = field(default_factory=dict)  # method by the label of its fitted models
 
     @cached_property
     def cells(self) -> dict[tuple[str, str], dict[int | str, Run]]:
@@ -140,8 +141,9 @@ class Compared:
         return tuple(sorted(self.methods, key=lambda m: total[m]))
 
     def place(self, method: str) -> int:
-        """Of a method among the sorted names: its look in every picture."""
-        return sorted(self.methods).index(method)
+        """Of a method among the sorted names: its look in every picture, and that of its fitted models."""
+        names = sorted(name for name in self.methods if name not in self.fitted)
+        return names.index(self.fitted.get(method, method))
 
 
 def once(found: Compared, key: Any, make: Callable[[], Any]) -> Any:

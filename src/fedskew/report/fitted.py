@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +11,26 @@ from fedskew.records.summary import FITTED
 from fedskew.report.compared import Compared, once
 from fedskew.report.tables import Cell, fixed, spread
 from fedskew.studies.differences import Difference, differences
-from fedskew.studies.fitted import beside
+from fedskew.studies.fitted import beside, fitted_labels, fitted_summary
 
-__all__ = ["fitted_cells", "fitted_head", "fitted_record", "fitted_words"]
+__all__ = ["fitted_cells", "fitted_head", "fitted_record", "fitted_words", "twice"]
+
+
+def twice(found: Compared) -> Compared:
+    """The comparison with the fitted models of each method as a method of their own; the same one where none have."""
+    made: Compared = once(found, "twice", lambda: _doubled(found))
+    return made
+
+
+def _doubled(found: Compared) -> Compared:
+    labels = fitted_labels(((entry.method, entry.run.summary) for entry in found.entries), found.key)
+    more = tuple(
+        e._replace(method=labels[e.method], run=dataclasses.replace(e.run, summary=fitted_summary(e.run.summary)))
+        for e in found.entries if e.method in labels
+    )  # fmt: skip
+    methods = (*found.methods, *(labels[m] for m in found.methods if m in labels))
+    by = {label: method for method, label in labels.items()}
+    return dataclasses.replace(found, entries=(*found.entries, *more), methods=methods, fitted=by) if by else found
 
 
 class Pair(NamedTuple):
@@ -60,8 +78,8 @@ def fitted_head(found: Compared) -> list[str]:
 def fitted_cells(found: Compared, method: str, setting: str) -> list[Cell | str]:
     """The cells under `fitted_head`."""
     head, pair = fitted_head(found), _pair(found)
-    if pair is None:
-        return []
+    if pair is None or method not in found.methods:
+        return ["–"] * len(head)
     mean = fixed(found.summary(method, setting, pair.fitted).mean)
     gap = _gaps(found, pair.fitted).get((method, setting))
     if gap is None or gap.mean is None:
@@ -73,7 +91,7 @@ def fitted_cells(found: Compared, method: str, setting: str) -> list[Cell | str]
 def fitted_record(found: Compared, method: str, setting: str) -> dict[str, Any]:
     """The same numbers in full precision, by name."""
     pair = _pair(found)
-    if pair is None:
+    if pair is None or method not in found.methods:
         return {}
     value, gap = found.summary(method, setting, pair.fitted), _gaps(found, pair.fitted).get((method, setting))
     told = {f"{pair.fitted}_mean": value.mean, f"{pair.fitted}_sd": value.sd}

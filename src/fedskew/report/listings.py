@@ -15,7 +15,7 @@ from fedskew.plots.groups import Run
 from fedskew.report.compared import Compared
 from fedskew.report.entries import Trial, ended_early, value_of
 from fedskew.report.figures import words
-from fedskew.report.fitted import fitted_cells, fitted_head, fitted_record
+from fedskew.report.fitted import fitted_cells, fitted_head, fitted_record, twice
 from fedskew.report.pictures import Heat
 from fedskew.report.sentences import measured, p_value
 from fedskew.report.svg import levels
@@ -61,8 +61,11 @@ def results(found: Compared, setting: str) -> Table:
     head += [f"from {found.baseline}", "its 95 % interval", "p (Holm)", "significant"] if several else []
     head += [*fitted_head(found), *("final" if name == "final" else _called(key) for name, key in further)]
     rows, records = [], []
-    for method in found.present(setting):
-        value, gap = found.summary(method, setting), found.difference(method, setting)
+    both = twice(found)
+    for method in both.present(setting):
+        value = both.summary(method, setting)
+        pairs = found if method in found.methods else both  # p of raw methods is corrected for these alone
+        gap = pairs.difference(method, setting)
         cells: list[Cell | str] = [method, str(value.runs), fixed(value.mean), fixed(value.sd, 3),
                                    spread(value.low, value.high)]  # fmt: skip
         if several:
@@ -73,7 +76,7 @@ def results(found: Compared, setting: str) -> Table:
         cells += fitted_cells(found, method, setting)
         record |= fitted_record(found, method, setting)
         for _, key in further:
-            seen = found.summary(method, setting, key)
+            seen = both.summary(method, setting, key)
             cells.append(fixed(seen.mean, 3))
             record |= {f"{key}_mean": seen.mean, f"{key}_sd": seen.sd}
         rows.append(row(*cells))
@@ -160,7 +163,7 @@ def ranks(found: Compared) -> Table:
 
 def costs(found: Compared, setting: str) -> Table:
     """What a run costs: means over the seeds."""
-    rows, records = [], []
+    rows, records, found = [], [], twice(found)
     for method in found.present(setting):
         runs_ = found.runs(method, setting)
         means = [float(np.mean([value_of(run, key) for run in runs_])) / unit for key, _, unit in SPENT]

@@ -16,6 +16,7 @@ from fedskew.report import figures, listings, sentences
 from fedskew.report.compared import Compared, compare
 from fedskew.report.entries import Entry, Trial
 from fedskew.report.figures import Detail
+from fedskew.report.fitted import twice
 from fedskew.report.overall import overall
 from fedskew.report.parts import Figure, Section
 from fedskew.report.pictures import Heat
@@ -180,7 +181,7 @@ def sections(
         _curves(found, detail, shown),
         _recalls(found, detail, shown),
         scored(found, settings, shown, written),
-        _ranks(found),
+        _ranks(twice(found)),
         _cost(found, detail, shown),
         reached(found, settings, shown, checked(targets), written),
         _federation(found, detail, heats),

@@ -8,7 +8,7 @@ from fedskew.records.summary import collapses
 from fedskew.report.compared import Compared
 from fedskew.report.entries import Entry, ended_early
 from fedskew.report.figures import words
-from fedskew.report.fitted import fitted_words
+from fedskew.report.fitted import fitted_words, twice
 from fedskew.report.tables import fixed, spread
 from fedskew.studies.bootstrap import FEW
 from fedskew.studies.differences import Difference, smallest_p
@@ -38,8 +38,8 @@ def verdict(found: Compared) -> list[str]:
     told = [_overall(found)] if len(found.methods) > 1 else []
     if len(found.methods) > 1 and len(found.settings) > 1:
         told.append(_together(found))
-    if found.ranks is not None and len(found.settings) > 1:
-        told.append(found.ranks.words)
+    if (ranks := twice(found).ranks) is not None and len(found.settings) > 1:
+        told.append(ranks.words)
     told += [_of(found, setting) for setting in found.settings[:SPELT] if found.present(setting)]
     told += fitted_words(found, LISTED)
     more = len(found.settings) - SPELT

@@ -62,7 +62,7 @@ def cost_of(study: Study, measure: bool = False) -> Cost:
     known: dict[str, list[float]] = {}
     everything = [*study.trials(), *study.plan()]
     for one in everything:
-        entry = study.entry(one)
+        entry = one.entry(study.store)
         if entry and entry.state == "finished" and entry.summary.get("rounds"):
             rate = entry.summary["total_wall_s"] / entry.summary["rounds"]
             for key in _alike(one):

@@ -1,12 +1,21 @@
-"""A gain beside the same gain under fitted biases and a temperature: what of it is a bias of the logits."""
+"""A gain beside the same gain under fitted biases and a temperature: what of it is a bias of the logits.
+
+A method's fitted models are a method of their own, too: "fedavg, fitted", derived from the runs of "fedavg".
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from fedskew.errors import plural, unknown
 from fedskew.records.summary import FITTED, summary_names
 from fedskew.studies.differences import Difference
 
-__all__ = ["beside", "fitted_name"]
+__all__ = ["beside", "fitted_labels", "fitted_name", "fitted_rows", "fitted_summary", "verdict"]
+
+Row = dict[str, Any]
+KEPT = ("rounds", "stopped", "total_")  # how names begin that hold for a run's fitted model, too
 
 POINT = 0.01  # a gain that is surely below one point counts as none; of a loss, below a hundredth of a nat
 HIDDEN = {
@@ -34,6 +43,71 @@ def fitted_name(metric: str) -> str:
     return made
 
 
+def fitted_summary(summary: Mapping[str, Any]) -> Row:
+    """The summary of a run's fitted model: its metrics under their plain names, and what the fits sent beside the run.
+
+    Example:
+        >>> from fedskew.studies.fitted import fitted_summary
+        >>> fitted_summary({"rounds": 9, "final_accuracy": 0.8, "final_fitted_accuracy": 0.9, "final_ece": 0.2})
+        {'rounds': 9, 'final_accuracy': 0.9}
+    """
+    found = {name: value for name, value in summary.items() if name.startswith(KEPT)}
+    for one in summary.get("final_fit", {}).values():
+        for name in ("upload_bytes", "download_bytes"):
+            found[f"total_{name}"] = found.get(f"total_{name}", 0) + one[name]
+    return found | {name.replace(FITTED, "", 1): value for name, value in summary.items() if FITTED in name}
+
+
+def fitted_labels(runs: Iterable[tuple[str, Mapping[str, Any]]], metric: str) -> dict[str, str]:
+    """What the fitted models of each method are called, where every run that has the metric has its fitted form.
+
+    A method with runs of before the fits has none: it would be compared on other settings and seeds than its raw one.
+
+    Args:
+        runs: (method, summary) of each run.
+        metric: Number of a summary that is compared.
+
+    Returns:
+        Label by method, "fedavg, fitted" of fedavg; with a mark where a method is called so itself.
+
+    Example:
+        >>> from fedskew.studies.fitted import fitted_labels
+        >>> raw = {"final_accuracy": 0.8}
+        >>> runs = [("fedavg", raw | {"final_fitted_accuracy": 0.9}), ("fedla", raw)]
+        >>> fitted_labels(runs, "final_accuracy")
+        {'fedavg': 'fedavg, fitted'}
+    """
+    whole: dict[str, bool] = {}
+    for method, summary in runs:
+        if isinstance(summary.get(metric), int | float):
+            fitted = isinstance(fitted_summary(summary).get(metric), int | float)
+            whole[method] = whole.get(method, True) and fitted and not metric.startswith(KEPT)
+        else:
+            whole.setdefault(method, True)
+    found: dict[str, str] = {}
+    for method in (name for name, has in whole.items() if has):
+        label = f"{method}, fitted"
+        while label in whole:
+            label += "'"
+        found[method] = label
+    return found
+
+
+def fitted_rows(rows: Sequence[Row], metric: str) -> list[Row]:
+    """Rows of `Study.table` for the fitted models of its methods, to stand beside them.
+
+    Args:
+        rows: Of the study, "label" names the method.
+        metric: Number of a summary that is compared.
+    """
+    labels = fitted_labels(((row["label"], row) for row in rows), metric)
+    about = ("setting", "seed", "address", "state", "reason")
+    return [
+        {"label": labels[row["label"]], **{name: row[name] for name in about}, **fitted_summary(row)}
+        for row in rows if row["label"] in labels
+    ]  # fmt: skip
+
+
 def beside(raw: Difference, fitted: Difference) -> str:
     """The verdict on a method: its gain over the baseline, raw and fitted, and whether the gain is a bias.
 
@@ -50,25 +124,36 @@ def beside(raw: Difference, fitted: Difference) -> str:
     """
     seeds = min(raw.pairs, fitted.pairs)
     told = f"{raw.method}: {_gain(raw)} raw, {_gain(fitted)} fitted, {plural(seeds, 'seed')}"
-    return f"{told}: {_verdict(raw, fitted) if seeds > 1 else NONE}"
+    return f"{told}: {verdict(_ends(raw), _ends(fitted)) if seeds > 1 else NONE}"
 
 
-def _verdict(raw: Difference, fitted: Difference) -> str:
-    low, high = _ends(raw)
+def verdict(raw: tuple[float, float], fitted: tuple[float, float]) -> str:
+    """What two intervals of a difference say together, oriented so that more is better.
+
+    Args:
+        raw: Ends of the interval of the raw difference.
+        fitted: The same of the fitted models.
+
+    Example:
+        >>> from fedskew.studies.fitted import verdict
+        >>> verdict((0.01, 0.1), (-0.02, 0.001))
+        'its gain is a bias of the logits'
+    """
+    low, high = raw
     if low <= 0 <= high:
         return HIDDEN[_side(fitted)]
     what, sign = ("gain", 1) if low > 0 else ("loss", -1)
     if _side(fitted) == sign:
         return f"its {what} stays after the fit"
-    far = max(sign * end for end in _ends(fitted))
+    far = max(sign * end for end in fitted)
     if far <= POINT:
         return f"its {what} is a bias of the logits" + ("" if far > 0 else ", and turns round without it")
     return f"after the fit no {what} is shown, and these seeds do not exclude one"
 
 
-def _side(gap: Difference) -> int:
+def _side(ends: tuple[float, float]) -> int:
     """1 where the interval lies above zero, -1 below, 0 where it holds zero; above is better."""
-    low, high = _ends(gap)
+    low, high = ends
     return 1 if low > 0 else -1 if high < 0 else 0
 
 

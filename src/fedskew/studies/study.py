@@ -17,6 +17,7 @@ from fedskew.method import method_spec
 from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.records.sheets import csv_text
 from fedskew.studies.address import address, dataset_of
+from fedskew.studies.fitted import fitted_rows
 from fedskew.studies.pool import schedule
 from fedskew.studies.scores import Scores, more_is_better
 from fedskew.studies.spec import Cell, Spec, alike, made_of, spec_from, without
@@ -48,6 +49,15 @@ class Planned:
     def job(self) -> Any:
         """The experiment as a file holds it."""
         return self.cell.experiment.to_json() if self.cell.experiment else {}
+
+    def entry(self, store: Store) -> Entry | None:
+        """What a store knows of the run, or None.
+
+        Until a run with the fits that are asked for is done, the same run without them stands: its raw numbers are
+        those of the same training. It stays missing.
+        """
+        found = (store.entry(address) for address in (self.address, self.before) if address)
+        return next((entry for entry in found if entry), None)
 
 
 class Study:
@@ -192,22 +202,13 @@ class Study:
 
     # Reading
 
-    def entry(self, one: Planned) -> Entry | None:
-        """What is known of a run, or None.
-
-        Until a run with the fits that are asked for is done, the same run without them stands: its raw numbers are
-        those of the same training. It stays missing.
-        """
-        found = (self.store.entry(address) for address in (one.address, one.before) if address)
-        return next((entry for entry in found if entry), None)
-
     def entries(self) -> Iterator[tuple[Planned, Entry | None]]:
         """Every run that is compared, with what is known of it; None where it is missing."""
         for one in self.plan():
             if one.cell.experiment is None:
                 yield one, Entry("", {}, [], {}, {}, "refused", one.cell.refused)
             else:
-                yield one, self.entry(one)
+                yield one, one.entry(self.store)
 
     def table(self) -> list[Row]:
         """One row a run: method, setting, seed, address, state, and every number of its summary."""
@@ -220,8 +221,12 @@ class Study:
             rows.append({**row, **_numbers(numbers)})
         return rows
 
-    def scores(self, metric: str = "") -> Scores:
+    def scores(self, metric: str = "", fitted: bool = False) -> Scores:
         """A metric of every run, for `fedskew.studies.statistics`; NaN where a run is missing or failed.
+
+        Args:
+            metric: entry of the summaries; that of the study unless given.
+            fitted: whether the fitted models of each method stand beside it as a method, "fedavg, fitted".
 
         Raises:
             ConfigError: no finished run has the metric.
@@ -230,6 +235,7 @@ class Study:
         known = {key for row in rows if row["state"] == "finished" for key in row if key not in FIELDS}
         if known and name not in known:
             raise unknown("metric", name, sorted(known))
+        rows += fitted_rows(rows, name) if fitted else []
         runs = [(r["label"], r["setting"], r["seed"], r.get(name) if r["state"] == "finished" else None) for r in rows]
         return Scores.of(runs, metric=name, higher_is_better=more_is_better(name))
 
