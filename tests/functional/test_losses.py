@@ -349,7 +349,16 @@ def test_neutral_settings_are_cross_entropy(seed: int) -> None:
 def test_missing_classes_get_no_gradient_where_they_are_masked() -> None:
     c = Case(0)
     absent = f64(c.counts) == 0
-    for name in ("lb_mask", "fedgr", "fedgr_raw", "fedgr_one", "fedgr_weight", "fedlc", "fedlc_exclude", "logit_adjusted"):
+    for name in (
+        "lb_mask",
+        "fedgr",
+        "fedgr_raw",
+        "fedgr_one",
+        "fedgr_weight",
+        "fedlc",
+        "fedlc_exclude",
+        "logit_adjusted",
+    ):
         got = slope(lambda z, name=name: ORACLES[name][0](c, z), f64(c.z))
         assert torch.equal(got[:, absent], torch.zeros(11, 1).double()), name
     scaled = slope(lambda z: fn.cross_entropy(z * fn.fedrs_scale(f64(c.counts), 0.3), c.labels), f64(c.z))

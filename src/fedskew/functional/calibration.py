@@ -17,6 +17,7 @@ __all__ = ["fedgr_gamma", "fedlc_loss", "fedrs_scale", "logit_adjusted_loss", "u
 
 Gamma = Literal["max1", "raw", "one", "weight"]
 
+
 def fedlc_loss(
     logits: Tensor,
     labels: Tensor,

@@ -20,9 +20,9 @@ __all__ = ["Gravitation", "UnbalancedSoftmax", "WeightedGravitation", "fedgr"]
 class UnbalancedSoftmax(Component):
     """Cross-entropy over the client's classes, with each logit scaled by the rarity of its class.
 
-    L = mean_b -log(exp(gamma_y z_y) / sum_c exp(gamma_c z_c)), c over the owned classes. gamma_c = n_min / n_c ("max1"),
-    N_k / n_c ("raw", the printed formula), or 1 ("one": the owned classes alone are left). "weight" leaves the logits
-    and weighs the rows: L = sum_b gamma_y CE_b / sum_b gamma_y.
+    L = mean_b -log(exp(gamma_y z_y) / sum_c exp(gamma_c z_c)), c over the owned classes. gamma_c = n_min / n_c
+    ("max1"), N_k / n_c ("raw", the printed formula), or 1 ("one": the owned classes alone are left). "weight" leaves
+    the logits and weighs the rows: L = sum_b gamma_y CE_b / sum_b gamma_y.
 
     Source: Guo et al. 2023, equation 4, "weight" equations 5 and 6, code at https://github.com/Guosy-wxy/FedGR
 
