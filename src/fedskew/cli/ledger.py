@@ -60,6 +60,7 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     runs = Runs.of(folder) if folder.is_dir() else Runs(())
     rows = every(runs, costs=read_costs())
     table = Table("paper", *STATES, "all")
+    table.columns[0].no_wrap = table.columns[-1].no_wrap = True  # the states fold in a narrow terminal
     found = coverage(rows)
     for name, some in found.items():
         table.add_row(name, *(str(sum(r.state == s for r in some) or "") for s in STATES), str(len(some)))
