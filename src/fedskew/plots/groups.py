@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
