@@ -1,6 +1,6 @@
 """Write the pages and tables that are made from committed runs, or check that they still say what the runs say.
 
-python scripts/results.py           writes results/ledger.csv, docs/project/papers.md and the tables of other pages
+python scripts/results.py           writes results/ledger.csv, papers.md with its appendix and the tables of pages
 python scripts/results.py --costs   measures results/costs.csv first: what the runs of the papers would take
 python scripts/results.py --check   writes nothing; names each file that differs, and exits with 1 where one does
 """
@@ -12,17 +12,21 @@ import re
 import statistics
 import sys
 import tempfile
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedskew.studies.archives import lend
 from fedskew.studies.differences import differences
+from fedskew.studies.intervals import t_interval
 from fedskew.studies.papers.costs import HERE as COSTS
 from fedskew.studies.papers.costs import measured_costs, read_costs
 from fedskew.studies.papers.found import HERE, Runs
 from fedskew.studies.papers.ledger import ledger, text_of
-from fedskew.studies.papers.page import page_of
+from fedskew.studies.papers.page import appendix_beside, appendix_of, page_of
 from fedskew.studies.ranks import average_ranks
 from fedskew.studies.scores import Scores
 from fedskew.studies.shipped import shipped
@@ -30,7 +34,7 @@ from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study
 
 ROOT = Path(__file__).parents[1]
-TABLE = re.compile(r"(<!-- (study|matrix|order) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
+TABLE = re.compile(r"(<!-- (study|matrix|order|gains) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
 PAGES = ("docs/project/fashion.md", "docs/project/cross.md", "docs/project/sharpness.md")
 COLUMNS = {  # of a table -> (entry of the summary, factor, digits)
     "accuracy, mean of 10": ("mean10_accuracy", 1.0, 3),
@@ -113,22 +117,46 @@ def order_of(rows: list[dict[str, Any]], metric: str = "mean10_accuracy") -> str
     return "\n".join(lines) + "\n"
 
 
+def gains_of(rows: list[dict[str, Any]], bases: str, metric: str = "mean10_accuracy") -> str:
+    """Every method less each base, in points: the mean over settings with a 95 % t interval over settings."""
+    scores: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        if row["state"] == "finished":
+            scores[row["label"]][row["setting"]][row["seed"]] = 100 * row[metric]
+    others = bases.split(", ")
+    lines = [f"| method | {' | '.join(f'less {base} | above 0 in' for base in others)} |"]
+    lines.append(f"|---|{'---:|---:|' * len(others)}")
+    for label, mine in scores.items():
+        cells = [label]
+        for base in others:
+            pairs = [(mine[s], scores[base][s]) for s in mine if set(mine[s]) & set(scores[base][s])]
+            each = np.array([statistics.fmean(a[k] - b[k] for k in a if k in b) for a, b in pairs])
+            ends = t_interval(each) if label != base else None
+            span = f" [{ends[0]:+.1f}, {ends[1]:+.1f}]" if ends else ""
+            cells += ["", ""] if label == base else [f"{each.mean():+.1f}{span}", f"{(each > 0).sum()} of {len(each)}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def tables(text: str) -> str:
     """A page with every table between its marks made again."""
 
     def made(found: re.Match[str]) -> str:
         rows = rows_of(found[3], ROOT / "results/studies")
         kinds = {"matrix": matrix_of, "order": order_of}
-        made = kinds[found[2]](rows) if found[2] in kinds else table_of(rows, found[4] or "all")
+        of_one = {"study": table_of, "gains": gains_of}
+        made = kinds[found[2]](rows) if found[2] in kinds else of_one[found[2]](rows, found[4] or "all")
         return found[1] + made + found[5]
 
     return TABLE.sub(made, text)
 
 
 def papers() -> dict[Path, str]:
-    """The ledger and its page."""
-    rows = ledger(Runs.of(ROOT / HERE), costs=read_costs(ROOT / COSTS))
-    return {ROOT / "results/ledger.csv": text_of(rows), ROOT / "docs/project/papers.md": page_of(rows)}
+    """The ledger and its pages."""
+    runs, page = Runs.of(ROOT / HERE), ROOT / "docs/project/papers.md"
+    rows = ledger(runs, costs=read_costs(ROOT / COSTS))
+    beside = {page: page_of(rows, runs, page.name), appendix_beside(page): appendix_of(rows, page.name)}
+    return {ROOT / "results/ledger.csv": text_of(rows), **beside}
 
 
 def pages() -> dict[Path, str]:

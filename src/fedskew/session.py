@@ -319,7 +319,8 @@ class Observer:
 
     def _evaluate_personal(self, state: State) -> Row:
         broadcast = server.broadcast(self.method, state, None)._replace(params=self.served(state))
-        found = {"personal": self._metrics(*self.engine.personal(self.method, broadcast))}
+        matrix, loss = self.engine.personal(self.method, broadcast)
+        found = {"personal": self._metrics(matrix, loss)} if matrix.any() else {}
         if self.fed.unseen is not None:
             drop = self.settings.nonfinite == "drop"
             matrix, loss = newcomers(self.engine, self.method, state, broadcast.params, drop)

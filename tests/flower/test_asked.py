@@ -138,6 +138,31 @@ def test_trees_that_cannot_be_are_one_line(change: Any, grids: dict[str, Any]) -
     assert TREES[change] in told["error"] and told["error"].isprintable()
 
 
+POINTS = {
+    "point": (torch.full((11,), float("inf")).double(), "point of a fit must be finite"),
+    "length": (torch.zeros(1 << 20).double(), "point of a fit must be 11 numbers of 8 bytes"),
+    "type": (torch.zeros(11), "point of a fit must be 11 numbers of 8 bytes"),
+    "weights": (-torch.ones(10).double(), "weights of a fit must be finite, and at least 0"),
+}
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_points_that_cannot_be_are_one_line(name: str, grids: dict[str, Any]) -> None:
+    grid, kept = grids["train"]
+    leaf, reason = POINTS[name]
+    facts, trees = kept["fit"]
+    own = {**trees["own"], "weights" if name == "weights" else "point": leaf}
+    told = answer(grid, {**facts, "session": SESSION, "turn": next(TURNS)}, {**trees, "own": own})["error"]
+    assert reason in told and told.isprintable()
+
+
+def test_a_receipt_of_logits_is_no_path(grids: dict[str, Any]) -> None:
+    grid, kept = grids["train"]
+    facts, trees = kept["fit"]
+    told = answer(grid, {**facts, "session": SESSION, "turn": next(TURNS), "logits": "../" * 10}, trees)["error"]
+    assert "a receipt has 32 hex digits" in told
+
+
 @pytest.mark.parametrize("out", ["..", "a/..", "x\n", "\x1b[2J", "n" * 300])
 def test_a_run_whose_folder_has_no_plain_name_is_refused(out: str) -> None:
     """A node calls the folder of its memory by the last part of it."""

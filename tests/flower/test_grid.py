@@ -175,11 +175,11 @@ def test_labels_alone_are_enough_for_fedgc(tmp_path: Path) -> None:
 
 
 def altered(k: int, change: Any) -> Any:
-    """A lie: client k's trained tensors or facts are changed; hellos stay."""
+    """A lie: client k's trained tensors or facts are changed; what else it says stays."""
 
     def lie(client: int, content: Any) -> Any:
         envelope = read(content)
-        if client != k or envelope.facts.get("kind") == "hello":
+        if client != k or envelope.facts.get("kind") != "train":
             return content
         facts, trees = dict(envelope.facts), dict(envelope.trees)
         change(facts, trees)

@@ -69,6 +69,7 @@ EXTREME_LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = 
     "fedga_client": lambda z, f, y, n: fn.fedga_loss(z, y, n),
     "fedgr": lambda z, f, y, n: fn.unbalanced_softmax_loss(z, y, n),
     "fedgr_raw": lambda z, f, y, n: fn.unbalanced_softmax_loss(z, y, n, "raw"),
+    "fedgr_weight": lambda z, f, y, n: fn.unbalanced_softmax_loss(z, y, n, "weight"),
     "fedgr_code": lambda z, f, y, n: fn.unbalanced_softmax_loss(z, y, n, missing="code"),
     "fedgr_raw_code": lambda z, f, y, n: fn.unbalanced_softmax_loss(z, y, n, "raw", "code"),
     "moon": lambda z, f, y, n: fn.moon_contrastive(z, z.detach().roll(1, 0), -z.detach()),

@@ -36,13 +36,14 @@ def lb_row(case: Case, z: Array, b: int, masked: bool = False) -> float:
 def fedgr_row(case: Case, z: Array, b: int, gamma: str = "max1", missing: str = "mask") -> float:
     n, owned = case.counts, case.owned
     g = np.ones(6)
-    top = n.sum() if gamma == "raw" else n[owned].min()
-    g[owned] = top / n[owned]
+    if gamma != "one":
+        top = n.sum() if gamma == "raw" else n[owned].min()
+        g[owned] = top / n[owned]
     if missing == "code":
         g[n == 0] = top / (4 * n.max())
     keep = owned if missing == "mask" else np.arange(6)
-    a = g * z
-    return float(np.log(np.exp(a[keep] - a.max()).sum()) + a.max() - a[case.y[b]])
+    a, weight = (z, g[case.y[b]]) if gamma == "weight" else (g * z, 1.0)
+    return float(weight * (np.log(np.exp(a[keep] - a.max()).sum()) + a.max() - a[case.y[b]]))
 
 
 def fedlc_row(case: Case, z: Array, b: int, exclude: bool = False) -> float:
@@ -107,6 +108,14 @@ ORACLES: dict[str, tuple[Loss, Callable[[Case, Array, int], float]]] = {
     "fedgr_raw": (
         lambda c, z: fn.unbalanced_softmax_loss(z / 50, c.labels, f64(c.counts), "raw"),
         lambda c, z, b: fedgr_row(c, z / 50, b, "raw"),
+    ),
+    "fedgr_one": (
+        lambda c, z: fn.unbalanced_softmax_loss(z, c.labels, f64(c.counts), "one"),
+        lambda c, z, b: fedgr_row(c, z, b, "one"),
+    ),
+    "fedgr_weight": (
+        lambda c, z: fn.unbalanced_softmax_loss(z, c.labels, f64(c.counts), "weight"),
+        lambda c, z, b: fedgr_row(c, z, b, "weight"),
     ),
     "fedgr_code": (
         lambda c, z: fn.unbalanced_softmax_loss(z, c.labels, f64(c.counts), missing="code"),
@@ -340,7 +349,16 @@ def test_neutral_settings_are_cross_entropy(seed: int) -> None:
 def test_missing_classes_get_no_gradient_where_they_are_masked() -> None:
     c = Case(0)
     absent = f64(c.counts) == 0
-    for name in ("lb_mask", "fedgr", "fedgr_raw", "fedlc", "fedlc_exclude", "logit_adjusted"):
+    for name in (
+        "lb_mask",
+        "fedgr",
+        "fedgr_raw",
+        "fedgr_one",
+        "fedgr_weight",
+        "fedlc",
+        "fedlc_exclude",
+        "logit_adjusted",
+    ):
         got = slope(lambda z, name=name: ORACLES[name][0](c, z), f64(c.z))
         assert torch.equal(got[:, absent], torch.zeros(11, 1).double()), name
     scaled = slope(lambda z: fn.cross_entropy(z * fn.fedrs_scale(f64(c.counts), 0.3), c.labels), f64(c.z))

@@ -293,6 +293,12 @@ VARIANTS = {
     "fedgr raw": case(
         m.fedavg(), "fedgr", {"parts": (UnbalancedSoftmax("raw"),), **SGD_HEAVY}, gamma="raw", lam=0.0, **HEAVY
     ),
+    "fedgr one": case(
+        m.fedgr(), "fedgr", {"parts": (UnbalancedSoftmax("one"), Gravitation()), **RAGGED}, gamma="one", lam=0.5
+    ),
+    "fedgr weight": case(
+        m.fedgr(), "fedgr", {"parts": (UnbalancedSoftmax("weight"), Gravitation()), **RAGGED}, gamma="weight", lam=0.5
+    ),
     "fedgr code": case(m.fedavg(), "fedgr", {"parts": (UnbalancedSoftmax(missing="code"),)}, missing="code", lam=0.0),
     "fedgr owners": case(
         m.fedgr(), "fedgr", {"parts": (UnbalancedSoftmax(), Gravitation(2.0, "owners"))}, lam=2.0, row_average="owners"

@@ -88,9 +88,11 @@ def fedga(z, y, counts=None, variant="softce", q=None):
 
 
 def fedgr_gamma(counts, gamma="max1", missing="mask"):
-    """n_min / n_c (max1) or N / n_c (raw); absent classes: 0 (they are masked), or the code's n_min / (4 n_max)."""
+    """n_min / n_c (max1), N / n_c (raw) or 1 (one); absent classes: 0 (masked), or the code's n_min / (4 n_max)."""
     n = np.asarray(counts, float)
     owned = n > 0
+    if gamma == "one":
+        return np.where(owned | (missing == "code"), 1.0, 0.0)
     g = n[owned].min() / np.where(owned, n, np.inf)
     if missing == "code":
         g = np.where(owned, g, n[owned].min() / (4 * n.max()))
@@ -99,6 +101,8 @@ def fedgr_gamma(counts, gamma="max1", missing="mask"):
 
 def unbalanced_softmax(z, y, counts, gamma="max1", missing="mask"):
     shift = leave_out(counts) if missing == "mask" else 0.0
+    if gamma == "weight":  # any common factor of the weights does
+        return importance_ce(z + shift, y, 1.0 / np.maximum(counts, 1))
     return affine_ce(z, y, fedgr_gamma(counts, gamma, missing), shift)
 
 

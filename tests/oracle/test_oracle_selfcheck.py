@@ -28,6 +28,8 @@ LOGIT_LOSSES = {
     "fedga exact": lambda z: losses.fedga(z, Y, variant="exact", q=Q),
     "fedgr max1": lambda z: losses.unbalanced_softmax(z, Y, COUNTS),
     "fedgr raw": lambda z: losses.unbalanced_softmax(z, Y, COUNTS, "raw"),
+    "fedgr one": lambda z: losses.unbalanced_softmax(z, Y, COUNTS, "one"),
+    "fedgr weight": lambda z: losses.unbalanced_softmax(z, Y, COUNTS, "weight"),
     "fedgr code": lambda z: losses.unbalanced_softmax(z, Y, COUNTS, missing="code"),
     "fedrs": lambda z: losses.affine_ce(z, Y, losses.fedrs_scale(COUNTS)),
     "fedrs code": lambda z: losses.affine_ce(z, Y, losses.fedrs_scale(COUNTS, 0.3, "code")),

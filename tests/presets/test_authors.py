@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from fedskew.methods import METHODS
 from fedskew.settings import Settings
 from support.command import refused
 from support.federations import skewed
+from support.paths import ROOT
 
 PUBLISHED = [name for name, row in AUTHORS.items() if isinstance(row, Preset)]
 UNPUBLISHED = [name for name, row in AUTHORS.items() if isinstance(row, str)]
@@ -59,6 +61,48 @@ def test_the_rates_of_the_issue_stand_in_the_table() -> None:
         assert tuple(named("authors", name).values[place].value for place in places) == values, name
     assert named("authors", "fedga").values["local.clip"].value == 5.0
     assert named("authors", "climb").share == named("authors", "fedgrab").share == 1.0
+
+
+WHOLE = ("pace.lr", "pace.epochs", "pace.decay", "local.momentum", "local.weight_decay", "local.clip")
+FIVE = {  # preset, method -> section of the table of the papers' settings, and what of it says each value
+    ("authors", "fedbal"): ("fedbal", "lr_local: X", "local_epochs: X", "", "momentum X", "weight decay X", ""),
+    ("authors", "fedga"): ("fedga", "MNIST: +{10: .X", "local_epochs: X", "lr decay X", "momentum X", "weight decay X",
+                           "clip X"),
+    ("authors", "seolkim"): ("seol_kim", "eta_max: X", "local_epochs: X", "", "momentum/weight decay not stated; X",
+                             "momentum/weight decay not stated; X", ""),
+    ("authors_paper", "fedgr"): ("fedgr", "paper: .SGD lr X", "local_epochs: .not in paper; X", "", "",
+                                 "weight decay X", ""),
+    ("authors_code", "fedgr"): ("fedgr", "code: .SGD lr X", "local_epochs: .not in paper; X", "", "momentum X",
+                                "weight decay X", "clip X"),
+    ("authors", "fedla"): ("fedla", "lr: X", "local_epochs: X", "", "momentum hard-coded X", "", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("preset", "name"), FIVE)
+def test_the_pace_of_the_five_is_whole_and_that_of_the_table_of_settings(preset: str, name: str) -> None:
+    """What the table does not say is neutral; what nobody says is graded so."""
+    section, *patterns = FIVE[preset, name]
+    text = (ROOT / "docs/project/protocols/protocols.yaml").read_text(encoding="utf-8")
+    text = re.search(rf"^{section}:\n(.*?)(?=^\w|\Z)", text, re.DOTALL | re.MULTILINE)[1]  # type: ignore[index]
+    if preset == "authors_code":
+        text = text[text.index('code: "SGD') :] + text
+    row = named(preset, name)
+    for place, pattern in zip(WHOLE, patterns, strict=True):
+        neutral = "1" if place == "pace.decay" else "0"
+        found = re.search(pattern.replace("X", r"([\d.]+(?:e-\d+)?)"), text) if pattern else None
+        assert bool(found) == bool(pattern), (place, pattern)
+        assert float(row.values[place].value) == float(found[1] if found else neutral), place
+    assert named("authors", "fedgr") is named("authors_paper", "fedgr")
+    assert applied(preset, METHODS[name]()).weighting.name == {"fedga": "uniform"}.get(
+        name, METHODS[name]().weighting.name
+    )
+
+
+def test_a_preset_of_one_method_is_a_reading_that_goes_before_its_defaults() -> None:
+    for preset, values in {"printed": (1.0, 1.0), "feature_balanced_loss": (60.0, 1e-12)}.items():
+        part = experiment_from(["fedbal", "--preset", preset]).method.parts[0]
+        assert (part.strength, part.eps) == values  # type: ignore[attr-defined]
+        refused(lambda preset=preset: experiment_from(["fedga", "--preset", preset]), "must go with fedbal; got fedga")
 
 
 def test_an_option_that_is_given_goes_before_the_preset_wherever_it_stands() -> None:
@@ -118,7 +162,7 @@ def test_a_preset_goes_with_variants_of_its_method() -> None:
     [
         (["fedavg", "--preset", "autors"], "unknown preset 'autors'; did you mean 'authors'?"),
         (["fedlc", "--preset", "authors"], "fedlc: the authors have no public code"),
-        (["fedavg", "--preset"], "--preset must be followed by a value, one of authors"),
+        (["fedavg", "--preset"], "--preset must be followed by a value, one of authors, authors_code"),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], said: str) -> None:

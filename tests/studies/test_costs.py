@@ -14,7 +14,7 @@ from fedskew.studies.papers import costs as costing
 from fedskew.studies.papers.costs import measured_costs, read_costs
 from fedskew.studies.papers.found import Runs
 from fedskew.studies.papers.ledger import ledger
-from fedskew.studies.papers.page import page_of
+from fedskew.studies.papers.page import appendix_of
 from fedskew.studies.papers.protocol import protocol
 
 
@@ -60,7 +60,7 @@ def test_a_run_of_several_numbers_is_priced_once() -> None:
     rows = ledger(Runs(()), costs=prices)
     gains = [r for r in rows if r.number.table == "text/Fig4c" and r.study == "seolkim-case3"]
     assert sorted(r.hours or 0 for r in gains) == [seeds, 2 * seeds]
-    (line,) = (text for text in page_of(gains).splitlines() if "| text/Fig4c |" in text)
+    (line,) = (text for text in appendix_of(gains).splitlines() if "| text/Fig4c |" in text)
     assert line.split("|")[-2].strip() == str(2 * seeds)
 
 

@@ -14,11 +14,13 @@ from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError, RecordError
 from fedskew.studies.papers import protocol as protocols
 from fedskew.studies.papers.found import Runs, likeness
-from fedskew.studies.papers.ledger import TOTAL, Row, coverage, how, ledger, measured, rows_of, state_of
-from fedskew.studies.papers.page import page_of
+from fedskew.studies.papers.ledger import TOTAL, Row, coverage, how, ledger, rows_of
+from fedskew.studies.papers.measures import measured
+from fedskew.studies.papers.page import appendix_of, page_of
 from fedskew.studies.papers.printed import FIVE, PAPERS, THIRD, Printed, printed
 from fedskew.studies.papers.protocol import Scale, protocol, scaled
-from fedskew.studies.papers.verdicts import Verdict, verdicts
+from fedskew.studies.papers.rules import gain_of, level_of
+from fedskew.studies.papers.verdicts import claims
 from fedskew.studies.papers.worked import worked
 from fedskew.studies.store import Entry, thinned
 
@@ -46,19 +48,46 @@ def test_every_printed_number_is_there() -> None:
     assert all(p.mean is not None for p in printed() if p.kind != "input")
 
 
-def test_ours_and_the_printed_number() -> None:
+def test_a_level_is_judged_apart() -> None:
     """Intervals where there are two, else one point, else a tenth."""
-    told = lambda n, **ours: state_of(Row(n, "", **ours))
-    assert told(number(spread=0.02), ours=0.83, low=0.82, high=0.84) == "agrees"
-    assert told(number(spread=0.02), ours=0.83, low=0.821, high=0.84) == "differs"
-    assert told(number(spread=0.02), ours=0.77, low=0.76, high=0.779) == "differs"
-    assert told(number(spread=0.02), ours=0.81) == "agrees" and told(number(spread=0.02), ours=0.8101) == "differs"
-    assert told(number(), ours=0.83, low=0.7, high=0.9) == "differs", "no spread is printed"
-    assert told(number("top1_acc_pct", 50.0), ours=51.0) == "agrees"
-    assert told(number("top1_acc_pct", 50.0), ours=48.9) == "differs"
-    assert told(number("rounds_to_x", 300.0), ours=329.0) == "agrees"
-    assert told(number("rounds_to_x", 300.0), ours=math.inf) == "differs"
-    assert told(number()) == "not run" and told(number(), ours=math.nan) == "differs"
+    assert level_of(number(spread=0.02), 0.83, (0.82, 0.84)) == "within"
+    assert level_of(number(spread=0.02), 0.83, (0.821, 0.84)) == "outside"
+    assert level_of(number(spread=0.02), 0.77, (0.76, 0.779)) == "outside"
+    assert level_of(number(spread=0.02), 0.81, None) == "within"
+    assert level_of(number(spread=0.02), 0.8101, None) == "outside"
+    assert level_of(number(), 0.83, (0.7, 0.9)) == "outside", "no spread is printed"
+    assert level_of(number("top1_acc_pct", 50.0), 51.0, None) == "within"
+    assert level_of(number("top1_acc_pct", 50.0), 48.9, None) == "outside"
+    assert level_of(number("rounds_to_x", 300.0), 329.0, None) == "within"
+    assert level_of(number("rounds_to_x", 300.0), math.inf, None) == level_of(number(), math.nan, None) == "outside"
+
+
+def test_a_gain_is_judged_by_an_equivalence_test() -> None:
+    """Of five seeds or more; the printed spread counts where it is known, and a count by its ratio."""
+
+    def verdict(apart: float, spread: float | None = None, note: str = "", noise: float = 0.001, seeds: int = 5) -> str:
+        printed_ = [
+            number(mean=m, spread=spread, note=note, method=name) for m, name in ((0.85, "B"), (0.80, "FedAvg"))
+        ]
+        base = {seed: 0.9 + 0.01 * seed for seed in range(seeds)}
+        ours = {seed: value + 0.05 + apart + noise * (-1) ** seed for seed, value in base.items()}
+        found = gain_of(printed_[0], printed_[1], ours, base)
+        assert found is not None and found.printed == pytest.approx(5) and found.reference == "FedAvg"
+        return found.verdict
+
+    assert (verdict(0.0), verdict(0.03), verdict(0.01)) == ("agrees", "differs", "not resolved")
+    assert verdict(0.0, noise=0.03) == "not resolved", "too wide for either"
+    assert verdict(0.0, spread=0.02, note="5 runs") == "not resolved", "the printed gain is as uncertain as ours"
+    assert verdict(0.0, spread=0.02) == "agrees", "its number of runs is not known"
+    assert {verdict(apart, seeds=4) for apart in (0.0, 0.03)} == {"no verdict"}
+    rounds = [number("rounds_to_x", mean, method=name) for mean, name in ((300.0, "B"), (1000.0, "FedAvg"))]
+    seeds = range(5)
+    found = gain_of(*rounds, {s: 30.0 + s for s in seeds}, {s: 100.0 + 3 * s for s in seeds})
+    assert found is not None and found.verdict == "agrees" and found.printed == pytest.approx(0.3) and found.times
+    never = gain_of(*rounds, dict.fromkeys(seeds, math.inf), {s: 100.0 + s for s in seeds})
+    one = gain_of(*rounds, {s: math.inf if s else 30.0 for s in seeds}, {s: 100.0 + s for s in seeds})
+    assert never is not None and one is not None and (never.verdict, one.verdict) == ("differs", "not resolved")
+    assert gain_of(rounds[1], rounds[1], {0: 1.0}, {0: 1.0}) is None, "the reference has no gain"
 
 
 def test_rules_of_metrics() -> None:
@@ -107,13 +136,14 @@ def test_a_run_that_never_gets_there_leaves_no_interval(recwarn: pytest.Warnings
     (never,) = {row.texts[1:] for row in rows if row.number.labels == ("FedGR",) and "rounds_to" in row.number.metric}
     assert never == ("never", "", "3 of 3")
     assert all(row.low is None or math.isfinite(row.low) for row in rows) and not recwarn.list
-    assert "nan" not in page_of(rows)
+    assert {row.gain.verdict for row in rows if row.gain} == {"no verdict"}
+    assert "nan" not in appendix_of(rows)
 
 
 def test_seeds_that_failed_are_told_beside_a_mean() -> None:
     entries = [e for e in made(MNIST, final_accuracy=0.8, final_macro_f1=0.8)._by.values() if e.config["seed"] != 3]
     rows = rows_of(protocol(MNIST), "paper", Runs(entries))
-    assert {row.texts[3] for row in rows} == {"4 of 5"} and "| 4 of 5 |" in page_of(rows)
+    assert {row.texts[3] for row in rows} == {"4 of 5"} and "| 4 of 5 |" in appendix_of(rows)
 
 
 def test_how_a_run_was_run_is_told_whole() -> None:
@@ -147,7 +177,8 @@ def test_the_worked_example_is_computed() -> None:
     assert len(ours) == 18
     for p in printed():
         if p.id in ours:
-            assert state_of(Row(p, "", ours=ours[p.id])) == "agrees", p
+            assert Row(p, ours=ours[p.id], how="computed").state == "agrees", p
+            assert Row(p, ours=ours[p.id] + 0.02, how="computed").state == "differs", p
     weights = [ours[p.id] for p in printed() if (p.metric, p.method, p.table) == ("aggregation_weight", "FedLA", "I")]
     assert weights == pytest.approx([0.7 / 3, 1.7 / 3, 0.2])
 
@@ -182,7 +213,7 @@ def test_the_ledger_has_mean_interval_and_scale() -> None:
     assert counted.total() == 300 and counted["no data"] == 120
     small = made(MNIST, "small", final_accuracy=0.5, final_macro_f1=0.5)
     assert {row.scale for row in ledger(small) if row.study == MNIST} == {"small"}
-    lines = page_of(ledger(small)).partition("## Not run")[2].splitlines()
+    lines = appendix_of(ledger(small)).partition("## Not run")[2].splitlines()
     places = [line.split("|")[1:4] + line.split("|")[5:6] for line in lines if line.startswith("| Fed")]
     assert places and all(places.count(place) == 1 for place in places), "a table stands once"
     both = Runs([*runs._by.values(), *small._by.values()])
@@ -196,11 +227,12 @@ def test_a_third_party_stands_beside_the_total_of_the_papers() -> None:
     counted = {paper: len(some) for paper, some in coverage(rows).items()}
     assert list(counted) == [*FIVE, TOTAL, "Flower"] and (counted[TOTAL], counted["Flower"]) == (1039, 60)
     assert coverage(rows)[TOTAL] == coverage(nothing)[TOTAL]
-    line = {paper: next(text for text in page_of(rows).splitlines() if text.startswith(f"| {paper} |")) for paper in
+    page, empty = page_of(rows, Runs([])), page_of(nothing, Runs([]))
+    line = {paper: next(text for text in page.splitlines() if text.startswith(f"| {paper} |")) for paper in
             (TOTAL, "Flower")}  # fmt: skip
-    assert line[TOTAL] in page_of(nothing) and line[TOTAL].endswith("| 18 | 0 |")
+    assert line[TOTAL] in empty and line[TOTAL].startswith(f"| {TOTAL} | 18 | 0 |")
     ours = [row for row in coverage(rows)["Flower"] if row.ours is not None]
-    assert len(ours) == 20 and {row.study for row in ours} == {name} and line["Flower"].endswith("| 20 |  |")
+    assert len(ours) == 20 and {row.study for row in ours} == {name} and line["Flower"].endswith("| 20 | 40 |  |  |")
     assert ours[0].ours == pytest.approx(91) and ours[0].texts[3] == "3 of 3", "percent, the mean of three seeds"
 
 
@@ -217,7 +249,7 @@ def test_a_difference_is_paired_by_seed(monkeypatch: pytest.MonkeyPatch) -> None
         ):
             entries.append(entry(cell.experiment, final_accuracy=cell.seed + 0.1 * (cell.label == "FedGA")))
     (row,) = rows_of(one, "paper", Runs(entries))
-    assert row.seeds == 2 and row.ours == pytest.approx(0.1) and row.state == "agrees"
+    assert row.seeds == 2 and row.ours == pytest.approx(0.1) and row.state == "no verdict" and row.level == ""
 
 
 def test_what_is_not_run_stays_so_and_other_runs_do_not_count() -> None:
@@ -269,11 +301,33 @@ def test_a_mistake_in_a_protocol_is_one_line(
     assert "\n" not in str(raised.value)
 
 
-def test_the_page_has_verdicts_and_every_number_of_ours() -> None:
-    rows = ledger(made(MNIST, final_accuracy=0.8, final_macro_f1=0.7))
-    page = page_of(rows)
-    assert page.count("| agrees |") + page.count("| differs |") >= 60
-    assert all(one.claim in page and f"**{one.verdict}**" in page for one in verdicts())
-    assert f"fedskew reproduce {MNIST} --scale paper" in page
-    with pytest.raises(ConfigError, match="verdict must be one of"):
-        Verdict("FedGA", "it is good", "true", "")
+def test_the_page_has_claims_and_what_has_five_seeds_alone() -> None:
+    runs = made(MNIST, final_accuracy=0.8, final_macro_f1=0.7)
+    rows = ledger(runs)
+    page, appendix = page_of(rows, runs), appendix_of(rows)
+    assert all(one.claim in page for one in claims()) and f"fedskew reproduce {MNIST} --scale paper" in page
+    assert page.count("| 5 of 5 |") == 60 and MNIST not in appendix.partition("## Not run")[0]
+    few = Runs(e for e in runs._by.values() if e.config["seed"] < 4)
+    rows = ledger(few)
+    page, appendix = page_of(rows, few), appendix_of(rows)
+    assert "| 4 of 5 |" not in page and appendix.count("| 4 of 5 |") == 60
+    assert {row.state for row in rows if row.study == MNIST} == {"no verdict"}
+
+
+def test_a_gain_under_fitted_biases_stands_where_all_runs_have_it() -> None:
+    entries = []
+    for cell in protocol(MNIST).spec.cells():
+        values = {"final_accuracy": 0.8 + 0.05 * (cell.label == "FedGA"), "final_fitted_accuracy": 0.9}
+        lacks = cell.label == "CLIMB" and cell.seed == 3
+        entries.append(entry(cell.experiment, **{k: v for k, v in values.items() if not (lacks and "fitted" in k)}))
+    rows = {(row.number.method, row.number.setting): row for row in rows_of(protocol(MNIST), "paper", Runs(entries))}
+    gain = rows["FedGA", "alpha=0.1"].gain
+    assert gain is not None and (gain.ours, gain.fitted) == (pytest.approx(5), pytest.approx(0))
+    assert rows["CLIMB", "alpha=0.1"].gain.fitted is None  # type: ignore[union-attr]
+
+
+def test_a_swing_is_told_of_curves_that_show_one() -> None:
+    swung = {"final_accuracy": 0.8, "mean10_accuracy": 0.7}
+    row = next(iter(rows_of(protocol("seolkim-case4"), "paper", made("seolkim-case4", **swung))))
+    assert row.swing == pytest.approx(10), "in the unit of the metric"
+    assert {row.swing for row in rows_of(protocol(MNIST), "paper", made(MNIST, **swung))} == {None}, "every tenth round"

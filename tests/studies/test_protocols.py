@@ -168,7 +168,9 @@ def test_an_ablation_has_one_of_the_three_parts_and_the_baselines_pace(name: str
 
 
 @pytest.mark.parametrize(("setting", "seen"), [("Case 4", range(190, 201)), ("Case 4, sizes 0.05", range(10, 12))])
-def test_equal_sizes_tie_and_chance_decides_while_sizes_that_differ_freeze_the_cohort(setting: str, seen: range) -> None:
+def test_equal_sizes_tie_and_chance_decides_while_sizes_that_differ_freeze_the_cohort(
+    setting: str, seen: range
+) -> None:
     """Seol and Kim's figures have about as many rows as random clients, which equal sizes alone give."""
     one = made(next(cell for cell in cells("seolkim-case4") if cell.setting == setting))
     labels = np.repeat(np.arange(10), ROWS["mnist"])

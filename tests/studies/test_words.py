@@ -168,9 +168,18 @@ def test_shipped_studies_can_be_read_and_name_only_what_there_is() -> None:
         assert spec.title and spec.notes and not [c.refused for c in spec.cells() if c.experiment is None], name
 
 
+def test_a_study_takes_the_settings_of_a_shipped_one_under_their_options(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text('methods = ["fedprox"]\nsettings = "federations"\n[options]\nvalidation = 0.1\n')
+    mine, theirs = (dict(read_spec(p).axes()) for p in (tmp_path / "s.toml", shipped("federations") or ""))
+    assert list(mine) == list(theirs) and len(mine) == 16
+    for name, options in theirs.items():
+        assert dict(mine[name]) == {**dict(options), "validation": "0.1"}
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
+        ('methods = ["fedavg"]\nsettings = "federation"', "be tables, or one of cross, fashion"),
         ("methods = [", "is not a study"),
         ('methods = ["fedavg"]\nsedes = 3', "did you mean 'seeds'"),
         ("methods = []", "name at least one method"),

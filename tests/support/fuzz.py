@@ -100,7 +100,7 @@ def fault(words: list[str], encoding: str) -> str:
     told = [
         line for line in err.splitlines() if line.startswith("fedskew: ") and not line.startswith("fedskew: note: ")
     ]
-    if code not in (0, 2, 130):
+    if code not in (0, 2, 75, 130):  # 75: the time that --max-minutes gives is over
         return f"exit code {code}: {err[-400:]}"
     if "Traceback" in err or "\x1b" in out or "\x1b" in err:
         return f"a traceback or an escape code: {(out + err)[-400:]!r}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedskew.config.presets import AUTHORS, GRADES, Preset, Stated
+from fedskew.config.presets import AUTHORS, GRADES, PRESETS, Preset, Stated
 
 __all__ = ["paces_markdown"]
 
@@ -40,7 +40,8 @@ fs.run(fed, method.with_("pace", lr=0.02), cohort=5)  # your values go before th
 ```
 
 The number of rounds stays yours. `config.json` holds the values that were used, and the preset's name under `method`.
-What a cell leaves open keeps the method's default.
+What a cell leaves open keeps the method's default. A row of two names is another preset of the method: `--preset` takes
+the second name. Some of them are no pace but a reading of the paper.
 
 Each value has a grade: """
 
@@ -49,7 +50,12 @@ def paces_markdown() -> str:
     """The page as Markdown."""
     grades = "; ".join(f"**{letter}** {meaning}" for letter, meaning in GRADES.items())
     lines = [TEXT + grades + ".", "", f"| method | {' | '.join(COLUMNS)} | other |", "|---" * (len(COLUMNS) + 2) + "|"]
-    found = {name: preset for name, preset in AUTHORS.items() if isinstance(preset, Preset)}
+    found = {
+        (name if preset == "authors" else f"{name}`, `{preset}"): row
+        for preset, rows in PRESETS.items()
+        for name, row in rows.items()
+        if isinstance(row, Preset)
+    }
     lines += [_row(name, preset) for name, preset in found.items()]
     lines += ["", "## Sources", ""]
     lines += [
@@ -68,4 +74,6 @@ def _row(name: str, preset: Preset) -> str:
 
 def _cell(stated: Stated | None) -> str:
     """ "0.01 P"; empty where nothing is stated."""
-    return f"{stated.value:.3g} {stated.grade}" if stated else ""
+    if stated is None:
+        return ""
+    return f"{stated.value if isinstance(stated.value, str) else format(stated.value, '.3g')} {stated.grade}"

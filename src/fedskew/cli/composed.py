@@ -241,7 +241,8 @@ def _names_of(slot: str, base: Experiment) -> Iterator[tuple[str, str]]:
 def _preset_of(base: Experiment) -> tuple[str, str]:
     """What --preset takes."""
     told = (
-        f"{', '.join(names('preset'))}: the pace of the method's authors, cohort included; other options go before it"
+        f"{', '.join(names('preset'))}: the pace of the method's authors, cohort included, or a reading of a paper; "
+        "other options go before it"
     )
     return "--preset NAME", f"{told}  [now: {base.method.preset or 'none'}]"
 

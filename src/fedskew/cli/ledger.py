@@ -21,7 +21,9 @@ EXAMPLES = ("fedskew ledger", "fedskew ledger --paper FedGA", "fedskew ledger --
 @click.command(cls=Command, lines=EXAMPLES)
 @click.option("--paper", metavar="NAME", help="the numbers of one: FedBal, FedGA, Seol-Kim, FedGR, FedLA or Flower")
 @click.option("--out", metavar="FILE", type=Place(), help="write every number as CSV")
-@click.option("--page", metavar="FILE", type=Place(), help="write the page: coverage, verdicts and every table")
+@click.option(
+    "--page", metavar="FILE", type=Place(), help="write the page: coverage, verdicts and tables; beside it its appendix"
+)
 @click.option(
     "--archives", metavar="FOLDER", type=Place("dir"),
     help="files of finished runs, as `fedskew study archive` writes them  [default: results/papers]",
@@ -31,8 +33,9 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
 
     Below them stand the 60 numbers that Flower, a third party, printed of its NIID-Bench baseline.
 
-    A number agrees if our 95 % interval and the printed mean with its spread overlap; where no spread is printed or
-    one seed was run, if both are within one point, or, for rounds, rows and ratios, within a tenth.
+    A number agrees if its gain over the reference method of its table does: if the 90 % interval of our gain, paired
+    by seed, less the printed one lies within one point; for rounds and rows, if that of the ratios lies within a tenth.
+    It differs if the interval lies outside, and is not resolved in between. Below five seeds there is no verdict.
     """
     from rich.table import Table
 
@@ -41,7 +44,7 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     from fedskew.studies.papers.found import HERE, Runs
     from fedskew.studies.papers.ledger import STATES, TOTAL, coverage, text_of
     from fedskew.studies.papers.ledger import ledger as every
-    from fedskew.studies.papers.page import page_of
+    from fedskew.studies.papers.page import appendix_beside, appendix_of, page_of
     from fedskew.studies.papers.printed import PAPERS, THIRD
 
     if paper is not None and paper not in PAPERS:
@@ -54,8 +57,10 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     for option, place in (("out", out), ("page", page)):
         if place is not None and not Path(place).absolute().parent.is_dir():
             raise RecordError(f"cannot write --{option} {place!r}: there is no such folder")
-    rows = every(Runs.of(folder) if folder.is_dir() else Runs(()), costs=read_costs())
+    runs = Runs.of(folder) if folder.is_dir() else Runs(())
+    rows = every(runs, costs=read_costs())
     table = Table("paper", *STATES, "all")
+    table.columns[0].no_wrap = table.columns[-1].no_wrap = True  # the states fold in a narrow terminal
     found = coverage(rows)
     for name, some in found.items():
         table.add_row(name, *(str(sum(r.state == s for r in some) or "") for s in STATES), str(len(some)))
@@ -69,10 +74,13 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
         show(beside(mine))
     elif paper is not None:
         say(f"no number of {paper} was run")
-    for place, text in ((out, text_of), (page, page_of)):
-        if place is not None:
-            try:
-                write_atomic(Path(place), text(rows).encode())
-            except OSError as error:
-                raise RecordError(f"cannot write {place!r}: {error.strerror}") from None
-            say(f"written: {place}")
+    made = {} if out is None else {Path(out): text_of(rows)}
+    if page is not None:
+        made[Path(page)] = page_of(rows, runs, Path(page).name)
+        made[appendix_beside(Path(page))] = appendix_of(rows, Path(page).name)
+    for file, text in made.items():
+        try:
+            write_atomic(file, text.encode())
+        except OSError as error:
+            raise RecordError(f"cannot write {str(file)!r}: {error.strerror}") from None
+        say(f"written: {file}")

@@ -196,14 +196,17 @@ def _beside(one: Protocol, scale: str, study: Any) -> None:
 
 
 def beside(rows: list[Row]) -> Any:
-    """A table of printed numbers and ours."""
+    """A table of printed numbers and ours; below five seeds a gain has no verdict."""
     from rich.table import Table
 
-    table = Table("setting", "method", "metric", "printed", "ours (95 %)", "seeds", "")
+    table = Table("setting", "method", "metric", "printed", "ours (95 %)", "seeds", "gain (printed)")
+    table.columns[0].min_width = min(12, max(len(row.number.setting) for row in rows))
     table.columns[2].overflow = "fold"  # metrics of one table differ in their ends
     for row in rows:
         n = row.number
         told, ours, span, seeds = row.texts
         between = f" ({span})" if span else ""
-        table.add_row(visible(n.setting), visible(n.method), n.metric, told, f"{ours}{between}", seeds, row.state)
+        gain = "{1} ({0}) ".format(*row.gain.texts) if row.gain is not None else ""
+        place = visible(n.setting), visible(n.method), n.metric
+        table.add_row(*place, told, f"{ours}{between}", seeds, gain + (row.state if row.judged else ""))
     return table

@@ -21,7 +21,7 @@ from fedskew.data.store import Store
 from fedskew.engines.clients import Clients, Source, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.finite import Watch, Watcher, check
-from fedskew.engines.fitting import LIMIT, Ask, ClientLogits, check_limit
+from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by
 from fedskew.engines.guard import Guard
 from fedskew.engines.jobs import Jobs, Place
 from fedskew.engines.marks import mark
@@ -249,26 +249,27 @@ class LocalEngine:
         matrix, loss = (self.test if on == "test" else self.train_set).confusion(params, buffers, rows)
         return matrix.cpu(), float(loss)
 
-    def logit_sums(self, params: Params, buffers: Params) -> Ask | None:
-        """One exchange with all clients that have training rows, as `fedskew.engines.fitting.fit` asks for it.
+    def fits(self, params: Params, buffers: Params) -> dict[str, Fit]:
+        """A model's fits by objective, from exchanges with all clients that have training rows.
 
-        Here one pass gives the logits of their rows, which stay for all exchanges. An engine whose rows lie elsewhere
-        overrides this with messages; until it does there is none. There is none for more than `LIMIT` classes, and
-        where a logit is not finite.
+        Here one pass gives the logits of their rows, which stay for all exchanges. There is no fit of more than `LIMIT`
+        classes, and where a logit is not finite.
         """
-        if self.rows_of is not client_source or self.task.classes > LIMIT:
-            return None
+        if self.task.classes > LIMIT:
+            return {}
         rows = np.concatenate(self.clients.own.rows)
         found = ClientLogits(*self.train_set.logits(params, buffers, rows))
-        return found if bool(found.logits.isfinite().all()) else None
+        return fits_by(found, self.fed.counts) if bool(found.logits.isfinite().all()) else {}
 
-    def personal(self, method: Method, broadcast: Broadcast) -> tuple[Tensor, float]:
-        """Pooled (confusion matrix, mean cross-entropy) of every client's own model.
+    def personal(self, method: Method, broadcast: Broadcast, *, fitted: bool = False) -> tuple[Tensor, float]:
+        """Pooled (confusion matrix, mean cross-entropy) of every client's own model; an empty matrix where none is.
 
-        Each is tested on the rows that its client keeps for this, else on its share of the test set.
+        Each is tested on the rows that its client keeps for this, else on its share of the test set. With ``fitted`` it
+        first gets biases and a temperature of its client's own.
         """
         test = self.test if self.fed.held is None else self.train_set
-        return pooled(self.clients, test, method, self.runtime.laid_out(broadcast), self.memory, self.fed)
+        given, fitted_on = self.runtime.laid_out(broadcast), self.train_set if fitted else None
+        return pooled(self.clients, test, method, given, self.memory, self.fed, fitted_on=fitted_on)
 
 
 def chain(engine: LocalEngine, method: Method, places: list[Place]) -> Outcome:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedskew import server
-from fedskew.engines.fitting import Fitting, fit, measured
-from fedskew.engines.personal import pooled
+from fedskew.engines.fitting import measured
 from fedskew.method import Method
 from fedskew.records.metrics import from_confusion
 from fedskew.records.probabilities import RANKED
@@ -33,14 +32,14 @@ def fitted_row(
 ) -> Row:
     """Metrics of a run's fitted model on the test rows, ``fitted_...``; with ``recall_at`` also the fits.
 
-    Nothing where the engine cannot ask clients for sums, or where a logit is not finite.
+    Nothing where there are no test rows or no fits, or where a logit is not finite.
     """
-    ask = engine.logit_sums(params, buffers)
-    logits, labels = engine.test.logits(params, buffers)
-    if ask is None or not bool(logits.isfinite().all()):
+    if not len(engine.fed.dataset.y_test):
         return {}
-    prior = fit(ask, engine.fed.counts)
-    fits = {"prior": prior, "balanced": fit(ask, engine.fed.counts, Fitting(objective="balanced"), prior)}
+    logits, labels = engine.test.logits(params, buffers)
+    fits = engine.fits(params, buffers) if bool(logits.isfinite().all()) else {}
+    if not fits:
+        return {}
     found = measured(labels, logits, fits, recall_at)
     row: Row = {f"{FITTED}{name}": found[name] for name in names}
     return row if recall_at is None else {**row, "fit": {name: one.to_json() for name, one in fits.items()}}
@@ -58,10 +57,8 @@ def fitted_last(engine: LocalEngine, method: Method, state: State, params: Param
     """
     row = fitted_row(engine, params, state.buffers, (*METRICS, *RANKED), recall_at)
     if row and method.personal:
-        given = engine.runtime.laid_out(server.broadcast(method, state, None)._replace(params=params))
-        test = engine.test if engine.fed.held is None else engine.train_set
-        clients, memory = engine.clients, engine.memory
-        matrix, loss = pooled(clients, test, method, given, memory, engine.fed, fitted_on=engine.train_set)
-        found = {**from_confusion(matrix), "loss": loss}
-        row |= {f"{FITTED}personal_{name}": found[name] for name in PERSONAL}
+        given = server.broadcast(method, state, None)._replace(params=params)
+        matrix, loss = engine.personal(method, given, fitted=True)
+        found = {**from_confusion(matrix), "loss": loss} if matrix.any() else {}
+        row |= {f"{FITTED}personal_{name}": found[name] for name in PERSONAL if found}
     return row

@@ -23,15 +23,15 @@ from fedskew.functional import (
     logit_sums,
     prior_biases,
 )
-from fedskew.functional.fitting import RIDGE
+from fedskew.functional.fitting import RIDGE, Sums
 from fedskew.records.metrics import confusion_of, from_confusion, from_probabilities
 from fedskew.settings import Settings
 
 __all__ = [
-    "LIMIT", "OBJECTIVES", "Ask", "ClientLogits", "Fit", "Fitting", "check_limit", "fit", "fits_of", "measured",
+    "LIMIT", "OBJECTIVES", "Ask", "ClientLogits", "Fit", "Fitting", "Sums", "check_limit", "fit", "fits_by", "fits_of",
+    "measured", "triangle_of", "whole_of",
 ]  # fmt: skip
 
-Sums = tuple[Tensor, Tensor, Tensor]
 Ask = Callable[[Tensor, Tensor], Sums]  # (point [C + 1], weight of each class [C]) -> sums over all clients
 Row = dict[str, Any]
 Objective = Literal["prior", "balanced"]
@@ -109,6 +109,20 @@ class ClientLogits:
         return loss, gradient, hessian
 
 
+def triangle_of(hessian: Tensor) -> Tensor:
+    """The upper triangle of a matrix, row by row."""
+    at = torch.triu_indices(*hessian.shape)
+    return hessian[at[0], at[1]]
+
+
+def whole_of(triangle: Tensor, size: int) -> Tensor:
+    """The symmetric matrix of an upper triangle."""
+    upper = triangle.new_zeros(size, size)
+    at = torch.triu_indices(size, size)
+    upper[at[0], at[1]] = triangle
+    return upper + upper.triu(1).T
+
+
 def fit(ask: Ask, counts: Tensor, options: Fitting | None = None, start: Fit | None = None) -> Fit:
     """Fit the logits of a model that all clients have.
 
@@ -141,6 +155,12 @@ def fit(ask: Ask, counts: Tensor, options: Fitting | None = None, start: Fit | N
     *b, a = point.tolist()
     return Fit(a, tuple(b), options.of, options.objective, options.ridge, exchanges, converged, clients,
                8 * clients * up, 8 * clients * down)  # fmt: skip
+
+
+def fits_by(ask: Ask, counts: Tensor) -> dict[str, Fit]:
+    """The fits of a run by objective; the balanced one begins where the other ends. Arguments are those of `fit`."""
+    prior = fit(ask, counts)
+    return {"prior": prior, "balanced": fit(ask, counts, Fitting(objective="balanced"), prior)}
 
 
 def fits_of(content: Mapping[str, Any], classes: int | None = None) -> dict[str, Fit]:

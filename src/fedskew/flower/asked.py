@@ -19,14 +19,18 @@ from fedskew.engines.planning import Pace
 from fedskew.errors import ConfigError, text_of
 from fedskew.flower.facts import count, flag, quoted
 from fedskew.flower.wire import layout_of
+from fedskew.functional.fitting import MOST
 from fedskew.method import Component, Method
 from fedskew.tree import Tree
 from fedskew.types import Query
 
-__all__ = ["check_data", "number_of", "own_of", "pace_of", "question_of", "shared_of", "used_of"]
+__all__ = [
+    "MOST_FITTED", "check_data", "number_of", "own_of", "pace_of", "point_of", "question_of", "shared_of", "used_of",
+]  # fmt: skip
 
 MOST_TRAINED = 1 << 28  # rows times epochs of one message: 2 GiB of row numbers
 MOST_DRAWS = 10_000  # of a question
+MOST_FITTED = 2 * MOST  # exchanges of one model: a fit of the rows as they are, and a balanced one
 READ = ("data", "path", "partition.path", "from")  # options of a run that name files, or a dataset to download
 
 
@@ -106,6 +110,20 @@ def pace_of(facts: Mapping[str, Any], rows: int) -> Pace:
     if type(rate) not in (int, float) or not 0 <= rate <= sys.float_info.max:  # nor NaN
         raise ConfigError(f"the rate of a pace must be a finite number of at least 0; got {quoted(rate)}")
     return batch, epochs, most, float(rate), total
+
+
+def point_of(trees: Mapping[str, Tree], classes: int) -> tuple[Tensor, Tensor]:
+    """(point [C + 1], weight of each class [C]) at which sums are asked for."""
+    found = trees.get("own")
+    leaves: list[Tensor] = []
+    for what, size in (("point", classes + 1), ("weights", classes)):
+        leaf = found.get(what) if isinstance(found, dict) else None
+        if not isinstance(leaf, Tensor) or leaf.shape != (size,) or leaf.dtype != torch.float64:
+            raise ConfigError(f"{what} of a fit must be {size} numbers of 8 bytes")
+        if not bool(leaf.isfinite().all()) or (what == "weights" and float(leaf.min()) < 0):
+            raise ConfigError(f"{what} of a fit must be finite{', and at least 0' if what == 'weights' else ''}")
+        leaves.append(leaf)
+    return leaves[0], leaves[1]
 
 
 def question_of(facts: Mapping[str, Any], method: Method, client: int) -> tuple[Query, Component]:

@@ -28,8 +28,10 @@ PERMITS = {
     "loss": "the loss of a model on the node's rows, outside of training",
     "probe": "gradients or statistics of the node's rows, outside of training",
     "metrics": "the confusion matrix of a model on the node's own test rows",
+    "fit": "sums of loss, gradient and Hessian over the node's rows, to fit biases and a temperature to the logits",
 }
-IMPLIED = {"histogram": ("labels",)}
+# sums under weights of the server's choice tell the histogram, and the fit needs it
+IMPLIED = {"histogram": ("labels",), "fit": ("histogram", "labels")}
 FATAL = ("fedskew", "format", "method", "model", "classes", "shape")  # the others change the last bits at most
 
 

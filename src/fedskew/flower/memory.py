@@ -25,6 +25,7 @@ __all__ = ["NONE", "NodeMemory", "receipt_of"]
 Memory = dict[str, Tree]
 NONE = ""  # receipt of a client that has not taken part
 FILE = "memory-{}.safetensors"
+LOGITS = "logits-{}.safetensors"
 SESSIONS = 1000  # that are remembered as over
 
 
@@ -70,13 +71,29 @@ class NodeMemory:
             save_tree(self._path(receipt), own, {})
         return receipt
 
-    def keep(self, *receipts: str) -> None:
+    def save_logits(self, logits: Tensor) -> str:
+        """Keep the logits of a model that is being fitted; the receipt of them."""
+        receipt = digests.of_tensors({"logits": logits.contiguous()})
+        save_tree(self.folder / LOGITS.format(receipt), {"logits": logits}, {})
+        return receipt
+
+    def load_logits(self, receipt: str) -> Tensor:
+        """The logits of a receipt. Raises RecordError where this node does not have them, or they were altered."""
+        path = self.folder / LOGITS.format(receipt)
+        if not path.exists():
+            raise RecordError(f"{path} must hold the logits of this node's rows; it is missing; begin the fit again")
+        (logits,) = tree.leaves(load_tree(path)[0])
+        if digests.of_tensors({"logits": logits}) != receipt:
+            raise RecordError(f"{path} was altered: it is not what this client kept")
+        return logits
+
+    def keep(self, *receipts: str, logits: str = NONE) -> None:
         """Remove every other memory: those of rounds that were abandoned, or are older than the server's checkpoint.
 
         What a process that was killed had half written goes, too: a node answers one message after another.
         """
-        kept = {self._path(receipt) for receipt in receipts}
-        for path in [*self.folder.glob(FILE.format("*")), *self.folder.glob(".*.tmp")]:
+        kept = {*map(self._path, receipts), self.folder / LOGITS.format(logits)}
+        for path in [path for name in (FILE, LOGITS, ".{}.tmp") for path in self.folder.glob(name.format("*"))]:
             if path not in kept:
                 with suppress(OSError):
                     path.unlink()
@@ -96,6 +113,15 @@ class NodeMemory:
             over = [*over, known][-SESSIONS:]
         write_atomic(path, json.dumps([session, turn, over]).encode())
         return True
+
+    def fit_exchanges(self, session: str) -> int:
+        """Exchanges of fits in a server's session, this one among them; it is noted."""
+        path, known, asked = self.folder / "fitted.json", "", 0
+        with suppress(FileNotFoundError):
+            known, asked = from_json(path.read_bytes())
+        asked = asked + 1 if known == session else 1
+        write_atomic(path, json.dumps([session, asked]).encode())
+        return asked
 
     def _path(self, receipt: str) -> Path:
         return self.folder / FILE.format(os.path.basename(receipt))

@@ -20,20 +20,22 @@ from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.partitioners import Iid, Partition
 from fedskew.engines.finite import Fault, check
+from fedskew.engines.fitting import ClientLogits, triangle_of
 from fedskew.engines.guard import guarded
 from fedskew.engines.jobs import Place
 from fedskew.engines.memory import ClientMemory
 from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.sequential import Threaded
 from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError, one_line, visible
-from fedskew.flower.asked import number_of, own_of, pace_of, question_of, shared_of, used_of
-from fedskew.flower.contract import PERMITS, contract, disagreement, kind_of
-from fedskew.flower.facts import count, quoted, receipt, session, table
-from fedskew.flower.memory import NodeMemory
+from fedskew.flower.asked import MOST_FITTED, number_of, own_of, pace_of, point_of, question_of, shared_of, used_of
+from fedskew.flower.contract import contract, disagreement, kind_of
+from fedskew.flower.facts import count, flag, quoted, receipt, session, table
+from fedskew.flower.memory import NONE, NodeMemory
 from fedskew.flower.options import NodeOptions
 from fedskew.flower.wire import Envelope, Packed, pack, travelling
 from fedskew.method import Method
 from fedskew.models.precision import arithmetic
+from fedskew.records.summary import TAIL
 from fedskew.server import Broadcast
 from fedskew.settings import Settings
 from fedskew.tree import Tree
@@ -175,7 +177,8 @@ class Node:
             raise ConfigError(f"this node must agree with the server: {wrong}")
         if count(facts, "client") != self.client:
             raise ConfigError(f"this node must be asked as client {self.client}; got {facts['client']}")
-        known = {"train": self._train, "ask": self._ask, "personal": self._personal, "evaluate": self._evaluate}
+        known = {"train": self._train, "ask": self._ask, "personal": self._personal, "evaluate": self._evaluate,
+                 "fit": self._fit}  # fmt: skip
         if not isinstance(kind, str) or kind not in known:
             raise ConfigError(f"the kind of a message must be one of {', '.join(known)}; got {quoted(kind)}")
         held = facts.get("held")
@@ -184,12 +187,8 @@ class Node:
         kept = [receipt(facts.get("receipt")), *map(receipt, held)]
         if not self.memory.newer(session(facts), count(facts, "turn")):
             raise RecordError(f"message {facts['turn']} was answered before: it is late, or was sent again by another")
-        self.memory.keep(*kept)
+        self.memory.keep(*kept, logits=receipt(facts.get("logits", NONE)))
         return known[kind](facts, message.trees)
-
-    def _permit(self, permit: str) -> None:
-        if permit and permit not in self.options.permits:
-            raise ConfigError(f"this node does not allow {permit}, {PERMITS[permit]}")
 
     def _hello(self, facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tree]]:
         """Who this node is, and of its rows what it permits."""
@@ -263,7 +262,7 @@ class Node:
         """A component's question."""
         method = self.method
         query, part = question_of(facts, method, self.client)
-        self._permit(kind_of(query))
+        self.options.check_permit(kind_of(query))
         answers = self.engine.query(query, part, method, self._given(facts, trees))
         if not query.keep:
             return {"receipt": None}, {"values": answers.values}
@@ -271,15 +270,34 @@ class Node:
 
     def _personal(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
         """The client's own model on its own test rows."""
-        self._permit("metrics")
-        matrix, loss = self.engine.personal(self.method, self._given(facts, trees))
+        self.options.check_permit("metrics")
+        matrix, loss = self.engine.personal(self.method, self._given(facts, trees), fitted=flag(facts, "fitted"))
         return {"loss": loss.hex(), "rows": len(self.rows.y_test)}, {"matrix": matrix}
 
     def _evaluate(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
         """The global model on the client's own test rows."""
-        self._permit("metrics")
+        self.options.check_permit("metrics")
         told = shared_of(trees, "params", "buffers")
         rows = self.engine.fed.local_test_rows(self.client)
         params: Params = told["params"]
         matrix, loss = self.engine.evaluate(params, told["buffers"], rows, on="train")
         return {"loss": float(loss).hex(), "rows": len(rows)}, {"matrix": matrix}
+
+    def _fit(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> tuple[dict[str, Any], dict[str, Tree]]:
+        """Sums of loss, gradient and Hessian over the client's rows; their logits are kept for the next exchange."""
+        self.options.check_permit("fit")
+        settings = self.work.settings
+        models = {"none": 0, "last": 1, "tail": TAIL, "every": settings.rounds}[settings.fit_logits]
+        if self.memory.fit_exchanges(session(facts)) > (most := models * MOST_FITTED):
+            raise ConfigError(f"a fit may take {most} exchanges of this run; the server asks for more")
+        point, weights = point_of(trees, len(self.rows.inputs.label_names))
+        if kept := receipt(facts.get("logits", NONE)):
+            logits = self.memory.load_logits(kept)
+        else:
+            told, engine = shared_of(trees, "params", "buffers"), self.engine
+            logits, _ = engine.train_set.logits(told["params"], told["buffers"], engine.clients.own.rows[self.client])
+            if not bool(logits.isfinite().all()):
+                raise TrainingError("a logit of the node's rows is not finite")
+            kept = self.memory.save_logits(logits)
+        loss, gradient, hessian = ClientLogits(logits, self.rows.y)(point, weights)
+        return {"logits": kept}, {"sums": {"loss": loss, "gradient": gradient, "triangle": triangle_of(hessian)}}

@@ -13,7 +13,7 @@ from fedskew.config.flags import experiment_from
 from fedskew.config.words import words_of
 from fedskew.errors import ConfigError, FieldError, unknown
 from fedskew.fields import AtLeast, Within, check, demand
-from fedskew.flower.contract import allowed
+from fedskew.flower.contract import PERMITS, allowed
 from fedskew.flower.facts import MOST_ROWS
 
 __all__ = ["PREFIX", "NodeOptions", "ServerOptions", "experiment_of", "node_options", "server_options"]
@@ -62,7 +62,7 @@ class NodeOptions:
     name: str = ""
     """name in messages and in the server's record"""
     allow: str = "none"
-    """what may leave the node beside trained models and the number of rows: histogram, labels, loss, probe, metrics"""
+    """what may leave the node beside trained models and the number of rows: words of `contract.PERMITS`, all or none"""
     state: str = "fedskew-state"
     """folder for what the client keeps between rounds"""
     data: str = ""
@@ -86,6 +86,11 @@ class NodeOptions:
     def permits(self) -> frozenset[str]:
         """What the node allows."""
         return allowed(self.allow)
+
+    def check_permit(self, permit: str) -> None:
+        """Raise ConfigError where the node does not allow what is asked; "" is what every node allows."""
+        if permit and permit not in self.permits:
+            raise ConfigError(f"this node does not allow {permit}, {PERMITS[permit]}")
 
     def folder(self, client: int) -> Path:
         """The folder of a client's memory in this run."""

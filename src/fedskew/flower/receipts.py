@@ -12,7 +12,7 @@ from fedskew.engines.memory import ClientMemory, Held
 from fedskew.flower.memory import NONE
 from fedskew.tree import Tree
 
-__all__ = ["RECEIPT", "Receipts", "of_receipt", "receipt_in"]
+__all__ = ["Receipts", "of_receipt", "receipt_in", "written_to"]
 
 RECEIPT = "@receipt"  # beside the names of components: no component has it
 
@@ -65,6 +65,11 @@ def receipt_in(memory: Mapping[str, Tree]) -> str:
     """The receipt among what the server keeps of a client."""
     found = memory.get(RECEIPT)
     return NONE if found is None or not len(found["digest"]) else bytes(found["digest"].tolist()).hex()
+
+
+def written_to(memory: Mapping[str, Tree]) -> dict[str, Tree]:
+    """What the server has yet to send of what it keeps of a client."""
+    return {name: value for name, value in memory.items() if name != RECEIPT}
 
 
 def of_receipt(receipt: str) -> dict[str, Tree]:

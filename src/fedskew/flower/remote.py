@@ -15,6 +15,7 @@ from fedskew import tree
 from fedskew.client import Shared
 from fedskew.data.federation import Federation
 from fedskew.engines.finite import Fault, Watch
+from fedskew.engines.fitting import LIMIT, Fit
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is, chained
 from fedskew.engines.sequential import Sequential
@@ -22,14 +23,16 @@ from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.contract import refused
 from fedskew.flower.counting import Counting, Keyless
 from fedskew.flower.exchange import MALFORMED, Bad, Exchange
-from fedskew.flower.facts import count, quoted, real, receipt, short, table
+from fedskew.flower.facts import count, quoted, receipt, short, table
+from fedskew.flower.fits import NodeFits
 from fedskew.flower.hello import Hello
-from fedskew.flower.link import Answer, Link, Request
+from fedskew.flower.link import Link, Request
+from fedskew.flower.measuring import Measuring
 from fedskew.flower.options import ServerOptions
-from fedskew.flower.receipts import RECEIPT, Receipts, of_receipt
+from fedskew.flower.receipts import Receipts, of_receipt, written_to
 from fedskew.flower.rehearsal import Rehearsal
 from fedskew.flower.standin import nowhere, told_counts
-from fedskew.flower.wire import Envelope, Layout, Packed, pack, travelling
+from fedskew.flower.wire import Envelope, Packed, pack, travelling
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
@@ -40,7 +43,6 @@ from fedskew.types import Answers, Params, Query, Report, Results, Task
 __all__ = ["Remote"]
 
 LOG = logging.getLogger("flwr")
-LARGEST = 1e100  # mean loss of a node: its sum over rows and nodes is finite
 ENDLESS = ("nan", "inf", "-inf")  # as Python writes them
 
 
@@ -84,8 +86,6 @@ class Remote(Sequential):
         self.rehearsal = Rehearsal(model, fed, task, settings)
         self.method: Method | None = None
         self._silent: set[tuple[int, int]] = set()  # (round, client) whose answer to a question was of no use
-        self.unmeasured: list[Bad] = []  # of the last evaluation
-        self._tested: dict[int, Tensor] = {}  # client: its test rows of each class
 
     def birth(
         self, method: Method, params: Params, buffers: Params, where: str = "device", folder: Path | None = None
@@ -96,6 +96,8 @@ class Remote(Sequential):
         self.rehearsal.birth(method, params, buffers)
         self.memory = receipts = Receipts()
         self.exchange = Exchange(self.link, self.options, receipts, self.accept)
+        self.measuring = Measuring(self.exchange, self.task.classes)
+        self.fitting = NodeFits(self.exchange, self.measuring, self.fed.counts)
         for hello in self.link.clients.values():
             self.accept(hello)
 
@@ -150,7 +152,7 @@ class Remote(Sequential):
         requests = []
         for place in places:
             plan, (shared, own), k = place.plan, place.job, place.plan.client
-            mine: dict[str, Tree] = {"each": own.each, "written": _written(own.memory)}
+            mine: dict[str, Tree] = {"each": own.each, "written": written_to(own.memory)}
             if "histogram" in self.link.clients[k].facts["permits"]:
                 mine |= {"offered": plan.offered.clone(), "used": plan.used.clone()}
             if id(shared) not in packed:
@@ -212,7 +214,7 @@ class Remote(Sequential):
         expected = self.rehearsal.asked(query, part, method, broadcast)
         shared, requests = _common(broadcast, self.stays), []
         for k in asked:
-            written = {"written": _written(self.memory.get(k))}
+            written = {"written": written_to(self.memory.get(k))}
             requests.append(self.exchange.request(k, facts, shared, written, expected))
         try:
             return Answers(torch.tensor(asked), self._told(query, part, requests, broadcast.round))
@@ -234,44 +236,20 @@ class Remote(Sequential):
                 raise self.exchange.failure([bad], "bad") from None
         return {} if query.keep else tree.concatenate(values)
 
-    def personal(self, method: Method, broadcast: Broadcast) -> tuple[Tensor, float]:
+    def personal(self, method: Method, broadcast: Broadcast, *, fitted: bool = False) -> tuple[Tensor, float]:
         """Pooled (confusion matrix, mean cross-entropy) of the clients' own models, each tested at its node."""
-        return self._pooled("personal", _common(broadcast), broadcast.round)
+        if not self.link.measuring:
+            return torch.zeros(self.task.classes, self.task.classes, dtype=torch.int64), 0.0
+        return self.measuring.pooled("personal", _common(broadcast), broadcast.round, fitted=fitted)
 
     def at_nodes(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
         """Pooled (confusion matrix, mean cross-entropy) of one model on the nodes' own test rows."""
-        given = Broadcast(number, params, buffers, {}, {})
-        return self._pooled("evaluate", _common(given), number)
+        return self.measuring.pooled("evaluate", _common(Broadcast(number, params, buffers, {}, {})), number)
 
-    def _pooled(self, kind: str, shared: Packed, number: int) -> tuple[Tensor, float]:
-        """Sums over the nodes that have training rows and test rows, and permit metrics."""
-        classes, requests = self.task.classes, []
-        expected: Layout = {("matrix",): (torch.int64, (classes, classes))}
-        for k in self.link.measuring:
-            written = {"written": _written(self.memory.get(k))}
-            requests.append(self.exchange.request(k, {"kind": kind}, shared, written, expected))
-        matrix, total, rows = torch.zeros(classes, classes, dtype=torch.int64), 0.0, 0
-        for answer in self.exchange.answers(requests, "evaluate", number):
-            n = self.link.clients[answer.client].facts["test_rows"]
-            try:
-                found, loss = _measured(answer, n)
-                _same_rows(self._tested.setdefault(answer.client, found.sum(1)), found.sum(1))
-            except MALFORMED as error:
-                self._left_out(answer, one_line(error), number)
-                continue
-            matrix, total, rows = matrix + found, total + loss * n, rows + n
-        if not rows:
-            raise TrainingError(f"a node must tell a metric of use; got none of {len(requests)} in round {number}")
-        return matrix, total / rows
-
-    def _left_out(self, answer: Answer, wrong: str, number: int) -> None:
-        """An answer of no use is in no pooled metric, and the round's row names it. Raises TrainingError under stop."""
-        bad = Bad(answer.client, wrong, number)
-        failure = self.exchange.failure([bad], "missing" if answer.missing else "bad")
-        if not failure.drop:
-            raise failure from None
-        LOG.warning("fedskew: round %d is evaluated without it: %s", number, failure)
-        self.unmeasured.append(bad)
+    def fits(self, params: Params, buffers: Params) -> dict[str, Fit]:
+        """A model's fits by objective; none where a node with training rows does not allow it."""
+        given = Broadcast(self.exchange.round.number, params, buffers, {}, {})
+        return {} if self.task.classes > LIMIT else self.fitting.of(_common(given))
 
 
 def _sent(given: Shared | Broadcast, stays: frozenset[str]) -> dict[str, Params]:
@@ -284,10 +262,6 @@ def _common(broadcast: Broadcast, stays: frozenset[str] = frozenset()) -> Packed
     number = torch.tensor(broadcast.round)
     common = {**_sent(broadcast, stays), "common": broadcast.common, "round": number}
     return pack({"shared": common})
-
-
-def _written(memory: Mapping[str, Tree]) -> dict[str, Tree]:
-    return {name: value for name, value in memory.items() if name != RECEIPT}
 
 
 def _after(place: Place, before: Outcome | None) -> Place:
@@ -322,25 +296,3 @@ def _finite(values: Tree) -> Tree:
         if leaf.is_floating_point() and not bool(torch.isfinite(leaf).all()):
             raise ValueError("it is not finite")
     return values
-
-
-def _same_rows(before: Tensor, now: Tensor) -> None:
-    """Raise ValueError where a node's test rows of each class are not what they were."""
-    if not torch.equal(before, now):
-        raise ValueError("its confusion matrix must count the test rows of each class that it had before")
-
-
-def _measured(answer: Answer, rows: int) -> tuple[Tensor, float]:
-    """(confusion matrix, mean loss) that a node with ``rows`` test rows tells. Raises one of MALFORMED."""
-    if answer.envelope is None:
-        raise ValueError(answer.wrong)
-    told, matrix = answer.envelope.facts, answer.envelope.trees["matrix"]
-    if count(told, "rows") != rows:
-        raise ValueError(f"its confusion matrix must be of its {rows} test rows; it counts {told['rows']}")
-    cells = matrix.flatten().tolist()  # whole numbers without an end: a sum of int64 may come round again
-    if min(cells) < 0 or max(cells) > rows or sum(cells) != rows:
-        raise ValueError(f"its confusion matrix must count its {rows} test rows")
-    loss = real(told, "loss")
-    if not 0 <= loss <= LARGEST:
-        raise ValueError(f"its mean loss must be a number from 0 to {LARGEST:g}; got {loss:g}")
-    return matrix, loss

@@ -103,10 +103,7 @@ class Overview(Observer):
 
     def row(self, *round: Any) -> Row:
         """As `Observer.row`; it also names clients that were left out of a pooled metric."""
-        self.engine.unmeasured.clear()
-        row = super().row(*round)
-        named = {bad.client: bad.to_json() for bad in self.engine.unmeasured}
-        return {**row, "dropped": list(named.values())} if named else row
+        return self._naming(lambda: super(Overview, self).row(*round))
 
     def _evaluate(self, state: Any) -> Row:
         engine = self.engine
@@ -118,12 +115,18 @@ class Overview(Observer):
             row |= {f"local_{name}": value for name, value in found.items()} if row else found
         return row
 
-    def _evaluate_personal(self, state: Any) -> Row:
-        return super()._evaluate_personal(state) if self.engine.link.measuring else {}
-
     def finals(self, state: Any) -> Row:
         """As `Observer.finals`, where the server has test rows."""
-        return super().finals(state) if len(self.fed.dataset.y_test) else {}
+        tested = len(self.fed.dataset.y_test) > 0
+        return self._naming(lambda: super(Overview, self).finals(state)) if tested else {}
+
+    def _naming(self, measured: Callable[[], Row]) -> Row:
+        """What was measured, with the clients that were left out of it."""
+        left_out = self.engine.measuring.unmeasured
+        left_out.clear()
+        row = measured()
+        named = {bad.client: bad.to_json() for bad in left_out}
+        return {**row, "dropped": list(named.values())} if named else row
 
     def _metrics(self, matrix: Tensor, loss: float) -> Row:
         found = super()._metrics(matrix, loss)

@@ -15,6 +15,8 @@ from fedskew.functional.losses import cross_entropy
 
 __all__ = ["fedgr_gamma", "fedlc_loss", "fedrs_scale", "logit_adjusted_loss", "unbalanced_softmax_loss"]
 
+Gamma = Literal["max1", "raw", "one", "weight"]
+
 
 def fedlc_loss(
     logits: Tensor,
@@ -145,18 +147,17 @@ def fedrs_scale(
     return (1 - alpha) * share + alpha
 
 
-def fedgr_gamma(
-    counts: Tensor, gamma: Literal["max1", "raw"] = "max1", missing: Literal["mask", "code"] = "mask"
-) -> Tensor:
+def fedgr_gamma(counts: Tensor, gamma: Gamma = "max1", missing: Literal["mask", "code"] = "mask") -> Tensor:
     """Factors of FedGR's unbalanced softmax; rare classes get the largest.
 
-        "raw":   gamma_c = N / n_c,   N = sum_c n_c
-        "max1":  gamma_c = n_min / n_c, in (0, 1];   n_min over the owned classes
+        "raw":             gamma_c = N / n_c,   N = sum_c n_c
+        "max1", "weight":  gamma_c = n_min / n_c, in (0, 1];   n_min over the owned classes
+        "one":             gamma_c = 1
 
     Args:
         counts: Rows n of each class at the client, [..., C].
         gamma: "raw" is the paper's formula; it multiplies logits by up to N. "max1" is the authors' code, the same up
-            to a common factor.
+            to a common factor. "weight" has the same values, which weigh the loss and not the logits.
         missing: Factor of a class without rows. "mask" gives 1: `unbalanced_softmax_loss` leaves the class out, as the
             paper's sum does. "code" counts the class as 4 n_max rows, as the authors' code does.
 
@@ -177,9 +178,11 @@ def fedgr_gamma(
         Guo et al. 2023, FedGR: Federated Learning with Gravitation Regulation for Double Imbalance Distribution
         (DASFAA), unbalanced softmax. https://doi.org/10.1007/978-3-031-30637-2_47
     """
-    choose("gamma", gamma, ("max1", "raw"))
+    choose("gamma", gamma, ("max1", "raw", "one", "weight"))
     choose("missing", missing, ("mask", "code"))
     n = as_float(counts)
+    if gamma == "one":
+        return torch.ones_like(n)
     absent = n <= 0
     smallest = n.masked_fill(absent, torch.inf).amin(-1, keepdim=True)
     top = n.sum(-1, keepdim=True) if gamma == "raw" else torch.where(smallest.isinf(), torch.ones_like(n), smallest)
@@ -192,20 +195,27 @@ def unbalanced_softmax_loss(
     logits: Tensor,
     labels: Tensor,
     counts: Tensor,
-    gamma: Literal["max1", "raw"] = "max1",
+    gamma: Gamma = "max1",
     missing: Literal["mask", "code"] = "mask",
 ) -> Tensor:
     """Loss of FedGR's unbalanced softmax.
 
-        L = -log( exp(gamma_y z_y) / sum_c exp(gamma_c z_c) )
+        "max1", "raw", "one":  L = -log( exp(gamma_y z_y) / sum_c exp(gamma_c z_c) )
+        "weight":              L = -gamma_y log( exp(z_y) / sum_c exp(z_c) )
 
-    With gamma "max1" and equal counts this is cross-entropy over the owned classes.
+    With "one", and with "max1" and equal counts, this is cross-entropy over the owned classes. A batch of "weight" is
+    averaged with sum_b L_b / sum_b gamma_{y_b}, so that a common factor of gamma changes nothing.
+
+    Factors of the logits stretch them: training fits gamma z, prediction uses z, in which a frequent class is
+    n_c / n_min times as large. Where a client has one row of a class, gamma of its others is near 0 and hardly
+    anything trains.
 
     Args:
         logits: Logits z of a classifier without bias, [B, C].
         labels: Class numbers y in [0, C), int64 [B].
         counts: Rows of each class at the client, [C].
-        gamma: "max1" (authors' code) or "raw" (paper); see `fedgr_gamma`.
+        gamma: "max1" (authors' code), "raw" (paper), "one" (the sum over owned classes alone) or "weight" (equations 5
+            and 6, in which y_i is overloaded; the authors' file of FedRS has it as a comment); see `fedgr_gamma`.
         missing: "mask" sums over the owned classes (paper), "code" over all classes (authors' code).
 
     Returns:
@@ -225,7 +235,9 @@ def unbalanced_softmax_loss(
         Guo et al. 2023, FedGR: Federated Learning with Gravitation Regulation for Double Imbalance Distribution
         (DASFAA), unbalanced softmax. https://doi.org/10.1007/978-3-031-30637-2_47
     """
-    scaled = logits * fedgr_gamma(counts_for(logits, counts), gamma, missing)
+    factor = fedgr_gamma(counts_for(logits, counts), gamma, missing)
+    scaled = logits if gamma == "weight" else logits * factor
     if missing == "mask":
         scaled = drop_missing(scaled, labels, counts <= 0)
-    return cross_entropy(scaled, labels)
+    loss = cross_entropy(scaled, labels)
+    return loss * factor[labels] if gamma == "weight" else loss

@@ -20,10 +20,11 @@ __all__ = ["Gravitation", "UnbalancedSoftmax", "WeightedGravitation", "fedgr"]
 class UnbalancedSoftmax(Component):
     """Cross-entropy over the client's classes, with each logit scaled by the rarity of its class.
 
-    L = mean_b -log(exp(gamma_y z_y) / sum_c exp(gamma_c z_c)), c over the owned classes. gamma_c = n_min / n_c ("max1")
-    or N_k / n_c ("raw", the printed formula).
+    L = mean_b -log(exp(gamma_y z_y) / sum_c exp(gamma_c z_c)), c over the owned classes. gamma_c = n_min / n_c
+    ("max1"), N_k / n_c ("raw", the printed formula), or 1 ("one": the owned classes alone are left). "weight" leaves
+    the logits and weighs the rows: L = sum_b gamma_y CE_b / sum_b gamma_y.
 
-    Source: Guo et al. 2023, equation 4, code at https://github.com/Guosy-wxy/FedGR
+    Source: Guo et al. 2023, equation 4, "weight" equations 5 and 6, code at https://github.com/Guosy-wxy/FedGR
 
     Example:
         >>> import torch
@@ -35,16 +36,18 @@ class UnbalancedSoftmax(Component):
     compute = "O(C) a row"
     classification = True
 
-    gamma: Literal["max1", "raw"] = "max1"
-    """scale of gamma"""
+    gamma: Literal["max1", "raw", "one", "weight"] = "max1"
+    """scale of gamma, or what it does: the code's, the printed one, 1, or the code's as weights of the classes"""
     missing: Literal["mask", "code"] = "mask"
     """labels without rows: left out of the softmax, or the authors' code's n_min / (4 n_max)"""
 
     def loss(self, view: View) -> Tensor:
-        """Mean loss of the mini-batch, ()."""
-        return view.batch.mean(
-            F.unbalanced_softmax_loss(view.out.logits, view.batch.y, view.ctx.used, self.gamma, self.missing)
-        )
+        """Mean loss of the mini-batch, (); weighted by gamma_y for "weight"."""
+        logits, y, counts = view.out.logits, view.batch.y, view.ctx.used
+        loss = view.batch.mean(F.unbalanced_softmax_loss(logits, y, counts, self.gamma, self.missing))
+        if self.gamma != "weight":
+            return loss
+        return loss / view.batch.mean(F.fedgr_gamma(counts.to(logits), "weight")[y]).clamp(min=1e-12)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -33,6 +34,7 @@ NEUTRAL = {
 OPTIONAL = ("longtail", "validation", "auxiliary", "local_test", "heldout_clients")  # named only where they are set
 UNSAID = ("folder", "fingerprint", "init_digest")
 TRAINING = ("method.pace.", "method.local.")  # what all runs of a picture change alike stands in its title
+MOST_FOLDERS = 50_000  # below a folder that is named; a whole disk would take minutes
 LONGEST = 44  # characters; a longer label is replaced by the folder's name
 
 
@@ -68,8 +70,15 @@ def _is_run(path: Path) -> bool:
 
 
 def _below(path: Path) -> list[Path]:
-    """Run folders below a folder, sorted."""
-    return sorted(file.parent for file in path.rglob("rounds.jsonl") if _is_run(file.parent))
+    """Run folders below a folder, sorted. Raises RecordError where the folder is too large to look through."""
+    found = list[Path]()
+    for number, (folder, _, files) in enumerate(os.walk(path)):
+        if number == MOST_FOLDERS:
+            rule = f"has more than {MOST_FOLDERS:,} folders below it; name the folder that holds the runs"
+            raise RecordError(f"{str(path)!r} {rule}")
+        if "rounds.jsonl" in files and _is_run(Path(folder)):
+            found.append(Path(folder))
+    return sorted(found)
 
 
 @dataclasses.dataclass(frozen=True)

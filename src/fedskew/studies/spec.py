@@ -15,6 +15,7 @@ from fedskew.config.words import Pair
 from fedskew.errors import ConfigError, FedskewError, require, text_of, unknown
 from fedskew.methods import METHODS
 from fedskew.records.summary import summary_names
+from fedskew.studies.shipped import names, shipped
 from fedskew.studies.tuning import Tuning, tuning_of
 from fedskew.studies.words import Entry, combinations, entry_of, full, options_of_table, seeds_of, words_of
 
@@ -206,6 +207,8 @@ def read_spec(path: str | Path) -> Spec:
         methods = ["fedprox", "scaffold(server.lr=0.5)"]
         options = {epochs = 2, lr = 0.05}
         suffix = " (2 epochs)"
+
+    ``settings`` is a list of tables, or the name of a shipped study whose settings are taken: "federations".
     """
     content = table_from(path)
     try:
@@ -244,12 +247,16 @@ def spec_of(content: Mapping[str, Any]) -> Spec:
         own[label] = dict(options_of_table(options.get("tune", {}), f"method.{label}.tune"))
         rest = {k: v for k, v in options.items() if k not in ("method", "tune")}
         entry = Entry(str(options.get("method", label)), options_of_table(rest, f"method.{label}"), label)
-        names = [e.name for e in entries]
-        if label in names:
-            entries[names.index(label)] = entry
+        labels = [e.name for e in entries]
+        if label in labels:
+            entries[labels.index(label)] = entry
         else:
             entries.append(entry)
     settings = content.get("settings", [])
+    if isinstance(settings, str):  # those of a study that ships with the package, under its options
+        require(shipped(settings) is not None, "settings", f"be tables, or one of {', '.join(names())}", settings)
+        other = table_from(shipped(settings) or "")
+        settings = [{**other.get("options", {}), **setting} for setting in other.get("settings", [])]
     tabled = isinstance(settings, list) and all(isinstance(s, Mapping) for s in settings)
     require(tabled and ("settings" not in content or bool(settings)), "settings", "be [[settings]] tables", settings)
     texts = {}

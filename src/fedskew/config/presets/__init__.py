@@ -1,4 +1,8 @@
-"""Named paces. ``authors`` is that of a method's own authors: rate, momentum, decay, batch, epochs, share of clients.
+"""Named paces and readings, as values with their sources.
+
+``authors`` is the pace of a method's own authors: rate, momentum, decay, clip, batch, epochs, share of clients. Where
+paper and public code have two, they are ``authors_paper`` and ``authors_code``. ``printed`` and
+``feature_balanced_loss`` are readings of FedBal's equation 12.
 
 Example:
     >>> from fedskew import presets
@@ -9,26 +13,37 @@ Example:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fedskew.config.presets.preset import GRADES, Preset, Stated
+from fedskew.config.presets.readings import CODE, FEATURE_BALANCED_LOSS, PAPER, PRINTED
 from fedskew.config.presets.table import AUTHORS
 from fedskew.errors import ConfigError, unknown
 from fedskew.method import Method
 from fedskew.methods import METHODS
+from fedskew.slots.weightings import WEIGHTINGS
 
 __all__ = ["AUTHORS", "GRADES", "PRESETS", "Preset", "Stated", "applied", "authors", "named"]
 
-PRESETS: dict[str, dict[str, Preset | str]] = {"authors": AUTHORS}
+PRESETS: dict[str, Mapping[str, Preset | str]] = {
+    "authors": AUTHORS,
+    "authors_paper": PAPER,
+    "authors_code": CODE,
+    "printed": PRINTED,
+    "feature_balanced_loss": FEATURE_BALANCED_LOSS,
+}
 
 
 def named(preset: str, method: str) -> Preset:
     """The preset of a method of the table.
 
     Args:
-        preset: Name of the preset, "authors".
+        preset: Name of the preset, such as "authors".
         method: Name of the method.
 
     Raises:
-        ConfigError: There is no such preset or method, or nothing is on record for the method; the message says why.
+        ConfigError: There is no such preset or method, the preset belongs to other methods, or nothing is on record for
+            the method; the message says why.
 
     Example:
         >>> named("authors", "fedntd").values["pace.decay"]
@@ -37,8 +52,10 @@ def named(preset: str, method: str) -> Preset:
     if preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
     known = PRESETS[preset]
+    if method not in METHODS:
+        raise unknown("method", method, METHODS)
     if method not in known:
-        raise unknown("method", method, known)
+        raise ConfigError(f"preset {preset!r} must go with {', '.join(known)}; got {method}")
     found = known[method]
     if isinstance(found, str):
         raise ConfigError(
@@ -51,7 +68,7 @@ def applied(preset: str, method: Method) -> Method:
     """A method at the pace of a preset; changes that you make afterwards win.
 
     Args:
-        preset: Name of the preset, "authors".
+        preset: Name of the preset, such as "authors".
         method: A method of the table, or a variant of one.
 
     Returns:
@@ -65,8 +82,12 @@ def applied(preset: str, method: Method) -> Method:
         >>> from fedskew import methods
         >>> applied("authors", methods.fedga()).local.clip
         5.0
+        >>> applied("printed", methods.fedbal()).parts[0]
+        LocalBalancer(strength=1.0, schedule_unit='epoch', one_based=True, missing='clamp1', early=0, eps=1.0)
     """
     found = named(preset, method.name.partition("(")[0])
+    if found.weighting:
+        method = method.with_(weighting=WEIGHTINGS[found.weighting]())
     for place, changes in found.changes().items():
         method = method.with_(place, **changes)
     return method.with_(preset=preset, share=found.share)

@@ -68,8 +68,11 @@ MORE: dict[str, Preset | str] = {
     "seolkim": Preset(
         "CIFAR-10, 100 clients (case 3)",
         "Seol and Kim 2023, section 4",
-        {"pace.lr": Stated(0.1, "P"), "pace.beta": Stated(25, "P"), "pace.epochs": Stated(5, "P"),
-         "share": Stated(0.1, "P")},
+        {
+            "pace.lr": Stated(0.1, "P"), "pace.beta": Stated(25, "P"), "pace.epochs": Stated(5, "P"),
+            "pace.decay": Stated(1.0, "A"), "local.momentum": Stated(0.0, "A"), "local.weight_decay": Stated(0.0, "A"),
+            "local.clip": Stated(0.0, "A"), "share": Stated(0.1, "P"),
+        },
         "at most 10 clients a round; case 1 has beta 3",
     ),
 }  # fmt: skip

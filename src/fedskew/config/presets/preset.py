@@ -20,7 +20,7 @@ GRADES: dict[Grade, str] = {
 class Stated(NamedTuple):
     """A value and how certain it is: P paper, C authors' code, T third party, A assumed."""
 
-    value: float
+    value: float | str
     grade: Grade
 
 
@@ -31,7 +31,8 @@ class Preset:
     Attributes:
         setting: Data, clients and rounds of the experiment that the values belong to.
         source: Paper, section or table; repository, commit and file.
-        values: Values by place, "pace.lr" or "local.momentum". "share" is the part of the clients in a round.
+        values: Values by place, "pace.lr" or "local.momentum". "share" is the part of the clients in a round,
+            "weighting" the name of one.
         note: What the values leave out, or what a reader must know; "" for nothing.
 
     Example:
@@ -49,6 +50,11 @@ class Preset:
     def share(self) -> float | None:
         """The part of the clients that a round takes; None where no source states it."""
         return float(self.values["share"].value) if "share" in self.values else None
+
+    @property
+    def weighting(self) -> str | None:
+        """The name of the weighting; None where the method keeps its own."""
+        return str(self.values["weighting"].value) if "weighting" in self.values else None
 
     def changes(self) -> dict[str, dict[str, Any]]:
         """The values of fields, by the place of their ingredient."""

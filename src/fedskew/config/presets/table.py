@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fedskew.config.presets.more import MORE
 from fedskew.config.presets.preset import Preset, Stated
+from fedskew.config.presets.readings import PAPER
 from fedskew.config.presets.sources import (
     FEDOPT,
     FEDOPT_NOTE,
@@ -105,8 +106,8 @@ AUTHORS: dict[str, Preset | str] = {
         "Anonymous 2023, experimental setup",
         {
             "pace.lr": Stated(0.01, "P"), "pace.batch_size": Stated(64, "A"), "pace.epochs": Stated(10, "P"),
-            "local.momentum": Stated(0.9, "P"), "local.weight_decay": Stated(1e-4, "P"), "server.lr": Stated(1.0, "P"),
-            "share": Stated(0.2, "P"),
+            "pace.decay": Stated(1.0, "A"), "local.momentum": Stated(0.9, "P"), "local.weight_decay": Stated(1e-4, "P"),
+            "local.clip": Stated(0.0, "A"), "server.lr": Stated(1.0, "P"), "share": Stated(0.2, "P"),
         },
         "the paper decays the rate as another paper does, which it does not spell out; here it stays constant",
     ),
@@ -176,20 +177,13 @@ AUTHORS: dict[str, Preset | str] = {
         {
             "pace.lr": Stated(0.1, "C"), "pace.batch_size": Stated(64, "C"), "pace.epochs": Stated(2, "C"),
             "pace.decay": Stated(1.0, "C"), "local.momentum": Stated(0.0, "C"), "local.weight_decay": Stated(0.0, "C"),
-            "local.clip": Stated(5.0, "C"), "server.lr": Stated(1.0, "C"), "share": Stated(0.1, "P"),
+            "local.clip": Stated(5.0, "C"), "server.lr": Stated(1.0, "C"), "weighting": Stated("uniform", "C"),
+            "share": Stated(0.1, "P"),
         },
         "SVHN and Tiny-ImageNet: rate 0.3 where alpha is 0.5 or more",
     ),
     "fedgc": "the authors train face recognition, and have no public code",
-    "fedgr": Preset(
-        "CIFAR-10, CIFAR-100 and Fashion-MNIST, 100 clients, 1000 rounds",
-        "Guo et al. 2023, section 4; epochs: code Guosy-wxy/FedGR@fc18f2d",
-        {
-            "pace.lr": Stated(0.1, "P"), "pace.batch_size": Stated(64, "P"), "pace.epochs": Stated(5, "C"),
-            "local.weight_decay": Stated(5e-4, "P"), "share": Stated(0.1, "P"),
-        },
-        "the public code, which does not run, has rate 0.03, momentum 0.9, weight decay 1e-5 and clip 100",
-    ),
+    "fedgr": PAPER["fedgr"],
     "fedgrab": Preset(
         "CIFAR-10 with a long tail, 40 clients, 500 rounds",
         "Code ZackZikaiXiao/FedGraB@7394da6, options.py and fed_grab.py",
@@ -205,7 +199,8 @@ AUTHORS: dict[str, Preset | str] = {
         "Khalil et al. 2023, section 4; code AhmadMkhalil/Label-Aware-Aggregation-in-Federated-Learning@900677b",
         {
             "pace.lr": Stated(0.01, "C"), "pace.batch_size": Stated(256, "C"), "pace.epochs": Stated(10, "C"),
-            "local.momentum": Stated(0.5, "C"), "share": Stated(0.3, "P"),
+            "pace.decay": Stated(1.0, "C"), "local.momentum": Stated(0.5, "C"), "local.weight_decay": Stated(0.0, "C"),
+            "local.clip": Stated(0.0, "C"), "share": Stated(0.3, "P"),
         },
         "shares of 0.1, 0.3, 0.5 and 0.7 are run; CIFAR-100: rate 0.001",
     ),

@@ -11,6 +11,7 @@ from fedskew.data.sources.cifar import Cifar10, Cifar100
 from fedskew.data.sources.delimited import Csv
 from fedskew.data.sources.folders import Images
 from fedskew.data.sources.images import Digits, FashionMnist, Mnist
+from fedskew.data.sources.joined import Labels47
 from fedskew.data.sources.keel import Fars, Keel
 from fedskew.data.sources.leaf import Femnist, Shakespeare
 from fedskew.data.sources.more_images import Emnist, EmnistBalanced, Svhn, TinyImageNet
@@ -50,6 +51,7 @@ DATASETS: dict[str, type[Source]] = {
     "svhn": Svhn,
     "emnist": Emnist,
     "emnist_balanced": EmnistBalanced,
+    "labels47": Labels47,
     "tiny_imagenet": TinyImageNet,
     "femnist": Femnist,
     "shakespeare": Shakespeare,

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import math
-import re
+import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedskew.errors import require
 from fedskew.records.sheets import csv_text
 from fedskew.studies.intervals import t_interval
 from fedskew.studies.papers.costs import Costs
 from fedskew.studies.papers.found import Cells, Runs, cells
+from fedskew.studies.papers.measures import fitted_of, swing, values_of
 from fedskew.studies.papers.printed import FIVE, THIRD, Printed, printed
 from fedskew.studies.papers.protocol import Protocol, names, protocol
+from fedskew.studies.papers.rules import FEWEST, Gain, Seeds, gain_of, level_of
 from fedskew.studies.papers.worked import worked
 from fedskew.studies.store import Entry
-from fedskew.studies.targets import reach
 
-__all__ = ["STATES", "TOTAL", "Row", "coverage", "ledger", "measured", "rows_of", "state_of", "text_of"]
+__all__ = ["STATES", "TOTAL", "Row", "coverage", "ledger", "place", "rows_of", "text_of"]
 
-STATES = ("agrees", "differs", "not run", "input", "no data")
+STATES = ("agrees", "differs", "not resolved", "level only", "no verdict", "not run", "input", "no data")
 TOTAL = "all five"  # the row of `coverage` that sums the five papers
-POINT = 0.01  # one point, where no spread is printed or there is one seed of ours
-SHARE = 0.1  # of the printed number, where it counts rounds, samples or a ratio
-VALUE = re.compile(r"(\w+)(?:\s*\*\s*([-+.\deE]+))?")
 
 
 @dataclass(frozen=True)
@@ -41,16 +38,18 @@ class Row:
         seeds: How many seeds of ours there are. A run that failed is not among them.
         planned: How many seeds the study has at this scale.
         scale: "paper" or "small".
-        state: One of `STATES`.
         study: The protocol that gives it.
         how: Engine, device and precision of our runs.
         hours: Hours that the runs took, each on one thread or on the card that ``how`` names; of a number that was not
             run, what all seeds of the paper would take on one thread, by measured steps.
         prices: These hours by (study, setting, method), since numbers share runs.
+        each: Ours of every seed.
+        fitted: The same under fitted biases and a temperature, of the seeds that have it.
+        swing: Median over the seeds of how far the last evaluation is from the mean of the last ten rounds.
+        gain: The gain over the reference method, printed and ours; None of the reference itself.
     """
 
     number: Printed
-    state: str
     ours: float | None = None
     low: float | None = None
     high: float | None = None
@@ -61,6 +60,39 @@ class Row:
     how: str = ""
     hours: float | None = None
     prices: tuple[tuple[tuple[str, str, str], float], ...] = ()
+    each: Seeds = field(default_factory=dict)
+    fitted: Seeds = field(default_factory=dict)
+    swing: float | None = None
+    gain: Gain | None = None
+
+    @property
+    def state(self) -> str:
+        """One of `STATES`. A number with ours is judged by its gain; one that is computed has no seeds, but a level."""
+        if self.ours is None:
+            return self.number.kind if self.number.kind != "result" else "not run"
+        if self.computed:
+            return "agrees" if self.level == "within" else "differs"
+        if self.judged:
+            return self.gain.verdict if self.gain is not None else "level only"
+        return "no verdict"
+
+    @property
+    def computed(self) -> bool:
+        """Whether ours follows from a formula, without a run."""
+        return self.how == "computed"
+
+    @property
+    def judged(self) -> bool:
+        """Whether ours has the seeds of a verdict."""
+        return self.computed or (self.gain.seeds if self.gain is not None else self.seeds) >= FEWEST
+
+    @property
+    def level(self) -> str:
+        """Whether ours is at the printed level: "within" or "outside"; "" of a gain, and below `FEWEST` seeds."""
+        if self.ours is None or not self.judged or " minus " in self.number.method:
+            return ""
+        ends = None if self.low is None or self.high is None else (self.low, self.high)
+        return level_of(self.number, self.ours, ends)
 
     @property
     def command(self) -> str:
@@ -88,11 +120,11 @@ def ledger(runs: Runs, scales: Sequence[str] = ("small", "paper"), costs: Costs 
     Returns:
         One row a printed number, in the order of `printed`.
     """
-    found: dict[str, Row] = {p.id: Row(p, p.kind if p.kind != "result" else "not run") for p in printed()}
     ours = worked()
-    for computed in [row for row in found.values() if row.number.id in ours]:
-        done = replace(computed, ours=ours[computed.number.id], scale="paper", how="computed", hours=0.0)
-        found[computed.number.id] = replace(done, state=state_of(done))
+    found = {
+        p.id: Row(p, ours=ours[p.id], scale="paper", how="computed", hours=0.0) if p.id in ours else Row(p)
+        for p in printed()
+    }
     for name in names():
         for scale in scales:
             for row in rows_of(protocol(name), scale, runs):
@@ -117,15 +149,17 @@ def rows_of(one: Protocol, scale: str, runs: Runs, seeds: Sequence[int] = ()) ->
     """The printed numbers that a protocol answers, with ours at one scale, of other seeds than its own where named."""
     numbers = one.numbers()
     if not any(number.kind == "result" for number in numbers):  # nothing to plan: it takes seconds
-        return [_blank(number, one) for number in numbers]
+        return [Row(number, study=one.name) for number in numbers]
     held = cells(one, scale, runs, seeds)
-    found = (_row(number, held) for number in numbers)
-    return [row for row in found if row is not None]
+    rows = [row for row in (_row(number, held) for number in numbers) if row is not None]
+    by = {(*place(row.number), row.number.labels): row for row in rows}
+    reference = one.spec.reference
+    return [_gained(row, by.get((*place(row.number), (reference,))), reference) for row in rows]
 
 
-def _blank(number: Printed, one: Protocol) -> Row:
-    """A printed number that no run of ours answers."""
-    return Row(number, number.kind if number.kind == "no data" else "not run", study=one.name)
+def place(number: Printed) -> tuple[str, str, str]:
+    """Where the numbers stand that are held against each other: table, setting and metric."""
+    return number.table, number.setting, number.metric
 
 
 def _row(number: Printed, held: Cells) -> Row | None:
@@ -133,112 +167,41 @@ def _row(number: Printed, held: Cells) -> Row | None:
     wanted = [(name, number.setting) for name in number.labels]
     if any(key not in held.planned for key in wanted):
         return None
-    blank = _blank(number, held.protocol)
-    values = [_values(held, name, number) for name in number.labels]
-    shared = sorted(set(values[0]).intersection(*values[1:]))
-    if not shared:
+    rule = held.protocol.metrics[number.metric]
+    blank, each = Row(number, study=held.protocol.name), _values(held, number, rule)
+    if not each:
         return blank
-    held_by = np.array([[value[s] for s in shared] for value in values], dtype=np.float64)
-    each = held_by[0] - held_by[1] if " minus " in number.method else held_by.mean(0)
-    ends = t_interval(each) if len(each) > 1 and np.isfinite(each).all() else None
-    entries = [held.entries[key][seed] for key in wanted for seed in shared]
-    row = replace(
-        blank, ours=float(each.mean()), low=ends[0] if ends else None, high=ends[1] if ends else None, seeds=len(each),
+    ours = np.array(list(each.values()), dtype=np.float64)
+    ends = t_interval(ours) if len(ours) > 1 and np.isfinite(ours).all() else None
+    entries = [held.entries[key][seed] for key in wanted for seed in each]
+    fitted, swings = fitted_of(rule), [s for e in entries if (s := swing(rule, e)) is not None]
+    return replace(
+        blank, ours=float(ours.mean()), low=ends[0] if ends else None, high=ends[1] if ends else None, seeds=len(ours),
         planned=len({cell.seed for key in wanted for cell in held.planned[key]}), scale=held.scale, how=how(entries),
-        hours=sum(e.summary.get("total_wall_s", 0.0) for e in entries) / 3600,
+        hours=sum(e.summary.get("total_wall_s", 0.0) for e in entries) / 3600, each=each,
+        fitted=_values(held, number, fitted) if fitted else {}, swing=statistics.median(swings) if swings else None,
     )  # fmt: skip
-    return replace(row, state=state_of(row))
 
 
-def state_of(row: Row) -> str:
-    """Whether ours and the printed number agree.
-
-    With a printed spread s and two seeds or more of ours, they do if [low, high] and [mean - s, mean + s] overlap;
-    else if they are within one point, or within a tenth of the printed number where it is no share.
-
-    Example:
-        >>> from fedskew.studies.papers.ledger import Row, state_of
-        >>> from fedskew.studies.papers.printed import printed
-        >>> number = printed()[2]  # FedBal's Table 2: 54.81, in percent
-        >>> state_of(Row(number, "", ours=55.5)), state_of(Row(number, "", ours=57.0))
-        ('agrees', 'differs')
-    """
-    number, ours = row.number, row.ours
-    if ours is None:
-        return "not run"
-    if number.mean is None or math.isnan(ours):
-        return "differs"
-    if number.spread is not None and row.low is not None and row.high is not None:
-        near = row.low <= number.mean + number.spread and number.mean - number.spread <= row.high
-        return "agrees" if near else "differs"
-    return "agrees" if abs(ours - number.mean) <= within(number) * (1 + 1e-9) else "differs"
+def _values(held: Cells, number: Printed, rule: str) -> dict[int, float]:
+    """Ours of every seed that all methods of a number have: their difference, or their mean."""
+    values = [values_of(held, name, number, rule) for name in number.labels]
+    shared = sorted(set(values[0]).intersection(*values[1:]))
+    if " minus " in number.method:
+        return {seed: values[0][seed] - values[1][seed] for seed in shared}
+    return {seed: statistics.fmean(value[seed] for value in values) for seed in shared}
 
 
-def within(number: Printed) -> float:
-    """How far ours may be where no interval decides, in the unit of the printed number."""
-    if number.metric.endswith(("_pct", "_points")):
-        return 100 * POINT
-    if number.metric in ("accuracy", "macro_F1") or "weight" in number.metric:
-        return POINT
-    return SHARE * abs(number.mean or 0.0)
-
-
-def _values(held: Cells, method: str, number: Printed) -> dict[int, float]:
-    """A metric of every seed."""
-    runs = held.entries.get((method, number.setting), {})
-    word, _, reference = held.protocol.metrics[number.metric].partition(" ")
-    found = {}
-    for seed, entry in runs.items():
-        base = held.entries.get((reference, number.setting), {}).get(seed)
-        if word == "change":
-            base = held.entries.get((held.protocol.spec.reference, number.setting), {}).get(seed)
-        value = measured(held.protocol.metrics[number.metric], entry, base)
-        if value is not None:
-            found[seed] = value
-    return found
-
-
-def measured(rule: str, entry: Entry, base: Entry | None = None) -> float | None:
-    """What a rule of a protocol gives for a run.
-
-    Args:
-        rule: "NAME" or "NAME * FACTOR" of an entry of the summary; "rounds_to LABEL", the first round whose accuracy
-            reaches the final one of the base; "speedup LABEL", rounds of the base over these; "change NAME", the change
-            against the base in percent.
-        entry: The run.
-        base: The run that it is compared with.
-
-    Returns:
-        The value; None where the run has none, infinity where it never reaches the base. A run of which not every
-        evaluation is kept has no first round.
-
-    Raises:
-        ConfigError: The rule is none.
-    """
-    word, _, rest = rule.partition(" ")
-    if word in ("rounds_to", "speedup"):
-        if base is None or not _has_every_evaluation(entry):
-            return None
-        first = reach(entry.rows, float(base.summary["final_accuracy"]))
-        if word == "rounds_to":
-            return float(first.rounds) if first.reached else math.inf
-        return base.summary["rounds"] / first.rounds if first.reached else 0.0
-    if word == "change":
-        ours, theirs = entry.summary.get(rest), base.summary.get(rest) if base else None
-        return 100 * (ours / theirs - 1) if ours is not None and theirs else None
-    found = VALUE.fullmatch(rule)
-    require(found is not None, "metrics", "be NAME, NAME * FACTOR, rounds_to LABEL, speedup LABEL or change NAME", rule)
-    assert found is not None
-    value = entry.summary.get(found[1])
-    return None if value is None else float(value) * float(found[2] or 1)
-
-
-def _has_every_evaluation(entry: Entry) -> bool:
-    """Whether the curve is whole: archives may hold some of its rounds, or none, and then tell when too late."""
-    every = entry.config.get("eval_every", 1)
-    seen = [row["round"] for row in entry.rows if row.get("accuracy") is not None]
-    wanted = {*range(every, entry.summary["rounds"] + 1, every), entry.summary["rounds"]}
-    return wanted.issubset(seen)
+def _gained(row: Row, base: Row | None, reference: str) -> Row:
+    """A number with its gain over the reference, raw and fitted where all of its pairs have both."""
+    number, against = row.number, base.number if base is not None else None
+    gain = gain_of(number, against, row.each, base.each if base else {}, reference)
+    if gain is None:
+        return row
+    fitted = gain_of(number, against, row.fitted, base.fitted if base else {}, reference)
+    if fitted is not None and fitted.seeds == gain.seeds:
+        gain = replace(gain, fitted=fitted.ours)
+    return replace(row, gain=gain)
 
 
 def how(entries: Iterable[Entry]) -> str:
@@ -257,21 +220,26 @@ def how(entries: Iterable[Entry]) -> str:
 
 COLUMNS = (
     "id", "paper", "table", "dataset", "setting", "model", "method", "metric", "printed", "spread", "ours", "low",
-    "high", "seeds", "planned", "scale", "state", "study", "how", "core_hours", "command", "note",
+    "high", "level", "reference", "gain_printed", "gain", "apart_low", "apart_high", "gain_fitted", "swing", "seeds",
+    "planned", "scale", "state", "study", "how", "core_hours", "command", "note",
 )  # fmt: skip
 
 
 def text_of(rows: Iterable[Row]) -> str:
-    """The ledger as CSV."""
+    """The ledger as CSV. Gains are in points; of rounds and rows they are ratios, and so is what is between them."""
     return csv_text([COLUMNS, *(_line(row) for row in rows)])
 
 
 def _line(row: Row) -> list[object]:
-    n = row.number
+    n, gain = row.number, row.gain
+    told = [""] * 6
+    if gain is not None:
+        told = [gain.reference, *map(_shown, (gain.printed, gain.ours, gain.low, gain.high, gain.fitted))]
     hours = "" if row.hours is None else f"{row.hours:.3g}"
     return [
         *(getattr(n, name) for name in COLUMNS[:8]), *map(_shown, (n.mean, n.spread, row.ours, row.low, row.high)),
-        row.seeds or "", row.planned or "", row.scale, row.state, row.study, row.how, hours, row.command, n.note,
+        row.level, *told, _shown(row.swing), row.seeds or "", row.planned or "", row.scale, row.state, row.study,
+        row.how, hours, row.command, n.note,
     ]  # fmt: skip
 
 

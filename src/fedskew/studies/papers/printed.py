@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -59,6 +60,18 @@ class Printed:
         if self.method == "all three":  # Seol and Kim's figure 7d: one number of the method and its two baselines
             return "proposed", "FedAvg", "FedNova"
         return tuple(self.method.partition(" vs ")[0].split(" minus "))
+
+    @property
+    def runs(self) -> int:
+        """How many runs the paper names for it; 0 where it names none.
+
+        Example:
+            >>> from fedskew.studies.papers.printed import printed
+            >>> next(p for p in printed() if p.id == "fedga-001").runs
+            5
+        """
+        found = re.search(r"(\d+) runs", self.note)
+        return int(found[1]) if found else 0
 
 
 @lru_cache(1)

@@ -1,0 +1,330 @@
+"""What the texts of the verdicts name: quantities that are read from runs, from the ledger or from the printed numbers.
+
+A quantity is "KIND a | b | c"; each kind is a function below. An asterisk stands for all settings of a study, or for
+all of its other methods. Fewer than five seeds give no number.
+
+A condition is a quantity with "> NUMBER", "< NUMBER" or "= printed". "count CONDITION" stands for how often it is met.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from inspect import signature
+
+import numpy as np
+
+from fedskew.errors import require, unknown
+from fedskew.studies.intervals import t_interval
+from fedskew.studies.papers.found import Cells, Runs, cells
+from fedskew.studies.papers.ledger import Row
+from fedskew.studies.papers.measures import is_whole
+from fedskew.studies.papers.printed import Printed, printed
+from fedskew.studies.papers.protocol import protocol
+from fedskew.studies.papers.rules import FEWEST
+from fedskew.studies.targets import reach
+
+__all__ = ["Evidence", "Outcome", "Quantity"]
+
+ALL = "*"
+BRACES = re.compile(r"\{(.+?)\}")
+CONDITION = re.compile(r"(.+?) ([<>=]) (\S+)")
+BY_STATE = {"agrees": True, "differs": False, "within": True, "outside": False}
+METRIC = "final_accuracy"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Whether a condition is met under one setting.
+
+    Attributes:
+        met: True, False, or None where the runs do not decide.
+        seeds: Seeds that it rests on; 0 where they are too few, or where it rests on none.
+        there: Whether there is enough to judge by.
+    """
+
+    met: bool | None
+    seeds: int = 0
+    there: bool = True
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A quantity under one setting.
+
+    Attributes:
+        name: The setting, where there are several.
+        values: One for each seed, or configuration.
+        text: What stands on the page; empty where there are too few seeds.
+        told: What decides a condition "= printed": a state or a level of the ledger.
+        study: The protocol that it is read from.
+        bound: Whether values are lower bounds: an upper end then decides nothing.
+    """
+
+    name: str
+    text: str
+    values: tuple[float, ...] = ()
+    told: str = ""
+    study: str = ""
+    bound: bool = False
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds it rests on; configurations of published logs are none."""
+        return len(self.values) if self.study else 0
+
+    def judged(self, sign: str, number: str) -> Outcome:
+        """Whether a condition is met: by the 95 % t interval of the values, or by what the ledger says."""
+        if sign == "=":
+            there = self.told not in ("", "no verdict", "not run")
+            return Outcome(BY_STATE.get(self.told), self.seeds, there)
+        ends = t_interval(np.array(self.values)) if len(self.values) >= FEWEST else None
+        if ends is None:
+            return Outcome(None, there=False)
+        low, high = (end - float(number) for end in ends)
+        low, high = (low, math.inf if self.bound else high) if sign == ">" else (-high, -low)
+        return Outcome(True if low > 0 else False if high < 0 else None, self.seeds)
+
+
+@dataclass
+class Evidence:
+    """The ledger and the runs, and what is read from them.
+
+    Args:
+        rows: The ledger.
+        runs: Our finished runs.
+    """
+
+    rows: Sequence[Row]
+    runs: Runs
+    _cells: dict[str, Cells] = field(default_factory=dict)
+
+    def fill(self, text: str) -> str | None:
+        """A text with every quantity in braces replaced by its value; None where one of them has none.
+
+        Raises:
+            ConfigError: A quantity is none.
+        """
+        found = {named: self._text(named) for named in BRACES.findall(text)}
+        if None in found.values():
+            return None
+        return BRACES.sub(lambda named: str(found[named[1]]), text)
+
+    def _text(self, named: str) -> str | None:
+        kind, _, rest = named.partition(" ")
+        if kind == "count":
+            met = [outcome.met for outcome in self.outcomes(rest) if outcome.there]
+            reverse = f" (the reverse in {met.count(False)})" if False in met else ""
+            return f"{met.count(True)} of {len(met)}{reverse}" if met else None
+        found = [one for one in self.find(named) if one.text]
+        if len(found) > 1:
+            return "; ".join(f"{one.name}: {one.text}" for one in found)
+        return found[0].text if found else None
+
+    def outcomes(self, condition: str) -> list[Outcome]:
+        """Whether a condition is met, under each of its settings.
+
+        Raises:
+            ConfigError: It is none.
+        """
+        found = CONDITION.fullmatch(condition)
+        require(found is not None, "condition", "be a quantity with > NUMBER, < NUMBER or = printed", condition)
+        assert found is not None
+        return [quantity.judged(found[2], found[3]) for quantity in self.find(found[1])]
+
+    def find(self, quantity: str) -> list[Quantity]:
+        """A quantity under each of its settings.
+
+        Raises:
+            ConfigError: Its kind, its study, setting or method is unknown, or it has too few parts.
+        """
+        kind, _, rest = quantity.partition(" ")
+        if kind not in KINDS:
+            raise unknown("kind of quantity", kind, KINDS)
+        parts = [part.strip() for part in rest.split(" | ")]
+        taken = list(signature(KINDS[kind]).parameters.values())[1:]
+        least = sum(one.default is one.empty for one in taken)
+        require(least <= len(parts) <= len(taken), "quantity", f"have {least} to {len(taken)} parts", quantity)
+        return list(KINDS[kind](self, *parts))
+
+    def held(self, study: str) -> Cells:
+        """The runs of a study, at the scale of the paper where there is one."""
+        if study not in self._cells:
+            paper = cells(protocol(study), "paper", self.runs)
+            self._cells[study] = paper if paper.entries else cells(protocol(study), "small", self.runs)
+        return self._cells[study]
+
+    def pairs(self, study: str, setting: str, one: str, other: str, metric: str) -> dict[int, tuple[float, float]]:
+        """A metric of two methods, by seed."""
+        first, second = (self.held(study).entries.get((name, setting), {}) for name in (one, other))
+        found = {
+            seed: (first[seed].summary.get(metric), second[seed].summary.get(metric))
+            for seed in first
+            if seed in second
+        }
+        return {seed: (float(a), float(b)) for seed, (a, b) in found.items() if a is not None and b is not None}
+
+    def state(self, study: str, setting: str, one: str, other: str, metric: str) -> str:
+        """What the ledger says of a gain that is printed."""
+        for row in self.by_study[study, setting]:
+            rule = protocol(study).metrics[row.number.metric].partition(" ")[0]
+            mine = (row.number.labels, row.gain.reference if row.gain else "") in (
+                ((one,), other),
+                ((one, other), other),
+            )
+            if rule == metric and mine:
+                return row.state
+        return ""
+
+    @cached_property
+    def by_study(self) -> dict[tuple[str, str], list[Row]]:
+        """The ledger by study and setting."""
+        found: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        for row in self.rows:
+            found[row.study, row.number.setting].append(row)
+        return found
+
+
+def _places(study: str, setting: str, *methods: str) -> Iterator[tuple[str, ...]]:
+    """(setting, method, ...) of what a quantity names, asterisks replaced."""
+    spec = protocol(study).spec
+    known = [m.name for m in spec.methods]
+    for name in methods:
+        if name not in (*known, ALL):
+            raise unknown("method", name, known)
+    if setting not in (*spec.names, ALL):
+        raise unknown("setting", setting, spec.names)
+    for at in spec.names if setting == ALL else (setting,):
+        for last in [n for n in known if n not in methods] if methods[-1] == ALL else (methods[-1],):
+            yield at, *methods[:-1], last
+
+
+# Kinds: what is named by its first word
+
+
+def gain(
+    evidence: Evidence, study: str, setting: str, one: str, other: str, metric: str = METRIC
+) -> Iterator[Quantity]:
+    """Points of a metric of one method over another, paired by seed."""
+    for at, _, against in _places(study, setting, one, other):
+        pairs = evidence.pairs(study, at, one, against, metric)
+        each = tuple(100 * (a - b) for a, b in pairs.values())
+        told = evidence.state(study, at, one, against, metric)
+        name = ", ".join(told for told, asked in ((at, setting), (against, other)) if asked == ALL)
+        yield Quantity(name, _shown(each, "{:+.1f}"), each, told, study)
+
+
+def growth(evidence: Evidence, study: str, start: str, end: str, one: str, other: str) -> Iterator[Quantity]:
+    """By how many points a gain is larger under one setting than under another, paired by seed."""
+    for place in (start, end):
+        next(_places(study, place, one, other))
+    less, more = (evidence.pairs(study, at, one, other, METRIC) for at in (start, end))
+    each = tuple(100 * (more[s][0] - more[s][1] - less[s][0] + less[s][1]) for s in sorted(less) if s in more)
+    yield Quantity(end, _shown(each, "{:+.1f}"), each, study=study)
+
+
+def ratio(evidence: Evidence, study: str, setting: str, one: str, other: str, metric: str) -> Iterator[Quantity]:
+    """A count of one method over that of another, paired by seed."""
+    for at, _, against in _places(study, setting, one, other):
+        each = tuple(a / b for a, b in evidence.pairs(study, at, one, against, metric).values())
+        yield Quantity(at, _shown(each, "{:.2f}"), each, study=study)
+
+
+def sooner(evidence: Evidence, study: str, setting: str, one: str, other: str, target: str) -> Iterator[Quantity]:
+    """Rounds of another method to an accuracy over those of one, paired by seed, in brackets the least and greatest."""
+    for at, _, against in _places(study, setting, one, other):
+        ours, others = (evidence.held(study).entries.get((name, at), {}) for name in (one, against))
+        pairs = [(ours[seed], others[seed]) for seed in sorted(ours) if seed in others]
+        pairs = [pair for pair in pairs if all(map(is_whole, pair))]
+        found = [[reach(entry.rows, float(target)) for entry in pair] for pair in pairs]
+        if not all(mine.reached for mine, _ in found):
+            yield Quantity(at, "", study=study)  # a mean over the seeds that get there would flatter
+            continue
+        each = tuple(theirs.rounds / mine.rounds for mine, theirs in found)
+        never = sum(not theirs.reached for _, theirs in found)
+        text = f"{min(each):.1f} to {max(each):.1f} times" if len(each) >= FEWEST else ""
+        if never and len(each) >= FEWEST:
+            text += f", at the least, since {against} does not get there in {never} of {len(each)} seeds"
+        yield Quantity(at, text, each, study=study, bound=bool(never))
+
+
+def level(evidence: Evidence, study: str, setting: str, method: str, metric: str = METRIC) -> Iterator[Quantity]:
+    """Ours beside the printed number."""
+    for at, name in _places(study, setting, method):
+        rows = [row for row in evidence.by_study[study, at] if row.number.labels == (name,)]
+        rows = [r for r in rows if protocol(study).metrics[r.number.metric].partition(" ")[0] == metric]
+        for row in rows:
+            text = f"{row.texts[1]} where {row.texts[0]} is printed" if row.judged else ""
+            yield Quantity(f"{at}, {name}", text, tuple(row.each.values()), row.level or "no verdict", study)
+
+
+def rows(evidence: Evidence, paper: str, table: str) -> Iterator[Quantity]:
+    """How many printed numbers of a table agree."""
+    mine = [row for row in evidence.rows if (row.number.paper, row.number.table) == (paper, table)]
+    mine = [row for row in mine if row.number.kind == "result"]
+    require(bool(mine), "quantity", "name a table with printed numbers", f"{paper} | {table}")
+    states = [row.state for row in mine]
+    told = "agrees" if set(states) == {"agrees"} else "differs" if "differs" in states else "not resolved"
+    judged = any(row.judged for row in mine)
+    text = f"{states.count('agrees')} of {len(states)}" if judged else ""
+    yield Quantity(table, text, told=told if judged else "not run")
+
+
+def logs(_: Evidence, dataset: str, share: str) -> Iterator[Quantity]:
+    """FedLA less FedAvg in the published logs, a value for each configuration of a data set and a participation."""
+    by: dict[str, dict[str, float]] = defaultdict(dict)
+    for p in printed():
+        counts = (p.paper, p.table, p.dataset) == ("FedLA", "logs", dataset) and not p.setting.startswith("iid")
+        if counts and p.setting.endswith(share) and p.mean is not None:
+            by[p.setting][p.method] = p.mean
+    each = tuple(found["FedLA"] - found["FedAvg(uniform)"] for found in by.values())
+    require(bool(each), "quantity", "name a data set and a participation of FedLA's logs", f"{dataset} | {share}")
+    above = f"above 0 in {sum(x > 0 for x in each)} of {len(each)} configurations"
+    yield Quantity(share, f"{_shown(each, '{:+.2f}')}, {above}", each)
+
+
+def first(_: Evidence, paper: str, table: str, method: str) -> Iterator[Quantity]:
+    """In how many printed cells of a table a method is strictly the first."""
+    by: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+    for p in printed():
+        if (p.paper, p.table) == (paper, table) and p.mean is not None:
+            by[p.dataset, p.setting, p.metric][p.method] = p.mean
+    cells_ = [cell for cell in by.values() if method in cell]
+    require(bool(cells_), "quantity", "name a method of a printed table", f"{paper} | {table} | {method}")
+    ahead = sum(cell[method] > max(v for name, v in cell.items() if name != method) for cell in cells_)
+    yield Quantity(method, f"{ahead} of {len(cells_)}", told="agrees" if ahead == len(cells_) else "differs")
+
+
+def number(_: Evidence, ids: str) -> Iterator[Quantity]:
+    """A printed number by its id, or the points between two: "fedga-012 - fedga-007"."""
+    found = [_of(name.strip()) for name in ids.split(" - ")]
+    if len(found) == 1:
+        spread = "" if found[0].spread is None else f" ± {found[0].spread:g}"
+        yield Quantity(ids, f"{found[0].mean:g}{spread}")
+        return
+    points = [(100 if p.metric in ("accuracy", "macro_F1") else 1) * (p.mean or 0.0) for p in found]
+    yield Quantity(ids, f"{points[0] - points[1]:+.1f}")
+
+
+KINDS: dict[str, Callable[..., Iterator[Quantity]]] = {
+    **{kind.__name__: kind for kind in (gain, growth, ratio, sooner, level, rows, logs, first)}, "printed": number,
+}  # fmt: skip
+
+
+def _of(name: str) -> Printed:
+    known = {p.id: p for p in printed()}
+    if name not in known:
+        raise unknown("printed number", name, known)
+    return known[name]
+
+
+def _shown(each: Sequence[float], form: str) -> str:
+    """A mean with its 95 % t interval; nothing of too few values."""
+    ends = t_interval(np.array(each)) if len(each) >= FEWEST else None
+    if ends is None:
+        return ""
+    return f"{form.format(float(np.mean(each)))} ({' to '.join(form.format(end) for end in ends)})"

@@ -1,0 +1,162 @@
+"""When a printed number agrees with ours: the rules of evidence.
+
+A printed number is held against ours by its gain over the reference method of its table, paired by seed. Levels are
+judged apart. docs/reference/statistics.md has the test.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedskew.studies.equivalence import equivalence
+from fedskew.studies.papers.measures import is_count
+from fedskew.studies.papers.printed import Printed
+
+__all__ = ["FEWEST", "Gain", "Seeds", "gain_of", "level_of", "printed_gain"]
+
+FEWEST = 5  # seeds: below them there is no verdict, and no row but in the appendix
+POINTS = 1.0  # of accuracy: gains that are no further apart are the same
+SHARE = 0.1  # of a ratio of rounds or rows
+Seeds = Mapping[int, float]  # a value for each seed
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The gain of a method over the reference method of its table, printed and ours.
+
+    Attributes:
+        reference: The method that both are compared with.
+        printed: Printed gain in points; of counts, the printed ratio to the reference.
+        ours: Mean over the seeds of ours; of ratios the geometric mean.
+        low: Lower end of the 90 % interval of ours less the printed gain; of ratios, of ours over the printed ratio.
+        high: Upper end.
+        seeds: Pairs of ours.
+        verdict: "agrees", "differs", "not resolved", or "no verdict" below `FEWEST` seeds.
+        fitted: Ours under fitted biases and a temperature, in points; None where a run of them has none.
+        times: Whether it is a ratio.
+    """
+
+    reference: str
+    printed: float
+    ours: float
+    low: float | None
+    high: float | None
+    seeds: int
+    verdict: str
+    fitted: float | None = None
+    times: bool = False
+
+    @property
+    def texts(self) -> tuple[str, str, str, str]:
+        """Printed gain, ours, the interval of what is between them, and the fitted gain, for a table."""
+        if self.times:
+            span = "" if self.low is None else f"{self.low:.2f} to {self.high:.2f} times"
+            return f"{self.printed:.2f} times", f"{self.ours:.2f} times", span, ""
+        span = "" if self.low is None else f"{self.low:+.1f} to {self.high:+.1f}"
+        fitted = "" if self.fitted is None else f"{self.fitted:+.1f}"
+        return f"{self.printed:+.1f}", f"{self.ours:+.1f}", span, fitted
+
+
+def printed_gain(number: Printed, reference: Printed | None) -> tuple[float, tuple[float, ...]] | None:
+    """A printed gain with the spreads of its two terms, in points or as the logarithm of a ratio.
+
+    A number that is itself a comparison ("A minus B", a change in percent) needs no reference. The spreads are empty
+    where one is not printed, or the number of runs is not: the gain is then taken as exact.
+    """
+    if number.mean is None:
+        return None
+    if " minus " in number.method:
+        return number.mean, ()
+    if number.metric.endswith("_change_pct"):
+        return math.log1p(number.mean / 100), ()
+    if reference is None or reference.mean is None or reference is number:
+        return None
+    if is_count(number):
+        both = number.mean > 0 and reference.mean > 0
+        return (math.log(number.mean / reference.mean), ()) if both else None
+    spreads = tuple(_points(number) * s for s in (number.spread, reference.spread) if s is not None)
+    known = len(spreads) == 2 and number.runs == reference.runs >= 2
+    return _points(number) * (number.mean - reference.mean), spreads if known else ()
+
+
+def _points(number: Printed) -> float:
+    """What turns the unit of a metric into points."""
+    return 100.0 if number.metric in ("accuracy", "macro_F1") else 1.0
+
+
+def gain_of(number: Printed, reference: Printed | None, ours: Seeds, base: Seeds, name: str = "") -> Gain | None:
+    """The gain of a number over that of the reference, printed and ours; None where there is nothing to compare.
+
+    Args:
+        number: The printed number.
+        reference: That of the reference method in the same place.
+        ours: Our values of the number.
+        base: Our values of the reference.
+        name: The reference's name, where it has no printed number of its own.
+
+    Example:
+        >>> from fedskew.studies.papers.printed import printed
+        >>> from fedskew.studies.papers.rules import gain_of
+        >>> fedavg, fedga = (next(p for p in printed() if p.id == f"fedga-{i}") for i in ("049", "054"))
+        >>> found = gain_of(fedga, fedavg, dict.fromkeys(range(5), 0.942), dict.fromkeys(range(5), 0.942))
+        >>> found.reference, found.verdict
+        ('FedAvg', 'agrees')
+    """
+    told = printed_gain(number, reference)
+    if told is None or not ours:
+        return None
+    target, spreads = told
+    times = is_count(number) or number.metric.endswith("_change_pct")
+    each = _each(number, ours, base)
+    if not each:
+        return None
+    found = equivalence(each, target, math.log1p(SHARE) if times else POINTS, spreads, number.runs if spreads else 0)
+    verdict = found.verdict if len(each) >= FEWEST else "no verdict"
+    label = reference.method if reference is not None and " minus " not in number.method else name
+    turn = math.exp if times else float
+    low, high = (None if end is None else turn(end) for end in (found.low, found.high))
+    return Gain(label, turn(target), turn(found.mean), low, high, len(each), verdict, times=times)
+
+
+def _each(number: Printed, ours: Seeds, base: Seeds) -> list[float]:
+    """Our gain of every seed."""
+    if " minus " in number.method:
+        return list(ours.values())
+    if number.metric.endswith("_change_pct"):
+        return [math.log1p(value / 100) for value in ours.values()]
+    pairs = [(ours[seed], base[seed]) for seed in sorted(set(ours) & set(base))]
+    if is_count(number):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return [float(np.log(np.float64(a)) - np.log(np.float64(b))) for a, b in pairs]
+    return [_points(number) * (a - b) for a, b in pairs]
+
+
+def level_of(number: Printed, ours: float, ends: tuple[float, float] | None) -> str:
+    """Whether ours is at the printed level: "within" or "outside".
+
+    With a printed spread s and an interval of ours, it is if [low, high] and [mean - s, mean + s] overlap; else if both
+    are within one point, or within a tenth of the printed number where it counts.
+
+    Example:
+        >>> from fedskew.studies.papers.printed import printed
+        >>> from fedskew.studies.papers.rules import level_of
+        >>> number = printed()[2]  # FedBal's Table 2: 54.81, in percent
+        >>> level_of(number, 55.5, None), level_of(number, 57.0, None)
+        ('within', 'outside')
+    """
+    if number.mean is None or math.isnan(ours):
+        return "outside"
+    if number.spread is not None and ends is not None:
+        near = ends[0] <= number.mean + number.spread and number.mean - number.spread <= ends[1]
+        return "within" if near else "outside"
+    far = SHARE * abs(number.mean) if is_count(number) else POINTS / _unit(number)
+    return "within" if abs(ours - number.mean) <= far * (1 + 1e-9) else "outside"
+
+
+def _unit(number: Printed) -> float:
+    """Points in a unit of a metric; a weight is a share as accuracy is."""
+    return 100.0 if "weight" in number.metric else _points(number)

@@ -1,0 +1,144 @@
+"""Claims: what their texts name is read from runs, and their word is computed. The order of a table, and its check."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import pytest
+
+from fedskew.config.flags import experiment_from
+from fedskew.errors import ConfigError
+from fedskew.studies.papers.found import Runs
+from fedskew.studies.papers.ledger import Row, rows_of
+from fedskew.studies.papers.order import tables
+from fedskew.studies.papers.printed import printed
+from fedskew.studies.papers.protocol import protocol
+from fedskew.studies.papers.quantities import Evidence, Outcome
+from fedskew.studies.papers.verdicts import VERDICTS, Claim, claims, verdict_of, word_of
+from fedskew.studies.store import Entry
+
+NAME = "fedga-table1-mnist"
+# Gains over FedAvg in points; the seed moves every method alike but FedGA
+GAINS = {"FedAvg": 0.0, "FedProx": 0.0, "FedRL": -3.0, "CLIMB": 0.3, "FedNTD": 1.4, "FedGA": 3.6}
+PLACE = f"{NAME} | alpha=0.1"
+
+
+@cache
+def evidence(seeds: int = 5, gains: tuple[tuple[str, float], ...] = (), **more: float) -> Evidence:
+    """The ledger of made runs of one table, all settings alike."""
+    entries, held = [], {**GAINS, **dict(gains)}
+    for cell in protocol(NAME).spec.cells():
+        if cell.seed >= seeds:
+            continue
+        assert cell.experiment is not None
+        score = 0.8 + held[cell.label] / 100 + cell.seed / 100 + (cell.label == "FedGA") * (-1) ** cell.seed / 1000
+        summary = {"rounds": 100, "stopped": "", "final_accuracy": score, "final_macro_f1": score, **more}
+        entries.append(Entry("a" * 16, cell.experiment.to_json(), [], summary, {}))
+    runs = Runs(entries)
+    return Evidence(rows_of(protocol(NAME), "paper", runs), runs)
+
+
+def test_a_text_is_filled_from_the_runs_and_left_out_below_five_seeds() -> None:
+    text = f"{{gain {PLACE} | FedGA | FedAvg}} points, {{level {PLACE} | FedNTD}}."
+    # five differences of 3.6 + 0.1 (-1)^seed: mean 3.62, deviation 0.1095, t of 4 degrees of freedom 2.776
+    assert evidence().fill(text) == "+3.6 (+3.5 to +3.8) points, 0.834 where 0.863 ± 0.004 is printed."
+    assert evidence(4).fill(text) is None
+    assert evidence().fill(f"{{count gain {PLACE} | FedGA | * > 0}}") == "5 of 5"
+    assert evidence().fill(f"{{count gain {PLACE} | FedRL | * > 0}}") == "0 of 5 (the reverse in 5)"
+    assert (
+        evidence(total_samples=7.0).fill(f"{{ratio {PLACE} | FedGA | FedAvg | total_samples}}") == "1.00 (1.00 to 1.00)"
+    )
+    assert evidence().fill("{printed fedga-024} and {printed fedga-024 - fedga-019}") == "0.885 ± 0.001 and +3.6"
+    assert evidence().fill("{first FedGA | 1 | FedGA}") == "34 of 50"
+    told = evidence().fill("{logs CIFAR-100 | k_r=0.1}")
+    assert told is not None and told.endswith("above 0 in 5 of 12 configurations")
+
+
+@pytest.mark.parametrize(
+    ("condition", "met"),
+    [
+        ("FedGA | FedAvg > 0", True), ("FedGA | FedAvg < 0", False), ("FedRL | FedAvg < 0", True),
+        ("FedGA | FedAvg = printed", True), ("FedRL | FedAvg = printed", False), ("FedGA | FedAvg > 3.6", None),
+    ],
+)  # fmt: skip
+def test_a_condition_is_met_by_an_interval_or_by_the_ledger(condition: str, met: bool | None) -> None:
+    assert evidence().outcomes(f"gain {PLACE} | {condition}") == [Outcome(met, 5)]
+    assert not evidence(4).outcomes(f"gain {PLACE} | {condition}")[0].there
+
+
+@pytest.mark.parametrize(
+    ("quantity", "told"),
+    [
+        ("gains a | b", "unknown kind of quantity 'gains'; did you mean 'gain'"),
+        (f"gain {PLACE}", "have 4 to 5 parts"),
+        (f"gain {PLACE} | FedGB | FedAvg", "unknown method 'FedGB'"),
+        (f"gain {NAME} | alpha=3 | FedGA | FedAvg", "unknown setting 'alpha=3'"),
+        ("printed fedga-9999", "unknown printed number"),
+    ],
+)
+def test_a_quantity_that_is_none_is_one_line(quantity: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)) as raised:
+        evidence().fill(f"{{{quantity}}}")
+    assert "\n" not in str(raised.value)
+    with pytest.raises(ConfigError, match="condition must be a quantity with"):
+        evidence().outcomes(f"gain {PLACE} | FedGA | FedAvg")
+
+
+def test_the_word_follows_from_the_conditions() -> None:
+    of = lambda *met: word_of([Outcome(one, 5) for one in met])
+    assert (of(True, True), of(True, None), of(True, False)) == ("holds", "holds in part", "does not hold here")
+    assert (of(None, False), of(None), of()) == ("does not hold here", "not resolved", "not testable here")
+    assert word_of([Outcome(None, there=False)]) == "no verdict"
+    claim = Claim(
+        "FedGA",
+        "it gains",
+        ("Told.", f"Gain {{gain {PLACE} | FedGA | FedAvg}}."),
+        (f"gain {PLACE} | FedGA | FedAvg > 0",),
+    )
+    found, few = verdict_of(claim, evidence()), verdict_of(claim, evidence(4))
+    assert (found.word, found.seeds, few.word, few.evidence) == ("holds", (5,), "no verdict", "Told.")
+    assert verdict_of(claim, evidence(gains=(("FedGA", -3.0),))).word == "does not hold here"
+
+
+def typed(claim: Claim) -> set[str]:
+    """Numbers that stand in a claim's texts outside of braces, but settings and what its paper prints."""
+    told = " ".join([*(re.sub(r"\{.+?\}", "", text) for text in claim.evidence), claim.cause])
+    told = re.sub(r"alpha[= ][\d.]+|k_r=[\d.]+", "", told)
+    known = {f"{p.mean:g}" for p in printed() if p.paper == claim.paper and p.mean is not None}
+    return {n for n in re.findall(r"\d+\.\d+", told) if n not in known} | {
+        *re.findall(r"\d+ (?:points|of|seeds)", told)
+    }
+
+
+def test_every_claim_names_what_there_is_and_types_no_number_of_ours() -> None:
+    nothing = Evidence([Row(p) for p in printed()], Runs([]))
+    assert {verdict_of(claim, nothing).word for claim in claims()} <= {*VERDICTS}
+    assert [claim.claim for claim in claims() if typed(claim)] == []
+    assert typed(Claim("FedGA", "it gains", ("At alpha=0.05 it gains 2.13 over 0.812, in 4 of 5.",))) == {
+        "2.13",
+        "4 of",
+    }
+
+
+def test_the_check_tells_a_rule_that_knows_the_method_from_one_that_does_not() -> None:
+    """Ours has the printed gains of alpha 0.1; with two of them exchanged it agrees less often with its own."""
+
+    def told(**gains: float) -> Any:
+        (found,) = tables(evidence(gains=tuple(gains.items())).rows)
+        return found
+
+    right, wrong = told(FedRL=2.8), told(FedRL=2.8, FedNTD=3.6, FedGA=1.4)
+    assert right.methods == tuple(GAINS) and len(right.cells) == 10
+    assert right.own > right.other and right.p_own < 0.05 < wrong.p_own
+    assert right.own > wrong.own and right.tau > wrong.tau and right.p < wrong.p
+    at = next(cell for cell in right.cells if (cell.setting, cell.metric) == ("alpha=0.1", "accuracy"))
+    assert at.tau == pytest.approx(1) and at.printed is not None and 0.7 < at.printed < 1
+
+
+def test_runs_of_another_experiment_are_no_evidence() -> None:
+    other = Entry(
+        "a" * 16, experiment_from(["fedavg"]).to_json(), [], {"rounds": 1, "stopped": "", "final_accuracy": 1.0}, {}
+    )
+    assert Evidence([], Runs([other])).fill(f"{{gain {PLACE} | FedGA | FedAvg}}") is None
