@@ -1,6 +1,6 @@
 """A/A studies: FedAvg against itself under other seeds. A test of a difference at 5 % should find one in 5 % of them.
 
-python benchmarks/accuracy/aa.py          trains what is missing of 8,000 short runs on the digits: 16 minutes of a core
+python benchmarks/accuracy/aa.py          trains what is missing of 8,000 short runs on the digits: 12 minutes of a core
 python benchmarks/accuracy/aa.py --table  what the tests find in the recorded runs, and how often intervals cover
 
 Two runs of a pair share the federation (the seed of the partition), as two methods of a study do, and have different
@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from fedskew.data.sources.table import load
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common.session import setting
+from fedskew.studies.fitted import beside
 from fedskew.studies.statistics import Scores, aggregate, average_ranks, critical_difference, differences, t_interval
 
 OUT = Path(__file__).parents[2] / "results/accuracy/aa-digits.jsonl"
@@ -81,6 +83,13 @@ def found(pairs: np.ndarray, size: int = PAIRS) -> dict[str, tuple[int, int]]:
     return {name: (sum(said), len(said)) for name, said in by.items()}
 
 
+def sentences(size: int) -> Counter[str]:
+    """How many studies of ``size`` pairs get each verdict on raw and fitted differences."""
+    both = zip(*(studies(recorded(which=which), size) for which in ("right", "fitted")), strict=True)
+    gaps = ([differences(scores, "first")[0] for scores in pair] for pair in both)
+    return Counter(beside(*pair).rpartition(": ")[2] for pair in gaps)
+
+
 def exchanged(pairs: np.ndarray, times: int = 100) -> list[float]:
     """The share that the signed-rank test finds where either run of a pair may be called the first, drawn anew."""
     g, shares = rng.generator(0, "exchange"), []
@@ -132,6 +141,8 @@ def tables() -> None:
                 print(f"| {size} | {name} | {hits} | {of} | {100 * hits / of:.1f} % |")
         shares = [100 * share for share in exchanged(pairs)]
         print(f"runs exchanged within pairs: {np.mean(shares):.1f} %, {min(shares):.1f} to {max(shares):.1f} %")
+    for size in (3, 5, PAIRS):
+        print(f"\nverdicts of studies of {size} pairs: {sentences(size).most_common()}")
     print("\n| runs a setting | settings | t, one setting | bootstrap, mean | bootstrap, iqm |")
     print("|---|---|---|---|---|")
     for runs in (3, 5, 10, 20):
