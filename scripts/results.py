@@ -53,7 +53,12 @@ def rows_of(name: str, archives: Path) -> list[dict[str, Any]]:
         study = Study(read_spec(shipped(name) or name), Path(folder) / "store")
         lend(study, archives, keep=False)
         tuned = {key: ", ".join(f"{name} {value}" for name, value in chosen) for key, chosen in study.chosen.items()}
-        return [{**row, "tuned": tuned.get((row["label"], row["setting"]), "")} for row in study.table()]
+        rows = study.table()
+        if not any(row["state"] == "finished" for row in rows):
+            sys.exit(
+                f"no run of the study {name} can be read: {rows[0]['reason'] or 'none is archived'}; set FEDSKEW_DATA"
+            )
+        return [{**row, "tuned": tuned.get((row["label"], row["setting"]), "")} for row in rows]
 
 
 def table_of(rows: list[dict[str, Any]], setting: str) -> str:

@@ -15,6 +15,7 @@ from fedskew.config import experiment as config
 from fedskew.config.tables import make, method_named
 from fedskew.errors import ConfigError, RecordError
 from fedskew.plots import curves as plots
+from fedskew.plots import groups
 from fedskew.plots.groups import Run, title_of
 from fedskew.records import folder as records
 from fedskew.records.summary import summarise
@@ -309,3 +310,11 @@ def test_real_records_are_read(tmp_path: Path, no_global_rng: None) -> None:
 def test_a_title_leaves_out_what_is_unset() -> None:
     config = {"data": {"name": "patients"}, "partition": {"name": "natural", "column": ""}, "model": {"name": "mlp"}}
     assert title_of([Run(Path("a"), config, [], {})]) == "patients, natural, mlp"
+
+
+def test_a_folder_too_large_to_look_through_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "MOST_FOLDERS", 3)
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    with pytest.raises(RecordError, match="more than 3 folders below it; name the folder that holds the runs"):
+        plots.find_runs([tmp_path])

@@ -36,13 +36,15 @@ def test_the_pairs_that_are_needed() -> None:
 
 def test_the_findings_of_the_aa_studies_are_those_of_the_recorded_runs() -> None:
     aa = script("benchmarks/accuracy/aa.py")
-    pairs = aa.recorded()
-    rows = re.findall(r"^\| (\d+) \| (signed rank, exact|paired t) \| (\d+) \| (\d+) \| ([\d.]+) % \|$", PAGE, re.M)
-    assert len(rows) == 10
-    for size, test, hits, of, share in rows:
-        used = pairs[: int(size) * int(of)]
-        assert aa.found(used, int(size))[test] == (int(hits), int(of))
-        assert float(share) == round(100 * int(hits) / int(of), 1)
+    raw, fitted = PAGE.split("finds a fitted difference")
+    for text, which in ((raw, "right"), (fitted, "fitted")):
+        pairs = aa.recorded(which=which)
+        rows = re.findall(r"^\| (\d+) \| (signed rank, exact|paired t) \| (\d+) \| (\d+) \| ([\d.]+) % \|$", text, re.M)
+        assert len(rows) == 10
+        for size, test, hits, of, share in rows:
+            used = pairs[: int(size) * int(of)]
+            assert aa.found(used, int(size))[test] == (int(hits), int(of))
+            assert float(share) == round(100 * int(hits) / int(of), 1)
 
 
 def test_the_critical_difference_of_two_settings() -> None:

@@ -125,7 +125,7 @@ def _decomposed(run: Path, about: dict[str, Any], trained: Trained, as_json: boo
     from fedskew.engines.decomposed import STEPS
     from fedskew.engines.decomposed import decompose as parts
 
-    _own_data(run, about)
+    _own_data(run, about)  # which refuses data that are not those of the run
     found = parts(trained, config.load(run).federation())
     if as_json:
         say(json.dumps(found, indent=1))

@@ -5,7 +5,7 @@ B rows, C classes. Counts are the client's own unless you choose others.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -178,7 +178,7 @@ def fedgr_gamma(counts: Tensor, gamma: Gamma = "max1", missing: Literal["mask", 
         Guo et al. 2023, FedGR: Federated Learning with Gravitation Regulation for Double Imbalance Distribution
         (DASFAA), unbalanced softmax. https://doi.org/10.1007/978-3-031-30637-2_47
     """
-    choose("gamma", gamma, ("max1", "raw", "one", "weight"))
+    choose("gamma", gamma, get_args(Gamma))
     choose("missing", missing, ("mask", "code"))
     n = as_float(counts)
     if gamma == "one":
