@@ -13,6 +13,7 @@ import statistics
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,8 @@ from fedskew.studies.spec import read_spec
 from fedskew.studies.study import Study
 
 ROOT = Path(__file__).parents[1]
-TABLE = re.compile(r"(<!-- (study|matrix|order|gains) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
-PAGES = ("docs/project/fashion.md", "docs/project/cross.md", "docs/project/sharpness.md")
+TABLE = re.compile(r"(<!-- (study|matrix|order|gains|less) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
+PAGES = tuple(f"docs/project/{name}.md" for name in ("fashion", "cross", "sharpness", "five"))
 COLUMNS = {  # of a table -> (entry of the summary, factor, digits)
     "accuracy, mean of 10": ("mean10_accuracy", 1.0, 3),
     "macro-F1, mean of 10": ("mean10_macro_f1", 1.0, 3),
@@ -143,13 +144,37 @@ def gains_of(rows: list[dict[str, Any]], bases: str, metric: str = "mean10_accur
     return "\n".join(lines) + "\n"
 
 
+def less_of(rows: list[dict[str, Any]], words: str) -> str:
+    """Settings by methods: each method less a base, paired by seed, in points, with a 95 % t interval over seeds."""
+    base, metric = [*words.split(", "), "mean10_accuracy"][:2]
+    ended = [row for row in rows if row["state"] == "finished"]
+    gaps = differences(Scores.of((row["label"], row["setting"], row["seed"], row[metric]) for row in ended), base)
+    at = {(gap.method, gap.setting): gap for gap in gaps}
+    others = [label for label in dict.fromkeys(row["label"] for row in rows) if label != base]
+
+    def cell(label: str, setting: str) -> str:
+        gap = at[label, setting]
+        ends = "" if gap.low is None or gap.high is None else f" [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
+        return "" if gap.mean is None else f"{100 * gap.mean:+.1f}{ends}"
+
+    lines = [f"| | {base} | {' | '.join(others)} |", f"|---|{'---:|' * (len(others) + 1)}"]
+    for setting in dict.fromkeys(row["setting"] for row in rows):
+        levels = [100 * row[metric] for row in ended if (row["label"], row["setting"]) == (base, setting)]
+        lines.append(f"| {setting} | {_cell(levels, 1)} | {' | '.join(cell(label, setting) for label in others)} |")
+    return "\n".join(lines) + "\n"
+
+
 def tables(text: str) -> str:
     """A page with every table between its marks made again."""
 
     def made(found: re.Match[str]) -> str:
         rows = rows_of(found[3], ROOT / "results/studies")
         kinds = {"matrix": matrix_of, "order": order_of}
-        of_one = {"study": table_of, "gains": gains_of}
+        of_one: dict[str, Callable[[list[dict[str, Any]], str], str]] = {
+            "study": table_of,
+            "gains": gains_of,
+            "less": less_of,
+        }
         made = kinds[found[2]](rows) if found[2] in kinds else of_one[found[2]](rows, found[4] or "all")
         return found[1] + made + found[5]
 
