@@ -24,7 +24,7 @@ from fedskew.models.prepare import prepare
 from fedskew.shared import SGD, Fixed
 from fedskew.types import Carry, Context, Differentiate, Params, View
 from support.federations import blobs
-from support.methods import NAMES, changed, tiny
+from support.methods import BY_HOOK, changed, tiny
 from support.nets import plain_module
 from support.runs import gap, go, rows_of, same
 
@@ -82,7 +82,7 @@ def paced(method: Method) -> Method:
     return replace(method, pace=PACE) if type(method.pace) is Fixed else method
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BY_HOOK)
 def test_methods_agree_with_the_reference(name: str, steps: list[int]) -> None:
     method = tiny(name) if name != "powerofchoice" else changed(METHODS[name](), "power_of_choice", candidates=8)
     apart(paced(method))
