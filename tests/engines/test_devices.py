@@ -90,7 +90,7 @@ def test_networks_give_the_same_there(net: str, engine: str, device: Device) -> 
     assert gap(far.params, near.params) < 1e-12 and gap(far.buffers, near.buffers) < 1e-12  # other memory formats
 
 
-@pytest.mark.parametrize("name", ["scaffold", "pfedme"])
+@pytest.mark.parametrize("name", ["scaffold", pytest.param("pfedme", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("memory", ["device", "ram", "disk"])
 def test_memories_and_checkpoints_there(memory: str, name: str, device: Device, tmp_path: Path) -> None:
     options: dict[str, Any] = {"memory": memory, "engine": "batched", "device": NAME, "model": "mlp", "cohort": 4}
