@@ -23,6 +23,7 @@ def results() -> ModuleType:
     return module
 
 
+@pytest.mark.thorough
 def test_the_ledger_and_its_page_are_those_of_the_committed_runs(results: ModuleType) -> None:
     made = results.papers()
     for path, text in made.items():
