@@ -86,7 +86,10 @@ def _rows(carry: Carry, k: int) -> Carry:
     return Carry(*(tree.map_tree(lambda leaf: leaf[:k], field) for field in carry))
 
 
-@pytest.fixture(params=ENDS.values(), ids=ENDS)
+@pytest.fixture(
+    params=[v if n != "a stack a client" else pytest.param(v, marks=pytest.mark.thorough) for n, v in ENDS.items()],
+    ids=ENDS,
+)
 def priced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stacks of one client, one stack, and something between."""
     for name in ("STEP", "TRACED", "WRITTEN"):
