@@ -1,39 +1,39 @@
-"""Write the pages that are made from the code, or check that they still say what the code says.
-
-python scripts/reference.py           writes them, with the pictures of the partitioners
-python scripts/reference.py --check   writes nothing; names each page that differs, and exits with 1 where one does
-"""
+"""Write the pages and pictures that are made from the code into docs/, and the files that compose.md shows into it."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import inspect
 import re
 import sys
+import typing
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+import numpy as np
 from click.testing import CliRunner
 
 from fedskew import functional
 from fedskew.catalogue import listing
-from fedskew.catalogue.paces_page import paces_markdown
-from fedskew.catalogue.partition_page import partitions_markdown, write_page
+from fedskew.catalogue.docstrings import prose
 from fedskew.cli.command import root
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import ALIASES
+from fedskew.config.presets import AUTHORS, GRADES, PRESETS, Preset, Stated
 from fedskew.config.tables import TABLES
+from fedskew.data.partitioners import PARTITIONERS, Counts, Natural
+from fedskew.data.partitioners.base import Ints, Partitioner
 from fedskew.data.sources.images import ImageOptions
 from fedskew.fields import documented, hints_of, kind_of, limits_of
+from fedskew.plots.skew import example
 from fedskew.records.diagnostics import Diagnostics
 from fedskew.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 SHOWN = re.compile(r"(<!-- the file (\S+) -->\n)```python\n.*?```", re.S)
-MADE = "Made by `python scripts/reference.py`; a test compares."
+MADE = "Made by `make reference`."
 NAMED = ("method", "data", "partition", "model", "fingerprint")  # fields of Experiment that take a name, or no flag
 WIDTH = 110  # columns of a help text
 
@@ -71,6 +71,74 @@ shapes and its source.
 COMMAND = f"""# The command
 
 {MADE} What each command prints for `--help`.
+"""
+
+COLUMNS = {  # heading -> place of the value
+    "rate": "pace.lr",
+    "momentum": "local.momentum",
+    "weight decay": "local.weight_decay",
+    "decay a round": "pace.decay",
+    "clip": "local.clip",
+    "batch": "pace.batch_size",
+    "epochs": "pace.epochs",
+    "share": "share",
+    "server rate": "server.lr",
+}
+PACES = f"""# The authors' paces
+
+{MADE}
+
+A method's own defaults are for comparisons at common settings. This page lists the pace that each method's authors
+state: rate, momentum, weight decay, decay of the rate, batch, epochs, the share of the clients in a round, the server's
+rate. A comparison can be run both ways:
+
+```
+fedskew run moon --lr 0.1 --rounds 50          # common settings: the options that you give to every method
+fedskew run moon --preset authors --rounds 50  # the authors' pace
+fedskew run moon --preset authors --cohort 5   # an option that you give goes before the preset
+```
+
+In Python:
+
+```python
+method = fs.presets.authors("moon")
+fs.run(fed, method, rounds=50)  # takes the authors' share of the clients
+fs.run(fed, method.with_("pace", lr=0.02), cohort=5)  # your values go before the preset's
+```
+
+The number of rounds stays yours. `config.json` holds the values that were used, and the preset's name under `method`.
+What a cell leaves open keeps the method's default. A row of two names is another preset of the method: `--preset` takes
+the second name. Some of them are no pace but a reading of the paper.
+
+Each value has a grade: """
+CLIENTS, CLASSES, ROWS, SEED = 20, 10, 500, 0
+NOT_DRAWN = ("file",)  # whatever the file holds
+PARTITIONS = f"""# Partitions
+
+{MADE} How to split data, step by step:
+[splits.md](../guide/splits.md).
+
+Symbols: n rows, N clients, C classes that occur, N_c rows of class c, n_kc rows of class c at client k. Ranks are
+random, and ties are broken at random. "Dir(0.1)" stands for at least seven different partitions in the literature: name
+the partitioner, not only alpha.
+
+Every partitioner keeps these rules:
+
+- No row belongs to two clients, except under `shared`, whose purpose that is.
+- The same labels, options and seed give the same rows, however the labels are stored.
+- A setting that cannot be met raises an error of one line, which names the nearest setting that can be met.
+- No partitioner redraws until it likes a draw, unless you ask for it: `dirichlet` and `dir_extended` with `least`,
+  `dir_extended` with random owners, and `quantity_dir` with `redraw` draw at most 100 times.
+- Rows are kept in one flat array with offsets. Memory is at most about ten 8-byte numbers for each row and for each
+  cell of [N, C].
+
+You can keep a partition as a file and use it on another machine: [partition-file.md](partition-file.md). This matters,
+because draws use exp and log, whose last bit depends on the machine: a row on the boundary between two clients may
+move. The file does not change.
+
+The pictures show {CLASSES} classes of {ROWS} rows at {CLIENTS} clients, seed {SEED}, all options at their defaults.
+Bars: rows of each client. Map: the darker a cell, the more rows of that class. `natural` and `feature` read a column
+that the example makes up, and `counts` has a matrix that the example makes up.
 """
 
 
@@ -178,6 +246,125 @@ def _commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[t
         yield from _commands(inner, (*words, name))
 
 
+def paces_page() -> str:
+    """Every method's pace with its grades, its source, or why there is none."""
+    grades = "; ".join(f"**{letter}** {meaning}" for letter, meaning in GRADES.items())
+    lines = [PACES + grades + ".", "", f"| method | {' | '.join(COLUMNS)} | other |", "|---" * (len(COLUMNS) + 2) + "|"]
+    found = {
+        (name if preset == "authors" else f"{name}`, `{preset}"): row
+        for preset, rows in PRESETS.items()
+        for name, row in rows.items()
+        if isinstance(row, Preset)
+    }
+    lines += [_pace_row(name, preset) for name, preset in found.items()]
+    lines += ["", "## Sources", ""]
+    lines += [
+        f"- `{name}`: {p.setting}. {p.source}.{f' Note: {p.note}.' if p.note else ''}" for name, p in found.items()
+    ]
+    lines += ["", "## No pace on record", ""]
+    lines += [f"- `{name}`: {why}." for name, why in AUTHORS.items() if isinstance(why, str)]
+    return "\n".join(lines) + "\n"
+
+
+def _pace_row(name: str, preset: Preset) -> str:
+    cells = [_stated(preset.values.get(place)) for place in COLUMNS.values()]
+    rest = [f"`{place}` {_stated(value)}" for place, value in preset.values.items() if place not in COLUMNS.values()]
+    return f"| `{name}` | {' | '.join(cells)} | {', '.join(rest)} |"
+
+
+def _stated(stated: Stated | None) -> str:
+    """ "0.01 P"; empty where nothing is stated."""
+    if stated is None:
+        return ""
+    return f"{stated.value if isinstance(stated.value, str) else format(stated.value, '.3g')} {stated.grade}"
+
+
+class Example(NamedTuple):
+    """One partitioner applied to the example data."""
+
+    partitioner: Partitioner
+    counts: Ints  # [N, C]
+    rows: int  # that somebody has; several may have the same
+
+
+def examples() -> dict[str, Example]:
+    """Every partitioner of the table applied to the example data, by name; one that reads a file is left out."""
+    labels = np.repeat(np.arange(CLASSES), ROWS)
+    places = np.arange(len(labels))
+    column = (places * 7 // ROWS + places % 3) % CLIENTS  # related to the label, but not equal to it
+    found = {}
+    for name, kind in _partitioners().items():
+        if name not in NOT_DRAWN:
+            partitioner = _example(kind)
+            clients = len(np.unique(column)) if isinstance(partitioner, Natural) else CLIENTS
+            parts = partitioner.split(labels, clients, SEED, {"site": column})
+            found[name] = Example(partitioner, parts.counts(labels, CLASSES), len(np.unique(parts.rows)))
+    return found
+
+
+def _partitioners() -> dict[str, type[Partitioner]]:
+    return {kind.name: kind for kind in PARTITIONERS.values()}
+
+
+def _example(kind: type[Partitioner]) -> Partitioner:
+    if kind is Counts:
+        steps = np.add.outer(np.arange(CLIENTS), np.arange(CLASSES)) % 5
+        return Counts(matrix=tuple(map(tuple, (steps * 10).tolist())))
+    return kind()
+
+
+def partitions_page() -> str:
+    """Definition, formula, users and options of every partitioner, with a picture of each."""
+    shown, kinds = examples(), _partitioners()
+    aliases = {name: [n for n, k in PARTITIONERS.items() if k is kind and n != name] for name, kind in kinds.items()}
+    lines = [PARTITIONS, "| name | formula | used by |", "|---|---|---|"]
+    lines += [f"| [`{n}`](#{n}) | {k.formula.replace('|', chr(92) + '|')} | {k.users} |" for n, k in kinds.items()]
+    for name, kind in kinds.items():
+        lines += ["", *_section(name, kind, aliases[name], shown.get(name))]
+    return "\n".join(lines) + "\n"
+
+
+def _section(name: str, kind: type[Partitioner], aliases: list[str], shown: Example | None) -> list[str]:
+    first, _, rest = prose(kind).partition("\n")
+    also = f" (also {', '.join(f'`{a}`' for a in aliases)})" if aliases else ""
+    lines = [f"## {name}", "", f"**{first}** `fs.partitioners.{kind.__name__}`{also}", ""]
+    lines += [line for part in rest.strip().split("\n\n") if part for line in (" ".join(part.split()), "")]
+    lines += [f"- Formula: {kind.formula}", f"- Used by: {kind.users}", f"- Limits: {kind.limits}"]
+    lines += [f"- `{n}` = `{value}`: {text}" for n, value, text in _options(kind)]
+    if shown is not None:
+        lines += ["", f"![{name}: clients by classes](../pictures/partition-{name}.png)", "", _pictured(shown)]
+    return lines
+
+
+def _options(kind: type[Partitioner]) -> list[tuple[str, Any, str]]:
+    """Name, default and help of each option, with the words that it takes."""
+    if not dataclasses.is_dataclass(kind):
+        return []
+    made, helps, hints = kind(), documented(kind), typing.get_type_hints(kind)
+    told = []
+    for f in dataclasses.fields(kind):
+        value = getattr(made, f.name)
+        words = [w for h in (hints[f.name], *typing.get_args(hints[f.name])) for w in _words(h)]
+        choice = f" One of {', '.join(dict.fromkeys(words))}." if words else ""
+        default = value.name if isinstance(value, Partitioner) else "unset" if value in (None, "") else value
+        told.append((f.name, default, " ".join(helps.get(f.name, "").split()) + choice))
+    return told
+
+
+def _words(hint: Any) -> list[str]:
+    return list(typing.get_args(hint)) if typing.get_origin(hint) is typing.Literal else []
+
+
+def _pictured(shown: Example) -> str:
+    n = shown.counts
+    sizes, held = n.sum(axis=1), (n > 0).sum(axis=1)
+    unused = CLASSES * ROWS - shown.rows
+    return (
+        f"In the picture: {len(n)} clients of {sizes.min()} to {sizes.max()} rows with {held.min()} to {held.max()} "
+        f"classes; {unused:,} rows unused."
+    )
+
+
 def compose_page() -> str:
     """The guide's page with the files that it shows, their docstrings cut to the first sentences."""
     text = (ROOT / "docs/guide/compose.md").read_text(encoding="utf-8")
@@ -190,41 +377,28 @@ def _brief(source: str) -> str:
     return re.sub(r'(\n +"""[^"\n]+)\n +"""', r'\1"""', short)
 
 
-PAGES: dict[str, Callable[[], str]] = {
-    "docs/reference/methods.md": listing.page,
-    "docs/reference/paces.md": paces_markdown,
-    "docs/reference/partitions.md": partitions_markdown,
-    "docs/reference/options.md": options_page,
-    "docs/reference/functional.md": functional_page,
-    "docs/guide/compose.md": compose_page,
-    "docs/reference/command.md": command_page,
+PAGES: dict[str, Callable[[], str]] = {  # below docs/
+    "reference/methods.md": listing.page,
+    "reference/paces.md": paces_page,
+    "reference/partitions.md": partitions_page,
+    "reference/options.md": options_page,
+    "reference/functional.md": functional_page,
+    "reference/command.md": command_page,
 }
 
 
-def changed() -> Iterator[str]:
-    """Every page whose file differs from what the code says."""
+def write(folder: Path) -> Iterator[Path]:
+    """Write every page, and the picture of every partitioner, into a folder. Yields the files."""
+    for place in ("reference", "pictures"):
+        (folder / place).mkdir(parents=True, exist_ok=True)
     for name, page in PAGES.items():
-        file = ROOT / name
-        if not file.is_file() or file.read_text(encoding="utf-8") != page():
-            yield name
-
-
-def main() -> int:
-    """Write, or check."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where a page differs")
-    if parser.parse_args().check:
-        differ = list(changed())
-        for name in differ:
-            print(f"{name} differs from the code; run python scripts/reference.py")
-        return int(bool(differ))
-    for name, page in PAGES.items():
-        (ROOT / name).write_text(page(), encoding="utf-8")
-        print(name)
-    for picture in write_page(ROOT / "docs")[1:]:
-        print(picture.relative_to(ROOT))
-    return 0
+        (folder / name).write_text(page(), encoding="utf-8")
+        yield folder / name
+    for name, shown in examples().items():
+        yield example(shown.counts, folder / f"pictures/partition-{name}.png")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    for file in write(ROOT / "docs"):
+        print(file.relative_to(ROOT))
+    (ROOT / "docs/guide/compose.md").write_text(compose_page(), encoding="utf-8")

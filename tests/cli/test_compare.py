@@ -198,7 +198,7 @@ def test_fitted_numbers_stand_beside_the_raw_ones(capsys: pytest.CaptureFixture[
     assert fedskew(*words) == 0
     assert "fitted" not in capsys.readouterr().out
     assert fedskew("compare", "fedavg", *SMALL, "--fit-logits", "none", "--fitted") == 0
-    assert "no run has final_fitted_accuracy: --fit-logits tail" in capsys.readouterr().out
+    assert "no run has final_fitted_accuracy; --fit-logits tail" in capsys.readouterr().out
     assert fedskew(*words, "--fit-logits", "tail", "--metric", "mean10_macro_f1", "--fitted") == 0
     said = capsys.readouterr().out
     assert "mean10_macro" in said and "fedavg," in said and "average rank" not in said  # of one setting

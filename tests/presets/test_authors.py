@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import fedskew as fs
-from fedskew.catalogue.paces_page import paces_markdown
 from fedskew.config.experiment import Experiment, load
 from fedskew.config.flags import experiment_from
 from fedskew.config.presets import AUTHORS, GRADES, Preset, applied, authors, named
@@ -19,6 +18,7 @@ from fedskew.settings import Settings
 from support.command import refused
 from support.federations import skewed
 from support.paths import ROOT
+from support.scripts import script
 
 PUBLISHED = [name for name, row in AUTHORS.items() if isinstance(row, Preset)]
 UNPUBLISHED = [name for name, row in AUTHORS.items() if isinstance(row, str)]
@@ -170,7 +170,7 @@ def test_mistakes_are_one_line(words: list[str], said: str) -> None:
 
 
 def test_the_page_shows_every_value_with_its_grade() -> None:
-    page = paces_markdown()
+    page = script("scripts/reference.py").paces_page()
     for name, row in AUTHORS.items():
         assert f"`{name}`" in page
         told = (row.source, row.setting) if isinstance(row, Preset) else (row,)

@@ -99,7 +99,7 @@ class Advice(NamedTuple):
 
 
 def distance(a: dict[str, float], b: dict[str, float]) -> float:
-    """sqrt(mean_d ((t_d(a_d) - t_d(b_d)) / u_d)^2) over descriptors d that both have, t the scale and u the unit of d."""
+    """sqrt(mean_d ((t_d(a_d) - t_d(b_d)) / u_d)^2) over the descriptors d of both; t is the scale, u the unit."""
     gaps = [(of(a[d]) - of(b[d])) / unit for d, (unit, of) in UNITS.items() if d in a and d in b]
     return math.sqrt(statistics.fmean(gap**2 for gap in gaps))
 

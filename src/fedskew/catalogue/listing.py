@@ -199,7 +199,7 @@ def page() -> str:
     lines = [
         "# Methods and ingredients",
         "",
-        "Made by `python scripts/reference.py`; a test compares. `fedskew methods --markdown` prints the same page.",
+        "Made by `make reference`. `fedskew methods --markdown` prints the same page.",
         "",
         "The table lists what each method adds to FedAvg. Sizes are numbers for each client and round: P parameters,",
         "C classes, F features, K participants, N clients. Below it stand the ingredients: formula, cost and options.",

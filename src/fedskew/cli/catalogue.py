@@ -35,7 +35,7 @@ def _folded(head: str) -> Any:
 )
 @click.argument("wanted", nargs=-1, metavar="[NAME ...]", type=Names("method"))
 @click.option("--json", "as_json", is_flag=True, help="print everything, fields and references too, as JSON")
-@click.option("--markdown", is_flag=True, help="print the page docs/reference/methods.md")
+@click.option("--markdown", is_flag=True, help="print them as a page")
 def methods(wanted: tuple[str, ...], as_json: bool, markdown: bool) -> None:
     """List the methods, or explain those methods and ingredients that are named.
 

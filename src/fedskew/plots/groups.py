@@ -13,29 +13,29 @@ from typing import Any
 import numpy as np
 
 from fedskew.config import variants
-from fedskew.config.experiment import Experiment
+from fedskew.config.experiment import RECORDED, Experiment
 from fedskew.config.recorded import read_run
 from fedskew.data.describe import Counted, counted
 from fedskew.errors import DataError, RecordError, plural
+from fedskew.fields import deciding
 from fedskew.method import method_spec
 from fedskew.methods import METHODS
 from fedskew.plots.canvas import Floats
 from fedskew.records.probabilities import EACH, SCORES
 from fedskew.records.summary import worst_class
-from fedskew.settings import SEEDS
+from fedskew.settings import SEEDS, Division, Settings
 
 __all__ = ["Group", "Run", "federation_of", "find_runs", "groups_of", "parted_labels", "title_of"]
 
 Row = dict[str, Any]
 
-# Entries that do not make two runs different experiments: where they ran, how often they were evaluated, the seed, and
-# what follows from the seed (the counts of the split) or from the fingerprint (the names of the classes).
+# Entries that do not make two runs different experiments: options that change no training, the seeds, and what a run
+# adds of where it ran, or what follows from the seed (the counts of the split).
 NEUTRAL = {
-    "engine", "engine_used", "engine_reason", "threads", "threads_used", "device", "memory", "eval_every", "eval_rows",
-    "personal_every", "scores", "recall_at", "checkpoint_every", "path", "diagnose", "counts", "label_names",
-    "started_by", "fit_logits", "format", "ray_address", "ray_workers", "ray_gpus", "processors", "on_clients",
-}  # fmt: skip
-OPTIONAL = ("longtail", "validation", "auxiliary", "local_test", "heldout_clients")  # named only where they are set
+    *deciding(Settings, "measures", "bits", "nothing", "seed"), *deciding(Division, "nothing", "seed"),
+    *RECORDED, "counts",
+} - {"own_data", "disclosed"}  # fmt: skip
+OPTIONAL = deciding(Division, "split")[1:]  # named only where they are set
 UNSAID = ("folder", "fingerprint", "init_digest")
 TRAINING = ("method.pace.", "method.local.")  # what all runs of a picture change alike stands in its title
 MOST_FOLDERS = 50_000  # below a folder that is named; a whole disk would take minutes
@@ -126,7 +126,7 @@ class Run:
     @property
     def settings(self) -> Row:
         """The configuration by dotted path, without what does not change the experiment."""
-        kept = {key: v for key, v in self.config.items() if key not in (*NEUTRAL, *SEEDS)}
+        kept = {key: v for key, v in self.config.items() if key not in NEUTRAL}
         kept |= {key: self.config.get(key) or None for key in OPTIONAL}  # a run of Python may lack them
         return variants.flat(kept) if "method" in kept else {"folder": str(self.folder)}
 

@@ -1,7 +1,7 @@
 """Tuning under an equal budget: one search space, one sequence of trials, for every method alike.
 
 Trials are points of a shifted Halton sequence. They are scored on a part of the training set that is held out for
-them, never on the test set, and their seed is none of the seeds that are compared.
+them, never on the test set, and use a seed that is not among the compared seeds.
 """
 
 from __future__ import annotations
