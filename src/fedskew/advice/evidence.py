@@ -146,12 +146,11 @@ def lines(place: Path) -> tuple[list[Line], list[str]]:
 
 def _of_folder(folder: Path) -> tuple[list[Line], list[str]]:
     try:
-        config, rows, summary = read_run(folder)
-        wanted = config["rounds"]
-        if not rows or rows[-1]["round"] < wanted or MEASURES["accuracy"] not in summary:
+        run = read_run(folder)
+        if not run.rows or run.rows[-1]["round"] < run.config["rounds"] or MEASURES["accuracy"] not in run.summary:
             return [], [f"{folder}: the run did not end"]
-        worst = next((row["worst_class_recall"] for row in reversed(rows) if "worst_class_recall" in row), None)
-        return [Line(config, {**summary, "worst_class_recall": worst}, str(folder))], []
+        worst = next((row["worst_class_recall"] for row in reversed(run.rows) if "worst_class_recall" in row), None)
+        return [Line(run.config, {**run.summary, "worst_class_recall": worst}, str(folder))], []
     except (FedskewError, KeyError, TypeError) as error:
         return [], [f"{folder}: {error}"]
 
