@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,10 +25,11 @@ from fedskew.data import skew
 from fedskew.data.describe import named
 from fedskew.errors import DataError, FedskewError, RecordError, plural, text_of
 from fedskew.errors import from_json as parsed
+from fedskew.fields import deciding, is_later
 from fedskew.method import Method, method_spec
 from fedskew.methods import METHODS
 from fedskew.records.summary import FITTED
-from fedskew.settings import SEEDS
+from fedskew.settings import SEEDS, Division
 from fedskew.studies.fitted import fitted_name
 
 __all__ = [
@@ -40,12 +41,8 @@ MEASURES = {"accuracy": "mean10_accuracy", "macro_f1": "mean10_macro_f1"}  # of 
 KEPT = (  # of `skew.summary`: what a distance between federations is made of
     "clients", "classes", "size_median", "js_mean", "missing_rate", "quantity_gini", "imbalance_global",
 )  # fmt: skip
-# what runs that are compared share
-SHARED = ("clients", "cohort", "rounds", "longtail", "validation", "auxiliary", "local_test", "heldout_clients")
-SPLIT = (  # what decides a split beside its seed
-    "data", "path", "partition", "clients", "longtail", "validation", "auxiliary", "counts", "local_test",
-    "heldout_clients",
-)  # fmt: skip
+SPLIT = deciding(Division, "split")  # what decides a split beside its seed, the data and the partition
+SHARED = (*SPLIT, "cohort", "rounds")  # what runs that are compared share
 HELD_TO = ("pace", "local")  # slots whose options belong to the setting: all methods of it train alike
 
 
@@ -323,7 +320,7 @@ def _name(facts: Mapping[str, Any]) -> str:
     """As in ``fashion_mnist, dirichlet (alpha 0.1), 100 clients, mlp, 100 rounds``."""
     told = [str(facts["data"]["name"]), named(facts["partition"]), _count(facts.get("clients", 100), "client")]
     told += [str(facts["model"]["name"]), *(_count(facts[n], "round") for n in ("rounds",) if n in facts)]
-    told += [f"{name} {facts[name]:g}" for name in SHARED[3:] if name in facts]
+    told += [f"{name} {facts[name]:g}" for name in SPLIT[1:] if name in facts]
     told += [f"{name} {value}" for name, value in facts.get("training", {}).items()]
     return ", ".join(told)
 
@@ -370,7 +367,8 @@ def _describer() -> Describe:
     known: dict[str, Descriptors] = {}
 
     def describe(config: Mapping[str, Any]) -> Descriptors:
-        key = json.dumps([_seed_of_split(config), *(config.get(n) for n in SPLIT)])
+        names = ("data", "path", "partition", "counts", *SPLIT)
+        key = json.dumps([_seed_of_split(config), *map(config.get, names)])
         if key not in known:
             known[key] = descriptors(_counts(config))
         return known[key]
@@ -386,10 +384,10 @@ def _counts(config: Mapping[str, Any]) -> Any:
         raise DataError("it was started from Python and has no counts on record: its split cannot be made again")
     if config.get("own_data"):
         raise DataError("its nodes kept their rows, and it has no counts on record: its split cannot be made again")
-    plain = {name: config[name] for name in ("path", "clients", "longtail", "validation", "auxiliary")}
-    plain["seed"] = _seed_of_split(config)
+    plain = {"path": config["path"], "seed": _seed_of_split(config)}
+    unset = {f.name: f.default for f in fields(Division) if is_later(f)}  # what a record may leave out
+    plain |= {name: config.get(name, unset[name]) if name in unset else config[name] for name in SPLIT}
     data, partition = make("data", config["data"]), make("partition", config["partition"])
-    plain |= {name: config.get(name, 0.0) for name in ("local_test", "heldout_clients")}
     fed = Experiment(METHODS["fedavg"](), data=data, partition=partition, **plain).federation()
     if config.get("fingerprint", "") not in ("", fed.dataset.fingerprint):
         raise DataError(f"the data {fed.dataset.name!r} are not those of the run: its split cannot be made again")

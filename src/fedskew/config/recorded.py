@@ -19,12 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedskew.config import variants
+from fedskew.config.experiment import RECORDED
 from fedskew.config.schema import PER_CLASS, Config, Round, Row, Summary, fault_of
 from fedskew.errors import RecordError, json_file
+from fedskew.fields import deciding
 from fedskew.records import folder as records
 from fedskew.records.probabilities import EACH, SCORES
 from fedskew.records.summary import PREFIXES, worst_class
-from fedskew.settings import SEEDS
+from fedskew.settings import SEEDS, Division, Settings
 
 __all__ = ["UNLIKE", "Run", "faults", "find_runs", "finished", "name_of", "object_of", "read_run", "run_folders"]
 
@@ -36,14 +38,13 @@ UNLIKE = (
     TypeError,
     ValueError,
 )  # of other content
-# Entries that do not make two runs different experiments: where they ran, how often they were evaluated, the seed, and
-# what follows from the seed (the counts of the split) or from the fingerprint (the names of the classes).
+# Entries that do not make two runs different experiments: options that change no training, the seeds, and what a run
+# adds of where it ran, or what follows from the seed (the counts of the split).
 NEUTRAL = {
-    "engine", "engine_used", "engine_reason", "threads", "threads_used", "device", "memory", "eval_every", "eval_rows",
-    "personal_every", "scores", "recall_at", "checkpoint_every", "path", "diagnose", "counts", "label_names",
-    "started_by", "fit_logits", "format", "ray_address", "ray_workers", "ray_gpus", "processors", "on_clients",
-}  # fmt: skip
-OPTIONAL = ("longtail", "validation", "auxiliary", "local_test", "heldout_clients")  # named only where they are set
+    *deciding(Settings, "measures", "bits", "nothing", "seed"), *deciding(Division, "nothing", "seed"),
+    *RECORDED, "counts",
+} - {"own_data", "disclosed"}  # fmt: skip
+OPTIONAL = deciding(Division, "split")[1:]  # named only where they are set
 LARGE = ("counts", "label_names")  # entries that no list shows
 INNER = ("checkpoint", "features")  # folders of a run that hold no run
 MOST_FOLDERS = 50_000  # below a folder that is named; a whole disk would take minutes
@@ -111,7 +112,7 @@ class Run:
     @property
     def settings(self) -> Row:
         """The configuration by dotted path, without what does not change the experiment."""
-        kept = {key: v for key, v in self.config.items() if key not in (*NEUTRAL, *SEEDS)}
+        kept = {key: v for key, v in self.config.items() if key not in NEUTRAL}
         kept |= {key: self.config.get(key) or None for key in OPTIONAL}  # a run of Python may lack them
         return variants.flat(kept) if "method" in kept else {"folder": str(self.folder)}
 

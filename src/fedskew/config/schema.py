@@ -13,8 +13,10 @@ from typing import Annotated, Any, Required, TypedDict
 from msgspec import Meta, ValidationError, convert
 
 from fedskew.component import SLOTS
+from fedskew.fields import plain_types
 from fedskew.records.probabilities import EACH, RANKED, SCORES
 from fedskew.records.summary import METRICS, PREFIXES, TOTALS
+from fedskew.settings import Division, Settings
 
 __all__ = ["PER_CLASS", "Config", "Number", "Round", "Row", "Summary", "Whole", "entries", "fault_of"]
 
@@ -22,6 +24,7 @@ Row = dict[str, Any]  # an object of JSON
 Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Real = Whole | float
 Number = Real | None
+BOUNDED = {int: Whole, float: Real, int | None: Whole | None, float | None: Number}
 PER_CLASS = ("per_class_recall", "per_class_precision", "per_class_f1", "support")  # of the C classes
 PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")
 
@@ -50,12 +53,8 @@ class Collapsed(TypedDict):
 Method = entries("Method", {"name": str}, {"parts": list[Named], "preset": str, **dict.fromkeys(SLOTS, Named)})
 Config = entries("Config", {}, {
     "method": str | Method, **dict.fromkeys(("data", "partition", "model"), str | Named),
-    **dict.fromkeys(("rounds", "clients", "cohort", "auxiliary", "eval_rows"), Whole | None),
-    **dict.fromkeys(("seed_partition", "seed_model", "seed_clients"), Whole | None), "seed": Whole,
-    **dict.fromkeys(("longtail", "validation", "local_test", "heldout_clients"), Number), "recall_at": Real,
-    **dict.fromkeys(("fingerprint", "started_by", "scores", "init_digest"), str),
-    **dict.fromkeys(("path", "init_from"), str | None),
-    **dict.fromkeys(("label_names", "processors", "disclosed"), list[str]),
+    **{name: BOUNDED.get(plain, plain) for kind in (Settings, Division) for name, plain in plain_types(kind).items()},
+    **dict.fromkeys(("label_names", "processors", "disclosed"), list[str]), "fingerprint": str, "started_by": str,
     "counts": list[list[Whole]], "own_data": bool,
 })  # fmt: skip
 

@@ -236,7 +236,7 @@ def test_a_file_of_others_does_not_say_so_and_may_not_have_them(tmp_path: Path):
     assert "overlaps" not in load_partition(tmp_path / "plain.npz").header
     held = parts._replace(rows=parts.of(0), offsets=np.array([0, *[len(parts.of(0))] * 8]))
     found = load_partition(tmp_path / "bare.npz")._replace(local_test=held)
-    from fedskew.data.partitioners.format import check_content
+    from fedskew.data.partitioners.file import check_content
 
     with pytest.raises(DataError, match="has two owners"):  # a row of the test that somebody trains on
         check_content(found, "file")

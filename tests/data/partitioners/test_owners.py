@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew.data.partitioners import DirExtended, Dirichlet, LabelsK, Pathological, QuantityDir
-from fedskew.data.partitioners.redraws import rounded
+from fedskew.data.partitioners.base import rounded
 from fedskew.errors import ConfigError
 from support.labels import BALANCED, MIXED, counted
 from support.strategies import few, seeds
