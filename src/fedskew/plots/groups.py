@@ -8,16 +8,46 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedskew.config import variants
+from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import OPTIONAL, Run, name_of, read_run
 from fedskew.config.schema import Row
-from fedskew.errors import plural
+from fedskew.data.describe import Counted, counted
+from fedskew.errors import DataError, RecordError, plural
+from fedskew.method import method_spec
+from fedskew.methods import METHODS
 
-__all__ = ["Group", "groups_of", "parted_labels", "title_of"]
+__all__ = ["Group", "federation_of", "groups_of", "parted_labels", "title_of"]
 
 UNSAID = ("folder", "fingerprint", "init_digest")
 TRAINING = ("method.pace.", "method.local.")  # what all runs of a picture change alike stands in its title
 LONGEST = 44  # characters; a longer label is replaced by the folder's name
+
+
+def federation_of(run: Run) -> Counted:
+    """The label histograms of a run's split: those on record, or of the split made again.
+
+    Raises FedskewError where neither can be had.
+    """
+    config, title = run.config, title_of([run])
+    names = tuple(map(str, config.get("label_names", ())))
+    if config.get("counts"):
+        counts = np.asarray(config["counts"])
+        return Counted(counts, {}, title, names if len(names) == counts.shape[-1] else ())
+    for entry, told in (("started_by", "it was started from Python"), ("own_data", "its nodes kept their rows")):
+        if config.get(entry) in ("python", True):
+            raise DataError(f"{told}, and it has no counts on record")
+    try:
+        # the method has no say in the split, and one of an older version may not be known any more
+        made = Experiment.from_json({**config, "method": method_spec(METHODS["fedavg"]())})
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"its configuration is not one that the command wrote: {error!r}") from None
+    fed = made.federation()
+    if made.fingerprint not in ("", fed.dataset.fingerprint):
+        raise DataError(f"the data {fed.dataset.name!r} are not those of the run")
+    return counted(fed)
 
 
 @dataclasses.dataclass(frozen=True)
