@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -136,3 +140,66 @@ def test_a_run_option_is_added_by_one_field(monkeypatch: pytest.MonkeyPatch) -> 
 
     (option,) = [o for o in options_of(Wider(method_named("fedavg"))) if o.place == ("warmth",)]
     assert option.flag == "--warmth" and option.default == 7 and "before the rate" in option.help
+
+
+MADE_UP = [  # of `option`, beside the default
+    'decides="numbers"', 'decides="numbers", resume="new"', 'decides="numbers", later=True', 'decides="measures"',
+    'decides="seed"', 'decides="bits"', 'decides="nothing"', 'decides="nothing", later=True',
+]  # fmt: skip
+HANDLED = """
+import sys
+import fedskew as fs
+from pathlib import Path
+from fedskew.cli.command import root
+from fedskew.config.experiment import Experiment, load
+from fedskew.config.flags import experiment_from
+from fedskew.errors import RecordError
+from fedskew.plots.groups import groups_of
+from fedskew.studies.address import address
+
+words = ["fedavg", "--clients", "4", "--cohort", "2", "--rounds", "1", "--model", "logistic"]
+usual, data = experiment_from(words), experiment_from(words).data.load()
+usual.run("usual")
+page = root.commands["run"].get_help(root.commands["run"].make_context("run", [], resilient_parsing=True))
+for name, decides in zip(sys.argv[1::2], sys.argv[2::2]):
+    other = experiment_from([*words, f"--{name.replace('_', '-')}", "3", "--seed", "1"])
+    assert f"--{name.replace('_', '-')} INT a number that was made up" in " ".join(page.split()), name
+    assert (name in usual.to_json()) == ("later=" not in decides) and other.to_json()[name] == 3, name
+
+    hashed = any(f'decides="{what}"' in decides for what in ("numbers", "measures"))
+    assert (address(other, data) == address(experiment_from([*words, "--seed", "1"]), data)) == (not hashed), name
+
+    other.run(name)
+    assert len(groups_of(["usual", name])) == 1 + ('decides="numbers"' in decides), name
+
+    file = Path(name, "config.json")
+    assert getattr(load(name), name) == 3
+    again = experiment_from([*words, "--seed", "1"])
+    free = "resume=" in decides or 'decides="nothing"' in decides
+    try:
+        again.run(name, resume=True)
+    except RecordError as error:
+        assert not free and f"resume must continue the same run; {name} was 3 and is 1" in str(error), error
+    else:
+        assert free
+        held = 1 if 'resume="new"' in decides else 3
+        assert getattr(load(name), name) == held, (name, getattr(load(name), name))
+"""
+
+
+def test_what_an_option_decides_stands_on_its_field_alone(tmp_path: Path) -> None:
+    """A field more in settings.py: record, help, address, groups and what may resume a run go by it."""
+    package = Path(fs.__file__).parent
+    shutil.copytree(package, tmp_path / "src/fedskew", ignore=shutil.ignore_patterns("__pycache__"))
+    file = tmp_path / "src/fedskew/settings.py"
+    fields = [
+        f'    made_up_{i}: int = option(1, {facts})\n    """a number that was made up"""\n'
+        for i, facts in enumerate(MADE_UP)
+    ]
+    head, end, tail = file.read_text(encoding="utf-8").partition("    diagnose: Diagnostics = ")
+    file.write_text(head + "".join(fields) + end + tail, encoding="utf-8")
+    words = [word for i, facts in enumerate(MADE_UP) for word in (f"made_up_{i}", facts)]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}
+    command = [sys.executable, "-W", "error", "-c", HANDLED, *words]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

@@ -24,7 +24,7 @@ from fedskew.engines.inputs import tensors_of
 from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import FieldError, RecordError, require
-from fedskew.fields import demand, is_later
+from fedskew.fields import deciding, demand, is_later, resumed
 from fedskew.method import Method, check_method, method_spec, spec
 from fedskew.models import Architecture
 from fedskew.models.precision import arithmetic
@@ -34,7 +34,7 @@ from fedskew.records.summary import Collapse, summarise
 from fedskew.records.watch import best_of
 from fedskew.server import State
 from fedskew.session import Observer, Row, Session
-from fedskew.settings import Settings, check_device
+from fedskew.settings import Division, Settings, check_device
 from fedskew.tree import copied
 from fedskew.types import Params, Task
 
@@ -46,16 +46,10 @@ __all__ = ["Result", "launch", "run"]
 Made = Callable[[Model, "Federation", Task, Settings], engines.LocalEngine]
 
 COUNTED = 100_000  # cells of a matrix of counts that a configuration still holds
-LENGTH = ("rounds", "patience", "min_delta", "max_minutes")  # what ends a run
-CLUSTER = ("ray_address", "ray_workers", "ray_gpus")  # where its clients train
-# What may differ between the run that a folder holds and the one that resumes it: none of it decides a number.
-FREE = (
-    "engine", "engine_reason", "threads", "threads_used", "memory", "checkpoint_every", "diagnose", "processors",
-    *CLUSTER, *LENGTH,
-)  # fmt: skip
-SPLIT = ("local_test", "heldout_clients", "seed_partition")
+# What may differ between the run that a folder holds and the one that resumes it
+FREE = ("engine_reason", "threads_used", "processors", *resumed(Settings, "free", "new"))
 # what a record holds only where it is set, and what it means where it is not
-UNSET = {f.name: f.default for f in fields(Settings) if is_later(f)} | dict.fromkeys(SPLIT)
+UNSET = {f.name: f.default for f in (*fields(Settings), *fields(Division)) if is_later(f)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +247,7 @@ def _facts(
     net = {"name": type(model).__name__ if own else model.name, **({"projection": width} if width else {})}
     names = {"data": {"name": fed.dataset.name}, "partition": spec(fed.partitioner), "model": net}
     facts: dict[str, Any] = {"clients": fed.clients, "longtail": fed.longtail, "fingerprint": fed.dataset.fingerprint}
-    facts |= {name: value for name in SPLIT[:2] if (value := getattr(fed, name))}
+    facts |= {name: value for name in deciding(Division, "split") if name in UNSET and (value := getattr(fed, name))}
     if fed.counts.numel() <= COUNTED:  # the split cannot be made again from names, so `advise` reads it here
         facts["counts"] = fed.counts.tolist()
     return {
@@ -294,7 +288,7 @@ def _extend(record: Record, session: Session, settings: Settings) -> None:
     demand(settings, "rounds", settings.rounds >= done, f"be at least {done}, the rounds that are done")
     for kind in record.config().get("processors", ()):  # of the rounds that are done
         session.engine.processors.meet(kind)
-    now = {name: getattr(settings, name) for name in (*LENGTH, *CLUSTER)} | session.engine.processors.facts()
+    now = {name: getattr(settings, name) for name in resumed(Settings, "new")} | session.engine.processors.facts()
     # an entry that is at its default is dropped: the record is that of a run that began so
     record.go_on({name: None if name in UNSET and value == UNSET[name] else value for name, value in now.items()})
 

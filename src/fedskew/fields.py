@@ -16,13 +16,13 @@ import typing
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fedskew.errors import FieldError
 
 __all__ = [
-    "LATER", "Above", "AtLeast", "AtMost", "Checked", "Limit", "Within", "check", "choices", "demand", "documented",
-    "fits", "hints_of", "kind_of", "later", "limits_of", "recorded",
+    "LATER", "Above", "AtLeast", "AtMost", "Checked", "Limit", "Within", "check", "choices", "deciding", "demand",
+    "documented", "fits", "hints_of", "kind_of", "later", "limits_of", "option", "plain_types", "recorded", "resumed",
 ]  # fmt: skip
 
 LARGEST, INFINITY = 3.4e38, float("inf")  # of float32
@@ -169,6 +169,58 @@ def later(default: Any = None) -> Any:
     So the hashes of earlier records stay as they are.
     """
     return dataclasses.field(default=default, kw_only=True, metadata={LATER: True})
+
+
+def option(
+    default: Any = None, *,
+    decides: Literal["numbers", "measures", "split", "seed", "bits", "nothing"],
+    resume: Literal["same", "free", "new"] | None = None, resolved: bool = False, later: bool = False,
+) -> Any:  # fmt: skip
+    """A field that is an option of a run. Everything that treats some options apart from others reads this.
+
+    Args:
+        default: its default.
+        decides: what another value changes. "numbers": the training, "split": the rows of the clients; the address of
+            a run has both, and runs that differ in one are different experiments. "measures": what is recorded of the
+            same training; the address has it, and groups of runs do not. "seed": the repetition of an experiment.
+            "bits": how results are rounded, which the address says by the engine. "nothing": no number.
+        resume: whether a run that goes on must have the "same" value, may have another one ("free"), or has another
+            one from then on, which its record then says ("new"). Unless given, "free" for what decides nothing.
+        resolved: whether the address has it in another form, such as the digest of a file for its name.
+        later: whether records hold it only where it is not at its default, see `later`.
+    """
+    going_on = resume or ("free" if decides == "nothing" else "same")
+    facts = {"decides": decides, "resume": going_on, "resolved": resolved, **({LATER: True} if later else {})}
+    return dataclasses.field(default=default, kw_only=True, metadata=facts)
+
+
+def deciding(kind: Any, *what: str, resolved: bool = True) -> tuple[str, ...]:
+    """The options of a dataclass that decide one of these, see `option`; without those ``resolved`` by the address."""
+    listed = [f for f in fields(kind) if f.metadata.get("decides") in what]
+    return tuple(f.name for f in listed if resolved or not f.metadata["resolved"])
+
+
+def plain_types(kind: Any) -> dict[str, Any]:
+    """The types that JSON has for the fields of a dataclass: a Literal is a word. Other fields are left out."""
+    found = {name: _plain_type(hint) for name, hint in hints_of(kind).items()}
+    return {name: plain for name, plain in found.items() if plain is not None}
+
+
+def _plain_type(hint: Any) -> Any:
+    """int, float, bool, str, or one of them or None; None for another type."""
+    if typing.get_origin(hint) is Annotated:
+        return _plain_type(hint.__origin__)
+    if typing.get_origin(hint) is typing.Literal:
+        return str
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        inner = [_plain_type(one) for one in typing.get_args(hint) if one is not type(None)]
+        return inner[0] | None if len(inner) == 1 and inner[0] else None
+    return hint if hint in (int, float, bool, str) else None
+
+
+def resumed(kind: Any, *how: str) -> tuple[str, ...]:
+    """The options of a dataclass that a run treats so when it goes on, see `option`."""
+    return tuple(f.name for f in fields(kind) if f.metadata.get("resume") in how)
 
 
 def is_later(field: Any) -> bool:

@@ -1,7 +1,7 @@
-"""The options of a run, each declared once: type, limit, default and help stand on its field.
+"""The options of a run, each declared once: type, limit, default, help and what it decides stand on its field.
 
-`fedskew.run`, `Experiment`, the command's flags and help, and the record of a run all read this class. To add an
-option, add a field here and read it where it acts.
+`fedskew.run`, `Experiment`, the command's flags and help, the record of a run, its address, what resumes it and what
+parts groups of runs all read these classes. To add an option, add a field here and read it where it acts.
 """
 
 from __future__ import annotations
@@ -9,21 +9,20 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fedskew.errors import ConfigError, FieldError, closest
-from fedskew.fields import Above, AtLeast, AtMost, Within, check, demand, later, recorded
+from fedskew.fields import Above, AtLeast, AtMost, Within, check, deciding, demand, option, recorded
 from fedskew.records.diagnostics import Diagnostics
 
-__all__ = ["SEEDS", "Engine", "Home", "Settings", "check_device", "fields_from_json"]
+__all__ = ["SEEDS", "Division", "Engine", "Home", "Settings", "check_device", "fields_from_json"]
 
 Monitor = Literal["val_accuracy", "val_macro_f1", "val_balanced_accuracy", "val_g_mean", "val_loss"]
 Engine = Literal["auto", "sequential", "threaded", "batched", "debug", "ray", "flower"]
 Home = Literal["device", "ram", "disk"]
 DEVICE = re.compile(r"cpu|cuda(?::\d+)?")
-SEEDS = ("seed", "seed_partition", "seed_model", "seed_clients")  # what tells repetitions of one experiment apart
 COHORT = 10  # clients of a round where none are asked for
 
 
@@ -42,66 +41,66 @@ class Settings:
         fedskew.errors.FieldError: Settings.rounds must be at least 1; got 0
     """
 
-    rounds: Annotated[int, AtLeast(1)] = 100
+    rounds: Annotated[int, AtLeast(1)] = option(100, decides="numbers", resume="new")
     """number of rounds"""
-    cohort: Annotated[int, AtLeast(1)] | None = None
+    cohort: Annotated[int, AtLeast(1)] | None = option(decides="numbers", resolved=True)
     """clients of a round; unset: the preset's share of them, without a preset 10; at most those that have rows"""
-    seed: int = 0
+    seed: int = option(0, decides="seed")
     """seed of the data, the initial weights and every draw"""
-    seed_model: int | None = later()
+    seed_model: int | None = option(decides="seed", later=True)
     """seed of the initial weights; unset: as seed"""
-    seed_clients: int | None = later()
+    seed_clients: int | None = option(decides="seed", later=True)
     """seed of the sequence of selected clients; unset: as seed"""
-    init_from: str | None = later()
+    init_from: str | None = option(decides="numbers", resolved=True, later=True)
     """run folder or .safetensors file whose values the network begins with; unset: initial weights by the seed"""
-    init_digest: str = later("")
+    init_digest: str = option("", decides="numbers", resolved=True, later=True)
     """digest of that file; a run records it, and another file then raises an error; empty takes any"""
-    engine: Engine = "auto"
+    engine: Engine = option("auto", decides="bits", resume="free")
     """how clients are trained: in turn, on threads, in stacks, with every error located, on Ray, or by Flower"""
-    threads: Annotated[int, AtLeast(0), AtMost(1024)] = 0
+    threads: Annotated[int, AtLeast(0), AtMost(1024)] = option(0, decides="bits", resume="free")
     """threads that train and evaluate; 0: one a core"""
-    device: str = "cpu"
+    device: str = option("cpu", decides="bits")
     """cpu, cuda or cuda:NUMBER"""
-    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
+    dtype: Literal["float32", "float64", "bfloat16"] = option("float32", decides="numbers")
     """type of the parameters and of everything computed from them"""
-    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    precision: Literal["float32", "tf32", "bfloat16"] = option("float32", decides="numbers")
     """precision of the products inside the network: float32, tf32 (on a GPU) or bfloat16 (autocast)"""
-    memory: Home = "device"
+    memory: Home = option("device", decides="nothing")
     """where clients keep state between rounds: on the device, in ram, or on disk in the run folder"""
-    eval_every: Annotated[int, AtLeast(1)] = 1
+    eval_every: Annotated[int, AtLeast(1)] = option(1, decides="measures")
     """rounds between evaluations; the last round is always evaluated"""
-    eval_rows: Annotated[int, AtLeast(1)] | None = later()
+    eval_rows: Annotated[int, AtLeast(1)] | None = option(decides="measures", later=True)
     """rows of a fixed stratified part of the test set: rounds between evaluations measure it as part_*; unset: none"""
-    personal_every: Annotated[int, AtLeast(0)] = 0
+    personal_every: Annotated[int, AtLeast(0)] = option(0, decides="measures")
     """rounds between evaluations of the clients' own models; 0: after the last round only"""
-    scores: Literal["last", "every"] = later("last")
+    scores: Literal["last", "every"] = option("last", decides="measures", later=True)
     """when AUROC, AUPRC, calibration and the like are measured: after the last round, or at every evaluation"""
-    recall_at: Annotated[float, Within(0, 1, "(]")] = later(0.9)
+    recall_at: Annotated[float, Within(0, 1, "(]")] = option(0.9, decides="measures", later=True)
     """precision at which the recall of each class is measured, among the scores"""
-    fit_logits: Literal["none", "last", "tail", "every"] = later("last")
+    fit_logits: Literal["none", "last", "tail", "every"] = option("last", decides="measures", later=True)
     """when metrics are measured under biases and a temperature fitted on sums that all clients send (loss, gradient,
     Hessian; class histogram): after the last round, in evaluations of the last ten too, or in every one"""
-    checkpoint_every: Annotated[int, AtLeast(0)] = 10
+    checkpoint_every: Annotated[int, AtLeast(0)] = option(10, decides="nothing")
     """rounds between checkpoints; 0: only after the last round"""
-    monitor: Monitor | None = later()
+    monitor: Monitor | None = option(decides="numbers", later=True)
     """validation metric whose best model is kept beside the last one; unset: no model is"""
-    patience: Annotated[int, AtLeast(1)] | None = later()
+    patience: Annotated[int, AtLeast(1)] | None = option(decides="numbers", resume="new", later=True)
     """evaluations without a better value of the monitored metric after which the run ends; unset: none do"""
-    min_delta: Annotated[float, AtLeast(0)] | None = later()
+    min_delta: Annotated[float, AtLeast(0)] | None = option(decides="numbers", resume="new", later=True)
     """improvement of the monitored metric that is too small to count for the patience; unset: 0"""
-    max_minutes: Annotated[float, Above(0)] | None = later()
+    max_minutes: Annotated[float, Above(0)] | None = option(decides="nothing", resume="new", later=True)
     """minutes after which the run stops, to be resumed; it begins no round that may last longer; unset: no limit"""
-    nonfinite: Literal["stop", "drop"] = later("stop")
+    nonfinite: Literal["stop", "drop"] = option("stop", decides="numbers", later=True)
     """when a client's training is not finite: stop the run, or drop the client from the round"""
-    ray_address: str | None = later()
+    ray_address: str | None = option(decides="nothing", resume="new", later=True)
     """HOST:PORT of a running Ray cluster, auto for the one here, local for a new one; unset: RAY_ADDRESS, else local"""
-    ray_workers: Annotated[int, AtLeast(0)] = later(0)
+    ray_workers: Annotated[int, AtLeast(0)] = option(0, decides="nothing", resume="new", later=True)
     """worker processes of engine ray; 0: as many as the cluster has room for"""
-    ray_gpus: Annotated[float, Above(0)] = later(1.0)
+    ray_gpus: Annotated[float, Above(0)] = option(1.0, decides="nothing", resume="new", later=True)
     """GPUs of each worker process of engine ray, such as 0.25; on a GPU only"""
-    ray_sum: Annotated[int, AtLeast(1)] = later(1)
+    ray_sum: Annotated[int, AtLeast(1)] = option(1, decides="numbers", later=True)
     """clients whose deltas a worker of engine ray adds up before it answers; above 1 sums round not as in sequential"""
-    diagnose: Diagnostics = field(default_factory=Diagnostics)
+    diagnose: Diagnostics = option(Diagnostics(), decides="measures", resume="free")
     """what is recorded of local training beside the metrics; the run itself does not change"""
 
     def __post_init__(self) -> None:
@@ -185,6 +184,32 @@ class Settings:
         own = {f.name for f in dataclasses.fields(Settings)} - {"diagnose"}
         values = {name: value for name, value in recorded(self).items() if name in own}
         return {**values, **({"diagnose": self.diagnose.to_json()} if self.diagnose.names else {})}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Division:
+    """How a dataset is divided over clients, beside the partition. A part of `fedskew.config.experiment.Experiment`."""
+
+    path: str | None = option(decides="nothing")
+    """file or folder of the dataset; unset: FEDSKEW_DATA, else the cache"""
+    clients: Annotated[int, AtLeast(1)] | None = option(decides="split")
+    """number of clients; unset: 100, or what a natural partition or a file holds"""
+    longtail: float | None = option(decides="split")
+    """imbalance factor n_max / n_min >= 1 of the training set before it is partitioned"""
+    validation: float = option(0.0, decides="split")
+    """fraction of the training set that is held out before the partition, for val_* metrics"""
+    auxiliary: Annotated[int, AtLeast(0)] | None = option(decides="split")
+    """rows of each class that the server holds, taken before the partition; unset: what the method wants"""
+    local_test: Annotated[float, Within(0, 1, "[)")] = option(0.0, decides="split", later=True)
+    """fraction of each client's rows that it keeps for its own test and does not train on, for local_* metrics"""
+    heldout_clients: Annotated[float, Within(0, 1, "[)")] = option(0.0, decides="split", later=True)
+    """fraction of the clients that never train; models are evaluated on them, for heldout_* metrics"""
+    seed_partition: int | None = option(decides="seed", later=True)
+    """seed of the division of the data; unset: as seed"""
+
+
+# What tells repetitions of one experiment apart; "seed" comes first
+SEEDS = ("seed", *deciding(Division, "seed"), *deciding(Settings, "seed")[1:])
 
 
 def fields_from_json(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,6 +49,11 @@ def test_settings_of_the_run_that_differ_are_in_every_name(tmp_path: Path) -> No
     assert sorted(named(a, b)) == ["fedavg (rounds 2)", "fedbal (validation 0.1, rounds 9)"]
 
 
+def test_seeds_that_differ_in_what_decides_no_number_are_one_group(tmp_path: Path) -> None:
+    folders = [*ran(tmp_path, "fedavg --max-minutes 60", 0), *ran(tmp_path, "fedavg --max-minutes 90", 1)]
+    assert named(*folders) == ["fedavg, 2 seeds"]
+
+
 def test_training_that_all_share_is_told_once_in_the_title(tmp_path: Path) -> None:
     folders = ran(tmp_path, "fedavg --lr 0.05") + ran(tmp_path, "fedbal --lr 0.05")
     groups = groups_of(folders)

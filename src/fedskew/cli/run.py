@@ -30,11 +30,6 @@ EXAMPLES = (
 )
 
 
-ENDING = ("--rounds", "--patience", "--max-minutes")  # what ends a run
-CLUSTER = ("--ray.address", "--ray.workers", "--ray.gpus")  # a cluster has another address tomorrow
-BESIDE_RESUME = ("--resume", *ENDING, *CLUSTER, "--track", "--track.folder")
-
-
 class RunCommand(Composed):
     """``--resume RUN`` stands alone, or beside what ends a run or says where it is: its own record decides the rest."""
 
@@ -42,21 +37,24 @@ class RunCommand(Composed):
         """The run's own composition where one is resumed. Raises ConfigError where other words stand beside it."""
         from fedskew.config.experiment import load
         from fedskew.config.recorded import CONFIG, object_of
+        from fedskew.fields import resumed
+        from fedskew.settings import Settings
 
         if "--resume" not in dict(flags):
             return super().compose(positional, flags)
-        others = [" ".join(pair) for pair in flags if SHORT.get(pair[0], pair[0]) not in BESIDE_RESUME]
+        new = [f"--{name.replace('_', '-')}" for name in resumed(Settings, "new")]
+        beside = [*(SHORT.get(flag, flag) for flag in new), "--track", "--track.folder"]
+        others = [" ".join(pair) for pair in flags if SHORT.get(pair[0], pair[0]) not in ("--resume", *beside)]
         if others or positional:
             told = " ".join([*positional, *others])
-            beside = ", ".join(BESIDE_RESUME[1:])
-            rule = f"stand alone, or beside {beside}: the run's own config.json decides the rest"
+            rule = f"stand alone, or beside {', '.join(beside)}: the run's own config.json decides the rest"
             raise ConfigError(f"--resume must {rule}; got {told!r}")
         folder = _run_folder(Path(dict(flags)["--resume"]))
         experiment = load(folder / "config.json")
         if object_of(folder / "config.json", CONFIG).get("started_by") == "flower":
             hint = "`sh run.sh` in the folder of its app does"
             raise ConfigError(f"--resume cannot go on with a run over Flower, whose nodes keep their memory; {hint}")
-        far = [flag for flag, _ in flags if SHORT.get(flag, flag) in CLUSTER]
+        far = [flag for flag, _ in flags if flag.startswith("--ray")]
         if far and experiment.engine != "ray":
             raise ConfigError(f"{far[0]} must go with a run of the engine ray; {folder} is one of {experiment.engine}")
         return experiment

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from fedskew._run import Result, run
 from fedskew.component import spec
@@ -16,17 +16,16 @@ from fedskew.config.tables import make, method_from
 from fedskew.data import Federation, federate
 from fedskew.data.classes import ClassOptions
 from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, json_file, unknown
-from fedskew.fields import AtLeast, Within
+from fedskew.fields import recorded
 from fedskew.method import Method, method_spec
 from fedskew.models import Architecture, architecture
 from fedskew.records.folder import check_config, check_format
-from fedskew.settings import Settings, check_device, fields_from_json
+from fedskew.settings import Division, Settings, check_device, fields_from_json
 
 __all__ = ["Experiment", "folder_of", "load", "to_json"]
 
 NAMED = ("data", "partition", "model")  # what a name stands for beside the method
-PLAIN = ("path", "clients", "longtail", "validation", "auxiliary")  # fields that a file holds as they are
-SET = ("local_test", "heldout_clients", "seed_partition")  # fields that a file holds only where they are set
+DIVISION = tuple(f.name for f in dataclasses.fields(Division))
 OF_CLASSES = tuple(f.name for f in dataclasses.fields(ClassOptions))
 CLIENTS = 100  # where neither the user nor the partition says how many
 RECORDED = (  # what a run adds
@@ -36,7 +35,7 @@ RECORDED = (  # what a run adds
 
 
 @dataclass(frozen=True)
-class Experiment(Settings):
+class Experiment(Division, Settings):
     """Everything that decides a run's numbers, by names: what a configuration file holds and the command makes.
 
     Raises:
@@ -54,22 +53,6 @@ class Experiment(Settings):
     data: Any = field(default_factory=lambda: make("data", "digits"))
     partition: Any = field(default_factory=lambda: make("partition", "dirichlet"))
     model: Architecture = field(default_factory=lambda: make("model", "mlp"))
-    path: str | None = None
-    """file or folder of the dataset; unset: FEDSKEW_DATA, else the cache"""
-    clients: Annotated[int, AtLeast(1)] | None = None
-    """number of clients; unset: 100, or what a natural partition or a file holds"""
-    longtail: float | None = None
-    """imbalance factor n_max / n_min >= 1 of the training set before it is partitioned"""
-    validation: float = 0.0
-    """fraction of the training set that is held out before the partition, for val_* metrics"""
-    auxiliary: Annotated[int, AtLeast(0)] | None = None
-    """rows of each class that the server holds, taken before the partition; unset: what the method wants"""
-    seed_partition: int | None = None
-    """seed of the division of the data; unset: as seed"""
-    local_test: Annotated[float, Within(0, 1, "[)")] = 0.0
-    """fraction of each client's rows that it keeps for its own test and does not train on, for local_* metrics"""
-    heldout_clients: Annotated[float, Within(0, 1, "[)")] = 0.0
-    """fraction of the clients that never train; models are evaluated on them, for heldout_* metrics"""
     fingerprint: str = ""  # of the dataset that a configuration file was written for; "" takes any
 
     def federation(self) -> Federation:
@@ -134,9 +117,7 @@ class Experiment(Settings):
 
     def to_json(self, fingerprint: str = "") -> dict[str, Any]:
         """Table names and fields; the dataset's fingerprint is there to be compared, not to be read back."""
-        plain = {name: getattr(self, name) for name in PLAIN}
-        unset = {f.name: f.default for f in dataclasses.fields(self)}
-        plain |= {name: value for name in SET if (value := getattr(self, name)) != unset[name]}
+        plain = {name: value for name, value in recorded(self).items() if name in DIVISION}
         named = {slot: spec(getattr(self, slot)) for slot in NAMED}
         if not named["data"].get("classes"):  # all classes are kept, as in records that know no such option
             named["data"] = {name: value for name, value in named["data"].items() if name not in OF_CLASSES}
@@ -150,11 +131,11 @@ class Experiment(Settings):
             ConfigError: an unknown entry or name, or a value that breaks a rule; KeyError for a missing entry.
         """
         own = ("fingerprint", *RECORDED)
-        known = ["method", *NAMED, *PLAIN, *SET, *(f.name for f in dataclasses.fields(Settings)), *own]
+        known = ["method", *NAMED, *DIVISION, *(f.name for f in dataclasses.fields(Settings)), *own]
         for name in content:
             if name not in known:
                 raise unknown("entry", name, known)
-        values = {n: content[n] for n in (*PLAIN, *SET, "fingerprint") if n in content} | fields_from_json(content)
+        values = {n: content[n] for n in (*DIVISION, "fingerprint") if n in content} | fields_from_json(content)
         if "engine_used" in content:
             used = content["engine_used"]
             values["engine"] = "sequential" if used == "flower" else used  # whose bits it has, without nodes

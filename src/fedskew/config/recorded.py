@@ -15,9 +15,11 @@ from typing import Any
 
 from fedskew.component import SLOTS
 from fedskew.errors import RecordError, json_file
+from fedskew.fields import plain_types
 from fedskew.records import folder as records
 from fedskew.records.probabilities import EACH as EACH_SCORE
 from fedskew.records.probabilities import RANKED, SCORES
+from fedskew.settings import Division, Settings
 
 __all__ = ["fault_of", "faults", "finished", "object_of", "read_run"]
 
@@ -43,12 +45,9 @@ BYTES = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
 NAMED: Row = {"name": str}
 CONFIG: Row = {
     "method?": str, **{f"{slot}?": (str, NAMED) for slot in ("data", "partition", "model")},
-    "rounds?": int | None, "clients?": int | None, "cohort?": int | None, "longtail?": Number, "validation?": Number,
-    "auxiliary?": int | None, "local_test?": Number, "heldout_clients?": Number, "seed?": int,
-    "seed_partition?": int | None, "seed_model?": int | None, "seed_clients?": int | None, "label_names?": list[str],
-    "fingerprint?": str, "path?": str | None, "counts?": list[list[int]], "started_by?": str, "scores?": str,
-    "recall_at?": float, "init_from?": str | None, "init_digest?": str,
-    "eval_rows?": int | None, "processors?": list[str], "disclosed?": list[str], "own_data?": bool,
+    **{f"{name}?": plain for kind in (Settings, Division) for name, plain in plain_types(kind).items()},
+    "label_names?": list[str], "fingerprint?": str, "counts?": list[list[int]], "started_by?": str,
+    "processors?": list[str], "disclosed?": list[str], "own_data?": bool,
 }  # fmt: skip
 METHOD: Row = {"name": str, "parts?": [NAMED], **{f"{slot}?": NAMED for slot in SLOTS}, "preset?": str}
 CONFIG["method?"] = (str, METHOD)

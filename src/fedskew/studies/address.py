@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from fedskew import models
+from fedskew import fields, models
 from fedskew.config.experiment import CLIENTS, Experiment
 from fedskew.data.arrays import Dataset
 from fedskew.engines import choose
@@ -31,11 +31,6 @@ __all__ = ["ADDRESS", "address", "asked", "dataset_of", "deciding", "engine_of"]
 ADDRESS = 1  # of what is hashed, and how
 DIGITS = 16
 SLOW, REMEMBERED = 1.0, 60.0  # seconds: a failure that took as long is the hub's, and is remembered as long
-# Settings that decide no recorded number, or that stand below in a resolved form
-NOT = (
-    "engine", "threads", "memory", "checkpoint_every", "max_minutes", "cohort", "seed", "seed_model", "seed_clients",
-    "device", "init_from", "init_digest", "ray_address", "ray_workers", "ray_gpus",
-)  # fmt: skip
 
 
 def address(experiment: Experiment, dataset: Dataset) -> str:
@@ -98,13 +93,13 @@ def deciding(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
 
 def asked(experiment: Experiment) -> dict[str, Any]:
     """What decides a run's numbers beside the content of its data and the engine, as plain values."""
-    method, plain = experiment.method, dataclasses.fields(Settings)
+    method, default = experiment.method, Settings()
     # a partition that decides has one number, which a record names and a study leaves open
     clients = None if experiment.partition.decides else experiment.clients or CLIENTS
     cohort = experiment.cohort or (COHORT if method.share is None else f"share {method.share}")
     partition = experiment.seed if experiment.seed_partition is None else experiment.seed_partition
-    settings = {f.name: _plain(getattr(experiment, f.name)) for f in plain if f.name not in NOT}
-    default = Settings()
+    names = fields.deciding(Settings, "numbers", "measures", resolved=False)
+    settings = {name: _plain(getattr(experiment, name)) for name in names}
     return {
         "partition": _partition(experiment.partition),
         "clients": clients,

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from fedskew._run import CLUSTER
 from fedskew.config.experiment import Experiment
 from fedskew.errors import FedskewError
+from fedskew.fields import deciding
+from fedskew.settings import Settings
 from fedskew.studies.pool import schedule
 from fedskew.studies.same import Comparison, compared
 from fedskew.studies.store import Entry, Store
@@ -90,5 +91,5 @@ def _experiment(config: dict[str, Any]) -> Experiment:
         ConfigError: an entry is unknown or wrong. KeyError for one that is missing.
     """
     path = config.get("path")
-    here = {name: value for name, value in config.items() if name not in CLUSTER}
+    here = {name: value for name, value in config.items() if name not in deciding(Settings, "nothing")}
     return Experiment.from_json({**here, "path": None} if path and not Path(path).exists() else here)
