@@ -1,6 +1,7 @@
 """What attacks share: how hard to attack, and a count of what was tried and what survived.
 
-`make attack` runs tests/attack at full strength and prints the counts of every line. `make test-all` runs the short forms.
+`make attack` runs tests/attack at full strength and prints the counts of every line.
+`make test-all` runs the short forms.
 """
 
 from __future__ import annotations
