@@ -19,7 +19,7 @@ __all__ = ["CAPTURE", "TRACE_CLIENT", "TRACE_STACK", "Stepper", "Steppers"]
 
 Known = Program | Captured | None  # None where a shape has no program
 
-# Steps of one shape that must lie ahead, so that tracing costs less than it saves (docs/project/performance.md)
+# Steps of one shape that must lie ahead, so that tracing costs less than it saves (notes/performance.md)
 TRACE_CLIENT = 4000  # of a client: a second or more, against a fraction of a millisecond a step
 TRACE_STACK = 800  # of a stack, whose step costs Python and vmap two milliseconds
 CAPTURE = 100  # of a stack on a GPU, where a recording costs some ten steps
