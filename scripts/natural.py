@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import fedskew as fs
+from fedskew.config.recorded import Run
 from fedskew.studies.orders import Agreement, agreement
 from fedskew.studies.ranks import average_ranks
 from fedskew.studies.scores import Scores
-from fedskew.studies.store import Entry, read_archives
+from fedskew.studies.store import read_archives
 
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "src/fedskew/studies/shipped/natural.toml"
@@ -189,7 +190,7 @@ def runs(archive: Path) -> list[tuple[str, str, int, dict[str, Any]]]:
     return found
 
 
-def _place(entry: Entry, labels: dict[str, str]) -> tuple[str, str]:
+def _place(entry: Run, labels: dict[str, str]) -> tuple[str, str]:
     config = entry.config
     method, partition = config["method"], config["partition"]
     name = re.sub(r"\(.*", "", method["name"])

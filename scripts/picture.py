@@ -32,8 +32,9 @@ def main() -> None:
                 centre, low, high = (100 * (x or 0) for x in (gains[name].mean, gains[name].low, gains[name].high))
                 at = row + (0.15 if kind == "fitted" else -0.15)
                 if centre < FLOOR:
-                    ax.annotate(f"{centre:.0f}", (FLOOR, at), (FLOOR + 3, at), va="center", fontsize=7,
-                                color=COLOURS[kind], arrowprops={"arrowstyle": "->", "color": COLOURS[kind]})  # fmt: skip
+                    arrow = {"arrowstyle": "->", "color": COLOURS[kind]}
+                    where = {"xy": (FLOOR, at), "xytext": (FLOOR + 3, at), "va": "center", "fontsize": 7}
+                    ax.annotate(f"{centre:.0f}", color=COLOURS[kind], arrowprops=arrow, **where)
                     continue
                 label = kind if row == column == 0 else None
                 ax.errorbar(centre, at, xerr=[[centre - low], [high - centre]], fmt="o", ms=4, color=COLOURS[kind],

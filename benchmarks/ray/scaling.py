@@ -40,7 +40,7 @@ from fedskew.engines.ray.engine import Ray
 from fedskew.engines.ray.packing import pack, size, unpack
 from fedskew.engines.ray.worker import Kit, Sent, Turn, Worker
 from fedskew.engines.sequential import Sequential, Threaded
-from fedskew.engines.stepper import TRACE_CLIENT
+from fedskew.engines.stepper import TRACE
 from fedskew.method import Method
 from fedskew.models import build
 from fedskew.models.prepare import prepare
@@ -79,9 +79,9 @@ def parts(name: str) -> tuple[Any, Method, Any]:
 def length(name: str, workers: int, rounds: int) -> int:
     """Rounds of a run in which each worker traces its steps, which it does in the first.
 
-    Each epoch ends with a smaller mini-batch, a shape of its own: TRACE_CLIENT of them must lie ahead of every worker.
+    Each epoch ends with a smaller mini-batch, a shape of its own: TRACE of them must lie ahead of every worker.
     """
-    return max(WARM + rounds, math.ceil(1.2 * TRACE_CLIENT * workers / (COHORT * WORKLOADS[name][1])))
+    return max(WARM + rounds, math.ceil(1.2 * TRACE * workers / (COHORT * WORKLOADS[name][1])))
 
 
 def spread(values: list[float]) -> dict[str, float]:

@@ -142,7 +142,7 @@ def loops_in_a_method(tree: ast.Module, path: str) -> Iterator[Finding]:
 # functional is tensors in, tensors out. What may import what else is in the contracts: see test_imports.py.
 
 
-STANDARD = {"__future__", "collections", "functools", "math", "typing"}
+STANDARD = {"__future__", "collections", "functools", "math", "types", "typing"}
 
 
 def imports_other_than_torch(tree: ast.Module, path: str) -> Iterator[Finding]:
