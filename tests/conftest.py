@@ -26,8 +26,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-settings.register_profile("fedskew", deadline=None, derandomize=True, max_examples=15)
-settings.register_profile("thorough", settings.get_profile("fedskew"), max_examples=100)
+settings.register_profile("fedskew", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("thorough", settings.get_profile("fedskew"), max_examples=200)
 settings.load_profile("fedskew")
 
 # What only `make test-all` runs, by folder or file; in other files the marker is on single tests and cases.
