@@ -31,9 +31,7 @@ settings.register_profile("thorough", settings.get_profile("fedskew"), max_examp
 settings.load_profile("fedskew")
 
 # What only `make test-all` runs, by folder or file; in other files the marker is on single tests and cases.
-THOROUGH = (
-    "attack", "house/test_doctests.py", "house/test_wheel.py",
-)  # fmt: skip
+THOROUGH = ("attack", "house/test_doctests.py", "house/test_wheel.py")
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, and so would each command that they interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
