@@ -37,12 +37,12 @@ from fedskew.records.lock import Hold, held
 from fedskew.records.manifest import Manifest
 from fedskew.records.rounds import Rounds
 from fedskew.records.summary import summarise
+from fedskew.records.typed import Row
 from fedskew.records.watch import watched
 from fedskew.tree import Tree
 
 __all__ = ["FORMAT", "TIMES", "Record", "check_config", "check_format", "finished", "read"]
 
-Row = dict[str, Any]
 FORMAT = manifest.FORMAT  # of a run folder
 READABLE = (1, 2)  # 1 has no digests: it is read, and not resumed
 START, CHECKPOINT = ("config.json", "env.json"), Path("checkpoint") / "state.safetensors"

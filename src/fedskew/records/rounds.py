@@ -10,15 +10,14 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fedskew import digests
 from fedskew.errors import RecordError, content_of, from_json
 from fedskew.records.files import DAMAGED, UnwritableError, write_atomic
+from fedskew.records.typed import Row
 
 __all__ = ["FILE", "Found", "Rounds", "scan"]
 
-Row = dict[str, Any]
 FILE = "rounds.jsonl"
 MARK = b', "digest": "'
 LENGTH = 32  # hex digits of a digest

@@ -21,10 +21,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any, NotRequired, Required, TypedDict
 
-from fedskew.config.recorded import Run, object_of
-from fedskew.config.schema import Number, Whole, fault_of
+from fedskew.config.recorded import Run
 from fedskew.errors import DataError, RecordError, from_json, regular
 from fedskew.records.files import UnwritableError, write_atomic
+from fedskew.records.typed import Number, Whole, fault_of, object_of
 from fedskew.studies.merging import Merged, existing, merge
 from fedskew.studies.runs import plain_files
 from fedskew.studies.store import Address, Store, archive_line, ended, read_archive
