@@ -285,7 +285,7 @@ ATTACKS: dict[str, tuple[dict[str, bytes | None], bool, str]] = {
     "deep manifest": ({"manifest.json": DEEP}, False, "nested deeper than 64"),
     "manifest of lists": ({"manifest.json": b"[]"}, False, "must be of format 1; got None"),
     "format": ({"manifest.json": b'{"format": 2}'}, False, "must be of format 1; got 2"),
-    "files": ({"manifest.json": b'{"format": 1, "runs": 1, "files": [1]}'}, False, "'files' must be object"),
+    "files": ({"manifest.json": b'{"format": 1, "runs": 1, "files": [1]}'}, False, "'files' must be an object"),
     "no archive": ({"archive.jsonl": None}, True, "must hold archive.jsonl"),
     "archive": ({"archive.jsonl": b"{}\n"}, True, "line 1 is none: 'address' is missing"),
     "deep archive": ({"archive.jsonl": DEEP}, True, "line 1 is none: it is no JSON: it is nested deeper than 64"),

@@ -20,6 +20,11 @@ Whole = Annotated[int, Meta(ge=-LARGEST - 1, le=LARGEST)]
 Natural = Annotated[int, Meta(ge=0, le=LARGEST)]
 Real = Whole | float
 Number = Real | None
+KINDS = {
+    "int": "a whole number", "float": "a number", "str": "a word", "array": "a list", "object": "an object",
+    "bool": "true or false",
+}  # fmt: skip
+MISSING = "Object missing required field "
 PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
@@ -36,27 +41,28 @@ def fault_of(value: object, kind: Any) -> str:
         kind: Its type.
 
     Returns:
-        As in "'weights' must be array; got 3".
+        As in "'weights' must be a list; got 3".
 
     Example:
         >>> from fedskew.records.typed import entries, fault_of
         >>> fault_of({"round": "one"}, entries("Round", {"round": int}))
-        "'round' must be int; got 'one'"
+        "'round' must be a whole number; got 'one'"
     """
     try:
         convert(value, kind)
         return ""
     except ValidationError as error:
-        rule, _, path = str(error).replace("`", "").partition(" - at $")
-    place = path.lstrip(".") or "its content"
-    if rule.startswith("Object missing required field "):
-        return f"{'.'.join([*filter(None, [path[1:]]), rule.rpartition(' ')[2]])!r} is missing"
+        told, _, path = str(error).replace("`", "").partition(" - at $")
+    place = path.lstrip(".")
+    if told.startswith(MISSING):
+        return f"{f'{place}.{told.removeprefix(MISSING)}'.lstrip('.')!r} is missing"
+    expected, _, got = told.removeprefix("Expected ").partition(", got ")
     if "[...]" not in path:  # else the key is not told
         for key, number in PLACE.findall(path):
             value = value[key or int(number)]  # type: ignore[index]
-        shown = repr(value)
-        rule = f"{rule.partition(', got ')[0]}, got {shown if len(shown) <= 60 else f'{shown[:60]}...'}"
-    return f"{place!r} must be {rule.removeprefix('Expected ').replace(', got ', '; got ', 1)}"
+        got = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:60]}..."
+    kinds = expected.replace("int | float", "float").split(" | ")
+    return f"{place or 'its content'!r} must be {' or '.join(KINDS.get(kind, kind) for kind in kinds)}; got {got}"
 
 
 def object_of(file: Path, kind: Any, name: str = "") -> Row:
