@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch
 from torch import Tensor
 
 from fedskew import rng
-from fedskew.config.experiment import Experiment
 from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
@@ -169,10 +167,3 @@ def server_data(inputs: Inputs, test: str) -> Dataset:
 def written(inputs: Inputs, augment: tuple[str, ...]) -> str:
     """The file that `inputs_of` reads."""
     return json.dumps({"inputs": inputs.to_json(), "augment": list(augment)}, indent=1)
-
-
-def named(experiment: Experiment) -> Mapping[str, Any]:
-    """What decides the rows of a named dataset's clients, to tell one process's data from another's."""
-    content = experiment.to_json()
-    keys = ("data", "partition", "path", "clients", "longtail", "validation", "local_test", "seed", "seed_partition")
-    return {**{key: content.get(key) for key in keys}, "auxiliary": experiment.rows_at_server}
