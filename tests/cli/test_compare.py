@@ -126,6 +126,7 @@ def test_a_study_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
         (["fedavg", "--processes", "0"], "--processes must be a whole number"),
         (["fedavg", "--tune", "lr"], "--tune must be OPTION=LOW..HIGH"),
         (["fedavg", "--tune-trials", "3"], "--tune-trials must stand beside --tune"),
+        (["fedavg", "--tune-beyond", "3"], "--tune-beyond must stand beside --tune"),
         (["fedavg", "--baseline", "fedla"], "baseline"),
         (["none.toml"], "cannot read the study"),
         (["fedavg("], "method must be a name, or NAME(option=value, ...)"),

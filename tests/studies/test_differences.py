@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew import rng
@@ -64,7 +64,6 @@ def by_enumeration(d: list[float]) -> float:
 
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=9))
-@settings(max_examples=100, deadline=None)
 def test_the_signed_rank_test_is_exact_with_ties_and_zeros(d: list[int]) -> None:
     expected = by_enumeration(list(map(float, d))) if any(d) else 1.0
     assert signed_rank([v / 359 for v in d]) == pytest.approx(expected, abs=1e-12)
@@ -208,7 +207,6 @@ def test_a_true_difference_is_found() -> None:
 
 
 @given(st.integers(0, 10**6), st.floats(-50, 50), st.booleans())
-@settings(max_examples=40, deadline=None)
 def test_neither_the_order_of_seeds_nor_a_shift_changes_a_conclusion(seed: int, shift: float, better: bool) -> None:
     values = np.round(drawn(3, 2, 7, seed=seed), 2)
     values[0, 0, 0] = math.nan
@@ -222,7 +220,6 @@ def test_neither_the_order_of_seeds_nor_a_shift_changes_a_conclusion(seed: int, 
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=25, deadline=None)
 def test_baseline_and_method_exchanged_turn_the_signs_alone(seed: int) -> None:
     values = np.round(drawn(2, 1, 8, seed=seed), 2)
     a, b = (differences(study(values), name)[0] for name in ("m0", "m1"))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew import rng
@@ -120,7 +120,6 @@ def test_the_draws_follow_the_seed() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(2, 7))
-@settings(max_examples=25, deadline=None)
 def test_permuted_seeds_change_nothing(seed: int, s: int, k: int) -> None:
     values = drawn(2, s, k, seed=seed)
     values[0, 0, 0] = math.nan
@@ -133,7 +132,6 @@ def test_permuted_seeds_change_nothing(seed: int, s: int, k: int) -> None:
 
 
 @given(st.integers(0, 10**6), st.floats(-100, 100))
-@settings(max_examples=25, deadline=None)
 def test_a_shift_moves_every_value_and_no_width(seed: int, shift: float) -> None:
     values = drawn(2, 2, 5, seed=seed)
     for name in ("mean", "iqm"):

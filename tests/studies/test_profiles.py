@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew import rng
@@ -129,7 +129,6 @@ def test_the_draws_follow_the_seed() -> None:
 
 
 @given(st.integers(0, 10**6), st.floats(-10, 10), st.booleans())
-@settings(max_examples=25, deadline=None)
 def test_neither_the_order_of_seeds_nor_a_shift_changes_a_probability(seed: int, shift: float, better: bool) -> None:
     values = np.round(drawn(3, 2, 6, seed=seed), 1)
     values[0, 0, 0] = math.nan

@@ -28,7 +28,7 @@ EXAMPLES = (
 )
 REST = "fedskew.rest"  # in Context.meta: the options of the runs
 MISSING = "at least one METHOD, or a study file"
-OF_FILE = ("--seeds", "--metric", "--baseline", "--controls", "--tune", "--tune-trials", "--title")
+OF_FILE = ("--seeds", "--metric", "--baseline", "--controls", "--tune", "--tune-trials", "--tune-beyond", "--title")
 
 
 class CompareCommand(Command):
@@ -79,6 +79,12 @@ class CompareCommand(Command):
 )  # fmt: skip
 @click.option("--tune", metavar="SPACE", help="search space of every method, such as lr=log:0.01..0.3")
 @click.option("--tune-trials", metavar="INT", type=Positive(), help="trials of each method and setting  [default: 8]")
+@click.option(
+    "--tune-beyond",
+    metavar="INT",
+    type=Positive(),
+    help="most trials outside of the range, one at a time while the best value is at its edge  [default: 0]",
+)
 @click.option("--title", metavar="TEXT", help="what the study is called in its report")
 @tracked
 @click.pass_context
@@ -126,9 +132,9 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
         return replace(spec, seeds=seeds_of(given["seeds"])) if given["seeds"] else spec
     facts: dict[str, Any] = {n: given[n] for n in ("metric", "baseline", "title") if given[n]}
     if given["tune"]:
-        facts["tuning"] = tuning_of(given["tune"], given["tune_trials"] or 8)
-    elif given["tune_trials"]:
-        raise ConfigError("--tune-trials must stand beside --tune, which says what is tuned")
+        facts["tuning"] = tuning_of(given["tune"], given["tune_trials"] or 8, beyond=given["tune_beyond"] or 0)
+    elif alone := next((n for n in ("tune_trials", "tune_beyond") if given[n]), None):
+        raise ConfigError(f"--{alone.replace('_', '-')} must stand beside --tune, which says what is tuned")
     seeds = seeds_of(given["seeds"] or "0")
     return spec_from(methods, rest, seeds=seeds, controls=given["controls"], **facts)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedskew as fs
@@ -45,7 +45,6 @@ def made(**options: Any) -> fs.Federation:
     return federate(data, HALF, clients=8, seed=3, **options)
 
 
-@settings(deadline=None, max_examples=25)
 @given(labels=tables(), clients=st.integers(1, 12), seed=seeds, alpha=st.sampled_from([0.0, 0.1, 0.5, 1.0]))
 def test_every_client_has_rows_of_its_own_and_a_part_of_one_even_set(labels, clients, seed, alpha):
     partitioner = Shared(Iid(), 0.2, alpha)
