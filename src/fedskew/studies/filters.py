@@ -1,4 +1,4 @@
-"""Runs of a list chosen and sorted by any entry of their configuration or summary."""
+"""Runs of a list, filtered and sorted by any entry of their configuration or summary."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 from fedskew.errors import ConfigError, some
+from fedskew.studies.arguments import full
 from fedskew.studies.runs import Listed
-from fedskew.studies.words import full
 
-__all__ = ["Condition", "chosen", "condition_of", "ordered", "path_of"]
+__all__ = ["Condition", "condition_of", "matching", "path_of", "sorted_by"]
 
 RULE = "be FIELD=VALUE, or with one of != < <= > >= ~ between them"
 WORDS = re.compile(r"\s*([\w.()\- ]+?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
@@ -61,14 +61,14 @@ def condition_of(text: str) -> Condition:
     return Condition(field, sign, value)
 
 
-def chosen(runs: Sequence[Listed], conditions: Iterable[Condition]) -> list[Listed]:
+def matching(runs: Sequence[Listed], conditions: Iterable[Condition]) -> list[Listed]:
     """The runs that meet every condition. Raises ConfigError for a field that no run has."""
     known = _known(runs)
     paths = [(condition, path_of(condition.field, known)) for condition in conditions] if runs else []
     return [run for run in runs if all(condition.holds(run, path) for condition, path in paths)]
 
 
-def ordered(runs: Sequence[Listed], field: str) -> list[Listed]:
+def sorted_by(runs: Sequence[Listed], field: str) -> list[Listed]:
     """Runs by a field, the smallest first, with "-" before it the largest; those that lack it come last.
 
     Raises:
