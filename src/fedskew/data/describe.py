@@ -93,8 +93,12 @@ def _of_partition(content: PartitionFile, path: Path) -> Counted:
 
 
 def _options(convention: dict[str, Any]) -> dict[str, Any]:
-    """The options of a partitioner that are set."""
-    return {name: value for name, value in convention.items() if name != "name" and value is not None}
+    """The options of a partitioner that are set, those of its base as well."""
+    return {
+        name: {"name": value["name"], **_options(value)} if isinstance(value, dict) else value
+        for name, value in convention.items()
+        if name != "name" and value is not None
+    }
 
 
 def describe(source: Source, most: int = 500) -> dict[str, Any]:
