@@ -43,6 +43,8 @@ FEDERATIONS: dict[str, Any] = {
     "personalised": lambda: (skewed(), tiny("fedper")),
     "heart disease": lambda: (named("heart_disease", clients=4), tiny("fedavg")),
     "MNIST": lambda: (named("mnist", clients=20), replace(tiny("fedavg"), pace=WHOLE)),
+    "Fashion-MNIST": lambda: (named("fashion_mnist", clients=20), replace(tiny("fedavg"), pace=WHOLE)),
+    "Adult": lambda: (named("adult", clients=10), replace(tiny("fedavg"), pace=WHOLE)),
 }
 
 
