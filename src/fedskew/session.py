@@ -29,6 +29,7 @@ from fedskew.records.metrics import from_confusion, from_mixes, from_probabiliti
 from fedskew.records.stopwatch import Stopwatch
 from fedskew.records.summary import TAIL
 from fedskew.records.traffic import Traffic
+from fedskew.records.typed import Row
 from fedskew.records.watch import Watch
 from fedskew.server import Ask, Broadcast, Opened, State
 from fedskew.settings import Settings
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Observer", "Row", "Session"]
 
-Row = dict[str, Any]
 Array = np.ndarray[Any, Any]
 RATES = "a smaller rate of the clients or of the server, or clipping, may help"
 
