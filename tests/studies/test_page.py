@@ -1,4 +1,4 @@
-"""docs/reference/statistics.md and notes/levels.md: the example runs, tables are recomputed, every statistic is named."""
+"""statistics.md and levels.md: the example runs, the tables are recomputed, and every statistic is named."""
 
 from __future__ import annotations
 
