@@ -222,6 +222,7 @@ def test_a_picture_holds_no_style_and_refers_to_nothing() -> None:
 # Budgets
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("methods", "settings", "seeds", "more"),
     [

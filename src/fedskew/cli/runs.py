@@ -18,7 +18,7 @@ from fedskew.config.words import scan
 from fedskew.errors import ConfigError, plural
 
 if TYPE_CHECKING:
-    from fedskew.studies.runs import Listed
+    from fedskew.config.recorded import Run
 
 __all__ = ["runs"]
 
@@ -75,15 +75,15 @@ def runs(
     method.pace.lr, its last words, such as lr, or a column: folder, method, data, partition, seed, rounds (done),
     asked, accuracy, state (finished, stopped, running, failed, damaged), reason, age (in days).
     """
-    from fedskew.studies.choosing import chosen, condition_of, ordered
+    from fedskew.studies.filters import condition_of, matching, sorted_by
     from fedskew.studies.runs import described
 
     _check(folders, where, settings, as_json, delete, yes)
     conditions = [condition_of(text) for text in where]
     everything = described(folders or [HERE])
-    found = chosen(everything, conditions)
+    found = matching(everything, conditions)
     if sort:
-        found = ordered(found, sort)
+        found = sorted_by(found, sort)
     if as_json:
         say(json.dumps([_json(run) for run in found], indent=1))
         return 0
@@ -113,9 +113,9 @@ def _check(
         raise ConfigError("--delete must be confirmed by --yes where there is no terminal to ask")
 
 
-def _table(found: Sequence[Listed], wanted: str | None) -> list[str]:
+def _table(found: Sequence[Run], wanted: str | None) -> list[str]:
     """Lines of the list."""
-    from fedskew.studies.choosing import path_of
+    from fedskew.studies.filters import path_of
 
     names = [name.strip() for name in wanted.split(",")] if wanted else list(USUAL)
     known = dict.fromkeys([*(path for run in found for path in run.fields), "done"])
@@ -123,7 +123,7 @@ def _table(found: Sequence[Listed], wanted: str | None) -> list[str]:
     return columns(names, [[_shown(run, path) for path in paths] for run in found])
 
 
-def _shown(run: Listed, path: str) -> str:
+def _shown(run: Run, path: str) -> str:
     fields = run.fields
     if path == "done":
         return f"{cell(fields.get('rounds'))}/{cell(fields.get('asked'))}"
@@ -134,13 +134,11 @@ def _shown(run: Listed, path: str) -> str:
     return cell(fields.get(path)) if path != "folder" else str(fields["folder"])
 
 
-def _differences(found: Sequence[Listed]) -> list[str]:
+def _differences(found: Sequence[Run]) -> list[str]:
     """Lines of the settings in which runs differ."""
-    from fedskew.plots.groups import Run
     from fedskew.studies.runs import differing
 
-    views = [Run(run.folder, run.config, [], run.summary) for run in found]
-    different = differing(found, [{**v.settings, **{what: seed for seed, what in v.seeds}} for v in views])
+    different = differing(found, [{**run.settings, **{what: seed for seed, what in run.seeds}} for run in found])
     if not different:
         return ["these runs differ in no setting"]
     rows = [[str(run.folder), *(_setting(each[i]) for _, each in different)] for i, run in enumerate(found)]
@@ -151,11 +149,11 @@ def _setting(value: Any) -> str:
     return "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _json(run: Listed) -> dict[str, Any]:
+def _json(run: Run) -> dict[str, Any]:
     return {**run.shown, "config": run.config, "summary": run.summary}
 
 
-def _delete(found: Sequence[Listed], folders: Sequence[str], yes: bool) -> int:
+def _delete(found: Sequence[Run], folders: Sequence[str], yes: bool) -> int:
     """Delete runs; the exit code is 2 where one is still there."""
     from fedskew.studies.runs import remove
 

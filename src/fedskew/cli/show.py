@@ -17,8 +17,7 @@ from fedskew.cli.values import Runs
 from fedskew.errors import FedskewError, RecordError, unknown
 
 if TYPE_CHECKING:
-    from fedskew.plots.groups import Run
-    from fedskew.studies.runs import Listed
+    from fedskew.config.recorded import Run
 
 __all__ = ["show_run"]
 
@@ -40,13 +39,13 @@ def show_run(run: str, metric: str | None, as_ascii: bool) -> None:
     RUN is a run folder. What is shown of the settings is what differs from the defaults of the method.
     """
     from fedskew.config.recorded import read_run
-    from fedskew.plots.groups import Run, title_of
+    from fedskew.plots.groups import title_of
     from fedskew.studies.runs import listed
 
     folder = Path(run)
     if not folder.is_dir():
         raise RecordError(f"there is no run at {run!r}: no such folder")
-    found = Run(folder, *read_run(folder))
+    found = read_run(folder)
     about = listed(folder)
     say(f"{about.label or found.name}: {title_of([found])}")
     say(f"{run}: {_ended(about)}")
@@ -61,7 +60,7 @@ def show_run(run: str, metric: str | None, as_ascii: bool) -> None:
         say(line)
 
 
-def _ended(run: Listed) -> str:
+def _ended(run: Run) -> str:
     done, asked = run.summary.get("rounds"), run.config.get("rounds")
     early = run.summary.get("best", {}).get("stopped_early") if run.state == "finished" else False
     why = f": {run.reason}" if run.reason else ": it no longer improved" if early else ""
@@ -127,7 +126,7 @@ def _numbers(summary: dict[str, Any]) -> Iterator[str]:
 
 def _settings(run: Run, folder: str) -> Iterator[str]:
     """What differs from the defaults, and the command that repeats the run."""
-    from fedskew.studies.shown import asked, command_of, unusual
+    from fedskew.studies.commands import changed_options, command_of, recorded_experiment
 
     yield ""
     if run.config.get("started_by") == "python":
@@ -139,10 +138,10 @@ def _settings(run: Run, folder: str) -> Iterator[str]:
         yield "trained over Flower on the nodes' own rows: `sh run.sh` in the folder of its app goes on"
         return
     try:
-        experiment = asked(run.config)
+        experiment = recorded_experiment(run.config)
     except (FedskewError, KeyError, TypeError, ValueError) as error:
         yield f"its configuration is not one of this fedskew: {' '.join(str(error).split())}"
         return
-    pairs = [f"{option} {value}" for option, value in unusual(experiment)]
+    pairs = [f"{option} {value}" for option, value in changed_options(experiment)]
     yield f"differs from the defaults: {', '.join(pairs) or 'nothing'}"
     yield f"again: {command_of(experiment, folder)}"

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from fedskew import server, tree
-from fedskew.component import Component
+from fedskew.component import Component, Weighting
 from fedskew.config.tables import make, method_named
-from fedskew.engines.guard import unguarded
 from fedskew.errors import ConfigError, FieldError, require, unknown
 from fedskew.flower.facts import EXACT
 from fedskew.method import Method
@@ -75,21 +74,20 @@ def check_server_side(method: Method, clients_run: Sequence[str] = ()) -> None:
         fedskew.errors.ConfigError: fedprox changes what clients do ('proximal'), which clients of your own would not \
 do; `fedskew flower init fedprox` writes an app whose clients do
     """
-    plain = unguarded(method)
     for name in clients_run:
-        if name not in (losses := [p.name for p in plain.parts if _only_loss(plain, p)]):
+        if name not in (losses := [p.name for p in method.parts if _only_loss(method, p)]):
             raise unknown("loss that clients may run by themselves", name, losses)
     hint = f"`fedskew flower init {method.name.partition('(')[0]}` writes an app whose clients do"
-    for part in [p for p in plain.components if p.name not in clients_run]:
-        own = [hook for hook in CLIENT if part in plain.having(hook)]
-        told = part in plain.parts and part.name != "cross_entropy" and part in plain.having("loss")
-        if type(part) is not SGD if part is plain.local else own or told:
+    for part in [p for p in method.components if p.name not in clients_run]:
+        own = [hook for hook in CLIENT if part in method.having(hook)]
+        told = part in method.parts and part.name != "cross_entropy" and part in method.having("loss")
+        if type(part).step is not SGD.step if part is method.local else own or told:
             why = f"changes what clients do ({part.name!r}), which clients of your own would not do"
             raise ConfigError(f"{method.name} {why}; {hint}")
-        if part in plain.having("ask") or part in plain.having("broadcast") or part in plain.having("init_params"):
+        if part in method.having("ask") or part in method.having("broadcast") or part in method.having("init_params"):
             raise ConfigError(f"{method.name} sends or asks more than the model ({part.name!r}); {hint}")
     for slot, kind in (("sampler", Shuffle), ("selector", Random)):
-        if not isinstance(found := getattr(plain, slot), kind):
+        if not isinstance(found := getattr(method, slot), kind):
             raise ConfigError(
                 f"{method.name} needs its own {slot}, {found.name!r}, not that of a Flower strategy; {hint}"
             )
@@ -177,6 +175,13 @@ def start_state(method: Method, model: Mapping[str, Array], clients_run: Sequenc
     return State(0, params, buffers, parts)
 
 
+def _check_given(part: Weighting, what: str, counts: Any, steps: Any) -> None:
+    """Raise ConfigError where a weighting reads counts of classes or steps, and there are none."""
+    require(counts is not None or "histogram" not in part.discloses, "counts", f"be given for {what}", None)
+    reads_steps = "fednova" in (part.name, getattr(getattr(part, "inner", None), "name", ""))
+    require(steps is not None or not reads_steps, "steps", f"be given for {what}", None)
+
+
 def aggregation_weights(
     weighting: str | Mapping[str, Any] | Method,
     samples: Sequence[float],
@@ -205,12 +210,9 @@ def aggregation_weights(
         [0.333, 0.667]
     """
     part = weighting.weighting if isinstance(weighting, Method) else make("weighting", weighting)
-    told = part.discloses
     if part.reads_deltas:
         raise ConfigError(f"weighting {part.name!r} reads the clients' models: use server_step with a method")
-    require(counts is not None or "histogram" not in told, "counts", f"be given for weighting {part.name!r}", None)
-    reads_steps = "fednova" in (part.name, getattr(getattr(part, "inner", None), "name", ""))
-    require(steps is not None or not reads_steps, "steps", f"be given for weighting {part.name!r}", None)
+    _check_given(part, f"weighting {part.name!r}", counts, steps)
     cohort, _ = cohort_of({"w": np.zeros(1)}, [{"w": np.zeros(1)}] * len(samples), samples, counts=counts, steps=steps)
     nobody: Any = _Nobody(part.name)
     found: Weights = part.weigh(part.init_server({}, nobody, cohort.task), cohort)
@@ -260,10 +262,7 @@ def server_step(
     """
     value = method_named(method) if isinstance(method, str) else method
     held = start_state(value, before, clients_run) if state is None else state
-    part = value.weighting
-    require(counts is not None or "histogram" not in part.discloses, "counts", f"be given for {value.name}", None)
-    reads_steps = "fednova" in (part.name, getattr(getattr(part, "inner", None), "name", ""))
-    require(steps is not None or not reads_steps, "steps", f"be given for {value.name}", None)
+    _check_given(value.weighting, value.name, counts, steps)
     cohort, buffers = cohort_of(before, after, samples, counts=counts, steps=steps, lr=lr, round=held.round + 1)
     held = held._replace(params=cohort.before)
     with torch.no_grad():

@@ -15,18 +15,43 @@ import numpy as np
 import torch
 
 from fedskew.data.arrays import Dataset, build, fingerprint, held_out
-from fedskew.data.encoding import Column, Encoding, is_absent, numbers_of, places
+from fedskew.data.encoding import Column, Encoding, is_absent, number_of, numbers_of, places
 from fedskew.data.encoding import categories as one_hot
+from fedskew.data.sources.files import insist_on_names, listed
 from fedskew.errors import DataError, FieldError, closest
 from fedskew.fields import demand
 
-__all__ = ["AUTO", "LABELS", "Roles", "Table", "merged"]
+__all__ = ["AUTO", "LABELS", "Roles", "Table", "column_of", "known_columns", "merged", "owner_columns"]
 
 LABELS = ("label", "labels", "y", "target", "class")
 IDENTIFIER = re.compile(r"(?i:(?:^|[_\s-])(?:id|uuid|guid|index|key)$|^(?:unnamed: ?\d+)?$)|[a-z](?:Id|ID)$")
 LIKELY = 20  # rows from which different whole numbers in every row look like an identifier
 AUTO = "auto"
 MANY = 100  # most categories of a column that is taken for one by itself
+
+
+def known_columns(options: Any, field: str, names: Sequence[str], place: str = "the file") -> list[str]:
+    """The columns that a comma-separated field of options names. Raises FieldError for one that is not there."""
+    given = listed(getattr(options, field))
+    insist_on_names(options, field, f"name columns of {place}", given, names)
+    return given
+
+
+def column_of(options: Any, field: str, names: Sequence[str], usual: Sequence[str], rule: str) -> str:
+    """The column that a field of options names, else the first usual name that is there; FieldError without one."""
+    given = getattr(options, field)
+    column = given if given is not None else next((name for name in usual if name in names), None)
+    if column is None or column not in names:
+        hint = "" if given is None else closest(given, names).removeprefix("; ").partition("known: ")[0]
+        raise FieldError(type(options).__name__, field, f"name {rule} {', '.join(names)}", given, hint)
+    return str(column)
+
+
+def owner_columns(options: Any, names: Sequence[str], place: str = "the file") -> list[str]:
+    """The columns that say whose a row is: those asked for, else "client" where it is there."""
+    if options.columns is None:
+        return [name for name in names if name == "client"]
+    return known_columns(options, "columns", names, place)
 
 
 class Table(NamedTuple):
@@ -40,6 +65,10 @@ class Table(NamedTuple):
     def names(self) -> list[str]:
         """Names of the columns."""
         return list(self.columns)
+
+    def where(self, name: str) -> str:
+        """What a message calls a column."""
+        return f"{self.file}: column {name!r}"
 
 
 def merged(place: Path, tables: Sequence[Table], owner: str = "client") -> Table:
@@ -55,12 +84,11 @@ def merged(place: Path, tables: Sequence[Table], owner: str = "client") -> Table
     """
     first = tables[0]
     for table in tables[1:]:
-        lacks = next((n for n in first.names if n not in table.columns), None)
-        more = next((n for n in table.names if n not in first.columns), None)
-        if lacks is not None or more is not None:
-            other = first.file.name
-            told = f"{lacks!r}, as {other} has" if lacks is not None else f"no column {more!r}, as {other} has none"
-            raise DataError(f"{table.file} must have {'the column ' if lacks is not None else ''}{told}")
+        odd = next((n for n in [*first.names, *table.names] if (n in first.columns) != (n in table.columns)), None)
+        if odd in first.columns:
+            raise DataError(f"{table.file} must have the column {odd!r}, as {first.file.name} has")
+        if odd is not None:
+            raise DataError(f"{table.file} must have no column {odd!r}, as {first.file.name} has none")
     columns = {name: _joined([t.columns[name] for t in tables]) for name in first.names}
     if owner not in columns:
         columns[owner] = np.repeat(np.array([t.file.stem for t in tables]), [len(t.rows) for t in tables])
@@ -105,7 +133,6 @@ class Roles:
         labels, names = self._labels(tables, label)
         pairs = [part for pair in zip(splits, labels, strict=True) for part in pair]
         owners = {group: tables[0].columns[group] for group in groups}
-        notes += [note for feature in features if (note := self._identifies(tables[0], feature, encoding))]
         data = build(name, *pairs, columns=owners, label_names=names, source=source, notes=notes, encoding=encoding)
         data = self.options.of_classes(data)
         return _standardised(data) if self.options.standardise else data
@@ -113,32 +140,21 @@ class Roles:
     def _chosen(self, table: Table) -> tuple[str, list[str], list[str]]:
         """(column of labels, columns of clients, columns of features)."""
         names, options = table.names, self.options
-        guessed = next((n for n in LABELS if n in names), None)
-        if options.y_column is None and guessed is None:
-            raise FieldError(self.owner, "y_column", f"name the column of labels, one of {', '.join(names)}", None)
-        label = self._known("y_column", [options.y_column or str(guessed)], table)[0]
-        groups = [n for n in names if n == "client"] if options.columns is None else self._listed("columns", table)
+        label = column_of(options, "y_column", names, LABELS, "the column of labels, one of")
+        groups = owner_columns(options, names, table.file.name)
         dropped = {label, *groups, *self._listed("exclude", table)}
         asked = self._listed("x_column", table)
         features = [n for n in names if n not in dropped] if options.x_column is None else asked
         demand(options, "x_column", bool(features), "name a column of features")
         demand(options, "x_column", label not in features, f"not hold the column of labels, {label!r}")
-        for field, listed in (("categories", self._grouped(table)), ("ordinal", list(self._ordered(table)))):
-            for name in listed:
+        for field, named in (("categories", self._grouped(table)), ("ordinal", list(self._ordered(table)))):
+            for name in named:
                 demand(options, field, name in features, f"name columns of features; {name!r} is none")
         return label, groups, features
 
     def _listed(self, field: str, table: Table) -> list[str]:
         """The columns that a field names."""
-        listed = [name.strip() for name in (getattr(self.options, field) or "").split(",") if name.strip()]
-        return self._known(field, listed, table)
-
-    def _known(self, field: str, listed: list[str], table: Table) -> list[str]:
-        for name in listed:
-            if name not in table.names:
-                hint = closest(name, table.names).removeprefix("; ")
-                raise FieldError(self.owner, field, f"name columns of {table.file.name}", name, hint)
-        return listed
+        return known_columns(self.options, field, table.names, table.file.name)
 
     def _grouped(self, table: Table) -> list[str]:
         """Columns that are listed as categories; none of those that are found by themselves."""
@@ -150,7 +166,7 @@ class Roles:
         for entry in self.options.ordinal.split(","):
             name, _, order = (part.strip() for part in entry.partition("="))
             if name:
-                self._known("ordinal", [name], table)
+                insist_on_names(self.options, "ordinal", f"name columns of {table.file.name}", [name], table.names)
                 found[name] = tuple(value.strip() for value in order.split("<")) if order else ()
                 holds = len(set(found[name])) == len(found[name]) != 1 and "" not in found[name]
                 demand(self.options, "ordinal", holds, "give an order of different values", "as in grade=low<mid<high")
@@ -167,82 +183,84 @@ class Roles:
         filled, grouped, ordered = self.options.missing == "fill", self._grouped(table), self._ordered(table)
         made, notes = [], list[str]()
         for name in features:
-            cells, where = table.columns[name], f"{table.file}: column {name!r}"
             if name in ordered:
-                made.append(self._places(name, cells, ordered[name], train, where, table.rows))
-            elif name in grouped or (self.options.categories == AUTO and self._words(name, cells, where)):
+                made.append(self._places(table, name, ordered[name], train))
+            elif name in grouped or (self.options.categories == AUTO and self._words(table, name)):
+                cells = table.columns[name]
                 known = tuple(str(value) for value in np.unique(cells[train] if filled else cells))
                 if filled:
                     known = (*(value for value in known if value), "")
                 else:
                     advice = f"; set {self.owner}.missing to fill, and a blank is a category of its own"
-                    one_hot(cells, [value for value in known if value], where, table.rows, advice)
+                    one_hot(cells, [value for value in known if value], table.where(name), table.rows, advice)
                 made.append(Column(name, known))
             else:
-                made.append(self._number(name, cells, train, where, table.rows, notes))
+                made.append(self._number(table, name, train, notes))
         return Encoding(tuple(made), label=label), notes
 
-    def _number(
-        self, name: str, cells: np.ndarray, train: np.ndarray, where: str, rows: Sequence[Any], notes: list[str]
-    ) -> Column:
-        """A column of numbers. Raises DataError for a cell that is none."""
-        owner = self.owner
+    def _number(self, table: Table, name: str, train: np.ndarray, notes: list[str]) -> Column:
+        """A column of numbers; notes say that it has none, or looks like an identifier."""
+        owner, filled = self.owner, self.options.missing == "fill"
         hint = f"leave the column out by {owner}.exclude, or name it in {owner}.categories or {owner}.columns"
-        if self.options.missing != "fill":
-            numbers_of(cells, where, rows, hint=hint, fill=f", or set {owner}.missing to fill")
-            return Column(name)
-        values = numbers_of(cells, where, rows, missing=np.inf, hint=hint)  # infinite where missing: inf is refused
+        advice, gone = ("", np.inf) if filled else (f", or set {owner}.missing to fill", None)  # inf itself is refused
+        values = numbers_of(table.columns[name], table.where(name), table.rows, gone, hint, advice)
         seen = values[train & np.isfinite(values)]
+        missing = float(np.median(seen)) if len(seen) else 0.0
         if not len(seen):
             notes.append(f"feature {name!r} has no value in any training row: it is 0; {owner}.exclude leaves it out")
-        return Column(name, missing=float(np.median(seen)) if len(seen) else 0.0)
+        values = np.where(np.isfinite(values), values, missing)
+        apart = len(np.unique(values)) == len(values) >= LIKELY and bool((values == np.floor(values)).all())
+        if apart or IDENTIFIER.search(name):
+            why = f"its {len(values)} values are all different whole numbers" if apart else "by its name"
+            notes.append(f"feature {name!r} looks like an identifier, {why}; {owner}.exclude {name} leaves it out")
+        return Column(name, missing=missing if filled else None)
 
-    def _places(
-        self, name: str, cells: np.ndarray, order: tuple[str, ...], train: np.ndarray, where: str, rows: Sequence[Any]
-    ) -> Column:
+    def _places(self, table: Table, name: str, order: tuple[str, ...], train: np.ndarray) -> Column:
         """A column of ordered categories: the order given, else that of the sorted values, as numbers where all are."""
-        filled = self.options.missing == "fill"
+        cells, where, filled = table.columns[name], table.where(name), self.options.missing == "fill"
         if not order:
             seen = [str(value) for value in np.unique(cells[train] if filled else cells) if str(value)]
-            whole = all(_value(cell) is not None for cell in seen)
-            order = tuple(sorted(seen, key=float) if whole else seen)
+            numbers = all(np.isfinite(number_of(cell)) for cell in seen)
+            order = tuple(sorted(seen, key=float) if numbers else seen)
         if not filled:
-            places(cells, order, where, rows, fill=f"; set {self.owner}.missing to fill, and it takes the median place")
+            advice = f"; set {self.owner}.missing to fill, and it takes the median place"
+            places(cells, order, where, table.rows, fill=advice)
             return Column(name, order, ordered=True)
-        found = places(cells[train], order, where, rows, missing=np.nan)
-        found = found[~np.isnan(found)]
-        return Column(name, order, missing=float(np.median(found)) if len(found) else 0.0, ordered=True)
+        known = places(cells[train], order, where, table.rows, missing=np.nan)
+        known = known[~np.isnan(known)]
+        return Column(name, order, missing=float(np.median(known)) if len(known) else 0.0, ordered=True)
 
-    def _words(self, name: str, cells: np.ndarray, where: str) -> bool:
+    def _words(self, table: Table, name: str) -> bool:
         """Whether a column holds words. Raises DataError for one whose words are too many to be categories."""
-        if cells.dtype.kind in "fiub" or all(is_absent(c) or _value(c) is not None for c in map(str, cells.tolist())):
+        cells = table.columns[name]
+        texts = [] if cells.dtype.kind in "fiub" else cells.astype(str).tolist()
+        if all(is_absent(text) or np.isfinite(number_of(text)) for text in texts):
             return False
-        many = len(np.unique(cells))
-        if many > MANY:
+        if (many := len(np.unique(cells))) > MANY:
+            rule = f"have at most {MANY} categories to be one by itself; got {many}"
             hint = f"leave it out by {self.owner}.exclude, or list every category column in {self.owner}.categories"
-            raise DataError(f"{where} must have at most {MANY} categories to be one by itself; got {many}; {hint}")
+            raise DataError(f"{table.where(name)} must {rule}; {hint}")
         return True
 
     def _labels(self, tables: Sequence[Table], name: str) -> tuple[list[np.ndarray], tuple[str, ...]]:
         """(labels of each file as numbers 0..C-1 or strings, names of the classes where they are settled here)."""
         cells = [table.columns[name] for table in tables]
         every = np.concatenate(cells)
-        where = f"{tables[0].file}: column {name!r}"
         if len(np.unique(every)) < 2:
             told = f"has one class, {str(every[0])!r}, in all {len(every)} rows"
             hint = f"a classifier needs two; is another column meant by {self.owner}.y_column?"
-            raise DataError(f"{where} {told}; {hint}")
-        values = [_value(cell) for cell in every.tolist()]
-        if any(value is None for value in values):
+            raise DataError(f"{tables[0].where(name)} {told}; {hint}")
+        numbers = np.array([number_of(cell) for cell in every.tolist()])
+        if not np.isfinite(numbers).all():
             return cells, ()
         if self.names and not self.options.named_labels:
             return [cell.astype(np.float64) for cell in cells], self.names
-        numbers = np.array(values, dtype=np.float64)
-        if not self.options.named_labels:
+        codes, names = numbers.astype(np.int64), list[str]()
+        if self.options.named_labels:
+            names = sorted(set(every.tolist()), key=lambda cell: (float(cell), cell))
+            codes = np.array([names.index(cell) for cell in every.tolist()])
+        else:
             self._check_numbers(numbers, tables, name)
-            return np.split(numbers.astype(np.int64), [len(cells[0])])[: len(cells)], ()
-        names = sorted(set(every.tolist()), key=lambda cell: (float(cell), cell))
-        codes = np.array([names.index(cell) for cell in every.tolist()])
         return np.split(codes, [len(cells[0])])[: len(cells)], tuple(names)
 
     def _check_numbers(self, numbers: np.ndarray, tables: Sequence[Table], name: str) -> None:
@@ -263,18 +281,6 @@ class Roles:
             rule = f"be true where labels are numbers other than 0 to {len(found) - 1}"
             raise FieldError(self.owner, "named_labels", rule, self.options.named_labels, told)
 
-    def _identifies(self, table: Table, name: str, encoding: Encoding) -> str:
-        """A note on a feature that looks like an identifier; "" for another."""
-        column = next(column for column in encoding.columns if column.name == name)
-        if column.values:
-            return ""
-        values = numbers_of(table.columns[name], name, table.rows, column.missing)
-        apart = len(np.unique(values)) == len(values) >= LIKELY and bool((values == np.floor(values)).all())
-        if not apart and not IDENTIFIER.search(name):
-            return ""
-        why = f"its {len(values)} values are all different whole numbers" if apart else "by its name"
-        return f"feature {name!r} looks like an identifier, {why}; {self.owner}.exclude {name} leaves it out"
-
 
 def _filled(table: Table, names: Sequence[str]) -> None:
     """Raise DataError unless these columns have a value in every row."""
@@ -285,10 +291,9 @@ def _filled(table: Table, names: Sequence[str]) -> None:
         cells = table.columns[name]
         blank = np.flatnonzero([not cell or cell.lower() == "nan" for cell in map(str, cells.tolist())])
         if len(blank):
-            told = f"row {table.rows[int(blank[0])]} has {str(cells[blank[0]])!r}"
-            told = f"{told}, {len(blank)} of {len(cells)} rows lack one"
-            hint = "fill them, or leave those rows out"
-            raise DataError(f"{table.file}: column {name!r} must have a value in every row; {told}; {hint}")
+            first = f"row {table.rows[int(blank[0])]} has {str(cells[blank[0]])!r}"
+            told = f"{first}, {len(blank)} of {len(cells)} rows lack one; fill them, or leave those rows out"
+            raise DataError(f"{table.where(name)} must have a value in every row; {told}")
 
 
 def _texts(cells: np.ndarray) -> np.ndarray:
@@ -296,15 +301,6 @@ def _texts(cells: np.ndarray) -> np.ndarray:
     if cells.dtype.kind != "f":
         return cells.astype(str)
     return np.array([f"{value:.17g}" for value in cells.tolist()])
-
-
-def _value(cell: object) -> float | None:
-    """A cell that is a finite number; None for a word."""
-    try:
-        value = float(cell)  # type: ignore[arg-type]
-    except ValueError:
-        return None
-    return value if np.isfinite(value) and not is_absent(str(cell)) else None
 
 
 def _standardised(data: Dataset) -> Dataset:

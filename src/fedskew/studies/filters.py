@@ -1,0 +1,138 @@
+"""Runs of a list, filtered and sorted by any entry of their configuration or summary."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any
+
+from fedskew.config.recorded import Run
+from fedskew.errors import ConfigError, some
+from fedskew.studies.arguments import full
+
+__all__ = ["Condition", "condition_of", "matching", "path_of", "sorted_by"]
+
+RULE = "be FIELD=VALUE, or with one of != < <= > >= ~ between them"
+WORDS = re.compile(r"\s*([\w.()\- ]+?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
+COMPARED: dict[str, Callable[[Any, Any], bool]] = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+PLAIN = {"true": True, "false": False, "none": None, "null": None}
+NAMED = ("method", "data", "partition")  # shown with their options: the name alone is equal, too
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One condition on a run: ``accuracy > 0.5``."""
+
+    field: str
+    sign: str
+    value: str
+
+    def holds(self, run: Run, path: str) -> bool:
+        """Whether a run meets it. A run that lacks the field differs from every value, and meets nothing else."""
+        found = run.fields.get(path)
+        if self.sign == "~":
+            return found is not None and self.value.casefold() in str(found).casefold()
+        if self.sign in ("=", "!="):
+            names = {found, *([_name(run, path)] if path in NAMED else [])} if _hashable(found) else {str(found)}
+            return any(_equal(one, self.value) for one in names) == (self.sign == "=")
+        number = isinstance(found, int | float) and not isinstance(found, bool)
+        return number and COMPARED[self.sign](found, float(self.value))
+
+
+def condition_of(text: str) -> Condition:
+    """A condition from words.
+
+    Raises:
+        ConfigError: it is none, or compares by size with something else than a number.
+
+    Example:
+        >>> condition_of("partition.alpha <= 0.1")
+        Condition(field='partition.alpha', sign='<=', value='0.1')
+    """
+    found = WORDS.fullmatch(text)
+    if found is None:
+        raise ConfigError(f"where must {RULE}; got {text!r}")
+    field, sign, value = found.groups()
+    if sign in ("<", "<=", ">", ">=") and not _is_number(value):
+        raise ConfigError(f"where must compare by {sign} with a number; got {text!r}")
+    return Condition(field, sign, value)
+
+
+def matching(runs: Sequence[Run], conditions: Iterable[Condition]) -> list[Run]:
+    """The runs that meet every condition. Raises ConfigError for a field that no run has."""
+    known = _known(runs)
+    paths = [(condition, path_of(condition.field, known)) for condition in conditions] if runs else []
+    return [run for run in runs if all(condition.holds(run, path) for condition, path in paths)]
+
+
+def sorted_by(runs: Sequence[Run], field: str) -> list[Run]:
+    """Runs by a field, the smallest first, with "-" before it the largest; those that lack it come last.
+
+    Raises:
+        ConfigError: no run has the field.
+    """
+    if not runs:
+        return []
+    path = path_of(field.removeprefix("-"), _known(runs))
+    having = [run for run in runs if run.fields.get(path) is not None]
+    having.sort(key=lambda run: _rank(run.fields[path]), reverse=field.startswith("-"))
+    return [*having, *(run for run in runs if run.fields.get(path) is None)]
+
+
+def path_of(field: str, known: Mapping[str, Any]) -> str:
+    """The dotted path that a word means: the path itself, an option as it is typed, or its last words.
+
+    Raises:
+        ConfigError: nothing ends so, or several paths do.
+    """
+    whole = full(field)  # "pace.lr" of "lr"
+    for word in dict.fromkeys((field, whole, whole.replace("-", "_"))):
+        if word in known:
+            return word
+    ends = [path for path in known if path.endswith((f".{whole}", f".{whole.replace('-', '_')}"))]
+    if len(ends) > 1:
+        raise ConfigError(f"field {field!r} must be one entry; it is {some(ends)}")
+    if not ends:
+        near = difflib.get_close_matches(field, [*known, *(path.rpartition(".")[2] for path in known)], n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else "; `fedskew runs --json` shows all"
+        raise ConfigError(f"unknown field {field!r} of these runs{meant}")
+    return ends[0]
+
+
+def _known(runs: Sequence[Run]) -> dict[str, None]:
+    return dict.fromkeys(path for run in runs for path in run.fields)
+
+
+def _name(run: Run, path: str) -> str:
+    value = run.config.get(path)
+    return str(value.get("name", "")) if isinstance(value, Mapping) else str(value)
+
+
+def _equal(found: Any, word: str) -> bool:
+    if isinstance(found, bool) or found is None:
+        return word.lower() in PLAIN and PLAIN[word.lower()] is found
+    if isinstance(found, int | float):
+        return _is_number(word) and float(word) == found
+    return str(found) == word
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _hashable(value: Any) -> bool:
+    return isinstance(value, str | int | float | bool | None)
+
+
+def _rank(value: Any) -> tuple[bool, float, str]:
+    """Numbers before words."""
+    if isinstance(value, int | float):
+        return False, float(value), ""
+    return True, 0.0, str(value)
