@@ -11,10 +11,10 @@ import pytest
 
 from fedskew.cli import reproduce as reproducing
 from fedskew.cli.output import show
-from fedskew.studies.papers import protocol as protocols
-from fedskew.studies.papers.found import Runs
-from fedskew.studies.papers.ledger import Row
-from fedskew.studies.papers.printed import printed
+from fedskew.papers import tables as protocols
+from fedskew.papers.printed import printed
+from fedskew.papers.rows import Row
+from fedskew.papers.runs import Runs
 from support.command import fedskew, mistake
 from support.paths import ROOT
 
