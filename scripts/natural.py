@@ -1,7 +1,7 @@
 """Does Dirichlet predict reality? The study of natural and made clients, and the page of its results.
 
 python scripts/natural.py --write   matches the made partitions to the natural ones and writes the study; needs the data
-python scripts/natural.py           writes docs/project/natural.md's tables from results/studies/natural.jsonl
+python scripts/natural.py           writes notes/natural.md's tables from results/studies/natural.jsonl
 python scripts/natural.py --check   writes nothing, and exits with 1 where the page differs from the runs
 """
 
@@ -26,7 +26,7 @@ from fedskew.studies.store import read_archives
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "src/fedskew/studies/shipped/natural.toml"
 ARCHIVE = ROOT / "results/studies/natural.jsonl"
-PAGE = ROOT / "docs/project/natural.md"
+PAGE = ROOT / "notes/natural.md"
 MARKS = re.compile(r"(<!-- (skew|orders|scores) -->\n).*?(<!-- end -->)", re.S)
 SEEDS = range(3)  # of the partitions that are matched, and of the study
 METRICS = ("mean10_accuracy", "mean10_macro_f1")

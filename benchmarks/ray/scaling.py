@@ -15,7 +15,7 @@
    The workers' turn; the driver's; and all that is computed, shared by the cores. Only t keeps one core busy.
 
 No round counts before the steps of its workers are traced. Every number is a median with its lowest and highest, and
-the model takes medians. It prints the rows of docs/project/scale.md; `--json FILE` keeps all. Needs the extra ray, and
+the model takes medians. It prints the rows of notes/scale.md; `--json FILE` keeps all. Needs the extra ray, and
 Linux.
 """
 
@@ -215,7 +215,7 @@ def predicted(found: dict[str, Any], workers: int, cores: int) -> float:
 
 
 def tables(table: dict[str, Any], counts: list[int]) -> None:
-    """Print the rows of docs/project/scale.md."""
+    """Print the rows of notes/scale.md."""
 
     def shown(value: dict[str, float], unit: float = 1.0, digits: int = 3) -> str:
         middle, low, high = (f"{value[n] / unit:.{digits}f}" for n in ("median", "low", "high"))

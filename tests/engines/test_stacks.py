@@ -82,7 +82,10 @@ def test_a_narrowed_stack_comes_together_again() -> None:
     assert all(same(dict(x), dict(y)) for x, y in zip(whole([a, b, first]), carry, strict=True) if "x" in x)
 
 
-@pytest.fixture(params=ENDS.values(), ids=ENDS)
+@pytest.fixture(
+    params=[v if n != "a stack a client" else pytest.param(v, marks=pytest.mark.thorough) for n, v in ENDS.items()],
+    ids=ENDS,
+)
 def priced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stacks of one client, one stack, and something between."""
     monkeypatch.setattr(cuts, "STEP", dict.fromkeys(cuts.STEP, request.param[0]))

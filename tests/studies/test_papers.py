@@ -254,6 +254,7 @@ def test_a_difference_is_paired_by_seed(monkeypatch: pytest.MonkeyPatch) -> None
     assert row.seeds == 2 and row.ours == pytest.approx(0.1) and row.state == "no verdict" and row.level == ""
 
 
+@pytest.mark.thorough
 def test_what_is_not_run_stays_so_and_other_runs_do_not_count() -> None:
     other = experiment_from(["fedavg", "--rounds", "3"])
     assert all(row.ours is None or row.how == "computed" for row in ledger(Runs([entry(other, final_accuracy=1.0)])))
