@@ -20,15 +20,15 @@ from fedskew.method import method_spec
 from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.records.sheets import csv_text
 from fedskew.studies.address import address, dataset_of
+from fedskew.studies.arguments import Entry as Method
+from fedskew.studies.arguments import options_of_table, seeds_of, shard_of
+from fedskew.studies.cluster import spread
 from fedskew.studies.fitted import fitted_rows
 from fedskew.studies.pool import schedule
 from fedskew.studies.scores import Scores, more_is_better
 from fedskew.studies.spec import Cell, Spec, alike, made_of, spec_from, without
-from fedskew.studies.spread import spread
 from fedskew.studies.store import Store
 from fedskew.studies.tuning import HELD_OUT, TRIAL_SEED, tuning_of
-from fedskew.studies.words import Entry as Method
-from fedskew.studies.words import options_of_table, seeds_of, shard_of
 from fedskew.studies.work import Job, Outcome
 from fedskew.track import Named
 
