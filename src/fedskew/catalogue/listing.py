@@ -85,7 +85,8 @@ def _named(slot: str, kind: type, fully: bool) -> tuple[str, str, list[str]]:
 
 def _options(made: Any) -> Iterator[tuple[str, Any, str, str]]:
     """Name, value and help of each field, and the words that it takes."""
-    helps, hints = documented(type(made)), hints_of(type(made))
+    kind: Any = type(made)
+    helps, hints = documented(kind), hints_of(kind)
     for f in fields(made):
         yield f.name, getattr(made, f.name), " ".join(helps.get(f.name, "").split()), choices(hints[f.name])
 
