@@ -18,7 +18,7 @@ from fedskew import server, tree
 from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
 from fedskew.engines.finite import Fault, extremes, fetched, not_finite
-from fedskew.engines.fitted import fitted_last, fitted_row
+from fedskew.engines.fitted import PERSONAL, fitted_last, fitted_row
 from fedskew.engines.unseen import newcomers
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
@@ -42,7 +42,6 @@ __all__ = ["Observer", "Row", "Session"]
 
 Array = np.ndarray[Any, Any]
 RATES = "a smaller rate of the clients or of the server, or clipping, may help"
-PERSONAL = ("accuracy", "macro_f1", "balanced_accuracy", "loss")  # what is recorded of the clients' own models
 
 
 @dataclass
