@@ -11,8 +11,8 @@ import click
 from fedskew.cli.base import Command
 from fedskew.cli.studying import done, store_of, stored, told_plan
 from fedskew.cli.tracking import tracked, trackers
-from fedskew.cli.values import Names, Positive
-from fedskew.config.words import Pair, scan, split
+from fedskew.cli.values import POSITIVE, Names
+from fedskew.config.words import Pair
 from fedskew.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ EXAMPLES = (
     "fedskew compare fedga --tune lr=log:0.01..0.3 --tune-trials 2 --rounds 3",
     "fedskew compare fedavg 'fedbal(weighting=uniform)' --seeds 0-9 --dry-run",
 )
-REST = "fedskew.rest"  # in Context.meta: the options of the runs
 MISSING = "at least one METHOD, or a study file"
 OF_FILE = ("--seeds", "--metric", "--baseline", "--controls", "--tune", "--tune-trials", "--title")
 
@@ -34,20 +33,9 @@ OF_FILE = ("--seeds", "--metric", "--baseline", "--controls", "--tune", "--tune-
 class CompareCommand(Command):
     """Its own options, and every option of ``run`` beside them."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
         """Set the options of the runs aside."""
-        own, mine, rest = {*self.own(), *(ctx.help_option_names)}, [], []
-        for flag, value in scan(args, self.bare):
-            if not flag:
-                mine.append(str(value))
-            elif flag in own:
-                mine += [flag] if value is None else [f"{flag}={value}"]
-            else:
-                rest += [flag] if value is None else [flag, value]
-        if not ctx.resilient_parsing:
-            with self.naming_flags():
-                ctx.meta[REST] = [(flag[2:], value) for flag, value in split(rest)[1]]
-        return super().parse_args(ctx, mine)
+        ctx.params["options"] = [(flag[2:], value) for flag, value in flags if flag not in self.own]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Where the options of the runs are explained."""
@@ -78,11 +66,12 @@ class CompareCommand(Command):
     help="show the metric beside itself under fitted biases and a temperature, and say which gains are such a bias",
 )  # fmt: skip
 @click.option("--tune", metavar="SPACE", help="search space of every method, such as lr=log:0.01..0.3")
-@click.option("--tune-trials", metavar="INT", type=Positive(), help="trials of each method and setting  [default: 8]")
+@click.option("--tune-trials", type=POSITIVE, help="trials of each method and setting  [default: 8]")
 @click.option("--title", metavar="TEXT", help="what the study is called in its report")
 @tracked
-@click.pass_context
-def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, store: str | None, **given: Any) -> int:
+def compare(
+    methods: tuple[str, ...], out: str | None, store: str | None, options: list[Pair], **given: Any
+) -> int:  # fmt: skip
     """Compare methods over settings and seeds under equal conditions.
 
     Every method gets the same partition, initial weights, sequence of clients and order of rows. A run that the store
@@ -93,7 +82,7 @@ def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, st
     from fedskew.studies.study import Study, shard_of
 
     tracking = trackers(given["track"], given["track_folder"])
-    spec = _spec(methods, ctx.meta[REST], given)
+    spec = _spec(methods, options, given)
     if given["fitted"]:
         fitted_name(spec.metric)  # a metric without a fitted form is told before the runs are made
     study = Study(spec, store_of(store))
@@ -102,7 +91,7 @@ def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, st
     lend(study, given["archives"], keep=not given["dry_run"])
     if given["dry_run"]:
         return told_plan(study, processes)
-    command = _command(methods, ctx.meta[REST], given)
+    command = _command(methods, options, given)
     return done(study, processes, part, given["retry"], out, command, tracking, given["cluster"], given["fitted"])
 
 

@@ -11,10 +11,10 @@ import click
 
 from fedskew.cli import output
 from fedskew.cli.base import Command, Group
-from fedskew.cli.composed import FEDERATION, Composed
+from fedskew.cli.composed import Beside, FileOrOptions
 from fedskew.cli.output import say
-from fedskew.cli.values import Names, Place, Value
-from fedskew.errors import ConfigError, plural, require
+from fedskew.cli.values import FILE, FOLDER, Names, Value
+from fedskew.errors import plural, require
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -116,19 +116,8 @@ def partition() -> None:
     """Keep a partition as a file: make one, show it, verify it."""
 
 
-class OptionsAlone(Composed):
-    """A command without positional words."""
-
-    def compose(self, positional: list[str], flags: list[tuple[str, str]]) -> Experiment | None:
-        """The composition of the options. Raises ConfigError for a positional word."""
-        if positional:
-            hint = "the file is named by --out"
-            raise ConfigError(f"fedskew partition make takes options here; got {positional[0]!r}; {hint}")
-        return super().compose(["fedavg"], flags)
-
-
-@partition.command("make", cls=OptionsAlone, slots=("data", "partition"), fields=FEDERATION, lines=(MADE,))
-@click.option("--out", metavar="FILE", type=Place(), help="a new file  [default: partition.npz]")
+@partition.command("make", cls=FileOrOptions, slots=("data", "partition"), fields="federation", lines=(MADE,))
+@click.option("--out", type=FILE, help="a new file  [default: partition.npz]")
 def _make(out: str | None, experiment: Experiment) -> None:
     """Divide a dataset over clients and write who holds which rows to a file.
 
@@ -143,14 +132,14 @@ def _make(out: str | None, experiment: Experiment) -> None:
     "show", cls=Command, missing="a file",
     lines=("fedskew partition show split.npz", "fedskew partition show split.npz --out pictures --measure js"),
 )  # fmt: skip
-@click.argument("file", required=False, metavar="FILE", type=Place())
-@click.option("--out", metavar="FOLDER", type=Place("dir"), help="a folder for heatmap, histograms and pairs as .png")
+@click.argument("file", required=False, metavar="FILE", type=FILE)
+@click.option("--out", type=FOLDER, help="a folder for heatmap, histograms and pairs as .png")
 @click.option(
-    "--style", metavar="NAME", type=Value(Style), default="auto", show_default=True,
+    "--style", metavar="NAME", type=Value(Style), default="auto",
     help="a name, how the heat map is drawn: auto, circles or colours",
 )  # fmt: skip
 @click.option(
-    "--measure", metavar="NAME", type=Names("measure"), default="overlap", show_default=True,
+    "--measure", metavar="NAME", type=Names("measure"), default="overlap",
     help="a name, how two clients are compared: overlap, js, tv, emd or hellinger",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print numbers as JSON in place of the table")
@@ -162,24 +151,13 @@ def _show(file: str, out: str | None, style: Style, measure: str, as_json: bool)
         say(f"picture: {picture}", sys.stderr if as_json else sys.stdout)
 
 
-class FileAndOptions(Composed):
-    """A command that takes a FILE, and options that name the dataset to compare it with."""
-
-    def compose(self, positional: list[str], flags: list[tuple[str, str]]) -> Experiment | None:
-        """None where no dataset is named."""
-        if len(positional) > 1:
-            raise ConfigError(f"fedskew partition verify takes one FILE at a time; got {positional[1]!r} too")
-        options = [(flag, value) for flag, value in flags if flag not in self.own()]
-        return super().compose(["fedavg"], options) if options else None
-
-
 @partition.command(
-    "verify", cls=FileAndOptions, slots=("data",), fields=("--path",), missing="a file",
+    "verify", cls=Beside, slots=("data",), fields="path", missing="a file",
     lines=("fedskew partition verify split.npz", "fedskew partition verify split.npz --data digits"),
 )  # fmt: skip
-@click.argument("file", required=False, metavar="FILE", type=Place())
+@click.argument("file", required=False, metavar="FILE", type=FILE)
 @click.option(
-    "--match", metavar="NAME", type=Value(Match), default="dataset", show_default=True,
+    "--match", metavar="NAME", type=Value(Match), default="dataset",
     help="dataset or labels: what of the data must be the same",
 )  # fmt: skip
 def _verify(file: str, match: Match, experiment: Experiment | None) -> None:

@@ -33,7 +33,7 @@ EXAMPLES = (
 @click.command(cls=Command, lines=EXAMPLES)
 @click.argument("name", required=False, metavar="[NAME]", type=Names("protocol"))
 @click.option(
-    "--scale", metavar="NAME", default="small", show_default=True,
+    "--scale", metavar="NAME", default="small",
     help="smoke: seconds, on the digits; small: what a study file reduces is named; paper: to the letter",
 )  # fmt: skip
 @click.option("--seeds", metavar="NUMBERS", help="seeds, such as 0-4  [default: those of the scale]")

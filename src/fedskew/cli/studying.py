@@ -12,7 +12,7 @@ import click
 
 from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import say, show
-from fedskew.cli.values import Place, Positive
+from fedskew.cli.values import FILE, FOLDER, POSITIVE
 from fedskew.errors import FedskewError
 
 if TYPE_CHECKING:
@@ -25,23 +25,18 @@ __all__ = ["done", "store_of", "stored", "told_plan"]
 def stored(archives: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options for a command's function; ``archives`` is where archives are found without being named."""
     options = (
+        click.option("--out", type=FOLDER, help="a folder for study.json, the tables and the report  [unset: none]"),
         click.option(
-            "--out", metavar="FOLDER", type=Place("dir"),
-            help="a folder for study.json, the tables and the report  [unset: none]",
-        ),
-        click.option(
-            "--store", metavar="FOLDER", type=Place("dir"),
+            "--store", type=FOLDER,
             help="where runs are kept and found; several studies may share it  "
             "[default: FEDSKEW_STORE, else runs/store]",
         ),
         click.option(
-            "--archives", metavar="FOLDER", type=Place(),
+            "--archives", metavar="FOLDER", type=FILE,
             help="files of finished runs, as `fedskew study archive` writes them: what they hold is not computed "
             f"again  [default: {archives}, where it exists]",
         ),
-        click.option(
-            "--processes", metavar="INT", type=Positive(), help="worker processes, one thread each  [default: a core]"
-        ),
+        click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: a core]"),
         click.option("--dry-run", is_flag=True, help="say what is missing and what it costs, and do nothing"),
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli.names import names
-from fedskew.cli.values import Names, Place
+from fedskew.cli.values import FOLDER, Names
 from fedskew.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def tracked(command: Callable[..., Any]) -> Callable[..., Any]:
         help=f"trackers that are told of every round: {', '.join(names('tracker'))}",
     )  # fmt: skip
     placed = click.option(
-        "--track.folder", "track_folder", metavar="FOLDER", type=Place("dir"),
+        "--track.folder", "track_folder", type=FOLDER,
         help="a folder for their files  [default: track]",
     )  # fmt: skip
     return listed(placed(command))

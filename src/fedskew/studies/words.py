@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from fedskew.config.flags import compose, is_name, table_of
+from fedskew.config.flags import NAMED, Options, compose
 from fedskew.config.words import ALIASES, Pair
 from fedskew.errors import ConfigError, require
 
@@ -123,16 +123,16 @@ def combinations(method: str, options: Sequence[Pair]) -> Iterator[tuple[Pair, .
     Raises:
         ConfigError: a value is empty or is given twice.
     """
-    named = [(o, v.split(";" if o == "parts" else ",")) for o, v in options if is_name(f"--{o}")]
+    named = [(o, v.split(";" if o == "parts" else ",")) for o, v in options if o in NAMED]
     for names in product(*(values for _, values in named)):
         chosen = {option: name.strip() for (option, _), name in zip(named, names, strict=True)}
-        table = table_of(compose([method], [(f"--{option}", name) for option, name in chosen.items()]))
+        options_of_run = Options(compose([method], [(f"--{option}", name) for option, name in chosen.items()]))
         several = []
         for option, value in options:
             if option in chosen:
                 several.append([chosen[option]])
                 continue
-            known = table.get(f"--{full(option)}")
+            known = options_of_run.get(f"--{full(option)}")
             listed = known is not None and "tuple" in str(known.type)
             pieces = [piece.strip() for piece in value.split(";" if listed else ",")]
             if "" in pieces or len(set(pieces)) < len(pieces):
