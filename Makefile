@@ -1,5 +1,6 @@
 # make demo    five methods with three seeds on the digits that scikit-learn brings, and a report to look at
-# make test    the tests that need no special hardware, extra or network
+# make test    each behaviour once, in minutes: representative methods, and no attacks or examples of docstrings
+# make test-all   all tests that need no special hardware, extra or network: what CI runs
 # make test-ray   the tests of the engine ray, which needs the extra of that name; it is installed into the same environment
 # make test-flower   the tests of fedskew on Flower, in an environment of their own: Flower pins versions that others need newer
 # make reference writes the pages of docs/reference that are made from the code, and their pictures
@@ -30,6 +31,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq $(addprefix 
 NEEDS := pyproject.toml $(CONSTRAINTS)
 # Tests with these markers need minutes, an extra, a device or the network: name them yourself, as in `pytest -m slow`.
 MARKERS := not slow and not ray and not flower and not flwr_datasets and not gpu and not network and not browser
+# The tests of `make test`; those with this marker repeat, for more methods or harder, what these tests show.
+QUICK := $(MARKERS) and not thorough
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
 ATTACK_ARGS ?=
@@ -38,7 +41,7 @@ BENCH_ARGS ?=
 DEMO := fedavg fedla fedbal fedga scaffold --data digits --partition dirichlet --partition.alpha 0.1 --clients 20 --cohort 5 \
 	--rounds 30 --epochs 5 --batch-size 16 --seeds 0-2 --store demo/store --out demo
 
-.PHONY: help env demo test test-ray test-ray-env test-flower test-flower-env check reference mutants attack bench bench-peers clean
+.PHONY: help env demo test test-all test-ray test-ray-env test-flower test-flower-env check reference mutants attack bench bench-peers clean
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
@@ -78,7 +81,10 @@ demo: $(VENV)/.plot
 	@echo "the report is demo/report.html: open it in a browser"
 
 test: $(VENV)/.dev
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m '$(MARKERS)' $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m '$(QUICK)' $(PYTEST_ARGS)
+
+test-all: $(VENV)/.dev
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m '$(MARKERS)' --hypothesis-profile thorough $(PYTEST_ARGS)
 
 test-ray-env: $(VENV)/.ray
 	@:

@@ -130,7 +130,7 @@ def gains_of(rows: list[dict[str, Any]], bases: str, metric: str = "mean10_accur
         if row["state"] == "finished":
             scores[row["label"]][row["setting"]][row["seed"]] = 100 * row[metric]
     others = bases.split(", ")
-    lines = [f"| method | {' | '.join(f'less {base} | above 0 in' for base in others)} |"]
+    lines = [f"| method | {' | '.join(f'difference from {base} | above 0 in' for base in others)} |"]
     lines.append(f"|---|{'---:|---:|' * len(others)}")
     for label, mine in scores.items():
         cells = [label]

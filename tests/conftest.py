@@ -26,8 +26,14 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-settings.register_profile("fedskew", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("fedskew", deadline=None, derandomize=True, max_examples=15)
+settings.register_profile("thorough", settings.get_profile("fedskew"), max_examples=100)
 settings.load_profile("fedskew")
+
+# What only `make test-all` runs, by folder or file; in other files the marker is on single tests and cases.
+THOROUGH = (
+    "attack", "house/test_doctests.py", "house/test_wheel.py",
+)  # fmt: skip
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, and so would each command that they interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -48,6 +54,14 @@ def pytest_runtest_setup() -> None:
     np.random.seed(0)  # noqa: NPY002
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what is thorough."""
+    for item in items:
+        if item.path.relative_to(Path(__file__).parent).as_posix().startswith(THOROUGH):
+            item.add_marker(pytest.mark.thorough)
 
 
 @pytest.fixture(scope="session")

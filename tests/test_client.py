@@ -21,7 +21,7 @@ from fedskew.shared import SGD, Fixed
 from fedskew.types import Carry, Context, Params, View
 from support.by_hand import ENGINES, descend, gradient, kept, logits_of, rows, start_of
 from support.federations import RAGGED, blobs, skewed
-from support.methods import WHOLE, each, spied, tiny
+from support.methods import BY_HOOK, WHOLE, each, spied, tiny
 from support.runs import gap, go, rows_of, same
 
 # Memory in a local step: pFedMe
@@ -216,7 +216,7 @@ def by_torch_func(objective: Any, params: Params) -> Any:
     return grads, loss, aux
 
 
-@pytest.mark.parametrize("name", sorted(fs.methods.METHODS))
+@pytest.mark.parametrize("name", BY_HOOK)
 def test_gradients_in_a_stack_have_the_bits_of_torch_func(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = []
     for function in (client.functorch, by_torch_func):

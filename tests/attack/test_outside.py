@@ -24,7 +24,7 @@ import fedskew as fs
 from fedskew.config.experiment import load as configured
 from fedskew.data import federate, load, load_partition, save_partition
 from fedskew.data.counts import read_counts
-from fedskew.data.partitioners.format import content_digest, json_array
+from fedskew.data.partitioners.file import content_digest, json_array
 from fedskew.data.room import ROOM
 from fedskew.data.sources import cache
 from fedskew.data.sources.images import IDX

@@ -126,6 +126,7 @@ def test_a_study_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
         (["fedavg", "--processes", "0"], "--processes must be a whole number"),
         (["fedavg", "--tune", "lr"], "--tune must be OPTION=LOW..HIGH"),
         (["fedavg", "--tune-trials", "3"], "--tune-trials must stand beside --tune"),
+        (["fedavg", "--tune-beyond", "3"], "--tune-beyond must stand beside --tune"),
         (["fedavg", "--baseline", "fedla"], "baseline"),
         (["none.toml"], "cannot read the study"),
         (["fedavg("], "method must be a name, or NAME(option=value, ...)"),
@@ -198,7 +199,7 @@ def test_fitted_numbers_stand_beside_the_raw_ones(capsys: pytest.CaptureFixture[
     assert fedskew(*words) == 0
     assert "fitted" not in capsys.readouterr().out
     assert fedskew("compare", "fedavg", *SMALL, "--fit-logits", "none", "--fitted") == 0
-    assert "no run has final_fitted_accuracy: --fit-logits tail" in capsys.readouterr().out
+    assert "no run has final_fitted_accuracy; --fit-logits tail" in capsys.readouterr().out
     assert fedskew(*words, "--fit-logits", "tail", "--metric", "mean10_macro_f1", "--fitted") == 0
     said = capsys.readouterr().out
     assert "mean10_macro" in said and "fedavg," in said and "average rank" not in said  # of one setting

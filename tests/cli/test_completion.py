@@ -148,6 +148,7 @@ def test_a_short_run_imports_no_compiler_and_no_other_library(options: list[str]
     assert (tmp_path / "r" / "summary.json").is_file()
 
 
+@pytest.mark.thorough
 def test_one_round_of_every_method_imports_no_compiler(tmp_path: Path) -> None:
     run = "fs.run(fed, method(), model='logistic', rounds=1, cohort=2, engine='batched')"
     code = (
@@ -158,6 +159,7 @@ def test_one_round_of_every_method_imports_no_compiler(tmp_path: Path) -> None:
     assert imported_after(code, tmp_path) == "[]"
 
 
+@pytest.mark.thorough
 def test_building_any_network_imports_no_compiler(tmp_path: Path) -> None:
     code = "from fedskew.models import MODELS, build; [build(name, (3, 32, 32), 10, 0) for name in MODELS]"
     assert imported_after(code, tmp_path) == "[]"

@@ -122,6 +122,7 @@ def test_help_of_a_recorded_run_shows_its_values(tmp_path: Path, capsys: pytest.
     assert "Composition of fedla:" in said and "default: 0.07]" in said
 
 
+@pytest.mark.thorough
 def test_the_examples_work_in_the_order_in_which_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newcomer who types every line that begins with fedskew, the page of run first, gets no error."""
     pytest.importorskip("matplotlib")

@@ -11,7 +11,7 @@ import torch
 
 import fedskew as fs
 from fedskew.data import load_partition, save_partition
-from fedskew.data.local_test import hold_out
+from fedskew.data.heldout import hold_out
 from fedskew.data.partitioners import File, Partition
 from fedskew.errors import ConfigError, DataError
 from fedskew.records.folder import read
@@ -148,8 +148,8 @@ def test_the_command_divides_describes_and_repeats(tmp_path: Path, capsys: pytes
 
 
 def test_advice_makes_the_split_again_with_its_local_test(tmp_path: Path) -> None:
-    from fedskew.advice.evidence import _counts
+    from fedskew.plots.groups import Run, federation_of
 
     assert fedskew("run", "fedavg", *SMALL, "--local-test", 0.3, "--out", tmp_path / "a") == 0
     fed = fs.federate("digits", fs.partitioners.Dirichlet(0.5), clients=6, local_test=0.3)
-    assert torch.equal(_counts(read(tmp_path / "a")[0]), fed.counts)
+    assert torch.equal(torch.as_tensor(federation_of(Run.read(tmp_path / "a")).counts), fed.counts)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew.data import skew
@@ -58,7 +58,6 @@ def test_distances_to_the_global_distribution():
     assert np.allclose(skew.js_to_global(one_each), js)
 
 
-@settings(deadline=None, max_examples=80)
 @given(counts=matrices())
 def test_ranges_symmetry_and_bounds(counts):
     full = counts[counts.sum(axis=1) > 0]
@@ -76,7 +75,6 @@ def test_ranges_symmetry_and_bounds(counts):
     assert (skew.shared(counts) <= counts.sum(axis=1)).all()
 
 
-@settings(deadline=None, max_examples=40)
 @given(counts=matrices(), factor=st.integers(2, 5))
 def test_scale_and_relabelling_leave_shapes_alone_and_torch_equals_numpy(counts, factor):
     assert np.allclose(skew.hellinger(counts * factor), skew.hellinger(counts), atol=1e-7, equal_nan=True)
@@ -162,7 +160,6 @@ def test_distances_to_all_rows_are_distances_to_a_client_that_has_them_all():
     assert np.allclose(skew.pairwise(whole, "emd")[:3, 3], skew.emd_to_global(counts))
 
 
-@settings(deadline=None, max_examples=40)
 @given(counts=matrices())
 def test_pairwise_distances_are_bounded_and_ordered(counts):
     full = counts[counts.sum(axis=1) > 0]

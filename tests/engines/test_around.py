@@ -24,7 +24,7 @@ from fedskew.models.prepare import prepare
 from fedskew.shared import SGD, Fixed
 from fedskew.types import Carry, Context, Differentiate, Params, View
 from support.federations import blobs
-from support.methods import NAMES, changed, tiny
+from support.methods import BY_HOOK, changed, tiny
 from support.nets import plain_module
 from support.runs import gap, go, rows_of, same
 
@@ -82,7 +82,7 @@ def paced(method: Method) -> Method:
     return replace(method, pace=PACE) if type(method.pace) is Fixed else method
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BY_HOOK)
 def test_methods_agree_with_the_reference(name: str, steps: list[int]) -> None:
     method = tiny(name) if name != "powerofchoice" else changed(METHODS[name](), "power_of_choice", candidates=8)
     apart(paced(method))
@@ -100,7 +100,15 @@ def test_which_methods_go_which_way() -> None:
 
 
 @pytest.mark.parametrize("net", NETS)
-@pytest.mark.parametrize("local", [SGD(), SGD(weight_decay=0.1), SGD(momentum=0.9, weight_decay=0.1), SGD(clip=0.5)])
+@pytest.mark.parametrize(
+    "local",
+    [
+        pytest.param(SGD(), marks=pytest.mark.thorough),
+        pytest.param(SGD(weight_decay=0.1), marks=pytest.mark.thorough),
+        SGD(momentum=0.9, weight_decay=0.1),
+        SGD(clip=0.5),
+    ],
+)
 @pytest.mark.parametrize("name", ["fedlc", "fedbal", "fedprox", "fedgrab"])
 def test_networks_and_local_steps(name: str, local: SGD, net: str, steps: list[int]) -> None:
     method = replace(METHODS[name](), local=local, pace=replace(PACE, decay=0.9))
@@ -297,8 +305,14 @@ def test_a_trial_compares_how_far_a_step_goes() -> None:
 # Traced
 
 
-@pytest.mark.parametrize("name", ["fedlc", "fedprox", "balancefl"])
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize(
+    ("net", "name"),
+    [
+        pytest.param(net, name, marks=() if net == alone else pytest.mark.thorough)
+        for name, alone in {"fedlc": "dropouts", "fedprox": "norms", "balancefl": "logistic"}.items()
+        for net in NETS
+    ],
+)
 def test_traced_steps_change_no_bit(name: str, net: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Stepper] = []
     init = Stepper.__init__

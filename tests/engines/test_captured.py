@@ -16,7 +16,7 @@ import fedskew as fs
 from fedskew.engines import stepper
 from fedskew.engines.captured import captured
 from support.federations import RAGGED, blobs, skewed
-from support.methods import NAMES, tiny
+from support.methods import BY_HOOK, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net
 from support.runs import gap, go, rows_of, same
 
@@ -102,7 +102,7 @@ class TestOnAGpu:
         return made
 
     @pytest.mark.parametrize("engine", ["batched", "sequential", "debug", "auto"])
-    @pytest.mark.parametrize("name", NAMES)
+    @pytest.mark.parametrize("name", BY_HOOK)
     def test_every_method_gives_the_cpus_result(self, name: str, engine: str, noted: list[stepper.Stepper]) -> None:
         options = {**EXACT, "dtype": "float64", "engine": engine}
         there = go(skewed(), tiny(name), device="cuda", **options)
@@ -111,7 +111,7 @@ class TestOnAGpu:
         if engine == "batched":
             assert sum(s.traced for s in noted) > 0, "no step was recorded"
 
-    @pytest.mark.parametrize("name", NAMES)
+    @pytest.mark.parametrize("name", BY_HOOK)
     def test_recorded_and_plain_steps_give_the_same_bits(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         recorded = go(blobs(RAGGED, auxiliary=3), tiny(name), device="cuda", **EXACT)
         monkeypatch.setattr(stepper, "captured", lambda *_: None)

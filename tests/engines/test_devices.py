@@ -14,7 +14,7 @@ import fedskew as fs
 from fedskew.records.diagnostics import DIAGNOSTICS
 from support.far import NAME, Device, far_device
 from support.federations import skewed
-from support.methods import NAMES, tiny
+from support.methods import BY_HOOK, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net
 from support.runs import gap, go, rows_of, same
 
@@ -51,13 +51,13 @@ def test_the_device_refuses_what_a_gpu_refuses(device: Device) -> None:
     assert float(far.sum()) == 3 and device.traffic == {"sent": 1, "read": 1}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BY_HOOK)
 def test_every_method_gives_the_same_there(name: str, device: Device) -> None:
     far, near = runs(name)
     assert same(far.params, near.params) and rows_of(far) == rows_of(near)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BY_HOOK)
 def test_what_is_read_and_sent_does_not_grow_with_the_steps(name: str, device: Device) -> None:
     method, traffic, steps = tiny(name), [], []
     for epochs in (1, 3):
@@ -90,7 +90,7 @@ def test_networks_give_the_same_there(net: str, engine: str, device: Device) -> 
     assert gap(far.params, near.params) < 1e-12 and gap(far.buffers, near.buffers) < 1e-12  # other memory formats
 
 
-@pytest.mark.parametrize("name", ["scaffold", "pfedme"])
+@pytest.mark.parametrize("name", ["scaffold", pytest.param("pfedme", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("memory", ["device", "ram", "disk"])
 def test_memories_and_checkpoints_there(memory: str, name: str, device: Device, tmp_path: Path) -> None:
     options: dict[str, Any] = {"memory": memory, "engine": "batched", "device": NAME, "model": "mlp", "cohort": 4}

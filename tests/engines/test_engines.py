@@ -25,7 +25,7 @@ from fedskew.records import folder as records
 from fedskew.shared import Fixed
 from fedskew.types import Context, LocalRun, Params, View
 from support.federations import RAGGED, Owners, blobs, skewed, small_digits
-from support.methods import NAMES, WHOLE, each, tiny
+from support.methods import BY_HOOK, WHOLE, each, tiny
 from support.nets import dropout_net, norm_net, plain_module
 from support.networks import TOKENS
 from support.runs import gap, go, rows_of, same
@@ -138,7 +138,7 @@ def imported() -> None:
 
 
 @ENGINES
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BY_HOOK)
 def test_no_global_generator_moves(name: str, engine: str, no_global_rng: None) -> None:
     go(skewed(), tiny(name), rounds=1, engine=engine, model=dropout_net())
 
@@ -249,7 +249,7 @@ def images(shape: tuple[int, ...]) -> Any:
 
 
 @ENGINES
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BY_HOOK)
 def test_bfloat16_stays_finite(name: str, engine: str) -> None:
     result = go(skewed(), tiny(name), dtype="bfloat16", engine=engine, model=norm_net())
     assert all(p.dtype == torch.bfloat16 for p in result.params.values())
@@ -264,7 +264,7 @@ def test_bfloat16_stays_finite(name: str, engine: str) -> None:
 ODD = [[1, 0, 0, 0], [0, 5, 0, 0], [0, 0, 0, 0], [3, 2, 1, 0], [0, 1, 1, 0]]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BY_HOOK)
 def test_odd_clients(name: str) -> None:
     fed = blobs(ODD, auxiliary=2)
     options = {"rounds": 3, "cohort": 4, "model": dropout_net(4, 5)}
@@ -283,7 +283,7 @@ def test_a_client_of_one_row_under_batch_statistics() -> None:
     assert gap(a.params, b.params) <= 1e-8 and gap(a.buffers, b.buffers) <= 1e-8
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BY_HOOK)
 def test_a_cohort_of_one(name: str) -> None:
     fed = blobs(RAGGED, auxiliary=2)
     a, b = (go(fed, tiny(name), cohort=1, engine=e) for e in ("sequential", "batched"))
@@ -347,13 +347,16 @@ def test_validation_rows_are_evaluated_apart() -> None:
     assert not np.intersect1d(owned, fed.validation_rows).size
 
 
-@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched", "debug"])
-def test_nothing_holds_an_engine_after_its_run(engine: str) -> None:
-    go(skewed(), tiny("scaffold"), engine=engine)  # what is made once a process may hold a frame
+def test_nothing_holds_an_engine_after_its_run() -> None:
+    def run_all() -> None:
+        for engine in ("sequential", "threaded", "batched", "debug"):
+            go(skewed(), tiny("scaffold"), engine=engine)
+
+    run_all()  # what is made once a process may hold a frame
     gc.collect()
     gc.disable()
     try:
-        go(skewed(), tiny("scaffold"), engine=engine)
+        run_all()
         assert not [x for x in gc.get_objects() if issubclass(type(x), LocalEngine)]
     finally:
         gc.enable()

@@ -22,7 +22,7 @@ from fedskew.models.prepare import prepare
 from fedskew.shared import Fixed
 from fedskew.types import Carry
 from support.federations import blobs
-from support.methods import NAMES, each, tiny
+from support.methods import BY_HOOK, each, tiny
 from support.nets import norm_net
 from support.runs import gap, go, rows_of, same
 
@@ -95,7 +95,7 @@ def priced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("priced")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BY_HOOK)
 def test_ragged_clients_agree_with_the_reference(name: str) -> None:
     fed, options = blobs(UNEVEN, auxiliary=2), {"cohort": 4 if name == "powerofchoice" else 8, "threads": 2}
     method = replace(tiny(name), pace=replace(tiny(name).pace, batch_size=4)) if _batched(name) else tiny(name)

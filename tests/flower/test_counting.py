@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew.engines.clients import Source
@@ -38,7 +38,6 @@ PACES = (Fixed(epochs=2, batch_size=3), Fixed(batch_size=0), Fixed(batch_size=50
 SAMPLERS = (Shuffle(), ClassBalanced(), VirtualClient(size=9), Own())
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1, max_size=4), st.data())
 def test_steps_are_those_of_a_client_with_the_rows(told: list[list[int]], data: st.DataObject) -> None:
     counts = torch.tensor([row if sum(row) else [1, 0, 0] for row in told])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import log_softmax
@@ -77,7 +77,6 @@ def test_sums_of_clients_are_the_sums_of_their_rows_together() -> None:
         assert torch.allclose(sum(part[k] for part in parts), whole[k], rtol=1e-12, atol=1e-12)  # type: ignore[arg-type]
 
 
-@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 1000), st.floats(0.2, 5.0), st.permutations(range(4)))
 def test_what_must_not_matter(seed: int, scale: float, order: list[int]) -> None:
     z, y = rows(seed, n=120)

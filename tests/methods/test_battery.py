@@ -45,11 +45,11 @@ from fedskew.shared.sharpness import SharpnessAware
 from fedskew.shared.weightings import UnionShare
 from fedskew.types import Assignment, Task, View
 from support.federations import RAGGED, blobs, skewed
-from support.methods import NAMES, WHOLE, changed, spied, tiny
+from support.methods import BY_HOOK, BY_SIGNATURE, NAMES, WHOLE, changed, spied, tiny
 from support.nets import dropout_net, norm_net
 from support.runs import gap, go, rows_of, same
 
-every_method = pytest.mark.parametrize("name", NAMES)
+every_method = pytest.mark.parametrize("name", BY_HOOK)
 
 MODELS: dict[str, Any] = {
     "mlp": lambda: fs.models.MLP(hidden=16),
@@ -87,7 +87,7 @@ def close(a: fs.Result, b: fs.Result, tolerance: float) -> None:
 # Engines
 
 
-@every_method
+@pytest.mark.parametrize("name", BY_SIGNATURE)
 @pytest.mark.parametrize("model", MODELS)
 def test_engines_agree(name: str, model: str) -> None:
     """Clients are ragged: their sizes, steps and classes differ."""
@@ -286,6 +286,7 @@ LOOSE |= {
 EVERY_FIELD = [(name, c, f) for name in NAMES for c, f in fields_of(METHODS[name]())]
 EVERY_FIELD.remove(("localonly", "plain", "lr"))  # nothing reaches the server
 EVERY_FIELD += [(name, c, f) for name, m in LOOSE.items() for c, f in fields_of(m) if c == name]
+FIRST = {(c, f): (name, c, f) for name, c, f in reversed(EVERY_FIELD)}  # the first method that has the field
 
 
 def footprint(method: Method) -> bytes:
@@ -298,7 +299,10 @@ def footprint(method: Method) -> bytes:
 FOOTPRINTS: dict[Method, bytes] = {}
 
 
-@pytest.mark.parametrize(("name", "component", "field"), EVERY_FIELD)
+@pytest.mark.parametrize(
+    ("name", "component", "field"),
+    [case if case in FIRST.values() else pytest.param(*case, marks=pytest.mark.thorough) for case in EVERY_FIELD],
+)
 def test_every_field_changes_something(name: str, component: str, field: str) -> None:
     base = LOOSE[name] if name in LOOSE else tiny(name)
     base = replace(base, pace=replace(base.pace, epochs=2 if name == "fedrep" else 1))  # one for each of its phases

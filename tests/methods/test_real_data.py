@@ -17,11 +17,13 @@ def mean_of_last_10(method: str, rounds: int, **run: object) -> float:
     return float(result.summary["mean10_accuracy"])
 
 
+@pytest.mark.thorough
 def test_fedavg_learns_fashion_mnist_in_25_rounds() -> None:
     """The run that set the mark had 0.693 (seed 0); guessing gives 0.10."""
     assert mean_of_last_10("fedavg", 25) > 0.5
 
 
+@pytest.mark.thorough
 def test_seolkim_needs_few_rounds() -> None:
     """Balanced cohorts, many small steps: the run that set the mark had a mean of 0.642 over four rounds."""
     assert mean_of_last_10("seolkim", 4) > 0.5

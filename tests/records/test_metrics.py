@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
@@ -25,7 +25,6 @@ def predictions(draw):
 
 
 @given(predictions())
-@settings(max_examples=150, deadline=None, derandomize=True)
 def test_agrees_with_scikit_learn(case):
     labels, guesses, classes = case
     y, p, names = labels.numpy(), guesses.numpy(), list(range(classes))
@@ -51,7 +50,6 @@ def test_agrees_with_scikit_learn(case):
 
 
 @given(predictions())
-@settings(max_examples=50, deadline=None, derandomize=True)
 def test_relabelling_classes_changes_no_summary(case):
     labels, guesses, classes = case
     turn = torch.arange(classes).flip(0)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 from sklearn.calibration import calibration_curve
@@ -68,7 +68,6 @@ def scored(draw: Any) -> tuple[Tensor, Tensor]:
 
 
 @given(scored())
-@settings(max_examples=200, deadline=None, derandomize=True)
 def test_ranks_agree_with_scikit_learn(case: tuple[Tensor, Tensor]) -> None:
     check(*case)
 
@@ -97,7 +96,6 @@ def test_many_rows_agree_with_scikit_learn(rows: int, classes: int, dtype: torch
 
 
 @given(scored())
-@settings(max_examples=100, deadline=None, derandomize=True)
 def test_calibration_agrees_with_scikit_learn(case: tuple[Tensor, Tensor]) -> None:
     labels, p = case
     for bins in (1, 7, 15):
@@ -203,7 +201,6 @@ def mixes(draw: Any) -> tuple[Tensor, Tensor]:
 
 
 @given(mixes())
-@settings(max_examples=150, deadline=None, derandomize=True)
 def test_mixes_agree_with_scikit_learn_and_numpy(case: tuple[Tensor, Tensor]) -> None:
     """A client's accuracy is scikit-learn's, of all test rows, weighted by how often the client has their class."""
     m, counts = case

@@ -35,7 +35,7 @@ from fedskew.session import Session
 from fedskew.types import View
 from support.command import fedskew, mistake
 from support.federations import blobs, skewed
-from support.methods import NAMES, tiny
+from support.methods import BY_HOOK, tiny
 from support.nets import norm_net
 from support.paths import TESTS
 from support.resuming import Died, equal, recorded, stop_after
@@ -50,7 +50,7 @@ WHY = Path(tempfile.gettempdir()) / f"fedskew-why-{os.getpid()}"  # what a forke
 # Stopped between rounds, in this process
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BY_HOOK)
 def test_stopped_and_resumed(name: str, tmp_path: Path) -> None:
     stop_and_resume(name, "sequential", tmp_path)
 

@@ -11,12 +11,11 @@ import pytest
 
 import fedskew as fs
 from fedskew.errors import RecordError
-from fedskew.methods import METHODS
 from fedskew.plots.curves import table
 from fedskew.records.folder import read
 from fedskew.records.summary import collapses, summarise, worst_class, worst_words
 from support.federations import skewed
-from support.methods import tiny
+from support.methods import BY_HOOK, tiny
 from support.pictures import printed
 from support.runs import go
 
@@ -70,7 +69,7 @@ def test_fedbal_s_collapse_is_told_in_the_record_and_to_python(tmp_path: Path) -
     assert "fedbal (lr 1) COLLAPSED: training loss above 23" in " ".join(printed(table([tmp_path / "a"])).split())
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", BY_HOOK)
 def test_a_healthy_run_of_a_method_is_no_collapse(name: str) -> None:
     fed = fs.federate("digits", fs.partitioners.Iid(), clients=4, auxiliary=8)
     result = fs.run(fed, tiny(name), model="logistic", rounds=3, cohort=4)

@@ -46,7 +46,7 @@ def test_ranks_and_their_verdict_are_those_of_studies() -> None:
     entries = study(3, 4, 3)
     found = average_ranks(scores_of(entries))
     told = sections(report.build(entries))
-    assert found.words in told["verdict"] and found.words in told["ranks"]
+    assert found.conclusion in told["verdict"] and found.conclusion in told["ranks"]
     drawn = ranking(compare(entries))
     assert drawn is not None and drawn.names == found.methods and drawn.ranks == found.ranks
     at = dict(zip(found.methods, found.ranks, strict=True))
@@ -76,7 +76,7 @@ def test_fitted_models_stand_beside_the_methods_as_methods_of_their_own(tmp_path
 
 def test_ranks_that_permutation_does_not_tell_apart_have_one_bar() -> None:
     drawn = ranking(compare(study(3, 2, 3)))
-    assert drawn is not None and drawn.bars == ((1.0, 3.0),) and "No difference is shown at 5 %" in drawn.told
+    assert drawn is not None and drawn.bars == ((1.0, 3.0),) and "no significant difference at 5 %" in drawn.told
     two = ranking(compare(study(2, 2, 3)))
     assert two is not None and two.bars == (), "ranks of two methods are not tested"
 

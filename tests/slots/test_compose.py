@@ -52,6 +52,7 @@ RULES = {  # what a refusal says: at most fifteen, each declared in docs/project
     "not take a client twice in a round beside": "draws with replacement where a client must count once",
     "not hold parameters still beside": "frozen parameters beside a model of the client's own",
     "hold gradient_balancer beside prior_analyser": "a prior analyser without a controller to tell",
+    "features before the classifier, for": "an initial head of more classes than features",
 }
 
 
@@ -168,6 +169,7 @@ def test_every_rule_refuses_what_it_names() -> None:
         "not take a client twice in a round beside": lambda: m.scaffold().with_(selector=fs.selectors.Clustered()),
         "not hold parameters still beside": lambda: m.ditto().with_(parts=(fs.parts.Frozen(),)),
         "hold gradient_balancer beside prior_analyser": lambda: m.fedavg().with_(parts=(fs.parts.PriorAnalyser(),)),
+        "features before the classifier, for": lambda: m.fedetf(projection=4),
     }
     for rule, build in cases.items():
         with pytest.raises(fs.ConfigError, match=rule.replace("(", r"\(")):

@@ -64,6 +64,7 @@ def test_a_run_of_several_numbers_is_priced_once() -> None:
     assert line.split("|")[-2].strip() == str(2 * seeds)
 
 
+@pytest.mark.thorough
 def test_numbers_without_a_price_have_none(tmp_path: Path) -> None:
     assert read_costs(tmp_path / "none.csv") == {}
     assert all(row.hours is None for row in ledger(Runs(())) if row.state == "not run")

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew import rng
@@ -64,7 +64,6 @@ def by_enumeration(d: list[float]) -> float:
 
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=9))
-@settings(max_examples=100, deadline=None)
 def test_the_signed_rank_test_is_exact_with_ties_and_zeros(d: list[int]) -> None:
     expected = by_enumeration(list(map(float, d))) if any(d) else 1.0
     assert signed_rank([v / 359 for v in d]) == pytest.approx(expected, abs=1e-12)
@@ -121,19 +120,13 @@ def test_five_pairs_cannot_reach_five_percent() -> None:
 
 def test_five_clear_pairs_conclude_nothing_and_show_an_interval() -> None:
     found = gained(0.1, 0.11, 0.12, 0.13, 0.14)
-    assert found.p == 0.0625 and not found.significant and found.verdict == "open" and not found.can_conclude
+    assert found.p == 0.0625 and not found.significant and found.verdict == "open"
     assert found.p_t is not None and found.p_t < 1e-4, "the t test would, where five values cannot show that it may"
-    assert found.words == (
-        "m1 is 0.12 above m0 in accuracy on average of 5 pairs, 95 % interval 0.1 to 0.14. A signed-rank test of 5 "
-        "pairs gives no p below 0.0625: it cannot show a difference at 5 %; 6 pairs can. Look at the interval, which "
-        "takes the differences as normal: so few cannot show that they are."
-    )
 
 
 def test_six_clear_pairs_conclude() -> None:
     found = gained(0.1, 0.11, 0.12, 0.13, 0.14, 0.15)
     assert found.p == found.p_holm == 0.03125 and found.verdict == "better"
-    assert found.words.endswith("Signed-rank test: p = 0.0312: m1 is better at 5 %.")
     assert gained(0.1, 0.11, 0.12, 0.13, 0.14, 0.15, higher_is_better=False).verdict == "worse"
     assert gained(-0.1, -0.11, -0.12, -0.13, -0.14, -0.15).verdict == "worse"
 
@@ -141,51 +134,21 @@ def test_six_clear_pairs_conclude() -> None:
 def test_six_clear_pairs_conclude_nothing_among_four_methods() -> None:
     found = gained(0.1, 0.11, 0.12, 0.13, 0.14, 0.15, m=5)
     assert (found.comparisons, found.p_holm, found.verdict) == (4, 0.125, "open")
-    assert "no p below 0.0312, times 4 comparisons: it cannot show a difference at 5 %; 8 pairs can" in found.words
-    assert "which is not corrected and takes" in found.words
 
 
 def test_pairs_that_are_equal_do_not_count() -> None:
-    found = gained(0.1, 0.11, 0.12, 0.13, 0.14, 0.0)
-    assert found.smallest_p == 0.0625 and "A signed-rank test of 5 pairs that differ gives no p" in found.words
+    assert gained(0.1, 0.11, 0.12, 0.13, 0.14, 0.0).p == 0.0625
 
 
-def test_no_difference_shown_is_not_called_equality() -> None:
-    found = gained(0.1, -0.11, 0.12, -0.13, 0.14, -0.15)
-    assert found.words.endswith("No difference is shown at 5 %; that the two are equal is not shown either.")
-
-
-def test_a_mean_against_the_ranks_is_told() -> None:
+def test_the_ranks_decide_where_the_mean_points_the_other_way() -> None:
     found = gained(*(0.01 * i for i in range(1, 10)), -9.0)
     assert found.mean is not None and found.mean < 0 and found.verdict == "open"
-    found = gained(*(0.01 * i for i in range(1, 15)), -9.0)
-    assert found.verdict == "better" and found.words.endswith("a few pairs outweigh the rest.")
+    assert gained(*(0.01 * i for i in range(1, 15)), -9.0).verdict == "better"
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ([0.0, 0.0], "m1 and m0 are equal in 2 pairs."),
-        (
-            [0.1],
-            "m1 is 0.1 above m0 in accuracy on average of 1 pair. One pair shows no spread: nothing can be concluded.",
-        ),
-        (
-            [math.nan],
-            "No pair of runs of m1 and m0: nothing can be concluded. 1 seed left out, since a run is missing.",
-        ),
-        ([0.1, 0.1], "The interval has no width, since all pairs differ equally; this is no certainty."),
-    ],
-)
-def test_what_nothing_can_be_concluded_from(values: list[float], said: str) -> None:
-    found = gained(*values)
-    assert said in found.words and found.verdict == "open"
-
-
-def test_another_level_moves_what_can_be_concluded() -> None:
-    values = np.array([np.full(5, 0.5), 0.5 + np.arange(1, 6) / 100])[:, None]
-    found = differences(study(values), "m0", level=0.9)[0]
-    assert found.verdict == "better" and found.words.endswith("better at 10 %.")
+@pytest.mark.parametrize("values", [[0.0, 0.0], [0.1], [math.nan], [0.1, 0.1]])
+def test_what_nothing_can_be_concluded_from(values: list[float]) -> None:
+    assert gained(*values).verdict == "open"
 
 
 # Pairs, settings, families
@@ -197,7 +160,6 @@ def test_a_missing_run_drops_its_pair_and_is_counted() -> None:
     found = differences(study(values), "m0")[0]
     assert (found.seeds, found.pairs, found.dropped) == ((0, 2, 4), 3, 2)
     assert found.values == pytest.approx(values[1, 0, [0, 2, 4]] - values[0, 0, [0, 2, 4]])
-    assert found.words.endswith("2 seeds left out, since a run is missing.")
 
 
 def test_over_settings_the_unit_is_the_seed() -> None:
@@ -216,8 +178,7 @@ def test_a_setting_that_refuses_a_method_takes_no_seed_from_the_others() -> None
     values = drawn(2, 3, 6)
     values[1, 1] = math.nan
     found = differences(study(values), "m0")[-1]
-    assert (found.settings, found.of, found.pairs) == (2, 3, 6)
-    assert found.words.endswith("Only 2 of 3 settings have pairs.")
+    assert (found.settings, found.pairs) == (2, 6)
 
 
 def test_holms_correction_is_made_over_the_methods_of_one_setting() -> None:
@@ -228,7 +189,6 @@ def test_holms_correction_is_made_over_the_methods_of_one_setting() -> None:
         family = [d for d in told if d.setting == setting]
         assert {d.comparisons for d in family} == {m}
         assert [d.p_holm for d in family] == list(holm([d.p for d in family]))
-        assert [d.p_t_holm for d in family] == list(holm([d.p_t for d in family]))
 
 
 def test_findings_among_equal_methods_are_rare() -> None:
@@ -247,21 +207,19 @@ def test_a_true_difference_is_found() -> None:
 
 
 @given(st.integers(0, 10**6), st.floats(-50, 50), st.booleans())
-@settings(max_examples=40, deadline=None)
 def test_neither_the_order_of_seeds_nor_a_shift_changes_a_conclusion(seed: int, shift: float, better: bool) -> None:
     values = np.round(drawn(3, 2, 7, seed=seed), 2)
     values[0, 0, 0] = math.nan
     order = rng.generator(seed, "order").permutation(7)
     told = differences(study(values, better), "m0")
     for a, b in zip(told, differences(study(values[..., order], better), "m0"), strict=True):
-        assert (a.mean, a.low, a.high, a.p_holm, a.p_t, a.words) == (b.mean, b.low, b.high, b.p_holm, b.p_t, b.words)
+        assert (a.mean, a.low, a.high, a.p_holm, a.p_t) == (b.mean, b.low, b.high, b.p_holm, b.p_t)
     for a, b in zip(told, differences(study(values + shift, better), "m0"), strict=True):
         assert (a.p, a.p_holm, a.verdict) == (b.p, b.p_holm, b.verdict)
         assert b.p_t == pytest.approx(a.p_t, rel=1e-6) and b.mean == pytest.approx(a.mean, abs=1e-9)
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=25, deadline=None)
 def test_baseline_and_method_exchanged_turn_the_signs_alone(seed: int) -> None:
     values = np.round(drawn(2, 1, 8, seed=seed), 2)
     a, b = (differences(study(values), name)[0] for name in ("m0", "m1"))
@@ -274,7 +232,6 @@ def test_baseline_and_method_exchanged_turn_the_signs_alone(seed: int) -> None:
     ("call", "said"),
     [
         (lambda: differences(study(drawn(2, 1, 3)), "fedavg"), "unknown method 'fedavg'"),
-        (lambda: differences(study(drawn(2, 1, 3)), "m0", level=95), "level must be in (0, 1); got 95"),
         (lambda: signed_rank([]), "values must be a list of numbers"),
         (lambda: signed_rank(["a"]), "values must be a list of numbers"),  # type: ignore[list-item]
         (lambda: signed_rank([0.1, math.nan]), "values must be finite; leave out pairs that lack a run"),

@@ -26,16 +26,16 @@ UP, DOWN, NOTHING, WIDE = [0.05, 0.06, 0.07], [-0.05, -0.06, -0.07], [0.001, -0.
     ("raw", "fitted", "told"),
     [
         (UP, NOTHING, "its gain is a bias of the logits"),
-        (UP, DOWN, "its gain is a bias of the logits, and turns round without it"),
+        (UP, DOWN, "its gain is a bias of the logits, and its sign changes after the fit"),
         (UP, [0.03, 0.035, 0.04], "its gain stays after the fit"),
-        (UP, WIDE, "after the fit no gain is shown, and these seeds do not exclude one"),
+        (UP, WIDE, "after the fit no gain is shown, but these seeds do not exclude one"),
         (DOWN, NOTHING, "its loss is a bias of the logits"),
-        (DOWN, UP, "its loss is a bias of the logits, and turns round without it"),
+        (DOWN, UP, "its loss is a bias of the logits, and its sign changes after the fit"),
         (DOWN, DOWN, "its loss stays after the fit"),
         (NOTHING, UP, "a gain shows only after the fit"),
         (NOTHING, DOWN, "a loss shows only after the fit"),
         (WIDE, NOTHING, "neither shows a difference"),
-        ([0.06], [0.01], "no verdict; that takes two seeds that both methods have"),
+        ([0.06], [0.01], "no verdict: the methods need two common seeds"),
     ],
 )
 def test_the_verdict_speaks_of_both(raw: list[float], fitted: list[float], told: str) -> None:

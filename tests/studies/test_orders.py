@@ -53,19 +53,18 @@ def test_noise_widens_the_interval_and_lowers_the_ceiling() -> None:
     assert quiet.tau > loud.tau and quiet.itself > loud.itself  # type: ignore[operator]
     assert quiet.high - quiet.low < loud.high - loud.low  # type: ignore[operator]
     assert loud.low <= loud.tau <= loud.high + 0.3  # type: ignore[operator]
-    assert "95 % interval" in loud.words and "over 5 seeds" in loud.words and "too narrow" in loud.words
 
 
 def test_the_interval_covers_the_order_of_the_means() -> None:
-    """Of 60 studies with ten seeds the 90 % interval holds the tau without noise in most."""
+    """Of 60 studies with ten seeds the 95 % interval holds the tau without noise in most."""
     truth, other = np.linspace(0, 1, 8), np.linspace(0, 1, 8)[[1, 0, 2, 4, 3, 5, 7, 6]]
     want = float(tau_b(truth, other))
     held = 0
     for _ in range(60):
         parts = [v[:, None] + 0.1 * GEN.normal(size=(8, 10)) for v in (truth, other)]
-        found = agreement(scores(*parts), "natural", "made", level=0.9, resamples=500)
+        found = agreement(scores(*parts), "natural", "made", resamples=500)
         held += found.low <= want <= found.high  # type: ignore[operator]
-    assert held >= 48
+    assert held >= 52
 
 
 def test_missing_runs_leave_methods_and_seeds_out() -> None:
@@ -76,7 +75,7 @@ def test_missing_runs_leave_methods_and_seeds_out() -> None:
     kept = [0, 1, 3]
     assert found.tau == pytest.approx(kendalltau(first[1:, kept].mean(1), second[1:, kept].mean(1)).statistic)
     single = agreement(scores(first[1:, :1], second[1:, :1]), "natural", "made")
-    assert single.low is None and single.itself is None and "no interval" in single.words
+    assert single.low is None and single.itself is None
     with pytest.raises(fs.ConfigError, match="have runs of 3 methods under both settings; got 2"):
         agreement(scores(first[:3], second[:3]), "natural", "made")
     with pytest.raises(fs.ConfigError, match="unknown setting 'maed'; did you mean 'made'"):

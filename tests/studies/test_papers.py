@@ -200,6 +200,7 @@ def made(protocol_name: str, scale: str = "paper", **values: float) -> Runs:
     return Runs(entries)
 
 
+@pytest.mark.thorough
 def test_the_ledger_has_mean_interval_and_scale() -> None:
     runs = made(MNIST, final_accuracy=0.8, final_macro_f1=0.7)
     rows = {row.number.id: row for row in ledger(runs) if row.study == MNIST}
@@ -220,6 +221,7 @@ def test_the_ledger_has_mean_interval_and_scale() -> None:
     assert {row.scale for row in ledger(both) if row.study == MNIST} == {"paper"}
 
 
+@pytest.mark.thorough
 def test_a_third_party_stands_beside_the_total_of_the_papers() -> None:
     """60 runs of Flower's table change its row, and not that of the five papers."""
     name = "niid-bench-mnist"
@@ -301,6 +303,7 @@ def test_a_mistake_in_a_protocol_is_one_line(
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.thorough
 def test_the_page_has_claims_and_what_has_five_seeds_alone() -> None:
     runs = made(MNIST, final_accuracy=0.8, final_macro_f1=0.7)
     rows = ledger(runs)

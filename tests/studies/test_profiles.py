@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew import rng
@@ -47,12 +47,6 @@ def test_a_profile_by_hand() -> None:
     assert profiles(study(values, False), [0.2, 0.3, 0.6, 0.9])[0].share.tolist() == [0.0, 0.25, 0.5, 1.0]
 
 
-def test_thresholds_run_from_the_lowest_score_to_the_highest() -> None:
-    found = profiles(study(np.array([[[0.2, math.nan]], [[0.6, 0.7]]])))
-    assert (len(found[0].thresholds), found[0].thresholds[0], found[1].thresholds[-1]) == (101, 0.2, 0.7)
-    assert found[0].low is None and found[1].low is not None, "one run has no band"
-
-
 def test_a_profile_leaves_out_settings_without_runs_and_says_which() -> None:
     values = drawn(2, 2, 3)
     values[0, 1], values[1] = math.nan, math.nan
@@ -66,11 +60,6 @@ def test_bad_thresholds_are_one_line(thresholds: list[float]) -> None:
     with pytest.raises(ConfigError, match="thresholds must be increasing finite numbers; got") as caught:
         profiles(study(drawn(1, 1, 3)), thresholds)
     assert "\n" not in str(caught.value)
-
-
-def test_a_profile_of_nothing_is_one_line() -> None:
-    with pytest.raises(ConfigError, match="scores must hold at least one run that ended"):
-        profiles(study(np.full((1, 1, 2), math.nan)))
 
 
 # Probability of improvement
@@ -113,42 +102,33 @@ def test_ties_within_rounding_are_ties() -> None:
     assert improvement(study(values), "m0")[0].value == 0.5
 
 
-def test_what_complete_separation_is_worth_is_said() -> None:
+def test_complete_separation_has_an_interval_without_width() -> None:
     values = np.array([[[0.1, 0.2, 0.3]], [[0.4, 0.5, 0.6]]])
     found = improvement(study(values), "m0")[0]
     assert (found.value, found.low, found.high) == (1.0, 1.0, 1.0)
-    assert found.words.endswith("The interval has no width, since every resample says the same; this is no certainty.")
 
 
-def test_what_few_runs_are_worth_is_said() -> None:
+def test_few_runs_are_counted() -> None:
     values = drawn(2, 2, 5)
-    assert "5 runs or fewer are too alike" in improvement(study(values), "m0")[0].words
+    assert improvement(study(values), "m0")[0].fewest == 5
     values[1, 0, 1:] = math.nan
     one = improvement(study(values), "m0")[0]
-    assert one.low is None and one.fewest == 1 and one.words.endswith("no interval can be given.")
+    assert one.value is not None and one.low is None and one.fewest == 1
     values[1, 0] = math.nan
-    part = improvement(study(values), "m0")[0]
-    assert (part.settings, part.of) == (1, 2) and part.words.endswith("1 setting without runs of both left out.")
+    assert improvement(study(values), "m0")[0].settings == 1
     values[1] = math.nan
-    none = improvement(study(values), "m0")[0]
-    assert none.value is None and none.words == "No setting has runs of both m1 and m0."
-
-
-def test_many_runs_are_not_called_few() -> None:
-    words = improvement(study(drawn(2, 2, 12)), "m0")[0].words
-    assert words.startswith("A run of m1 is better than a run of m0 with probability") and "narrow" not in words
+    assert improvement(study(values), "m0")[0].value is None
 
 
 def test_the_draws_follow_the_seed() -> None:
     scores = study(drawn(2, 3, 12))
     a, b, c = (improvement(scores, "m0", resamples=500, seed=seed)[0] for seed in (0, 0, 1))
     assert a == b and (a.low, a.high) != (c.low, c.high) and a.value == c.value
-    bands = [profiles(scores, resamples=500, seed=seed)[0].low for seed in (0, 0, 1)]
+    bands = [profiles(scores, [0.55, 0.6, 0.65], resamples=500, seed=seed)[0].low for seed in (0, 0, 1)]
     assert np.array_equal(bands[0], bands[1]) and not np.array_equal(bands[0], bands[2])
 
 
 @given(st.integers(0, 10**6), st.floats(-10, 10), st.booleans())
-@settings(max_examples=25, deadline=None)
 def test_neither_the_order_of_seeds_nor_a_shift_changes_a_probability(seed: int, shift: float, better: bool) -> None:
     values = np.round(drawn(3, 2, 6, seed=seed), 1)
     values[0, 0, 0] = math.nan

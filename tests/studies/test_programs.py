@@ -31,7 +31,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [w if "-" in WAYS[w][0] else pytest.param(w, marks=pytest.mark.thorough) for w in WAYS])
 def test_a_study_runs_from(way: str, tmp_path: Path) -> None:
     words, given = WAYS[way]
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew import rng
 from fedskew.errors import ConfigError
-from fedskew.studies.ranks import average_ranks, critical_difference, nemenyi
+from fedskew.studies.ranks import average_ranks, critical_difference
 from fedskew.studies.scores import Floats, Scores
 
 
@@ -31,53 +32,45 @@ def clear(methods: int, places: int) -> Scores:
     return study(np.broadcast_to(np.arange(methods)[:, None, None], (methods, places, 1)))
 
 
-# The table of the two-tailed Nemenyi test in Demsar (2006), table 5 (a): q at 0.05 and at 0.10 for 2 to 10 methods.
+# The table of the two-tailed Nemenyi test in Demsar (2006), table 5 (a): q at 0.05 for 2 to 10 methods.
 Q05 = [1.960, 2.343, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164]
-Q10 = [1.645, 2.052, 2.291, 2.459, 2.589, 2.693, 2.780, 2.855, 2.920]
 
 
 @pytest.mark.parametrize("k", range(2, 11))
 def test_critical_differences_are_those_of_demsars_table(k: int) -> None:
-    for level, table in ((0.95, Q05), (0.90, Q10)):
-        q = critical_difference(k, 1, level) / math.sqrt(k * (k + 1) / 6)
-        assert q == pytest.approx(table[k - 2], abs=1.1e-3)  # the table was rounded twice
+    q = critical_difference(k, 1) / math.sqrt(k * (k + 1) / 6)
+    assert q == pytest.approx(Q05[k - 2], abs=1.1e-3)  # the table was rounded twice
 
 
 def test_demsars_example() -> None:
-    """Four classifiers on 14 data sets: CD = 1.25 at 5 %, 1.12 at 10 %."""
-    assert round(critical_difference(4, 14), 2) == 1.25 and round(critical_difference(4, 14, 0.9), 2) == 1.12
+    """Four classifiers on 14 data sets: CD = 1.25 at 5 %."""
+    assert round(critical_difference(4, 14), 2) == 1.25
 
 
 def test_friedmans_test_is_scipys_ties_included() -> None:
     values = np.round(drawn(4, 9, 1), 1)
     found = average_ranks(study(values))
-    chi2, p = scipy.stats.friedmanchisquare(*values[:, :, 0])
-    assert (found.chi2, found.p_chi2) == pytest.approx((chi2, p), rel=1e-9)
+    assert found.chi2 == pytest.approx(scipy.stats.friedmanchisquare(*values[:, :, 0]).statistic, rel=1e-9)
     expected = scipy.stats.rankdata(-values[:, :, 0], axis=0).mean(axis=1)
     assert dict(zip(found.methods, found.ranks, strict=True)) == pytest.approx(
         {f"m{i}": v for i, v in enumerate(expected)}
     )
 
 
-def test_nemenyis_test_is_that_of_scikit_posthocs() -> None:
+def test_the_critical_difference_has_p_of_five_percent_by_scikit_posthocs() -> None:
     posthocs = pytest.importorskip("scikit_posthocs")
     values = drawn(5, 8, 1)
+    p = np.asarray(posthocs.posthoc_nemenyi_friedman(values[:, :, 0].T))
     found = average_ranks(study(values))
-    theirs = np.asarray(posthocs.posthoc_nemenyi_friedman(values[:, :, 0].T))
-    order = [int(name[1:]) for name in found.methods]
-    assert found.p_pairs is not None and np.allclose(found.p_pairs, theirs[np.ix_(order, order)], atol=1e-6)
-
-
-def test_a_pair_a_critical_difference_apart_has_p_of_five_percent() -> None:
-    cd = critical_difference(6, 12)
-    assert nemenyi(np.array([1.0, 1.0 + cd, 3, 3, 3, 3]), 12)[0, 1] == pytest.approx(0.05, abs=1e-6)
+    rank = {int(name[1:]): rank for name, rank in zip(found.methods, found.ranks, strict=True)}
+    for i, j in itertools.combinations(range(5), 2):
+        assert (abs(rank[i] - rank[j]) >= critical_difference(5, 8)) == (p[i, j] <= 0.05)
 
 
 def test_friedmans_p_for_few_settings_is_that_of_all_permutations() -> None:
-    """Three methods ranked alike in three settings: 6 of 216 arrangements are as extreme; chi-squared says 0.0498."""
+    """Three methods ranked alike in three settings: 6 of 216 arrangements are as extreme."""
     found = average_ranks(clear(3, 3))
     assert found.p == pytest.approx(6 / 216, abs=4 * math.sqrt(6 / 216 / 10_000))
-    assert found.p_chi2 == pytest.approx(math.exp(-3), rel=1e-9)
 
 
 def test_ranks_by_hand() -> None:
@@ -101,7 +94,7 @@ def test_groups_are_the_largest_runs_within_the_critical_difference() -> None:
         rows.append([*first, *second, 1.0])
     found = average_ranks(study(np.array(rows).T[:, :, None]))
     assert found.significant and [set(group) for group in found.groups] == [{"m0", "m1"}, {"m2", "m3"}]
-    assert "1.36 or more apart differ at 5 % (Nemenyi)" in found.words
+    assert "differ by 1.36 or more are significantly different at 5 % (Nemenyi)" in found.conclusion
 
 
 def test_groups_overlap_where_ranks_are_a_chain() -> None:
@@ -112,7 +105,7 @@ def test_groups_overlap_where_ranks_are_a_chain() -> None:
 def test_nothing_found_is_one_group_and_no_equality() -> None:
     found = average_ranks(study(drawn(4, 6, 2)))
     assert not found.significant and found.groups == (found.methods,)
-    assert found.words.endswith("No difference is shown at 5 %; that the methods are equal is not shown either.")
+    assert found.conclusion.endswith("no significant difference at 5 %. This does not show that the methods are equal.")
 
 
 def test_ends_a_critical_difference_apart_are_one_group_where_friedmans_test_finds_nothing() -> None:
@@ -124,16 +117,16 @@ def test_ends_a_critical_difference_apart_are_one_group_where_friedmans_test_fin
 
 def test_methods_that_are_tied_everywhere_do_not_differ() -> None:
     found = average_ranks(study(np.full((3, 4, 2), 0.5)))
-    assert (found.ranks, found.chi2, found.p_chi2, found.p) == ((2.0, 2.0, 2.0), 0.0, 1.0, 1.0)
+    assert (found.ranks, found.chi2, found.p) == ((2.0, 2.0, 2.0), 0.0, 1.0)
 
 
 def test_what_few_settings_cannot_show_is_said() -> None:
-    words = average_ranks(clear(5, 2)).words
-    assert "2 settings cannot show which: ranks that are 4.31 or more apart" in words
-    assert "Ranks of one setting cannot be tested" in average_ranks(clear(5, 1)).words
+    conclusion = average_ranks(clear(5, 2)).conclusion
+    assert "differ by 4.31 or more" in conclusion and "With 2 settings no two average ranks can" in conclusion
+    assert "Ranks of one setting cannot be tested" in average_ranks(clear(5, 1)).conclusion
     two = average_ranks(clear(2, 4))
     assert two.p is two.critical_difference is None and two.groups == (("m1", "m0"),)
-    assert "Ranks of two methods are not tested: use the paired differences." in two.words
+    assert "Ranks of two methods are not tested: use the paired differences." in two.conclusion
 
 
 def test_a_setting_counts_the_seeds_that_all_methods_have() -> None:
@@ -143,13 +136,15 @@ def test_a_setting_counts_the_seeds_that_all_methods_have() -> None:
     values[0, 1, 1] = math.nan
     found = average_ranks(study(values))
     assert (found.settings, found.dropped) == (("s0",), ("s1",))
-    assert found.words.endswith("1 setting left out, since a run is missing.")
+    assert found.conclusion.endswith("1 setting excluded because runs are missing.")
 
 
 def test_no_common_run_gives_no_ranks() -> None:
     values = np.array([[[0.9, math.nan]], [[math.nan, 0.2]]])
     found = average_ranks(study(values))
-    assert found.ranks == () and found.words.startswith("No setting has runs of all methods: there are no ranks.")
+    assert found.ranks == () and found.conclusion.startswith(
+        "No setting has runs of all methods, so there are no ranks."
+    )
 
 
 def test_findings_among_equal_methods_are_rare() -> None:
@@ -159,7 +154,6 @@ def test_findings_among_equal_methods_are_rare() -> None:
 
 
 @given(st.integers(0, 10**6), st.floats(-10, 10), st.booleans())
-@settings(max_examples=25, deadline=None)
 def test_neither_the_order_of_seeds_nor_a_shift_changes_ranks(seed: int, shift: float, better: bool) -> None:
     values = np.round(drawn(3, 4, 5, seed=seed), 1)
     values[0, 0, 0] = math.nan
@@ -167,14 +161,18 @@ def test_neither_the_order_of_seeds_nor_a_shift_changes_ranks(seed: int, shift: 
     told = average_ranks(study(values, better), permutations=100)
     for other in (values[..., order], values + shift):
         found = average_ranks(study(other, better), permutations=100)
-        assert (found.methods, found.ranks, found.p, found.words) == (told.methods, told.ranks, told.p, told.words)
+        assert (found.methods, found.ranks, found.p, found.conclusion) == (
+            told.methods,
+            told.ranks,
+            told.p,
+            told.conclusion,
+        )
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
         (lambda: average_ranks(study(drawn(1, 3, 2))), "methods must be at least two to be ranked; got 1"),
-        (lambda: average_ranks(study(drawn(3, 3, 2)), level=2), "level must be in"),
         (
             lambda: average_ranks(study(drawn(3, 3, 2)), permutations=1),
             "permutations must be a whole number of at least 100",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from fedskew.methods import METHODS
 from fedskew.models import Logistic
 from fedskew.studies.address import address
 from fedskew.studies.adopt import adopted
+from fedskew.studies.archives import lend, write
 from fedskew.studies.cost import Cost, cost_of, step_seconds
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Store, archive_line, thinned
@@ -312,6 +314,40 @@ def test_the_best_trial_of_each_method_is_compared(tmp_path: Path) -> None:
     made = [p.cell.experiment for p in study.plan() if p.cell.label == "fedavg"]
     assert {f"{e.method.pace.lr:.4g}" for e in made if e} == {study.chosen["fedavg", "all"][0][1]}
     assert all(e.validation == 0 for e in made if e)
+
+
+def test_trials_go_beyond_the_range_while_the_best_is_at_its_edge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Study, "_score", lambda self, trial: float(trial.options[0][1]))  # the faster the better
+    tuning = tuning_of("lr=log:0.01..0.04", 2, beyond=2)
+    study = Study(spec_from(["fedavg"], [*SMALL, ("epochs", "1")], tuning=tuning), tmp_path)
+    counts = []
+    while todo := study.missing(study.trials()):
+        counts.append(len(study.trials()))
+        for trial in todo:
+            work(Job(trial.address, trial.job, str(tmp_path)))
+    rates = [float(t.options[0][1]) for t in study.trials()]
+    assert counts == [2, 3, 4] and rates[2:] == pytest.approx([max(rates[:2]) * 2**k for k in (1, 2)], rel=1e-3)
+    assert study.choose() and study.chosen["fedavg", "all"] == study.trials()[-1].options
+    again = Study(spec_from(["fedavg"], [*SMALL, ("epochs", "1")], tuning=tuning), tmp_path / "other")
+    path = tmp_path / "all.jsonl"
+    assert write(study.store.folder, path) == 4
+    assert lend(again, path) == 4 and not again.missing(again.trials())
+
+
+def test_trials_stop_where_the_best_is_inside() -> None:
+    tuning = tuning_of("lr=log:0.01..1", 3, beyond=9)
+    scores = {(("lr", str(rate)),): score for rate, score in ((0.02, 0.5), (0.1, 0.9), (0.5, 0.8))}
+    assert tuning.next_point(scores) is None
+    scores[("lr", "0.5"),] = math.nan
+    scores[("lr", "0.02"),] = 0.95
+    assert tuning.next_point(scores) == (("lr", "0.004309"),)
+    assert tuning.next_point(dict.fromkeys(scores, math.nan)) is None
+    with pytest.raises(ConfigError, match="tune_beyond must stand beside a space of one log range"):
+        tuning_of("lr=0.1..0.5", 3, beyond=1)
+    with pytest.raises(ConfigError, match="tune_beyond must be a whole number from 0"):
+        tuning_of("lr=log:0.1..0.5", 3, beyond=-1)
 
 
 def test_a_tuned_option_wins_under_each_of_its_names(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedskew.errors import ConfigError, RecordError
 from fedskew.records.summary import summarise
 from fedskew.studies.store import thinned
-from fedskew.studies.targets import Reached, final_value, over_seeds, reach, reach_all, reach_own
+from fedskew.studies.targets import Reached, final_value, over_seeds, reach, reach_all
 
 
 def rows(*accuracies: float | None) -> list[dict[str, Any]]:
@@ -32,21 +32,17 @@ def spent(rounds: int, reached: bool = True, kept: bool = True) -> Reached:
 def test_costs_are_sums_up_to_the_first_evaluation_that_reaches_it() -> None:
     found = reach(rows(0.1, 0.5, 0.6, 0.7), 0.6)
     assert found == Reached(0.6, True, 3, 66e6, 300, 1.5, kept=True, unseen=0)
-    assert [found.cost(name) for name in ("rounds", "bytes", "samples", "seconds")] == [3, 66e6, 300, 1.5]
-    assert found.words == "Reached 0.6 in round 3."
 
 
 def test_a_target_that_is_not_reached_has_no_cost() -> None:
     found = reach(rows(0.1, 0.5), 0.6)
     assert (found.reached, found.rounds, found.bytes) == (False, 2, 33e6)
-    assert found.cost("rounds") is None and found.words == "Did not reach 0.6 in 2 rounds."
     assert not reach([], 0.5).reached and not reach(rows(None, None), 0.1).reached
 
 
 def test_rounds_that_were_not_evaluated_make_it_late() -> None:
     found = reach(rows(0.1, None, None, 0.7, None), 0.6)
     assert (found.rounds, found.unseen) == (4, 2)
-    assert found.words == "Reached 0.6 in round 4, at most 2 rounds late for want of evaluations."
     assert reach(rows(None, 0.7), 0.6).unseen == 1
 
 
@@ -67,36 +63,17 @@ def test_the_last_rounds_of_an_archive_are_rounds_and_not_rows() -> None:
     run = rows(*(i / 100 for i in range(1, 101)))
     kept = thinned(run, 20)
     assert len(kept) == 20 and final_value(kept) == pytest.approx((0.95 + 1.0) / 2)
-    assert final_value(kept, last=1) == 1.0
 
 
 def test_a_curve_that_falls_again_is_told() -> None:
     found = reach(rows(0.1, 0.7, 0.3, 0.7), 0.6)
-    assert not found.kept and found.words == "Reached 0.6 in round 2; later evaluations are below it again."
+    assert not found.kept and found.rounds == 2
 
 
 def test_the_final_value_is_that_of_the_summary() -> None:
     run = rows(*(None if i % 3 else i / 40 for i in range(1, 31)))
     assert final_value(run) == pytest.approx(summarise(run)["mean10_accuracy"])
-    assert final_value(rows(0.2, 0.9, 0.5), last=1) == 0.5
-    assert final_value(rows(0.2, None), last=1) is final_value([]) is None
-
-
-def test_ninety_percent_of_its_own_final_value() -> None:
-    found = reach_own(rows(0.1, 0.5, 0.8, 0.9, *[1.0] * 10))
-    assert found is not None and (found.target, found.rounds) == (0.9, 4)
-    assert reach_own(rows(None)) is None
-    low = reach_own(rows(0.1, *[0.2] * 12))
-    assert low is not None and low.rounds == 2, "a method that ends low is there early"
-
-
-@given(st.lists(st.one_of(st.none(), st.floats(0, 1)), min_size=1, max_size=30), st.floats(0.01, 1))
-def test_every_run_reaches_its_own_final_value(accuracies: list[float | None], share: float) -> None:
-    run = rows(*accuracies)
-    found = reach_own(run, share)
-    assert (found is None) == (final_value(run) is None)
-    if found is not None and not math.isclose(found.target, max(a for a in accuracies if a is not None), rel_tol=1e-9):
-        assert found.reached
+    assert final_value(rows(None)) is final_value([]) is None
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0, 1), st.floats(0, 1))
@@ -113,15 +90,11 @@ def test_runs_that_did_not_reach_it_count_in_the_median() -> None:
     assert (found.runs, found.reached, found.target) == (5, 3, 0.8)
     assert (found.rounds.median, found.rounds.least, found.rounds.most) == (30, 10, 30)
     assert (found.bytes.median, found.samples.median, found.seconds.median) == (300, 3000, 15)
-    assert found.words == (
-        "3 of 5 runs reached 0.8, the median in round 30, where a run that did not counts as slower than this."
-    )
 
 
 def test_a_median_that_censored_runs_leave_open_is_open() -> None:
     found = over_seeds([spent(10), spent(80), spent(50, reached=False)])
     assert (found.rounds.median, found.rounds.at_least) == (None, 50), "it lies between 50 and 80"
-    assert found.words == "2 of 3 runs reached 0.8; the median over all is open, 50 rounds or more."
     found = over_seeds([spent(10), spent(50, reached=False), spent(50, reached=False)])
     assert found.rounds.median is None and found.rounds.most == 10
 
@@ -129,17 +102,16 @@ def test_a_median_that_censored_runs_leave_open_is_open() -> None:
 def test_no_run_reached_it() -> None:
     found = over_seeds([spent(50, reached=False)] * 3)
     assert (found.rounds.median, found.rounds.least, found.rounds.most) == (None, None, None)
-    assert found.words == "None of 3 runs reached 0.8; their median length is 50 rounds."
 
 
 def test_runs_that_fell_again_are_counted() -> None:
-    words = over_seeds([spent(10), spent(20, kept=False)]).words
-    assert words == "2 of 2 runs reached 0.8, the median in round 15; 1 fell below it again."
+    found = over_seeds([spent(10), spent(20, kept=False)])
+    assert (found.reached, found.kept, found.rounds.median) == (2, 1, 15)
 
 
 def test_runs_with_targets_of_their_own_have_no_common_one() -> None:
     found = over_seeds([reach(rows(0.5), 0.4), reach(rows(0.5), 0.3)])
-    assert found.target is None and "reached their own target" in found.words
+    assert found.target is None
 
 
 def test_the_order_of_runs_does_not_matter() -> None:
@@ -170,10 +142,7 @@ def test_a_mistake_is_one_line() -> None:
     [
         (lambda: reach(rows(0.1), math.nan), "target must be a finite number; got nan"),
         (lambda: reach(rows(0.1), "80 %"), "target must be a finite number; got '80 %'"),
-        (lambda: reach_own(rows(0.1), 90), r"share must be in \(0, 1\]; got 90; for example 0.9"),
-        (lambda: final_value(rows(0.1), last=0), "last must be a whole number of at least 1; got 0"),
         (lambda: over_seeds([]), "found must hold at least one run"),
-        (lambda: spent(3).cost("euros"), "cost must be one of rounds, bytes, samples, seconds; got 'euros'"),
     ],
 )
 def test_a_wrong_argument_is_one_line(call: Any, said: str) -> None:

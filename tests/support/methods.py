@@ -2,19 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 import fedskew as fs
+from fedskew.component import SLOTS, hooks_of, overrides
 from fedskew.method import Component, Method
 from fedskew.methods import METHODS
 from fedskew.shared import Fixed
 from fedskew.types import Assignment, Cohort, Params
 
 NAMES = list(METHODS)
+
+
+def signature(method: Method) -> frozenset[str]:
+    """The hooks that its ingredients define, by slot: they decide which way the method goes through an engine."""
+    found = set()
+    for slot, component in [*(("parts", p) for p in method.parts), *method.slots.items()]:
+        for hook in hooks_of(type(component)):
+            own = getattr(type(component), hook) is not getattr(SLOTS.get(slot, Component), hook)
+            if overrides(component, hook) if hasattr(Component, hook) else own:
+                found.add(f"{slot}.{hook}")
+    return frozenset(found)
+
+
+def fewest() -> list[str]:
+    """A few methods that define, together, every hook in every slot that a method of the table defines there."""
+    hooks = {name: signature(METHODS[name]()) for name in NAMES}
+    missing, chosen = set().union(*hooks.values()), list[str]()
+    while missing:
+        chosen.append(max(NAMES, key=lambda name: len(hooks[name] & missing)))
+        missing -= hooks[chosen[-1]]
+    return chosen
+
+
+def rest_thorough(names: Iterable[str]) -> list[Any]:
+    """Every method, for parametrize: the others than ``names`` are tested by `make test-all` only."""
+    kept = set(names)
+    return [name if name in kept else pytest.param(name, marks=pytest.mark.thorough) for name in NAMES]
+
+
+# Two choices for a test that runs over all methods: one method of each signature, or a few that define every hook.
+BY_SIGNATURE = rest_thorough({signature(METHODS[name]()): name for name in reversed(NAMES)}.values())
+BY_HOOK = rest_thorough(fewest())
 PACE = Fixed(epochs=2, lr=0.1, batch_size=16)
 WHOLE = Fixed(epochs=1, lr=0.1, batch_size=0)  # one step on all rows: gradient descent
 

@@ -1,13 +1,10 @@
-"""Hypothesis: how many examples, and what is drawn."""
+"""Hypothesis: what is drawn."""
 
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import settings
 from hypothesis import strategies as st
 
-quick = settings(deadline=None, max_examples=40)
-few = settings(deadline=None, max_examples=15)
 seeds = st.integers(0, 2**31)
 alphas = st.floats(-3, 6).map(lambda e: 10.0**e)
 

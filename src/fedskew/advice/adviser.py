@@ -1,57 +1,81 @@
-"""Which methods to try first on a federation: what was measured on federations like it, and what each method discloses.
+"""What was measured on the federations nearest to yours: which methods helped there, and which rule holds elsewhere.
 
-The distance of two federations is the root mean square of seven differences, each in a unit that stands in `UNITS`;
-near is a distance of at most `NEAR`. What is near is fitted as score = method + federation (least squares, weights
-falling from 1 at distance 0 to 0 at `NEAR`), so that a method run on easy federations only gains nothing by it; a gain
-is the method's term less the larger of the terms of FedAvg and of FedAvg under uniform weights.
+The distance of two federations is the root mean square of the differences in their descriptors, each in a unit that
+stands in `UNITS`. A federation is near at a distance of at most `NEAR`.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from fedskew.advice.evidence import MEASURES, Descriptors, Setting, descriptors, method_of, packaged, read
-from fedskew.advice.margins import BASELINES, Margin, baseline_of, margin, predicted, scores_of
-from fedskew.advice.notes import NEAR, About, Neighbour, Recommendation, left_out, notes_of
-from fedskew.config.experiment import Experiment
-from fedskew.data.describe import Counted, Source, counted
-from fedskew.data.partitioners import PARTITIONERS
-from fedskew.errors import ConfigError, plural, require, unknown
-from fedskew.fields import documented
-from fedskew.method import Component, Method
+from fedskew.advice.evidence import MEASURES, WORST, Federation, Gain, descriptors, packaged, read
+from fedskew.data.describe import Source, counted
+from fedskew.errors import ConfigError, require, unknown
+from fedskew.method import Component
+from fedskew.methods import METHODS
 from fedskew.records.summary import FITTED
+from fedskew.studies.fitted import verdict
 
 __all__ = [
     "NEAR",
-    "NEAREST",
     "UNITS",
     "Advice",
     "Neighbour",
-    "Recommendation",
+    "Rule",
+    "Suggestion",
     "advise",
-    "advise_on",
     "distance",
+    "is_strong",
+    "needs",
+    "rule",
 ]
 
-UNITS: dict[str, tuple[float, Callable[[float], float], str]] = {  # descriptor -> one unit, of what, in words
-    "js_mean": (0.15, lambda v: v / math.log(2), "Jensen-Shannon to all rows, over log 2"),
-    "missing_rate": (0.2, float, "missing-class rate"),
-    "quantity_gini": (0.3, float, "Gini coefficient of the sizes"),
-    "imbalance_global": (math.log(2), lambda v: math.log(max(v, 1.0)), "global imbalance, a factor of 2"),
-    "classes": (math.log(2), lambda v: math.log(max(v, 1.0)), "classes, a factor of 2"),
-    "clients": (math.log(3), lambda v: math.log(max(v, 1.0)), "clients, a factor of 3"),
-    "size_median": (math.log(3), lambda v: math.log(max(v, 1.0)), "median rows of a client, a factor of 3"),
+NEAR = 1.0  # federations farther apart than this say nothing of each other
+NEAREST = 3  # federations that are shown
+STRONG = 0.3  # js_mean / log 2 from which on label skew is called strong
+UNITS: dict[str, tuple[float, Callable[[float], float]]] = {  # descriptor -> (one unit, its scale)
+    "js_mean": (0.15, lambda v: v / math.log(2)),
+    "missing_rate": (0.2, float),
+    "quantity_gini": (0.3, float),
+    "classes": (math.log(2), lambda v: math.log(max(v, 1.0))),
+    "clients": (math.log(3), lambda v: math.log(max(v, 1.0))),
+    "size_median": (math.log(3), lambda v: math.log(max(v, 1.0))),
+    "participation": (math.log(3), lambda v: math.log(max(v, 1e-6))),
 }
-ANONYMOUS = {"arrays", "csv", "hub", "labels", "npz", "parquet", "unknown"}  # names that many datasets share
-NEAREST = 3  # federations that are told of where none is near
-LEVELS = ("weak", "moderate", "strong")
+
+
+class Neighbour(NamedTuple):
+    """A measured federation, and how far it is."""
+
+    federation: Federation
+    distance: float
+
+
+class Suggestion(NamedTuple):
+    """A method that helped on a near federation, and is seen to harm on none of those that are shown."""
+
+    method: str
+    gain: float  # mean over the federations that are shown and near
+    on: dict[int, dict[str, Gain]]  # the gains by each number, by the place of the federation, from 1
+    after_fit: dict[int, str]  # what the fitted models say of the gain
+    needs: str  # what leaves the client beside the model, and what the server must hold
+
+
+class Rule(NamedTuple):
+    """One method for every federation of strong label skew: the best on average, whichever dataset is left out."""
+
+    method: str
+    gain: float  # mean over these federations
+    best: float  # the same of each federation's best method, known only afterwards
+    helps: int  # on how many of them its interval lies above 0
+    federations: int
+    datasets: int
+    weaker: float  # its mean gain on the federations of weaker skew
+    weaker_best: float  # that of the method that is the best on average there
 
 
 class Advice(NamedTuple):
@@ -59,234 +83,170 @@ class Advice(NamedTuple):
 
     title: str
     measure: str
-    descriptors: Descriptors
-    recommendations: tuple[Recommendation, ...]  # best first; empty where no measured federation is near
-    others: tuple[Recommendation, ...]  # measured nearby, and not better than the baselines, or below the first ones
+    descriptors: dict[str, float]
+    worth_trying: tuple[Suggestion, ...]  # the greatest gain first
+    others: dict[str, float]  # what else was measured nearby: mean gain by method
     neighbours: tuple[Neighbour, ...]  # nearest first
+    rule: Rule | None
     notes: tuple[str, ...]
-    terms: dict[str, str]  # what the options in the names of the federations mean
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain values."""
-        listed = {"recommendations": self.recommendations, "others": self.others}
-        plain = {
-            k: [{**r._asdict(), "margins": [m._asdict() for m in r.margins]} for r in v] for k, v in listed.items()
-        }
-        return {**self._asdict(), **plain, "neighbours": [n._asdict() for n in self.neighbours], "threshold": NEAR}
+        near = [{**n.federation._asdict(), "distance": n.distance} for n in self.neighbours]
+        worth = [suggestion._asdict() for suggestion in self.worth_trying]
+        told = {"worth_trying": worth, "neighbours": near, "rule": self.rule and self.rule._asdict(), "near": NEAR}
+        return {**self._asdict(), **told}
 
 
-def distance(a: Descriptors, b: Descriptors) -> float:
-    """sqrt(mean_d ((t_d(a_d) - t_d(b_d)) / u_d)^2) over the descriptors d of `UNITS`, t its scale and u its unit."""
-    return math.sqrt(statistics.fmean(g**2 for g in _gaps(a, b).values()))
-
-
-def _gaps(a: Descriptors, b: Descriptors) -> dict[str, float]:
-    return {name: abs(of(a[name]) - of(b[name])) / unit for name, (unit, of, _) in UNITS.items()}
+def distance(a: dict[str, float], b: dict[str, float]) -> float:
+    """sqrt(mean_d ((t_d(a_d) - t_d(b_d)) / u_d)^2) over the descriptors d of both; t is the scale, u the unit."""
+    gaps = [(of(a[d]) - of(b[d])) / unit for d, (unit, of) in UNITS.items() if d in a and d in b]
+    return math.sqrt(statistics.fmean(gap**2 for gap in gaps))
 
 
 def advise(
     source: Source,
-    evidence: str | Path | Sequence[str | Path] | tuple[Setting, ...] | None = None,
+    evidence: str | Path | Iterable[str | Path | Federation] | None = None,
     *,
     model: str | None = None,
+    cohort: int | None = None,
     measure: str = "accuracy",
     top: int = 5,
 ) -> Advice:
-    """Which methods to try first on a federation, by what was measured on federations like it.
+    """What was measured on the federations nearest to yours, and which methods helped there.
 
-    ``source`` is a federation, a partition file, a file of counts, or a matrix of counts [N, C]. ``evidence`` is None
-    for the runs that come with fedskew; a folder of run folders, or a table of runs, or several, which are added to
-    them; or settings of `fedskew.advice.evidence`, used alone. ``model`` is the network's name: what was measured on
-    other data or another network is weak evidence, and without it the grades hold for the measured network. ``measure``
-    is accuracy or macro_f1, the mean of the
-    last ten rounds. Raises DataError, RecordError for files that hold no such thing, ConfigError for other mistakes.
+    Args:
+        source: A federation, a partition file, a file of counts, or a matrix of counts [N, C].
+        evidence: A folder of runs or an archive of them, or several, read beside what comes with fedskew; or
+            federations of `fedskew.advice.evidence`, used alone.
+        model: The network's name, for a note where another one was measured.
+        cohort: Clients of a round; None: the share of clients is not compared.
+        measure: accuracy or macro_f1, the mean over the last ten rounds.
+        top: At most so many methods.
+
+    Raises:
+        DataError: The source holds no counts.
+        RecordError: The evidence holds no run.
+        ConfigError: Any other mistake.
     """
     require(isinstance(top, int) and top >= 1, "top", "be at least 1", top)
     if measure not in MEASURES:
         raise unknown("measure", measure, MEASURES)
-    found = counted(source)
-    settings, left = _settings(evidence)
-    return advise_on(_about(found, model), settings, left, measure, top)
+    about = counted(source)
+    known, left = _federations(evidence)
+    here = descriptors(about.counts, cohort)
+    near = sorted((Neighbour(f, distance(here, f.descriptors)) for f in known), key=lambda n: n.distance)[:NEAREST]
+    close = [n.federation for n in near if n.distance <= NEAR]
+    worth, others = _methods(close, measure)
+    notes = [f"left out of the evidence: {len(left)} runs, as {left[0]}"] if left else []
+    for what, mine, theirs in (
+        ("data", about.facts.get("dataset"), [f.data for f in close]),
+        ("network", model, [f.model for f in close]),
+    ):
+        if theirs and mine not in theirs:
+            yours = f"yours is {mine!r}" if mine else "yours is not named"
+            notes.append(f"the {what} there: {', '.join(dict.fromkeys(theirs))}; {yours}, and gains may differ")
+    found = rule(known, measure)
+    return Advice(about.title, measure, here, tuple(worth[:top]), others, tuple(near), found, tuple(notes))
 
 
-def _about(found: Counted, model: str | None) -> About:
-    facts = found.facts
-    division = ""
-    if "partition" in facts:
-        division = _division({"name": facts["partition"], **facts["partition_options"]}, len(found.counts))
-    known = facts.get("dataset"), model, facts.get("fingerprint", ""), division
-    return About(found.title, descriptors(found.counts), *known)
-
-
-def _division(partition: Mapping[str, Any], clients: int) -> str:
-    """How data were divided, by what is set."""
-    return json.dumps([{k: v for k, v in partition.items() if v is not None}, clients], sort_keys=True)
-
-
-def advise_on(about: About, settings: Sequence[Setting], left: Sequence[str], measure: str, top: int) -> Advice:
-    """The advice on a federation by measured ones. ``left`` is what was left out of them, and why."""
-    usable = [s for s in settings if any(r.method in BASELINES for r in s.runs)]
-    placed = sorted(((distance(about.descriptors, s.descriptors), s) for s in usable), key=lambda pair: pair[0])
-    near = [(d, s) for d, s in placed if d <= NEAR]
-    neighbours = tuple(_neighbour(d, s, about, measure) for d, s in placed)
-    ranked = _ranked(near, [n for n in neighbours if n.near], measure)
-    better = [r for r in ranked if r.gain > 0]
-    first = tuple(sorted(better, key=lambda r: -LEVELS.index(r.confidence))[:top])  # a stable sort: gains stay in order
-    others = tuple(r for r in ranked if r not in first)
-    notes = (*notes_of(about, neighbours, near, first, usable, measure), *left_out(settings, usable, left))
-    terms = _terms([s for _, s in near or placed[:NEAREST]])
-    return Advice(about.title, measure, about.descriptors, first, others, neighbours, notes, terms)
-
-
-def _terms(shown: Sequence[Setting]) -> dict[str, str]:
-    """The options in the names of federations, and what they mean."""
-    found: dict[str, str] = {}
-    own = documented(Experiment)
-    for setting in shown:
-        partition = setting.facts["partition"]
-        helps = documented(PARTITIONERS[partition["name"]]) if partition["name"] in PARTITIONERS else {}
-        for name in [k for k, v in partition.items() if v is not None and k in helps]:
-            found[f"{name} (of {partition['name']})"] = " ".join(helps[name].split())
-        for name in ("longtail", "validation", "auxiliary"):
-            if name in setting.facts:
-                found[name] = " ".join(own[name].split()).partition("; unset")[0]
-    return found
-
-
-def _settings(evidence: Any) -> tuple[list[Setting], list[str]]:
-    """(settings, what was left out)."""
-    if evidence is None:
-        return list(packaged()), []
-    given = [evidence] if isinstance(evidence, str | Path | Setting) else list(evidence)
-    alone = [e for e in given if isinstance(e, Setting)]
+def _federations(evidence: Any) -> tuple[list[Federation], list[str]]:
+    """(federations, what was left out)."""
+    given = [] if evidence is None else [evidence] if isinstance(evidence, str | Path) else list(evidence)
+    alone = [one for one in given if isinstance(one, Federation)]
     if alone and len(alone) == len(given):
         return alone, []
-    own = []
-    for one in given:
-        if not isinstance(one, str | Path):
-            raise ConfigError(f"evidence must be a folder of runs, a table of them, or settings; got {one!r}")
-        own.append(read(one))
-    return [*packaged(), *(s for some, _ in own for s in some)], [note for _, notes in own for note in notes]
+    found, left = packaged(), []
+    for place in given:
+        if not isinstance(place, str | Path):
+            raise ConfigError(f"evidence must be a folder of runs, an archive of them, or federations; got {place!r}")
+        more, why = read(place)
+        found += more
+        left += why
+    return found, left
 
 
-def _neighbour(d: float, s: Setting, about: About, measure: str) -> Neighbour:
-    here = about.descriptors
-    scores, base = scores_of(s, measure), baseline_of(s, measure)
-    apart = {n: [here[n], s.descriptors[n]] for n, gap in _gaps(here, s.descriptors).items() if gap > 1}
-    same = _same_data(about, s), _same(about.model, s.facts["model"]["name"])
-    divided = _division(s.facts["partition"], s.facts.get("clients", 0))
-    yours = same[0] is True and about.division == divided
-    seeds, both = max(map(len, scores.values())), all(b in scores for b in BASELINES)
-    level = statistics.fmean(scores[base].values())
-    return Neighbour(s.name, s.source, d, d <= NEAR, *same, yours, len(scores), seeds, both, base, level, apart)
+def _helps(by: dict[str, Gain], measure: str) -> bool:
+    return measure in by and (by[measure].low or 0) > 0
 
 
-def _same_data(about: About, s: Setting) -> bool | None:
-    """Whether two federations share their dataset: by fingerprint; a name that many share says nothing else."""
-    there = s.facts["data"]["name"]
-    if about.fingerprint and s.fingerprint and (about.fingerprint == s.fingerprint or {about.data, there} & ANONYMOUS):
-        return about.fingerprint == s.fingerprint
-    return _same(about.data, there)
+def _harms(by: dict[str, Gain], measure: str) -> bool:
+    """Whether the interval lies below 0, or reaches 0 while the recall of the worst class falls."""
+    gain, worst = by[measure], by.get(WORST)
+    low, high = (gain.mean, gain.mean) if gain.low is None or gain.high is None else (gain.low, gain.high)
+    return high < 0 or (low <= 0 and worst is not None and worst.mean < 0)
 
 
-def _same(known: str | None, there: str) -> bool | None:
-    """Whether two names are of the same; None where one is no name of anything in particular."""
-    return None if known is None or {known, there} & ANONYMOUS else known == there
+def _methods(close: Sequence[Federation], measure: str) -> tuple[list[Suggestion], dict[str, float]]:
+    """(what is worth trying, the mean gains of what else was measured), the greatest gain first."""
+    on: dict[str, dict[int, dict[str, Gain]]] = {}
+    for place, federation in enumerate(close, 1):
+        for method, by in federation.gains.items():
+            if measure in by:
+                on.setdefault(method, {})[place] = by
+    mean = {m: statistics.fmean(by[measure].mean for by in there.values()) for m, there in on.items()}
+    worth, others = [], {}
+    for method in sorted(mean, key=lambda m: -mean[m]):
+        there = on[method]
+        seen = there.values()
+        helps = mean[method] > 0 and any(_helps(by, measure) for by in seen)
+        if helps and not any(_harms(by, measure) for by in seen):
+            fits = {place: told for place, by in there.items() if (told := _after_fit(by, measure))}
+            worth.append(Suggestion(method, mean[method], there, fits, needs(method)))
+        else:
+            others[method] = mean[method]
+    return worth, others
 
 
-def _ranked(
-    near: Sequence[tuple[float, Setting]], neighbours: Sequence[Neighbour], measure: str
-) -> list[Recommendation]:
-    """Every method measured nearby but the baselines, largest gain first."""
-    each = {m: _gains(near, m) for m in (*MEASURES, f"{FITTED}{measure}")}
-    gains = each[measure]
-    out = []
-    for method in sorted((m for m in gains if m not in BASELINES), key=lambda m: -gains[m]):
-        pairs = [
-            (margin(s, method, measure, i + 1), n) for i, ((_, s), n) in enumerate(zip(near, neighbours, strict=True))
-        ]
-        seen = [(m, n) for m, n in pairs if m is not None]
-        if seen:
-            setting = next(s for _, s in near if any(r.method == method for r in s.runs))
-            facts = _facts(method_of(setting, method))
-            both = {m: found[method] for m, found in each.items() if method in found}
-            margins = tuple(m for m, _ in seen)
-            weighed = [(m.mean, weight_of(near[m.place - 1][0])) for m in margins]
-            likely = predicted(weighed)
-            out.append(Recommendation(method, gains[method], both, likely, *_confidence(seen), margins, **facts))
-    return out
+def _after_fit(by: dict[str, Gain], measure: str) -> str:
+    """What the gain of the fitted models says of the raw one; "" where they are not on record."""
+    raw, fitted = by[measure], by.get(f"{FITTED}{measure}")
+    if fitted is None or None in (raw.low, raw.high, fitted.low, fitted.high):
+        return ""
+    return verdict((raw.low or 0.0, raw.high or 0.0), (fitted.low or 0.0, fitted.high or 0.0))
 
 
-def weight_of(distance: float) -> float:
-    """What a near federation counts: 1 at distance 0, falling to 0 at `NEAR`, but at least 0.05."""
-    return max(1 - distance / NEAR, 0.05)
+def is_strong(found: dict[str, float]) -> bool:
+    """Whether the label skew of a federation is strong."""
+    return found["js_mean"] >= STRONG * math.log(2)
 
 
-def _gains(near: Sequence[tuple[float, Setting]], measure: str) -> dict[str, float]:
-    """The terms of the methods in score = method + federation, less the larger of the baselines' terms."""
-    tables = [(i, d, scores_of(s, measure)) for i, (d, s) in enumerate(near)]
-    cells = [
-        (m, i, statistics.fmean(by.values()), weight_of(d))
-        for i, d, known in tables
-        if any(b in known for b in BASELINES)  # of fitted models there may be none
-        for m, by in known.items()
-    ]
-    if not cells:
-        return {}
-    names = sorted({m for m, *_ in cells})
-    design = np.zeros((len(cells), len(names) + len(near)))
-    for row, (m, i, _, _) in zip(design, cells, strict=True):
-        row[names.index(m)] = row[len(names) + i] = 1
-    weight = np.sqrt([w for *_, w in cells])
-    score = np.array([v for _, _, v, _ in cells])
-    terms = np.linalg.lstsq(design * weight[:, None], score * weight, rcond=None)[0]
-    found = dict(zip(names, terms.tolist(), strict=False))
-    best = max(found[b] for b in BASELINES if b in found)
-    return {m: v - best for m, v in found.items()}
+def rule(known: Sequence[Federation], measure: str = "accuracy") -> Rule | None:
+    """The method that is best on average under strong skew, and what it gains there.
 
-
-def _confidence(seen: Iterable[tuple[Margin, Neighbour]]) -> tuple[str, str]:
-    """(grade, reason). A near federation supports a method where `_lacks` finds nothing.
-
-    Strong: two federations do, or yours does; moderate: one does; weak: none.
+    Methods are compared that were measured with every dataset, on the federations that have all of them. None where
+    another method is the best once a dataset is left out.
     """
-    judged = [(_lacks(m, n), n) for m, n in seen]
-    solid = [n for lack, n in judged if not lack]
-    if any(n.yours for n in solid):
-        return "strong", "your data and your split"
-    if solid:
-        grade = LEVELS[min(len(solid), 2)]
-        return grade, f"{plural(len(solid), 'near federation')} with your data"
-    return "weak", ", ".join(dict.fromkeys(lack for lack, _ in judged))
+    strong = [f for f in known if is_strong(f.descriptors)]
+    data = {f.data for f in strong}
+    of = {d: {m for f in strong if f.data == d for m, by in f.gains.items() if measure in by} for d in data}
+    wide = sorted(set.intersection(*of.values())) if len(of) > 1 else []
+    whole = [f for f in known if wide and all(measure in f.gains.get(m, {}) for m in wide)]
+    strong, weak = ([f for f in whole if is_strong(f.descriptors) is side] for side in (True, False))
+
+    def mean(method: str, there: Sequence[Federation]) -> float:
+        return statistics.fmean(f.gains[method][measure].mean for f in there) if there else 0.0
+
+    chosen = {max(wide, key=lambda m: mean(m, [f for f in strong if f.data != left])) for left in data if wide}
+    if len(chosen) != 1:
+        return None
+    method = chosen.pop()
+    best = statistics.fmean(max(0.0, *(f.gains[m][measure].mean for m in wide)) for f in strong)
+    helps = sum(_helps(f.gains[method], measure) for f in strong)
+    elsewhere = mean(method, weak), max(mean(m, weak) for m in wide)
+    return Rule(method, mean(method, strong), best, helps, len(strong), len({f.data for f in strong}), *elsewhere)
 
 
-def _lacks(m: Margin, n: Neighbour) -> str:
-    """Why what was measured on a federation supports nothing; "" where it supports the method."""
-    if not n.same_data:
-        return "other data" if n.same_data is False else "your data unknown"
-    if n.same_model is False:
-        return "other network"
-    if not n.controlled:
-        return "one baseline only"
-    if m.low is None:
-        return plural(m.seeds, "seed")
-    return "" if m.low > 0 else "interval reaches 0"
-
-
-def _facts(method: Method | None) -> dict[str, Any]:
-    """What a method discloses and needs, by the facts that its components declare."""
-    if method is None:
-        unknown_to_us = ("unknown: a composition of your own",)
-        return {
-            "discloses": unknown_to_us, "uploads": unknown_to_us, "downloads": (), "server_rows": 0, "personal": False,
-        }  # fmt: skip
-    parts = [c for top in method.components for c in (top, getattr(top, "base", None)) if isinstance(c, Component)]
-    told = {
-        f: tuple(dict.fromkeys(getattr(c, f) for c in parts if getattr(c, f)))
-        for f in ("discloses", "uploads", "downloads")
-    }
-    return {
-        **told,
-        "server_rows": max(c.auxiliary for c in parts),
-        "personal": method.personal,
-    }
+def needs(method: str) -> str:
+    """What a method of the table sends beside the model, and what the server must hold for it."""
+    bare = method.partition(" (")[0]
+    if bare not in METHODS:
+        return "unknown: a composition of its own"
+    parts = [c for top in METHODS[bare]().components for c in (top, getattr(top, "base", None))]
+    known = [c for c in parts if isinstance(c, Component)]
+    told = [", ".join(dict.fromkeys(c.discloses for c in known if c.discloses)) or "nothing beside the model"]
+    for what in ("uploads", "downloads"):
+        more = dict.fromkeys(getattr(c, what) for c in known if getattr(c, what))
+        told += [f"{what} {', '.join(more)} more"] if more else []
+    rows = max(c.auxiliary for c in known)
+    return "; ".join([*told, *([f"NEEDS {rows} rows of each class at the server"] if rows else [])])

@@ -1,4 +1,4 @@
-"""``fedskew advise``: what to try first on a federation."""
+"""``fedskew advise``: what helped on the federations nearest to one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXAMPLES = (
 @click.option("--from", "source", type=RUN, help="a run folder or its config.json: its federation")
 @click.option(
     "--evidence", type=FOLDER,
-    help="a folder of runs, or a table of them; read beside the runs that come with fedskew",
+    help="a folder of runs, or an archive of them; read beside the runs that come with fedskew",
 )  # fmt: skip
 @click.option(
     "--measure", metavar="NAME", type=Names("measure of advice"), default="accuracy",
@@ -43,15 +43,16 @@ def advise(
     ctx: click.Context, file: str | None, source: str | None, evidence: str | None, measure: str, top: int,
     as_json: bool, experiment: Experiment | None,
 ) -> None:  # fmt: skip
-    """Say what to try first on a federation, from runs that were measured on federations like it.
+    """Say what helped on the measured federations that are nearest to a federation.
 
     FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy, npz). Without it the
-    options name the federation; --model or --from also name the model.
+    options name the federation; --model, --cohort and --from also name the model and the clients of a round.
     """
     from fedskew.advice import adviser
     from fedskew.advice.table import advice_table
 
-    named = {"--model", "--from"} & dict(ctx.meta[TYPED]).keys()
-    model = experiment.model.name if named and experiment else None
-    found = adviser.advise(source_of(file, experiment), evidence, model=model, measure=measure, top=top)
+    typed = dict(ctx.meta[TYPED]).keys()
+    model = experiment.model.name if experiment and typed & {"--model", "--from"} else None
+    cohort = experiment.cohort if experiment and typed & {"--cohort", "--from"} else None
+    found = adviser.advise(source_of(file, experiment), evidence, model=model, cohort=cohort, measure=measure, top=top)
     say(json.dumps(found.to_json(), indent=1)) if as_json else show(advice_table(found))

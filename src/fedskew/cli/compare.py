@@ -27,7 +27,7 @@ EXAMPLES = (
     "fedskew compare fedavg 'fedbal(weighting=uniform)' --seeds 0-9 --dry-run",
 )
 MISSING = "at least one METHOD, or a study file"
-OF_FILE = ("--seeds", "--metric", "--baseline", "--controls", "--tune", "--tune-trials", "--title")
+OF_FILE = ("--seeds", "--metric", "--baseline", "--controls", "--tune", "--tune-trials", "--tune-beyond", "--title")
 
 
 class CompareCommand(Command):
@@ -67,6 +67,10 @@ class CompareCommand(Command):
 )  # fmt: skip
 @click.option("--tune", metavar="SPACE", help="search space of every method, such as lr=log:0.01..0.3")
 @click.option("--tune-trials", type=POSITIVE, help="trials of each method and setting  [default: 8]")
+@click.option(
+    "--tune-beyond", type=POSITIVE,
+    help="most trials outside of the range, one at a time while the best value is at its edge  [default: 0]",
+)  # fmt: skip
 @click.option("--title", metavar="TEXT", help="what the study is called in its report")
 @tracked
 def compare(
@@ -115,9 +119,9 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
         return replace(spec, seeds=seeds_of(given["seeds"])) if given["seeds"] else spec
     facts: dict[str, Any] = {n: given[n] for n in ("metric", "baseline", "title") if given[n]}
     if given["tune"]:
-        facts["tuning"] = tuning_of(given["tune"], given["tune_trials"] or 8)
-    elif given["tune_trials"]:
-        raise ConfigError("--tune-trials must stand beside --tune, which says what is tuned")
+        facts["tuning"] = tuning_of(given["tune"], given["tune_trials"] or 8, beyond=given["tune_beyond"] or 0)
+    elif alone := next((n for n in ("tune_trials", "tune_beyond") if given[n]), None):
+        raise ConfigError(f"--{alone.replace('_', '-')} must stand beside --tune, which says what is tuned")
     seeds = seeds_of(given["seeds"] or "0")
     return spec_from(methods, rest, seeds=seeds, controls=given["controls"], **facts)
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fedskew.cli.output import console, say
 from fedskew.engines.workers import Workers
-from fedskew.errors import visible
+from fedskew.errors import plural, visible
 
 if TYPE_CHECKING:
     from fedskew.studies.study import Planned, Study
@@ -94,14 +94,14 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
     as a method of their own, against the raw baseline and in the ranking.
     """
     from fedskew.studies.fitted import beside, fitted_name
-    from fedskew.studies.statistics import average_ranks, differences, summaries
+    from fedskew.studies.statistics import average_ranks, differences, pairs_needed, summaries
 
     metric, base = study.spec.metric, study.spec.reference
     rows, scores = study.table(), study.scores()
     told = {(d.method, d.setting): d for d in differences(scores, base)}
     name = fitted_name(metric) if fitted else ""
     if fitted and not any(name in row for row in rows):
-        yield f"no run has {name}: --fit-logits tail measures fitted models in the last ten rounds too"
+        yield f"no run has {name}; --fit-logits tail also measures fitted models in the last ten rounds"
         fitted = False
     control = study.scores(name) if fitted else None
     second = {} if control is None else {(s.method, s.setting): s for s in summaries(control)}
@@ -110,8 +110,10 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
     made = [s for s in summaries(doubled) if s.method not in scores.methods]
     others = {(d.method, d.setting): d for d in differences(doubled, base)} if made else {}
     for setting in scores.settings:
-        named, less = "" if setting == "all" else visible(setting), f"less {visible(base)} (95 %)"
-        table = Table("method", *(("raw", less, "fitted", less) if fitted else (metric, less)), "seeds")
+        named, difference = "" if setting == "all" else visible(setting), f"difference from {visible(base)} (95 % CI)"
+        table = Table(
+            "method", *(("raw", difference, "fitted", difference) if fitted else (metric, difference)), "seeds"
+        )
         table.title = ": ".join(filter(None, (named, metric if fitted else "")))
         for found in (s for s in summaries(scores) if s.setting == setting):
             mine = [row for row in rows if (row["label"], row["setting"]) == (found.method, setting)]
@@ -135,10 +137,10 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
         for method, rank in zip(ranked.methods, ranked.ranks, strict=True):
             table.add_row(visible(method), f"{rank:.2f}")
         yield table
-        yield visible(ranked.words)
-    if len(study.spec.seeds) < 6:
-        n = len(study.spec.seeds)
-        yield f"{n} seed{'s' * (n > 1)}: a rank test needs 6 pairs to find a difference at 5 %; read the intervals"
+        yield visible(ranked.conclusion)
+    if len(study.spec.seeds) < (needed := pairs_needed()):
+        seeds = plural(len(study.spec.seeds), "seed")
+        yield f"{seeds}: a rank test needs at least {needed} pairs to find a difference at 5 %; use the intervals"
 
 
 def _mean(found: Any) -> str:

@@ -1,11 +1,12 @@
 """The names of the tables, read from their source: completion must not wait for torch.
 
-Each table is a literal dictionary, so its keys stand in the text of its file.
+A table is a literal dictionary, whose keys stand in the text of its file, or has all classes of a folder by their names.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,9 +14,10 @@ from pathlib import Path
 __all__ = ["SLOTS", "TABLES", "names"]
 
 ROOT = Path(__file__).parents[1]
-SLOTS = {  # what --NAME takes -> (file, dictionaries)
-    "data": ("data/sources/table.py", "DATASETS"),
-    "partition": ("data/partitioners/__init__.py", "PARTITIONERS"),
+NAME = re.compile(r'^    name: ClassVar\[str\] = "(\w+)"', re.MULTILINE)
+SLOTS = {  # what --NAME takes -> (file, dictionaries), or (files of classes that have a name,)
+    "data": ("data/sources/*.py",),
+    "partition": ("data/partitioners/*.py",),
     "model": ("models/architectures.py", "MODELS"),
     "parts": ("slots/parts.py", "PARTS"),
     "sampler": ("slots/samplers.py", "SAMPLERS"),
@@ -43,6 +45,10 @@ def names(table: str) -> tuple[str, ...]:
     if table == "protocol":
         return tuple(sorted(file.stem for file in (ROOT / "studies/papers/protocols").glob("*.toml")))
     file, *dictionaries = TABLES[table]
+    if not dictionaries:
+        return tuple(
+            sorted(name for path in ROOT.glob(file) for name in NAME.findall(path.read_text(encoding="utf-8")))
+        )
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     return tuple(sorted(key for wanted in dictionaries for key in _keys(tree, wanted)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,14 +14,14 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data.arrays import Dataset, draw, share
-from fedskew.data.heldout import parted
-from fedskew.data.local_test import hold_out, share_out
+from fedskew.data.heldout import hold_out, parted, share_out
 from fedskew.data.partitioners import PARTITIONERS, Natural, Partition, Partitioner
 from fedskew.data.partitioners.base import checked
 from fedskew.data.partitioners.file import File
-from fedskew.data.partitioners.tail import PROFILES, check_factor, long_tail
+from fedskew.data.partitioners.tail import PROFILES, factor_rule, long_tail
 from fedskew.data.sources.table import load
 from fedskew.errors import ConfigError, require, unknown
+from fedskew.fields import fits
 
 __all__ = ["Federation", "federate", "long_tail"]
 
@@ -225,11 +224,11 @@ def federate(
         0
     """
     partitioner = _partitioner(partition)
-    _check(partitioner, clients, seed, longtail, validation, auxiliary)
-    holds = _number(local_test) and 0 <= local_test < 1
-    require(holds, "local_test", "be a fraction in [0, 1)", local_test, "for example 0.2")
-    holds = _number(heldout_clients) and 0 <= heldout_clients < 1
-    require(holds, "heldout_clients", "be a fraction in [0, 1)", heldout_clients, "for example 0.2")
+    _check(partitioner, clients, seed, longtail, auxiliary)
+    fractions = {"validation": validation, "local_test": local_test, "heldout_clients": heldout_clients}
+    for name, fraction in fractions.items():
+        holds = fits(fraction, float) and 0 <= fraction < 1
+        require(holds, name, "be a fraction in [0, 1)", fraction, "for example 0.2")
     require(longtail_profile in PROFILES, "longtail_profile", f"be one of {', '.join(PROFILES)}", longtail_profile)
     dataset = _dataset(data, path, data_options)
     if isinstance(partitioner, File):
@@ -320,30 +319,18 @@ def _decides(partitioner: Any) -> bool:
     return bool(getattr(partitioner, "decides", hasattr(partitioner, "count")))
 
 
-def _whole(value: object, least: int) -> bool:
-    """Whether the value is a whole number of at least ``least``."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
-
-
-def _number(value: object) -> bool:
-    """Whether the value is a finite number."""
-    real = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    return real and math.isfinite(float(value))  # type: ignore[arg-type]
-
-
-def _check(
-    partitioner: Partitioner, clients: int | None, seed: int, longtail: float | None, validation: float, auxiliary: int
-) -> None:
+def _check(partitioner: Partitioner, clients: int | None, seed: int, longtail: float | None, auxiliary: int) -> None:
     """Check every rule that needs no data, before any data are read."""
     require(isinstance(seed, int) and not isinstance(seed, bool), "seed", "be a whole number", seed)
     if clients is None and not _decides(partitioner):
         raise ConfigError(f"clients must be given for partition {partitioner.name!r}; got None; for example clients=20")
-    require(clients is None or _whole(clients, 1), "clients", "be a whole number of at least 1", clients)
-    holds = _number(validation) and 0 <= validation < 1
-    require(holds, "validation", "be a fraction in [0, 1)", validation, "for example 0.1")
-    require(_whole(auxiliary, 0), "auxiliary", "be a whole number of rows a class", auxiliary, "use 0 for none")
+    holds = clients is None or (fits(clients, int) and clients >= 1)
+    require(holds, "clients", "be a whole number of at least 1", clients)
+    holds = fits(auxiliary, int) and auxiliary >= 0
+    require(holds, "auxiliary", "be a whole number of rows a class", auxiliary, "use 0 for none")
     if longtail is not None:
-        check_factor(longtail, "longtail")
+        holds, rule, hint = factor_rule(longtail)
+        require(holds, "longtail", rule, longtail, hint)
 
 
 def _dataset(data: str | Dataset, path: str | None, options: Mapping[str, Any]) -> Dataset:

@@ -1,4 +1,4 @@
-"""Clients that never train: they leave the federation, and form one of their own for evaluation."""
+"""What is held out of training: whole clients, rows of each client, and its share of the test set."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedskew import rng
-from fedskew.data.partitioners.base import Partition
-from fedskew.data.partitioners.tail import restrict
+from fedskew.data.partitioners.base import Partition, gather
 from fedskew.errors import require
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["parted"]
+__all__ = ["hold_out", "parted", "share_out"]
 
 
 def parted(fed: Federation, fraction: float) -> Federation:
@@ -56,16 +56,80 @@ def parted(fed: Federation, fraction: float) -> Federation:
 
 def _only(fed: Federation, clients: np.ndarray, without: np.ndarray | None = None) -> Federation:
     """The federation in which only these clients [N] have rows, and train on none of ``without``."""
-    partition = _rows_of(fed.partition, clients)
+    partition = _of_clients(fed.partition, clients)
     if without is not None:
-        partition = restrict(partition, np.setdiff1d(partition.rows, without), len(fed.dataset.y))
+        partition = partition.masked(~np.isin(partition.rows, without))
     counts = torch.from_numpy(partition.counts(fed.dataset.y.numpy(), fed.dataset.classes))
-    held = None if fed.held is None else _rows_of(fed.held, clients)
+    held = None if fed.held is None else _of_clients(fed.held, clients)
     return replace(fed, partition=partition, counts=counts, held=held)
 
 
-def _rows_of(partition: Partition, clients: np.ndarray) -> Partition:
+def _of_clients(partition: Partition, clients: np.ndarray) -> Partition:
     """The rows of these clients [N]; the others have none."""
-    sizes = np.where(clients, partition.sizes, 0)
-    kept = np.repeat(clients, partition.sizes)
-    return Partition(partition.rows[kept], np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+    return partition.masked(np.repeat(clients, partition.sizes))
+
+
+def hold_out(partition: Partition, fraction: float, seed: int) -> tuple[Partition, Partition]:
+    """Hold out a fraction of each client's rows.
+
+    A client of n rows that nobody else has holds out floor(fraction n + 1/2) of them, and trains on one of
+    them at least. They are drawn alike under the key (seed, client). The draw is not stratified, as in the loaders that
+    this follows: FedRepo takes a client's first max(floor(0.2 n), 1) rows for its test, FedLA trains on the first 80 %.
+
+    Args:
+        partition: Rows of each client.
+        fraction: In [0, 1).
+        seed: Seed of the draw.
+
+    Returns:
+        (rows that each client trains on, rows that it holds out), both in ascending order.
+
+    Example:
+        >>> import numpy as np
+        >>> from fedskew.data import Partition
+        >>> from fedskew.data.heldout import hold_out
+        >>> left, held = hold_out(Partition(np.arange(12), np.array([0, 10, 11, 12])), 0.2, seed=0)
+        >>> left.sizes.tolist(), held.sizes.tolist()
+        ([8, 1, 1], [2, 0, 0])
+    """
+    key, picked = rng.key(seed, "data", "rows of the local test"), np.zeros(len(partition.rows), bool)
+    owners = np.bincount(partition.rows, minlength=1)[partition.rows]
+    for k, size in enumerate(partition.sizes.tolist()):
+        start = partition.offsets[k]
+        alone = start + np.flatnonzero(owners[start : start + size] == 1)
+        take = min(math.floor(fraction * len(alone) + 0.5), max(len(alone) - 1, 0))
+        if take:
+            picked[rng.generator(key, k).permutation(alone)[:take]] = True
+    return partition.masked(~picked), partition.masked(picked)
+
+
+def share_out(labels: np.ndarray, counts: Tensor, seed: int) -> Partition:
+    """Deal the rows of a test set to clients, each class in proportion to their training rows of it.
+
+    Args:
+        labels: Labels of the test rows, [n].
+        counts: Training rows of each class at each client, int64 [N, C].
+        seed: Seed of the draws.
+
+    Returns:
+        Rows of each client; those of a class that no client trains on are left out.
+    """
+    clients, order = len(counts), rng.key(seed, "data", "local test")
+    owner = np.full(len(labels), -1)
+    for c, owned in enumerate(counts.numpy().T):
+        rows = rng.generator(order, c, "rows").permutation(np.flatnonzero(labels == c))
+        tie = rng.generator(order, c, "ties").permutation(clients)
+        shares = _proportional(len(rows), owned, tie)
+        owner[rows[: shares.sum()]] = np.repeat(np.arange(clients), shares)
+    return gather(owner, clients)
+
+
+def _proportional(total: int, weights: np.ndarray, tie: np.ndarray) -> np.ndarray:
+    """Whole shares of ``total`` in proportion to ``weights`` [N], by largest remainders, in exact integers."""
+    mass = int(weights.sum())
+    if mass == 0:
+        return np.zeros_like(weights)
+    shares, rest = np.divmod(total * weights, mass)
+    order = tie[np.argsort(-rest[tie], kind="stable")]
+    shares[order[: total - int(shares.sum())]] += 1
+    return np.asarray(shares)

@@ -13,16 +13,19 @@ from typing import Any
 import numpy as np
 
 from fedskew.config import variants
-from fedskew.config.experiment import RECORDED
+from fedskew.config.experiment import RECORDED, Experiment
 from fedskew.config.recorded import read_run
-from fedskew.errors import RecordError, plural
+from fedskew.data.describe import Counted, counted
+from fedskew.errors import DataError, RecordError, plural
 from fedskew.fields import deciding
+from fedskew.method import method_spec
+from fedskew.methods import METHODS
 from fedskew.plots.canvas import Floats
 from fedskew.records.probabilities import EACH, SCORES
 from fedskew.records.summary import worst_class
 from fedskew.settings import SEEDS, Division, Settings
 
-__all__ = ["Group", "Run", "find_runs", "groups_of", "parted_labels", "title_of"]
+__all__ = ["Group", "Run", "federation_of", "find_runs", "groups_of", "parted_labels", "title_of"]
 
 Row = dict[str, Any]
 
@@ -91,6 +94,11 @@ class Run:
     rows: list[Row]
     summary: Row
 
+    @staticmethod
+    def read(folder: str | Path) -> Run:
+        """The run of a folder. Raises RecordError where it is none, or is damaged."""
+        return Run(Path(folder), *read_run(folder))
+
     @property
     def name(self) -> str:
         """Name of the method; the folder's name where the configuration has none."""
@@ -148,6 +156,30 @@ class Run:
         return [self.rows[i]["round"] for i in seen], values, sent[seen]
 
 
+def federation_of(run: Run) -> Counted:
+    """The label histograms of a run's split: those on record, or of the split made again.
+
+    Raises FedskewError where neither can be had.
+    """
+    config, title = run.config, title_of([run])
+    names = tuple(map(str, config.get("label_names", ())))
+    if config.get("counts"):
+        counts = np.asarray(config["counts"])
+        return Counted(counts, {}, title, names if len(names) == counts.shape[-1] else ())
+    for entry, told in (("started_by", "it was started from Python"), ("own_data", "its nodes kept their rows")):
+        if config.get(entry) in ("python", True):
+            raise DataError(f"{told}, and it has no counts on record")
+    try:
+        # the method has no say in the split, and one of an older version may not be known any more
+        made = Experiment.from_json({**config, "method": method_spec(METHODS["fedavg"]())})
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"its configuration is not one that the command wrote: {error!r}") from None
+    fed = made.federation()
+    if made.fingerprint not in ("", fed.dataset.fingerprint):
+        raise DataError(f"the data {fed.dataset.name!r} are not those of the run")
+    return counted(fed)
+
+
 @dataclasses.dataclass(frozen=True)
 class Group:
     """Runs of one configuration under different seeds."""
@@ -168,7 +200,7 @@ def groups_of(folders: Iterable[str | Path]) -> list[Group]:
     seen: Counter[str] = Counter()
     groups: dict[tuple[str, int], list[Run]] = {}
     for folder in folders:
-        run = Run(Path(folder), *read_run(folder))
+        run = Run.read(folder)
         key = repr(sorted(run.settings.items(), key=lambda item: item[0]))
         place = f"{key} {run.seeds}"
         groups.setdefault((key, seen[place]), []).append(run)

@@ -206,7 +206,7 @@ def ranking(found: Compared) -> Ranking | None:
     rank = dict(zip(ranks.methods, ranks.ranks, strict=True))
     bars = () if ranks.p is None else tuple((rank[group[0]], rank[group[-1]]) for group in ranks.groups)
     title = f"Average rank over {plural(len(ranks.settings), 'setting')}"
-    told = f"{'; '.join(f'{method} {at:.2f}' for method, at in rank.items())}. {ranks.words}"
+    told = f"{'; '.join(f'{method} {at:.2f}' for method, at in rank.items())}. {ranks.conclusion}"
     return Ranking("ranks", title, ranks.methods, tuple(map(found.place, rank)), ranks.ranks, bars, told)
 
 

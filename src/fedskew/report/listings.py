@@ -158,7 +158,7 @@ def ranks(found: Compared) -> Table:
         for m, rank in order
     )
     head = ("method", "average rank", "best in")
-    return Table("ranks", "Average ranks; 1 is the best", head, rows, 1, records, (seen.words,))
+    return Table("ranks", "Average ranks; 1 is the best", head, rows, 1, records, (seen.conclusion,))
 
 
 def costs(found: Compared, setting: str) -> Table:

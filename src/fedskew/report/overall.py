@@ -129,10 +129,10 @@ def _improvements(found: Compared) -> Table:
             gap = found.difference(method, None)
             cells += gap_cells(gap)
             record |= gap_record(gap)
-        cells += [fixed(one.value, 3), spread(one.low, one.high), f"{one.settings} of {one.of}"]
+        cells += [fixed(one.value, 3), spread(one.low, one.high), f"{one.settings} of {len(found.settings)}"]
         record |= {"improvement": one.value, "improvement_low": one.low, "improvement_high": one.high}
         rows.append(row(*cells))
-        records.append(record | {"settings": one.settings, "of": one.of})
+        records.append(record | {"settings": one.settings, "of": len(found.settings)})
     notes = [NARROW] if any(1 < one.fewest <= FEW for one in told) else []
     if any(one.low is not None and one.low == one.high for one in told):
         notes.append("An interval without width: every resample says the same. This is no certainty.")

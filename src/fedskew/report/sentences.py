@@ -39,7 +39,7 @@ def verdict(found: Compared) -> list[str]:
     if len(found.methods) > 1 and len(found.settings) > 1:
         told.append(_together(found))
     if (ranks := twice(found).ranks) is not None and len(found.settings) > 1:
-        told.append(ranks.words)
+        told.append(ranks.conclusion)
     told += [_of(found, setting) for setting in found.settings[:SPELT] if found.present(setting)]
     told += fitted_words(found, LISTED)
     more = len(found.settings) - SPELT

@@ -69,8 +69,8 @@ def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:
     if not place.exists():
         raise RecordError(f"archives must be a folder or a file; there is none at {str(folder)!r}")
     known = {entry.address: entry for entry in read_archives(place)}
-    count = 0
-    for stage in (study.trials, study.plan):  # which trial was best decides what the compared runs are
+    count, stage = 0, study.trials
+    while True:  # the best trial decides whether there are more trials, and what the compared runs are
         missing = study.missing(stage())
         held = (next((a for a in (one.address, one.before) if a in known), None) for one in missing)
         found = [known[address] for address in sorted({a for a in held if a})]
@@ -82,4 +82,7 @@ def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:
         else:
             study.store.archived.update({entry.address: entry for entry in found})
         count += len(found)
-    return count
+        if stage == study.plan:
+            return count
+        if not found:
+            stage = study.plan

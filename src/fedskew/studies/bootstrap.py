@@ -1,4 +1,4 @@
-"""Draws of the stratified bootstrap, the rules of its options, and how numbers stand in sentences.
+"""Draws of the stratified bootstrap, and its percentile intervals.
 
 S settings, n_s runs of setting s, B resamples. A setting's draws depend on the seed, the purpose and its name alone, so
 methods share them, and neither the order of the settings nor that of the seeds changes an interval.
@@ -6,7 +6,7 @@ methods share them, and neither the order of the settings nor that of the seeds 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,39 +14,13 @@ from fedskew import rng
 from fedskew.errors import require
 from fedskew.studies.scores import Floats
 
-__all__ = [
-    "FEW",
-    "NARROW",
-    "RESAMPLES",
-    "between",
-    "check_level",
-    "check_resamples",
-    "counts",
-    "drawn",
-    "middle",
-    "shown",
-]
+__all__ = ["ALPHA", "FEW", "LEVEL", "NARROW", "RESAMPLES", "check_resamples", "counts", "drawn", "percentiles"]
 
 RESAMPLES = 10_000
+LEVEL = 0.95  # of every interval; tests are at 1 - LEVEL
+ALPHA = 0.05
 FEW = 5  # seeds: with so few, a percentile interval is clearly too narrow, see docs/reference/statistics.md
 NARROW = f"Resamples of {FEW} runs or fewer are too alike, so the interval is too narrow."
-AT_ONCE = 2**21  # numbers of a chunk of resamples: 16 MB
-
-
-def shown(value: float) -> str:
-    """A number in a sentence: three significant digits."""
-    return f"{value:.3g}"
-
-
-def between(level: float, low: float, high: float) -> str:
-    """An interval in a sentence: "95 % interval 0.1 to 0.2"."""
-    return f"{100 * level:g} % interval {shown(low)} to {shown(high)}"
-
-
-def check_level(level: float) -> None:
-    """Raise ConfigError unless the level is a number between 0 and 1."""
-    good = isinstance(level, int | float) and not isinstance(level, bool) and 0 < level < 1
-    require(good, "level", "be in (0, 1)", level, "for example 0.95")
 
 
 def check_resamples(resamples: int, name: str = "resamples") -> None:
@@ -55,8 +29,8 @@ def check_resamples(resamples: int, name: str = "resamples") -> None:
     require(good, name, "be a whole number of at least 100", resamples, "for example 10000")
 
 
-def drawn(strata: Sequence[Floats], names: Sequence[str], resamples: int, seed: int) -> Iterator[list[Floats]]:
-    """Resamples in chunks of b.
+def drawn(strata: Sequence[Floats], names: Sequence[str], resamples: int, seed: int) -> list[Floats]:
+    """Resamples with replacement within each setting.
 
     Args:
         strata: Runs of each setting, S arrays [n_s].
@@ -64,14 +38,13 @@ def drawn(strata: Sequence[Floats], names: Sequence[str], resamples: int, seed: 
         resamples: B.
         seed: Seed of the draws.
 
-    Yields:
-        S arrays [b, n_s], drawn with replacement within each setting.
+    Returns:
+        S arrays [B, n_s].
     """
-    generators = [rng.generator(seed, "bootstrap", name) for name in names]
-    chunk = max(1, AT_ONCE // max(1, sum(map(len, strata))))
-    for start in range(0, resamples, chunk):
-        b = min(chunk, resamples - start)
-        yield [v[g.integers(len(v), size=(b, len(v)))] for v, g in zip(strata, generators, strict=True)]
+    return [
+        runs[rng.generator(seed, "bootstrap", name).integers(len(runs), size=(resamples, len(runs)))]
+        for name, runs in zip(names, strata, strict=True)
+    ]
 
 
 def counts(n: int, resamples: int, seed: int, *purpose: str) -> Floats:
@@ -79,7 +52,7 @@ def counts(n: int, resamples: int, seed: int, *purpose: str) -> Floats:
     return rng.generator(seed, *purpose).multinomial(n, np.full(n, 1 / n), size=resamples).astype(np.float64)
 
 
-def middle(statistics: Floats, level: float) -> tuple[float, float]:
-    """The percentile interval of the statistics of B resamples, float64 [B]."""
-    low, high = np.quantile(statistics, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+def percentiles(statistics: Floats) -> tuple[Floats, Floats]:
+    """The percentile interval of the statistics of B resamples, float64 [B, ...]: two arrays [...]."""
+    low, high = np.quantile(statistics, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return low, high

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedskew.errors import plural, require
-from fedskew.studies.bootstrap import between, check_level, shown
-from fedskew.studies.intervals import deviation, t_interval
+from fedskew.errors import require
+from fedskew.studies.bootstrap import ALPHA
+from fedskew.studies.intervals import described, deviation
 from fedskew.studies.scores import Floats, Scores, quantum_of, settled
 
 __all__ = ["Difference", "differences", "holm", "paired_t", "pairs_needed", "signed_rank", "smallest_p"]
@@ -36,17 +36,14 @@ class Difference:
         values: Difference of each pair [n], method less baseline; over settings, its mean over the settings.
         dropped: Seeds of the study without a pair, since a run is missing.
         settings: Number of settings that count: 1, or those with pairs.
-        of: Number of settings of the study; 1 for a single setting.
         mean: Mean difference; None without a pair.
         sd: Sample standard deviation; None below two pairs.
         low: Lower end of the t interval of the mean; None below two pairs.
         high: Upper end.
-        level: Level of the interval; a test is at 1 - level.
         p: p of the exact signed-rank test, two-sided; None without a pair.
         p_t: p of the paired t test, two-sided; None below two pairs.
         comparisons: m, the methods among which Holm's correction is made.
         p_holm: ``p`` after Holm's correction.
-        p_t_holm: ``p_t`` after Holm's correction.
     """
 
     method: str
@@ -58,17 +55,14 @@ class Difference:
     values: tuple[float, ...]
     dropped: int
     settings: int
-    of: int
     mean: float | None
     sd: float | None
     low: float | None
     high: float | None
-    level: float
     p: float | None
     p_t: float | None
     comparisons: int = 1
     p_holm: float | None = None
-    p_t_holm: float | None = None
 
     @property
     def pairs(self) -> int:
@@ -76,24 +70,9 @@ class Difference:
         return len(self.values)
 
     @property
-    def alpha(self) -> float:
-        """Level of the tests: 0.05 for intervals of 95 %."""
-        return round(1 - self.level, 12)
-
-    @property
-    def smallest_p(self) -> float:
-        """The smallest p that the signed-rank test can give here: 2 / 2^n, n the pairs that differ."""
-        return smallest_p(sum(v != 0 for v in self.values))
-
-    @property
     def significant(self) -> bool:
         """Whether the signed-rank test, corrected by Holm, finds a difference."""
-        return self.p_holm is not None and self.p_holm <= self.alpha
-
-    @property
-    def can_conclude(self) -> bool:
-        """Whether a signed-rank test of so many pairs and comparisons can find a difference at all."""
-        return self.significant or self.comparisons * self.smallest_p <= self.alpha
+        return self.p_holm is not None and self.p_holm <= ALPHA
 
     @property
     def verdict(self) -> str:
@@ -102,60 +81,8 @@ class Difference:
             return "open"
         return "better" if (_leaning(np.array(self.values)) > 0) == self.higher_is_better else "worse"
 
-    @property
-    def words(self) -> str:
-        """What can be concluded, and what cannot."""
-        return " ".join([*self._found(), *self._lost()])
 
-    def _found(self) -> Iterable[str]:
-        if self.mean is None:
-            yield f"No pair of runs of {self.method} and {self.baseline}: nothing can be concluded."
-            return
-        pairs = plural(self.pairs, "pair")
-        if not any(self.values):
-            yield f"{self.method} and {self.baseline} are equal in {pairs}."
-            return
-        side = "above" if self.mean > 0 else "below" if self.mean < 0 else "from"
-        text = f"{self.method} is {shown(abs(self.mean))} {side} {self.baseline} in {self.metric} on average of {pairs}"
-        if self.low is None or self.high is None:
-            yield f"{text}. One pair shows no spread: nothing can be concluded."
-            return
-        yield f"{text}, {between(self.level, self.low, self.high)}."
-        if self.low == self.high:
-            yield "The interval has no width, since all pairs differ equally; this is no certainty."
-        yield from self._tested()
-
-    def _tested(self) -> Iterable[str]:
-        """What the signed-rank test says, or why it can say nothing."""
-        at, among = f"{100 * self.alpha:g} %", self.comparisons
-        if not self.can_conclude:
-            times = f", times {among} comparisons" if among > 1 else ""
-            equal = sum(v == 0 for v in self.values)
-            which = f"{plural(self.pairs - equal, 'pair')}{' that differ' if equal else ''}"
-            alone = "is not corrected and " if among > 1 else ""
-            yield (
-                f"A signed-rank test of {which} gives no p below {shown(self.smallest_p)}{times}: it cannot show a "
-                f"difference at {at}; {pairs_needed(among, self.alpha)} pairs can. Look at the interval, which {alone}"
-                "takes the differences as normal: so few cannot show that they are."
-            )
-            return
-        corrected = f", {shown(self.p_holm or 0)} after Holm's correction over {among} comparisons" if among > 1 else ""
-        found = f"Signed-rank test: p = {shown(self.p or 0)}{corrected}"
-        if not self.significant:
-            yield f"{found}. No difference is shown at {at}; that the two are equal is not shown either."
-            return
-        yield f"{found}: {self.method} is {self.verdict} at {at}."
-        if (self.mean or 0) * _leaning(np.array(self.values)) < 0:
-            yield "The mean points the other way: a few pairs outweigh the rest."
-
-    def _lost(self) -> Iterable[str]:
-        if self.setting is None and self.settings < self.of:
-            yield f"Only {self.settings} of {self.of} settings have pairs."
-        if self.dropped:
-            yield f"{plural(self.dropped, 'seed')} left out, since a run is missing."
-
-
-def differences(scores: Scores, baseline: str, level: float = 0.95) -> tuple[Difference, ...]:
+def differences(scores: Scores, baseline: str) -> tuple[Difference, ...]:
     """Compare every method with a baseline, under each setting and over all of them.
 
     Over settings, the unit is the seed: the difference of a seed is its mean over the settings, since its runs under
@@ -165,13 +92,12 @@ def differences(scores: Scores, baseline: str, level: float = 0.95) -> tuple[Dif
     Args:
         scores: Scores of a study.
         baseline: Label of the baseline.
-        level: Level of the intervals; tests are at 1 - level.
 
     Returns:
         (M - 1) x S differences, the methods of the first setting first; then, of several settings, M - 1 over all.
 
     Raises:
-        ConfigError: The baseline is unknown, or ``level`` is not between 0 and 1.
+        ConfigError: The baseline is unknown.
 
     Example:
         >>> from fedskew.studies.differences import differences
@@ -181,25 +107,23 @@ def differences(scores: Scores, baseline: str, level: float = 0.95) -> tuple[Dif
         >>> round(found.mean, 3), found.p, found.verdict
         (0.03, 0.25, 'open')
     """
-    check_level(level)
-    base = scores.values[scores.index(baseline)]
-    gained = scores.values - base  # [M, S, K], NaN where either run is missing
-    told: list[Difference] = []
+    gained = scores.values - scores.values[scores.index(baseline)]  # [M, S, K], NaN where either run is missing
+    compared: list[Difference] = []
     others = [i for i, method in enumerate(scores.methods) if method != baseline]
     for s, setting in enumerate(scores.settings):
-        told += _corrected([_difference(scores, i, baseline, setting, gained[i, s], 1, 1, level) for i in others])
+        compared += _corrected([_difference(scores, i, baseline, setting, gained[i, s], 1) for i in others])
     if len(scores.settings) > 1:
         family = []
         for i in others:
             have = ~np.isnan(gained[i]).all(axis=1)  # a setting that refuses a method takes no seed from the others
             mean = gained[i][have].mean(axis=0) if have.any() else np.full(len(scores.seeds), math.nan)
-            family.append(_difference(scores, i, baseline, None, mean, int(have.sum()), len(have), level))
-        told += _corrected(family)
-    return tuple(told)
+            family.append(_difference(scores, i, baseline, None, mean, int(have.sum())))
+        compared += _corrected(family)
+    return tuple(compared)
 
 
 def _difference(
-    scores: Scores, i: int, baseline: str, setting: str | None, gained: Floats, settings: int, of: int, level: float
+    scores: Scores, i: int, baseline: str, setting: str | None, gained: Floats, settings: int
 ) -> Difference:
     """The difference of one method, of what each seed gained [K]."""
     held = ~np.isnan(gained)
@@ -207,7 +131,7 @@ def _difference(
     paired = settled(gained[held], quantum_of(scores.values))
     ordered = np.sort(paired)  # no sum depends on the order of the seeds
     n = len(paired)
-    low, high = t_interval(ordered, level) or (None, None)
+    mean, sd, low, high = described(ordered)
     return Difference(
         method=scores.methods[i],
         baseline=baseline,
@@ -218,12 +142,10 @@ def _difference(
         values=tuple(paired.tolist()),
         dropped=len(scores.seeds) - n,
         settings=settings,
-        of=of,
-        mean=float(ordered.mean()) if n else None,
-        sd=deviation(ordered) if n > 1 else None,
+        mean=mean,
+        sd=sd,
         low=low,
         high=high,
-        level=level,
         p=signed_rank(ordered) if n else None,
         p_t=paired_t(ordered) if n > 1 else None,
     )
@@ -231,12 +153,9 @@ def _difference(
 
 def _corrected(family: list[Difference]) -> list[Difference]:
     """The same with Holm's correction among them; those without a p are no comparison."""
-    by_rank, by_t = holm([d.p for d in family]), holm([d.p_t for d in family])
-    m = sum(d.p is not None for d in family)
-    return [
-        dataclasses.replace(d, comparisons=max(m, 1), p_holm=rank, p_t_holm=t)
-        for d, rank, t in zip(family, by_rank, by_t, strict=True)
-    ]
+    comparisons = max(sum(d.p is not None for d in family), 1)
+    corrected = holm([d.p for d in family])
+    return [dataclasses.replace(d, comparisons=comparisons, p_holm=p) for d, p in zip(family, corrected, strict=True)]
 
 
 # The tests

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedskew.errors import require
-from fedskew.studies.bootstrap import check_level
 from fedskew.studies.intervals import deviation
 
 __all__ = ["Equivalence", "equivalence"]
+
+LEVEL = 0.90  # of the interval: each of its two tests is at 5 %
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,6 @@ class Equivalence:
         low: Lower end of the interval of ``apart``; None below two values, or where one is not finite.
         high: Its upper end.
         margin: What counts as the same.
-        level: Coverage of the interval.
     """
 
     mean: float
@@ -38,7 +38,6 @@ class Equivalence:
     low: float | None
     high: float | None
     margin: float
-    level: float
 
     @property
     def verdict(self) -> str:
@@ -54,12 +53,11 @@ class Equivalence:
 
 
 def equivalence(
-    values: Sequence[float], target: float, margin: float, spreads: Sequence[float] = (), runs: int = 0,
-    level: float = 0.90,
-) -> Equivalence:  # fmt: skip
+    values: Sequence[float], target: float, margin: float, spreads: Sequence[float] = (), runs: int = 0
+) -> Equivalence:
     """Two one-sided tests (TOST) of "the mean is within the margin of the target", as one interval.
 
-    d = mean - target, with d -+ t SE, SE^2 = s^2 / n + sum over j of s_j^2 / m. t is the quantile (1 + level) / 2 of
+    d = mean - target, with d -+ t SE, SE^2 = s^2 / n + sum over j of s_j^2 / m. t is the quantile 0.95 of
     Student's t on the degrees of freedom of Welch and Satterthwaite: SE^4 over the sum of each squared term by its own
     n - 1 or m - 1. An interval of 90 % inside of the margin rejects "further apart than the margin" at 5 %, and one
     outside of it rejects "no further apart" at 5 %.
@@ -72,7 +70,6 @@ def equivalence(
             taken as exact. A printed gain has two, which are taken as independent: of runs that share seeds this is
             too wide, so that less agrees and less differs.
         runs: m, two or more where there are spreads.
-        level: Coverage of the interval.
 
     Raises:
         ConfigError: There is no value, or an option breaks a rule.
@@ -85,7 +82,6 @@ def equivalence(
     """
     from scipy.special import stdtrit
 
-    check_level(level)
     require(len(values) > 0, "values", "hold a number", list(values))
     require(margin > 0, "margin", "be above 0", margin)
     require(runs >= 2 or not len(spreads), "runs", "be at least 2 beside spreads", runs)
@@ -94,9 +90,9 @@ def equivalence(
     apart = mean - target
     if n < 2 or not np.isfinite(held).all() or not math.isfinite(target):
         alike = n > 1 and not np.isfinite(held).any() and not math.isnan(mean) and math.isfinite(target)
-        return Equivalence(mean, target, apart if alike else math.nan, None, None, margin, level)
+        return Equivalence(mean, target, apart if alike else math.nan, None, None, margin)
     terms = [(deviation(held) ** 2 / n, n - 1), *((spread**2 / runs, runs - 1) for spread in spreads)]
     whole = sum(term for term, _ in terms)
     below = sum(term**2 / freedom for term, freedom in terms)
-    half = float(stdtrit(whole**2 / below, (1 + level) / 2)) * math.sqrt(whole) if below else 0.0
-    return Equivalence(mean, target, apart, apart - half, apart + half, margin, level)
+    half = float(stdtrit(whole**2 / below, (1 + LEVEL) / 2)) * math.sqrt(whole) if below else 0.0
+    return Equivalence(mean, target, apart, apart - half, apart + half, margin)

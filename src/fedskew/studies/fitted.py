@@ -21,7 +21,7 @@ POINT = 0.01  # a gain that is surely below one point counts as none; of a loss,
 HIDDEN = {
     0: "neither shows a difference", 1: "a gain shows only after the fit", -1: "a loss shows only after the fit",
 }  # fmt: skip
-NONE = "no verdict; that takes two seeds that both methods have"
+NONE = "no verdict: the methods need two common seeds"
 
 
 def fitted_name(metric: str) -> str:
@@ -123,8 +123,8 @@ def beside(raw: Difference, fitted: Difference) -> str:
         bias of the logits".
     """
     seeds = min(raw.pairs, fitted.pairs)
-    told = f"{raw.method}: {_gain(raw)} raw, {_gain(fitted)} fitted, {plural(seeds, 'seed')}"
-    return f"{told}: {verdict(_ends(raw), _ends(fitted)) if seeds > 1 else NONE}"
+    summary = f"{raw.method}: {_gain(raw)} raw, {_gain(fitted)} fitted, {plural(seeds, 'seed')}"
+    return f"{summary}: {verdict(_ends(raw), _ends(fitted)) if seeds > 1 else NONE}"
 
 
 def verdict(raw: tuple[float, float], fitted: tuple[float, float]) -> str:
@@ -147,8 +147,8 @@ def verdict(raw: tuple[float, float], fitted: tuple[float, float]) -> str:
         return f"its {what} stays after the fit"
     far = max(sign * end for end in fitted)
     if far <= POINT:
-        return f"its {what} is a bias of the logits" + ("" if far > 0 else ", and turns round without it")
-    return f"after the fit no {what} is shown, and these seeds do not exclude one"
+        return f"its {what} is a bias of the logits" + ("" if far > 0 else ", and its sign changes after the fit")
+    return f"after the fit no {what} is shown, but these seeds do not exclude one"
 
 
 def _side(ends: tuple[float, float]) -> int:
@@ -168,5 +168,5 @@ def _gain(gap: Difference) -> str:
     if gap.mean is None:
         return "no pair"
     scale, digits, unit = (1, 3, "") if gap.metric.endswith("loss") else (100, 1, " points")
-    told = [f"{scale * end:+.{digits}f}" for end in (gap.low, gap.high) if end is not None]
-    return f"{scale * gap.mean:+.{digits}f}{unit}{f' ({told[0]} to {told[1]})' if told else ''}"
+    ends = [f"{scale * end:+.{digits}f}" for end in (gap.low, gap.high) if end is not None]
+    return f"{scale * gap.mean:+.{digits}f}{unit}{f' ({ends[0]} to {ends[1]})' if ends else ''}"

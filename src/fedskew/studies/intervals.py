@@ -12,21 +12,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedskew.errors import ConfigError, closest, plural
-from fedskew.studies.bootstrap import (
-    FEW,
-    NARROW,
-    RESAMPLES,
-    between,
-    check_level,
-    check_resamples,
-    drawn,
-    middle,
-    shown,
-)
+from fedskew.errors import unknown
+from fedskew.studies.bootstrap import LEVEL, RESAMPLES, check_resamples, drawn, percentiles
 from fedskew.studies.scores import Floats, Scores
 
-__all__ = ["Estimate", "Summary", "aggregate", "deviation", "interquartile_mean", "summaries", "t_interval"]
+__all__ = [
+    "Estimate",
+    "Summary",
+    "aggregate",
+    "described",
+    "deviation",
+    "interquartile_mean",
+    "summaries",
+    "t_interval",
+]
 
 STATISTICS = ("mean", "iqm", "median")
 
@@ -47,7 +46,6 @@ class Summary:
         sd: Sample standard deviation, the sum of squares over n - 1; None below two runs.
         low: Lower end of the t interval of the mean; None below two runs.
         high: Upper end.
-        level: Level of the interval.
     """
 
     method: str
@@ -58,18 +56,6 @@ class Summary:
     sd: float | None
     low: float | None
     high: float | None
-    level: float
-
-    @property
-    def words(self) -> str:
-        """What the runs say, in one or two sentences."""
-        if self.mean is None:
-            return "No run ended."
-        lost = f" {plural(self.missing, 'run')} missing." if self.missing else ""
-        if self.low is None or self.high is None:
-            return f"{shown(self.mean)} in one run: nothing is known of the spread over seeds.{lost}"
-        told = between(self.level, self.low, self.high)
-        return f"Mean {shown(self.mean)} of {plural(self.runs, 'run')}, {told}.{lost}"
 
 
 def deviation(values: Floats) -> float:
@@ -77,12 +63,11 @@ def deviation(values: Floats) -> float:
     return float(np.std(values, ddof=1)) if np.ptp(values) else 0.0
 
 
-def t_interval(values: Floats, level: float = 0.95) -> tuple[float, float] | None:
-    """Student's t interval of the mean: m -+ t(n - 1, (1 + level) / 2) s / sqrt(n).
+def t_interval(values: Floats) -> tuple[float, float] | None:
+    """Student's t interval of the mean at 95 %: m -+ t(n - 1, 0.975) s / sqrt(n).
 
     Args:
         values: float64 [n], no NaN.
-        level: Level of the interval.
 
     Returns:
         (low, high); None below two values.
@@ -95,44 +80,42 @@ def t_interval(values: Floats, level: float = 0.95) -> tuple[float, float] | Non
     """
     from scipy.special import stdtrit
 
-    check_level(level)
     n = len(values)
     if n < 2:
         return None
-    half = float(stdtrit(n - 1, (1 + level) / 2)) * deviation(values) / math.sqrt(n)
+    half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * deviation(values) / math.sqrt(n)
     mean = float(np.mean(values))
     return mean - half, mean + half
 
 
-def summaries(scores: Scores, level: float = 0.95) -> tuple[Summary, ...]:
+def described(values: Floats) -> tuple[float | None, float | None, float | None, float | None]:
+    """(mean, sample standard deviation, low and high end of the t interval); None where there are too few values."""
+    if not len(values):
+        return None, None, None, None
+    return float(np.mean(values)), deviation(values) if len(values) > 1 else None, *(t_interval(values) or (None, None))
+
+
+def summaries(scores: Scores) -> tuple[Summary, ...]:
     """Mean, standard deviation and t interval of each method under each setting.
 
     Args:
         scores: Scores of a study.
-        level: Level of the intervals.
 
     Returns:
         M x S summaries, the settings of the first method first.
 
-    Raises:
-        ConfigError: ``level`` is not between 0 and 1.
-
     Example:
         >>> from fedskew.studies.intervals import summaries
         >>> from fedskew.studies.scores import Scores
-        >>> print(summaries(Scores("accuracy", ("fedavg",), ("alpha 0.1",), (0, 1, 2), [[[0.5, 0.6, 0.7]]]))[0].words)
-        Mean 0.6 of 3 runs, 95 % interval 0.352 to 0.848.
+        >>> found = summaries(Scores("accuracy", ("fedavg",), ("alpha 0.1",), (0, 1, 2), [[[0.5, 0.6, 0.7]]]))[0]
+        >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3)
+        (0.6, 0.352, 0.848)
     """
-    check_level(level)
-    told = []
-    for method in scores.methods:
-        for setting, values in zip(scores.settings, scores.of_method(method), strict=True):
-            n = len(values)
-            mean = float(np.mean(values)) if n else None
-            sd = deviation(values) if n > 1 else None
-            low, high = t_interval(values, level) or (None, None)
-            told.append(Summary(method, setting, n, len(scores.seeds) - n, mean, sd, low, high, level))
-    return tuple(told)
+    return tuple(
+        Summary(method, setting, len(values), len(scores.seeds) - len(values), *described(values))
+        for method in scores.methods
+        for setting, values in zip(scores.settings, scores.of_method(method), strict=True)
+    )
 
 
 # One method over all settings
@@ -148,7 +131,6 @@ class Estimate:
         value: The statistic; None where the method has no run under one of the settings.
         low: Lower end of the interval; None where a setting has fewer than two runs.
         high: Upper end.
-        level: Level of the interval.
         settings: Number of settings S.
         runs: Number of runs over all settings.
         fewest: Number of runs of the setting that has fewest.
@@ -160,23 +142,10 @@ class Estimate:
     value: float | None
     low: float | None
     high: float | None
-    level: float
     settings: int
     runs: int
     fewest: int
     lacking: tuple[str, ...] = ()
-
-    @property
-    def words(self) -> str:
-        """What can be concluded, in one or two sentences."""
-        if self.value is None:
-            return f"No run under {', '.join(self.lacking)}: a value over the other settings would not compare."
-        name = {"mean": "Mean", "iqm": "Interquartile mean", "median": "Median"}[self.statistic]
-        text = f"{name} {shown(self.value)} of {plural(self.runs, 'run')} under {plural(self.settings, 'setting')}"
-        if self.low is None or self.high is None:
-            return f"{text}. A setting has one run only: no interval can be given."
-        text = f"{text}, {between(self.level, self.low, self.high)}."
-        return f"{text} {NARROW}" if self.fewest <= FEW else text
 
 
 def interquartile_mean(values: Floats) -> Floats:
@@ -200,7 +169,7 @@ def interquartile_mean(values: Floats) -> Floats:
 
 
 def aggregate(
-    scores: Scores, statistic: str = "mean", level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+    scores: Scores, statistic: str = "mean", resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[Estimate, ...]:
     """A statistic of each method over all settings, with a stratified bootstrap interval.
 
@@ -213,7 +182,6 @@ def aggregate(
     Args:
         scores: Scores of a study.
         statistic: ``"mean"``, ``"iqm"`` or ``"median"``.
-        level: Level of the interval.
         resamples: B.
         seed: Seed of the draws. All methods share them.
 
@@ -221,7 +189,7 @@ def aggregate(
         M estimates.
 
     Raises:
-        ConfigError: The statistic is unknown, ``level`` is not between 0 and 1, or ``resamples`` is below 100.
+        ConfigError: The statistic is unknown, or ``resamples`` is below 100.
 
     Example:
         >>> from fedskew.studies.intervals import aggregate
@@ -231,13 +199,10 @@ def aggregate(
         >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
         (0.5, 0.433, 0.567)
     """
-    check_level(level)
     check_resamples(resamples)
     if statistic not in STATISTICS:
-        raise ConfigError(
-            f"statistic must be one of {', '.join(STATISTICS)}; got {statistic!r}{closest(str(statistic), STATISTICS)}"
-        )
-    told = []
+        raise unknown("statistic", str(statistic), STATISTICS)
+    estimates = []
     for method in scores.methods:
         strata = scores.of_method(method)
         sizes = [len(values) for values in strata]
@@ -245,10 +210,10 @@ def aggregate(
         value = None if lacking else float(_statistic(statistic, [values[None] for values in strata])[0])
         low = high = None
         if min(sizes) > 1:
-            chunks = [_statistic(statistic, one) for one in drawn(strata, scores.settings, resamples, seed)]
-            low, high = middle(np.concatenate(chunks), level)
-        told.append(Estimate(method, statistic, value, low, high, level, len(strata), sum(sizes), min(sizes), lacking))
-    return tuple(told)
+            ends = percentiles(_statistic(statistic, drawn(strata, scores.settings, resamples, seed)))
+            low, high = map(float, ends)
+        estimates.append(Estimate(method, statistic, value, low, high, len(strata), sum(sizes), min(sizes), lacking))
+    return tuple(estimates)
 
 
 def _statistic(name: str, strata: Sequence[Floats]) -> Floats:

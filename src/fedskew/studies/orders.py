@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedskew import rng
 from fedskew.errors import require
-from fedskew.studies.bootstrap import FEW, NARROW, RESAMPLES, between, check_level, check_resamples, middle, shown
+from fedskew.studies.bootstrap import RESAMPLES, check_resamples, percentiles
 from fedskew.studies.scores import Floats, Scores, quantum_of
 
 __all__ = ["Agreement", "agreement", "permuted", "printed_self_agreement", "self_agreement", "tau_b"]
@@ -38,7 +38,6 @@ class Agreement:
         high: Its upper end.
         itself: Mean tau-b of ``one`` with itself, over all ways to halve its seeds; None with one seed. No setting can
             be expected to agree with ``one`` better than this.
-        level: Coverage of the interval.
     """
 
     one: str
@@ -49,18 +48,6 @@ class Agreement:
     low: float | None
     high: float | None
     itself: float | None
-    level: float
-
-    @property
-    def words(self) -> str:
-        """What can be concluded, in a sentence or two."""
-        told = f"{self.one!r} and {self.other!r} order {len(self.methods)} methods with Kendall's tau {shown(self.tau)}"
-        if self.low is None or self.high is None:
-            return f"{told}, of one seed: no interval."
-        told += f", {between(self.level, self.low, self.high)} over {len(self.seeds)} seeds"
-        if self.itself is not None:
-            told += f"; halves of the seeds of {self.one!r} agree with {shown(self.itself)}"
-        return f"{told}." + (f" {NARROW}" if len(self.seeds) <= FEW else "")
 
 
 def tau_b(a: Floats, b: Floats) -> Floats:
@@ -90,9 +77,7 @@ def tau_b(a: Floats, b: Floats) -> Floats:
     return found
 
 
-def agreement(
-    scores: Scores, one: str, other: str, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
-) -> Agreement:
+def agreement(scores: Scores, one: str, other: str, resamples: int = RESAMPLES, seed: int = 0) -> Agreement:
     """Kendall's tau-b of the means over seeds under two settings.
 
     Methods without a run under one of the settings are left out, and so are seeds that a method lacks. The interval
@@ -102,7 +87,6 @@ def agreement(
         scores: The scores.
         one: Label of a setting, such as that of natural clients.
         other: Label of another.
-        level: Coverage of the interval, in (0, 1).
         resamples: B.
         seed: Seed of the draws.
 
@@ -116,7 +100,6 @@ def agreement(
         >>> agreement(Scores.of(runs), "natural", "made").tau
         1.0
     """
-    check_level(level)
     check_resamples(resamples)
     values = scores.select(settings=(one, other)).oriented  # [M, 2, K]
     there = ~np.isnan(values)
@@ -129,13 +112,13 @@ def agreement(
     first, second = (values[ran][:, s][:, whole] for s in (0, 1))  # [M, K]
     tau = float(tau_b(first.mean(1), second.mean(1)))
     if len(seeds) == 1:
-        return Agreement(one, other, names, seeds, tau, None, None, None, level)
+        return Agreement(one, other, names, seeds, tau, None, None, None)
     drawn = []
     for name, part in ((one, first), (other, second)):
         picks = rng.generator(seed, "order", name).integers(len(seeds), size=(resamples, len(seeds)))
         drawn.append(part[:, picks].mean(axis=2).T)  # [B, M]
-    low, high = middle(tau_b(*drawn), level)
-    return Agreement(one, other, names, seeds, tau, low, high, self_agreement(first), level)
+    low, high = map(float, percentiles(tau_b(*drawn)))
+    return Agreement(one, other, names, seeds, tau, low, high, self_agreement(first))
 
 
 def self_agreement(values: Floats) -> float:

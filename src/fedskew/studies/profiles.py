@@ -11,19 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedskew.errors import plural, require
-from fedskew.studies.bootstrap import (
-    FEW,
-    NARROW,
-    RESAMPLES,
-    between,
-    check_level,
-    check_resamples,
-    counts,
-    middle,
-    shown,
-)
-from fedskew.studies.scores import Floats, Scores, present, quantum_of
+from fedskew.errors import require
+from fedskew.studies.bootstrap import RESAMPLES, check_resamples, counts, percentiles
+from fedskew.studies.scores import Floats, Scores, quantum_of
 
 __all__ = ["Improvement", "Profile", "improvement", "profiles"]
 
@@ -42,7 +32,6 @@ class Profile:
         share: Share of runs strictly better than each threshold, the mean over settings. float64 [T].
         low: Lower edge of the band at each threshold, float64 [T]; None where a setting has fewer than two runs.
         high: Upper edge.
-        level: Level of the band at each single threshold.
         lacking: Settings without a run of this method, which are left out.
     """
 
@@ -51,16 +40,11 @@ class Profile:
     share: Floats
     low: Floats | None
     high: Floats | None
-    level: float
     lacking: tuple[str, ...] = ()
 
 
 def profiles(
-    scores: Scores,
-    thresholds: Sequence[float] | Floats | None = None,
-    level: float = 0.95,
-    resamples: int = PROFILE_RESAMPLES,
-    seed: int = 0,
+    scores: Scores, thresholds: Sequence[float] | Floats, resamples: int = PROFILE_RESAMPLES, seed: int = 0
 ) -> tuple[Profile, ...]:
     """The performance profile of each method: the share of runs with a score better than tau.
 
@@ -70,8 +54,7 @@ def profiles(
 
     Args:
         scores: Scores of a study.
-        thresholds: Values of tau, increasing; None takes 101 from the lowest score to the highest.
-        level: Level of the bands.
+        thresholds: Values of tau, increasing.
         resamples: B.
         seed: Seed of the draws.
 
@@ -88,18 +71,15 @@ def profiles(
         >>> found[0].share.tolist()
         [1.0, 0.5, 0.0]
     """
-    check_level(level)
     check_resamples(resamples)
-    seen = present(scores.values.ravel())
-    require(len(seen) > 0, "scores", "hold at least one run that ended", 0)
-    taus = np.linspace(seen[0], seen[-1], 101) if thresholds is None else _increasing(thresholds)
-    told = []
+    taus = _increasing(thresholds)
+    curves = []
     for method in scores.methods:
         have = [(name, v) for name, v in zip(scores.settings, scores.of_method(method), strict=True) if len(v)]
         lacking = tuple(name for name in scores.settings if name not in dict(have))
         above = [v[:, None] > taus if scores.higher_is_better else v[:, None] < taus for _, v in have]  # [n_s, T]
         if not have:
-            told.append(Profile(method, taus, np.full(len(taus), math.nan), None, None, level, lacking))
+            curves.append(Profile(method, taus, np.full(len(taus), math.nan), None, None, lacking))
             continue
         share = np.mean([a.mean(axis=0) for a in above], axis=0)
         low = high = None
@@ -107,9 +87,9 @@ def profiles(
             shares: Floats = np.zeros((resamples, len(taus)))
             for (name, v), a in zip(have, above, strict=True):
                 shares += counts(len(v), resamples, seed, "profile", name) @ a / (len(v) * len(have))
-            low, high = np.quantile(shares, [(1 - level) / 2, (1 + level) / 2], axis=0)
-        told.append(Profile(method, taus, share, low, high, level, lacking))
-    return tuple(told)
+            low, high = percentiles(shares)
+        curves.append(Profile(method, taus, share, low, high, lacking))
+    return tuple(curves)
 
 
 def _increasing(thresholds: Sequence[float] | Floats) -> Floats:
@@ -140,9 +120,7 @@ class Improvement:
         value: The probability; None where no setting has runs of both.
         low: Lower end of the stratified bootstrap interval; None where a setting has fewer than two runs of one.
         high: Upper end.
-        level: Level of the interval.
         settings: Number of settings with runs of both.
-        of: Number of settings of the study.
         fewest: The smallest number of runs of either under one of these settings.
     """
 
@@ -151,35 +129,11 @@ class Improvement:
     value: float | None
     low: float | None
     high: float | None
-    level: float
     settings: int
-    of: int
     fewest: int
 
-    @property
-    def words(self) -> str:
-        """What can be concluded, in one to three sentences."""
-        if self.value is None:
-            return f"No setting has runs of both {self.method} and {self.baseline}."
-        text = f"A run of {self.method} is better than a run of {self.baseline} with probability {shown(self.value)}"
-        lost = (
-            f" {plural(self.of - self.settings, 'setting')} without runs of both left out."
-            if self.settings < self.of
-            else ""
-        )
-        if self.low is None or self.high is None:
-            return f"{text}. A setting has one run only: no interval can be given.{lost}"
-        text = f"{text}, {between(self.level, self.low, self.high)}."
-        if self.low == self.high:
-            text += " The interval has no width, since every resample says the same; this is no certainty."
-        elif self.fewest <= FEW:
-            text += f" {NARROW}"
-        return text + lost
 
-
-def improvement(
-    scores: Scores, baseline: str, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
-) -> tuple[Improvement, ...]:
+def improvement(scores: Scores, baseline: str, resamples: int = RESAMPLES, seed: int = 0) -> tuple[Improvement, ...]:
     """The probability of improvement of each method over a baseline, as rliable defines it.
 
     P = mean over settings of U / (n m), U = |{(i, j) : x_i better than y_j}| + |{(i, j) : x_i = y_j}| / 2: the
@@ -189,7 +143,6 @@ def improvement(
     Args:
         scores: Scores of a study.
         baseline: Label of the baseline.
-        level: Level of the interval.
         resamples: B; runs of both are drawn with replacement, independently and within each setting.
         seed: Seed of the draws.
 
@@ -207,17 +160,14 @@ def improvement(
         >>> round(found[0].value, 3)
         0.778
     """
-    check_level(level)
     check_resamples(resamples)
     scores.index(baseline)
     return tuple(
-        _improvement(scores, method, baseline, level, resamples, seed)
-        for method in scores.methods
-        if method != baseline
+        _improvement(scores, method, baseline, resamples, seed) for method in scores.methods if method != baseline
     )
 
 
-def _improvement(scores: Scores, method: str, baseline: str, level: float, resamples: int, seed: int) -> Improvement:
+def _improvement(scores: Scores, method: str, baseline: str, resamples: int, seed: int) -> Improvement:
     """The probability of one method over the baseline."""
     sign = 1.0 if scores.higher_is_better else -1.0
     step = quantum_of(scores.values)
@@ -235,6 +185,5 @@ def _improvement(scores: Scores, method: str, baseline: str, level: float, resam
     value = float(np.mean(probabilities)) if probabilities else None
     low = high = None
     if probabilities and len(drawn) == len(probabilities):
-        low, high = middle(np.mean(drawn, axis=0), level)
-    fewest, of = min(sizes, default=0), len(scores.settings)
-    return Improvement(method, baseline, value, low, high, level, len(probabilities), of, fewest)
+        low, high = map(float, percentiles(np.mean(drawn, axis=0)))
+    return Improvement(method, baseline, value, low, high, len(probabilities), min(sizes, default=0))

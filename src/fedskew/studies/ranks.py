@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from fedskew import rng
 from fedskew.errors import plural, require
-from fedskew.studies.bootstrap import RESAMPLES, check_level, check_resamples, shown
+from fedskew.studies.bootstrap import ALPHA, LEVEL, RESAMPLES, check_resamples
 from fedskew.studies.scores import Floats, Scores, quantum_of, settled
 
-__all__ = ["Ranks", "average_ranks", "critical_difference", "nemenyi"]
+__all__ = ["Ranks", "average_ranks", "critical_difference"]
 
 AT_ONCE = 2**21  # numbers of a chunk of permutations: 16 MB
 
@@ -31,9 +30,7 @@ class Ranks:
         ranks: Average ranks [k]; 1 is best.
         settings: Labels of the settings that count [N].
         dropped: Labels of the settings without a seed that all methods have.
-        level: Tests are at 1 - level.
         chi2: Friedman's statistic, corrected for ties; None below three methods or two settings.
-        p_chi2: Its p by the chi-squared distribution on k - 1 degrees of freedom, as scipy has it.
         p: Its p by permuting the scores within each setting, which also holds for few settings. The verdict.
         critical_difference: Nemenyi's; None below three methods or two settings.
         groups: Methods that are not significantly different: the largest runs of ``methods`` in which the first and the
@@ -45,59 +42,43 @@ class Ranks:
     ranks: tuple[float, ...]
     settings: tuple[str, ...]
     dropped: tuple[str, ...]
-    level: float
     chi2: float | None
-    p_chi2: float | None
     p: float | None
     critical_difference: float | None
     groups: tuple[tuple[str, ...], ...]
 
-    @cached_property
-    def p_pairs(self) -> Floats | None:
-        """p of Nemenyi's test of each pair, float64 [k, k], in the order of ``methods``; None as above.
-
-        A p takes milliseconds, so those of hundreds of methods are not computed before they are asked for.
-        """
-        return None if self.critical_difference is None else nemenyi(np.array(self.ranks), len(self.settings))
-
-    @property
-    def alpha(self) -> float:
-        """Level of the tests: 0.05 for 95 %."""
-        return round(1 - self.level, 12)
-
     @property
     def significant(self) -> bool:
         """Whether Friedman's test finds that the methods differ."""
-        return self.p is not None and self.p <= self.alpha
+        return self.p is not None and self.p <= ALPHA
 
     @property
-    def words(self) -> str:
-        """What can be concluded, and what cannot."""
-        lost = f" {plural(len(self.dropped), 'setting')} left out, since a run is missing." if self.dropped else ""
+    def conclusion(self) -> str:
+        """What the ranks show and what they do not, in sentences."""
+        excluded = f" {plural(len(self.dropped), 'setting')} excluded because runs are missing." if self.dropped else ""
         if not self.settings:
-            return f"No setting has runs of all methods: there are no ranks.{lost}"
+            return f"No setting has runs of all methods, so there are no ranks.{excluded}"
         best = f"Best average rank over {plural(len(self.settings), 'setting')}: "
-        best += f"{self.methods[0]}, {shown(self.ranks[0])} of {len(self.methods)}."
-        return f"{best} {self._tested()}{lost}"
+        best += f"{self.methods[0]}, {self.ranks[0]:.3g} of {len(self.methods)}."
+        return f"{best} {self._tested()}{excluded}"
 
     def _tested(self) -> str:
-        k, n, at = len(self.methods), len(self.settings), f"{100 * self.alpha:g} %"
+        k, n = len(self.methods), len(self.settings)
         if n < 2:
             return "Ranks of one setting cannot be tested: use the paired differences."
         if k < 3 or self.p is None or self.critical_difference is None:
             return "Ranks of two methods are not tested: use the paired differences."
-        friedman = f"Friedman's test: p = {shown(self.p)}"
+        friedman = f"Friedman's test: p = {self.p:.3g}"
         if not self.significant:
-            return f"{friedman}. No difference is shown at {at}; that the methods are equal is not shown either."
-        cd = f"ranks that are {shown(self.critical_difference)} or more apart differ at {at} (Nemenyi)"
+            return f"{friedman}, no significant difference at 5 %. This does not show that the methods are equal."
+        differ = f"Average ranks that differ by {self.critical_difference:.3g} or more are significantly different"
+        which = f"{friedman}, the methods differ. {differ} at 5 % (Nemenyi)."
         if self.critical_difference > k - 1:
-            return (
-                f"{friedman}: the methods differ. {n} settings cannot show which: {cd}, and no two can be so far apart."
-            )
-        return f"{friedman}: the methods differ; {cd}."
+            return f"{which} With {n} settings no two average ranks can differ by so much."
+        return which
 
 
-def average_ranks(scores: Scores, level: float = 0.95, permutations: int = RESAMPLES, seed: int = 0) -> Ranks:
+def average_ranks(scores: Scores, permutations: int = RESAMPLES, seed: int = 0) -> Ranks:
     """Rank the methods in each setting, average over settings, and test.
 
     Within a setting, each method's score is its mean over the seeds that all methods have. Equal scores share their
@@ -105,7 +86,6 @@ def average_ranks(scores: Scores, level: float = 0.95, permutations: int = RESAM
 
     Args:
         scores: Scores of a study.
-        level: Tests are at 1 - level.
         permutations: Number of permutations for Friedman's p: (1 + as extreme) / (1 + permutations).
         seed: Seed of the permutations.
 
@@ -125,48 +105,44 @@ def average_ranks(scores: Scores, level: float = 0.95, permutations: int = RESAM
     """
     from scipy.stats import friedmanchisquare, rankdata
 
-    check_level(level)
     check_resamples(permutations, "permutations")
     require(len(scores.methods) > 1, "methods", "be at least two to be ranked", len(scores.methods))
     blocks, kept, dropped = _blocks(scores)
     k, n = len(scores.methods), len(kept)
     if not n:
-        return Ranks(scores.metric, scores.methods, (), (), dropped, level, None, None, None, None, ())
+        return Ranks(scores.metric, scores.methods, (), (), dropped, None, None, None, ())
     ranked = rankdata(-blocks, axis=1)  # [N, k]
     mean = ranked.mean(axis=0)
     order = sorted(range(k), key=lambda i: (mean[i], scores.methods[i]))
     methods, means = tuple(scores.methods[i] for i in order), mean[order]
-    chi2 = p_chi2 = p = cd = None
+    chi2 = p = cd = None
     groups: tuple[tuple[str, ...], ...] = (methods,)
     if k > 2 and n > 1:
-        if np.ptp(blocks, axis=1).any():
-            chi2, p_chi2 = (float(v) for v in friedmanchisquare(*blocks.T))
-        else:  # all are tied everywhere
-            chi2, p_chi2 = 0.0, 1.0
+        tied = not np.ptp(blocks, axis=1).any()
+        chi2 = 0.0 if tied else float(friedmanchisquare(*blocks.T).statistic)
         p = _permuted(ranked, permutations, seed)
-        cd = critical_difference(k, n, level)
-        if p <= round(1 - level, 12):
+        cd = critical_difference(k, n)
+        if p <= ALPHA:
             groups = _groups(methods, means, cd)
     ranks = tuple(means.tolist())
-    return Ranks(scores.metric, methods, ranks, kept, dropped, level, chi2, p_chi2, p, cd, groups)
+    return Ranks(scores.metric, methods, ranks, kept, dropped, chi2, p, cd, groups)
 
 
-def critical_difference(methods: int, settings: int, level: float = 0.95) -> float:
-    """Nemenyi's critical difference: q sqrt(k (k + 1) / (6 N)).
+def critical_difference(methods: int, settings: int) -> float:
+    """Nemenyi's critical difference at 5 %: q sqrt(k (k + 1) / (6 N)).
 
-    q is the quantile ``level`` of the studentized range of k means with infinitely many degrees of freedom, over
+    q is the quantile 0.95 of the studentized range of k means with infinitely many degrees of freedom, over
     sqrt(2). Infinitely many, because the variance of ranks is known.
 
     Args:
         methods: k.
         settings: N.
-        level: 1 less the level of the test.
 
     Returns:
         The difference of two average ranks from which on they differ significantly.
 
     Raises:
-        ConfigError: There are fewer than two methods, no setting, or ``level`` is not between 0 and 1.
+        ConfigError: There are fewer than two methods, or no setting.
 
     Example:
         >>> from fedskew.studies.ranks import critical_difference
@@ -175,32 +151,10 @@ def critical_difference(methods: int, settings: int, level: float = 0.95) -> flo
     """
     from scipy.stats import studentized_range
 
-    check_level(level)
     require(methods > 1, "methods", "be at least two", methods)
     require(settings > 0, "settings", "be at least one", settings)
-    q = float(studentized_range.ppf(level, methods, np.inf)) / math.sqrt(2)
+    q = float(studentized_range.ppf(LEVEL, methods, np.inf)) / math.sqrt(2)
     return q * math.sqrt(methods * (methods + 1) / (6 * settings))
-
-
-def nemenyi(ranks: Floats, settings: int) -> Floats:
-    """p of Nemenyi's test of each pair of methods.
-
-    Args:
-        ranks: Average ranks, float64 [k].
-        settings: N.
-
-    Returns:
-        float64 [k, k], symmetric, with ones on the diagonal.
-    """
-    from scipy.stats import studentized_range
-
-    k = len(ranks)
-    error = math.sqrt(k * (k + 1) / (12 * settings))
-    found = np.ones((k, k))
-    rows, columns = np.triu_indices(k, 1)
-    p = studentized_range.sf(np.abs(ranks[rows] - ranks[columns]) / error, k, np.inf)
-    found[rows, columns] = found[columns, rows] = np.clip(p, 0, 1)
-    return found
 
 
 def _blocks(scores: Scores) -> tuple[Floats, tuple[str, ...], tuple[str, ...]]:

@@ -23,7 +23,7 @@ __all__ = ["CONTROLS", "Cell", "Spec", "read_spec", "spec_from", "spec_of", "tab
 
 KEYS = (
     "title", "methods", "seeds", "options", "settings", "method", "metric", "baseline", "controls", "tune",
-    "tune_trials", "notes", "group",
+    "tune_trials", "tune_beyond", "notes", "group",
 )  # fmt: skip
 MOST_SETTINGS = 2_000  # a few values of a few options are millions of combinations
 # Plain cross-entropy under both weights: much of what a method gains may be its weights'.
@@ -264,7 +264,8 @@ def spec_of(content: Mapping[str, Any]) -> Spec:
         if key in content:
             require(isinstance(content[key], str), key, "be a word", content[key])
             texts[key] = content[key]
-    tuned = tuning_of(content["tune"], content.get("tune_trials", 8), own) if "tune" in content else None
+    counts = content.get("tune_trials", 8), own, content.get("tune_beyond", 0)
+    tuned = tuning_of(content["tune"], *counts) if "tune" in content else None
     shared = options_of_table(content.get("options", {}), "options")
     each = [options_of_table({k: v for k, v in s.items() if k != "name"}, "settings") for s in settings]
     called = tuple(s.get("name", "") for s in settings)

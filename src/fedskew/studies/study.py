@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -93,7 +94,8 @@ class Study:
             given = (*without([("validation", HELD_OUT)], options), *options, ("seed", str(seed)))
             wanted = self.spec.auxiliary(options)
             for entry in self.spec.methods:
-                for number, point in enumerate(tuning.points()):
+                points, scores = list(tuning.points()), dict[Options, float]()
+                for number, point in enumerate(points):  # grows while the best is at an edge
                     chosen = tuning.options_for(entry.name, point)
                     cell = Cell(entry.name, setting, seed, None, trial=number)
                     try:
@@ -101,6 +103,10 @@ class Study:
                     except FedskewError as error:
                         cell = replace(cell, refused=str(error))
                     found.append(_located(cell, chosen))
+                    if tuning.beyond and (not found[-1].cell.experiment or self.is_done(found[-1])):
+                        scores[point] = math.nan if (score := self._score(found[-1])) is None else score
+                        further = tuning.next_point(scores) if len(scores) == len(points) else None
+                        points += [further] if further else []
         return found
 
     def choose(self) -> bool:
@@ -110,13 +116,18 @@ class Study:
             return tuning is None
         best: dict[tuple[str, str], tuple[float, Options]] = {}
         for planned in trials:
-            entry = self.store.entry(planned.address) if planned.address else None
-            score = entry.summary.get(tuning.metric) if entry and entry.state == "finished" else None
+            score = self._score(planned)
             key = planned.cell.label, planned.cell.setting
             if score is not None and score > best.get(key, (float("-inf"), ()))[0]:
                 best[key] = score, planned.options
         self.chosen = {key: options for key, (_, options) in best.items()}
         return True
+
+    def _score(self, trial: Planned) -> float | None:
+        """The score of a trial that is finished, or None."""
+        entry = self.store.entry(trial.address) if trial.address else None
+        score = entry.summary.get(self.spec.tuning.metric) if entry and self.spec.tuning else None
+        return None if score is None or (entry and entry.state != "finished") else float(score)
 
     def plan(self) -> list[Planned]:
         """The runs that are compared, refused ones among them. Before the trials are done they have no address."""
@@ -176,8 +187,10 @@ class Study:
             RecordError: the store cannot be written; what it has is kept.
             KeyboardInterrupt: as it came; runs keep their whole rounds.
         """
-        for stage in (self.trials, self.plan):
-            planned = stage()
+        while True:  # trials at an edge ask for more trials
+            trials = self.trials()
+            last = not self.missing(trials)
+            planned = self.plan() if last else trials
             mine = self.missing(planned)[shard[0] - 1 :: shard[1]]
             by = {one.address: one for one in mine}
             jobs = [Job(one.address, one.job, str(self.store.folder), one.cell.name, track) for one in mine]
@@ -190,7 +203,7 @@ class Study:
                     spread(jobs, cluster, processes, end, start)
                 else:
                     schedule(jobs, processes, end, start)
-            if self.missing(planned):
+            if last or self.missing(planned):
                 return  # other shards have the rest of the trials, or some of them broke
 
     def retry(self) -> None:
@@ -336,9 +349,8 @@ def _tried(study: Study) -> list[Row]:
     """Each trial of the tuning with its score, and whether it was the best."""
     found = []
     for one in study.trials():
-        entry, key = study.store.entry(one.address) if one.address else None, (one.cell.label, one.cell.setting)
-        score = entry.summary.get(study.spec.tuning.metric) if entry and study.spec.tuning else None
-        row = {"label": one.cell.label, "setting": one.cell.setting, "options": dict(one.options), "score": score}
+        key = one.cell.label, one.cell.setting
+        row = {"label": key[0], "setting": key[1], "options": dict(one.options), "score": study._score(one)}
         found.append({**row, "chosen": study.chosen.get(key) == one.options})
     return found
 
@@ -355,8 +367,8 @@ def _numbers(row: Row) -> Row:
 
 def study(
     methods: Sequence[str], *, seeds: str | int | Sequence[int] = 0, options: Mapping[str, Any] | None = None,
-    store: str | Path = "runs/store", controls: bool = False, tune: Any = None, tune_trials: int = 8, metric: str = "",
-    baseline: str = "", title: str = "", **more: Any,
+    store: str | Path = "runs/store", controls: bool = False, tune: Any = None, tune_trials: int = 8,
+    tune_beyond: int = 0, metric: str = "", baseline: str = "", title: str = "", **more: Any,
 ) -> Study:  # fmt: skip
     """A study, as ``fedskew compare`` makes it; ``run`` does what is missing.
 
@@ -368,6 +380,7 @@ def study(
         controls: add plain cross-entropy under uniform and under size weights.
         tune: a search space, "lr=log:0.01..0.3" or {"lr": "log:0.01..0.3"}.
         tune_trials: trials of each method and setting.
+        tune_beyond: most trials outside of the range, one at a time while the best value is at its edge.
         metric: entry of the summary that is compared, a number; "final_accuracy" unless given.
         baseline: the method that others are compared with; the first unless given.
         title: what the study is called.
@@ -389,7 +402,7 @@ def study(
     """
     facts: dict[str, Any] = {n: v for n, v in (("metric", metric), ("baseline", baseline), ("title", title)) if v}
     if tune is not None:
-        facts["tuning"] = tuning_of(tune, tune_trials)
+        facts["tuning"] = tuning_of(tune, tune_trials, beyond=tune_beyond)
     given = options_of_table({**(options or {}), **more}, "options")
     require(not isinstance(methods, str), "methods", "be a list of names", methods)
     return Study(spec_from(list(methods), given, seeds=seeds_of(seeds), controls=controls, **facts), store)

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from fedskew.errors import RecordError, plural, require
-from fedskew.studies.bootstrap import shown
+from fedskew.errors import RecordError, require
 
-__all__ = ["COSTS", "Reached", "Spent", "TargetSummary", "final_value", "over_seeds", "reach", "reach_all", "reach_own"]
+__all__ = ["COSTS", "Reached", "Spent", "TargetSummary", "final_value", "over_seeds", "reach", "reach_all"]
 
 COSTS = ("rounds", "bytes", "samples", "seconds")
+LAST = 10  # rounds of a final value
 SUMMED = ("upload_bytes", "download_bytes", "samples", "wall_s")
 Row = Mapping[str, Any]
 
@@ -43,20 +43,6 @@ class Reached:
     seconds: float
     kept: bool = False
     unseen: int = 0
-
-    def cost(self, name: str) -> float | None:
-        """One of `COSTS`; None where the target was not reached."""
-        require(name in COSTS, "cost", f"be one of {', '.join(COSTS)}", name)
-        return float(getattr(self, name)) if self.reached else None
-
-    @property
-    def words(self) -> str:
-        """As in "reached 0.8 in round 12"."""
-        if not self.reached:
-            return f"Did not reach {shown(self.target)} in {plural(self.rounds, 'round')}."
-        late = f", at most {plural(self.unseen, 'round')} late for want of evaluations" if self.unseen else ""
-        fell = "" if self.kept else "; later evaluations are below it again"
-        return f"Reached {shown(self.target)} in round {self.rounds}{late}{fell}."
 
 
 def reach(rows: Sequence[Row], target: float, metric: str = "accuracy") -> Reached:
@@ -134,19 +120,17 @@ def _reached(
     return Reached(target, True, rounds[hit], up + down, samples, seconds, kept, unseen)
 
 
-def final_value(rows: Sequence[Row], metric: str = "accuracy", last: int = 10) -> float | None:
-    """The mean of a metric over the evaluations in the last rounds of a run: ``mean10_...`` of the summary.
+def final_value(rows: Sequence[Row], metric: str = "accuracy") -> float | None:
+    """The mean of a metric over the evaluations in the last ten rounds of a run: ``mean10_...`` of the summary.
 
     Args:
         rows: All rounds of a run; of an archive, those that it holds.
         metric: Name of the metric.
-        last: Number of rounds; 1 takes the last round alone.
 
     Returns:
         The mean; None where none of these rounds was evaluated.
 
     Raises:
-        ConfigError: ``last`` is below 1.
         RecordError: A round is missing, or its metric is no number.
 
     Example:
@@ -154,35 +138,10 @@ def final_value(rows: Sequence[Row], metric: str = "accuracy", last: int = 10) -
         >>> final_value([{"round": 1, "accuracy": 0.5}, {"round": 2, "accuracy": 0.75}])
         0.625
     """
-    require(isinstance(last, int) and last >= 1, "last", "be a whole number of at least 1", last)
     _ordered(rows)
-    first = rows[-1]["round"] - last + 1 if rows else 1
+    first = rows[-1]["round"] - LAST + 1 if rows else 1
     values = [value for i, value in _evaluated(rows, metric) if rows[i]["round"] >= first]
     return sum(values) / len(values) if values else None
-
-
-def reach_own(rows: Sequence[Row], share: float = 0.9, metric: str = "accuracy", last: int = 10) -> Reached | None:
-    """The first evaluation that reaches a share of the run's own final value, see `final_value`.
-
-    It says how fast a method comes near its own end, not how good that end is: a method that ends low is there early.
-
-    Args:
-        rows: All rounds of a run, as rounds.jsonl holds them.
-        share: Share of the final value.
-        metric: A metric of which more is better, and which is not negative.
-        last: Number of rounds that the final value is the mean of.
-
-    Returns:
-        What was spent; None where the last rounds were not evaluated.
-
-    Raises:
-        ConfigError: ``share`` is not in (0, 1], or ``last`` is below 1.
-        RecordError: As `reach`.
-    """
-    good = isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= 1
-    require(good, "share", "be in (0, 1]", share, "for example 0.9")
-    final = final_value(rows, metric, last)
-    return None if final is None else reach(rows, share * final, metric)
 
 
 def _ordered(rows: Sequence[Row]) -> None:
@@ -266,23 +225,6 @@ class TargetSummary:
     bytes: Spent
     samples: Spent
     seconds: Spent
-
-    @property
-    def words(self) -> str:
-        """What can be concluded."""
-        goal = "their own target" if self.target is None else shown(self.target)
-        if not self.reached:
-            least = shown(self.rounds.at_least)
-            return f"None of {plural(self.runs, 'run')} reached {goal}; their median length is {least} rounds."
-        text = f"{self.reached} of {plural(self.runs, 'run')} reached {goal}"
-        if self.rounds.median is None:
-            text += f"; the median over all is open, {shown(self.rounds.at_least)} rounds or more"
-        else:
-            text += f", the median in round {shown(self.rounds.median)}"
-            if self.reached < self.runs:
-                text += ", where a run that did not counts as slower than this"
-        fell = self.reached - self.kept
-        return f"{text}; {fell} fell below it again." if fell else f"{text}."
 
 
 def over_seeds(found: Sequence[Reached]) -> TargetSummary:

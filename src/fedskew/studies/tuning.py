@@ -1,7 +1,7 @@
 """Tuning under an equal budget: one search space, one sequence of trials, for every method alike.
 
 Trials are points of a shifted Halton sequence. They are scored on a part of the training set that is held out for
-them, never on the test set, and their seed is none of the seeds that are compared.
+them, never on the test set, and use a seed that is not among the compared seeds.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class Tuning:
     metric: str = "mean10_val_accuracy"
     own: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """by method: the name that an option of the space has there, such as {"lr": "local.inner_lr"}"""
+    beyond: int = 0
+    """most trials outside of the range, one at a time while the best value is the smallest or the largest"""
 
     def points(self) -> list[tuple[Pair, ...]]:
         """The options of each trial, the same for every method.
@@ -65,22 +67,49 @@ class Tuning:
         drawn = (qmc.Halton(len(self.space), scramble=False).random(self.trials) + shift) % 1
         return [tuple((r.option, r.at(float(x))) for r, x in zip(self.space, row, strict=True)) for row in drawn]
 
+    def next_point(self, scores: Mapping[tuple[Pair, ...], float]) -> tuple[Pair, ...] | None:
+        """The trial beyond an edge of what was tried, if the best value is there; None if it lies inside.
+
+        The step is that of evenly spaced trials: the range's ratio to the power of 1 / trials.
+
+        Args:
+            scores: the score of each point that was tried; NaN where the run failed.
+
+        Example:
+            >>> tuning = Tuning((Range("lr", 0.01, 1, "log"),), 2, beyond=1)
+            >>> tuning.next_point({(("lr", "0.1"),): 0.8, (("lr", "0.5"),): 0.9})
+            (('lr', '5'),)
+        """
+        if len(scores) >= self.trials + self.beyond or all(map(math.isnan, scores.values())):
+            return None
+        (axis,) = self.space
+        values = [float(point[0][1]) for point in scores]
+        best = float(max((p for p in scores if not math.isnan(scores[p])), key=scores.__getitem__)[0][1])
+        step = (axis.high / axis.low) ** (1 / self.trials)
+        if min(values) < best < max(values):
+            return None
+        return ((axis.option, f"{best * step if best == max(values) else best / step:.4g}"),)
+
     def options_for(self, label: str, options: tuple[Pair, ...]) -> tuple[Pair, ...]:
         """A trial's options under the names that a method has for them."""
         names = self.own.get(label, {})
         return tuple((names.get(option, option), value) for option, value in options)
 
 
-def tuning_of(space: Any, trials: Any = 8, own: Mapping[str, Mapping[str, str]] | None = None) -> Tuning:
+def tuning_of(
+    space: Any, trials: Any = 8, own: Mapping[str, Mapping[str, str]] | None = None, beyond: Any = 0
+) -> Tuning:
     """A search space from words.
 
     Args:
         space: "lr=log:0.01..0.3,momentum=0..0.9", or a mapping of the same.
         trials: runs of each method and setting.
         own: by method, other names of these options.
+        beyond: most trials outside of the range while the best value is at its edge; for one log range.
 
     Raises:
-        ConfigError: a range is none, or the number of trials is below 2 or above 10 000.
+        ConfigError: a range is none, the number of trials is below 2 or above 10 000, or ``beyond`` is no whole number
+            from 0 to 10 000 or has a space of another kind.
     """
     if isinstance(space, str):
         pieces = [piece.partition("=") for piece in space.split(",")]
@@ -102,4 +131,8 @@ def tuning_of(space: Any, trials: Any = 8, own: Mapping[str, Mapping[str, str]] 
         if not (found and key and low < high and math.isfinite(high - low) and (scale != "log" or low > 0)):
             raise ConfigError(f"tune must {rule}, with LOW < HIGH, both positive for log; got {f'{key}={text}'!r}")
         ranges.append(Range(key.removeprefix("--"), low, high, scale))
-    return Tuning(tuple(ranges), trials, own={k: dict(v) for k, v in (own or {}).items() if v})
+    whole = isinstance(beyond, int) and not isinstance(beyond, bool) and 0 <= beyond <= MOST_TRIALS
+    require(whole, "tune_beyond", f"be a whole number from 0 to {MOST_TRIALS}", beyond)
+    one = not beyond or (len(ranges) == 1 and ranges[0].scale == "log")
+    require(one, "tune_beyond", "stand beside a space of one log range, as lr=log:0.01..0.3", beyond)
+    return Tuning(tuple(ranges), trials, own={k: dict(v) for k, v in (own or {}).items() if v}, beyond=beyond)

@@ -14,7 +14,7 @@ from fedskew.data.partitioners import (
     log_dirichlet,
 )
 from fedskew.data.partitioners.base import argsort
-from support.strategies import few, quick, seeds
+from support.strategies import seeds
 
 
 def test_partition_helpers():
@@ -26,7 +26,6 @@ def test_partition_helpers():
             parts.of(k)
 
 
-@quick
 @given(
     shares=st.lists(st.floats(0, 1e6), min_size=1, max_size=12).filter(lambda s: sum(s) > 0),
     total=st.integers(0, 10**6),
@@ -45,7 +44,6 @@ def test_largest_remainder_is_exact_where_shares_are_whole():
     assert largest_remainder(np.array([[1.0, 2.0, 3.0]]), np.array([60])).tolist() == [[10, 20, 30]]
 
 
-@quick
 @given(alpha=st.floats(-300, 300).map(lambda e: 10.0**e), seed=seeds)
 def test_log_dirichlet_is_normalised_for_any_concentration(alpha, seed):
     logs = log_dirichlet(np.full((5, 30), alpha), rng.generator(seed))
@@ -60,7 +58,6 @@ def test_log_dirichlet_has_the_moments_of_the_distribution(alpha):
     assert np.allclose(shares.var(axis=0), variance, rtol=0.05)
 
 
-@few
 @given(bound=st.sampled_from([1, 60, 1 << 16, (1 << 16) + 1, 10**7, 1 << 33]), n=st.integers(0, 400), seed=seeds)
 def test_the_radix_order_is_the_stable_order(bound, n, seed):
     keys = np.random.default_rng(seed).integers(0, bound, n)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedskew as fs
@@ -45,7 +45,6 @@ def made(**options: Any) -> fs.Federation:
     return federate(data, HALF, clients=8, seed=3, **options)
 
 
-@settings(deadline=None, max_examples=25)
 @given(labels=tables(), clients=st.integers(1, 12), seed=seeds, alpha=st.sampled_from([0.0, 0.1, 0.5, 1.0]))
 def test_every_client_has_rows_of_its_own_and_a_part_of_one_even_set(labels, clients, seed, alpha):
     partitioner = Shared(Iid(), 0.2, alpha)
@@ -236,7 +235,7 @@ def test_a_file_of_others_does_not_say_so_and_may_not_have_them(tmp_path: Path):
     assert "overlaps" not in load_partition(tmp_path / "plain.npz").header
     held = parts._replace(rows=parts.of(0), offsets=np.array([0, *[len(parts.of(0))] * 8]))
     found = load_partition(tmp_path / "bare.npz")._replace(local_test=held)
-    from fedskew.data.partitioners.format import check_content
+    from fedskew.data.partitioners.file import check_content
 
     with pytest.raises(DataError, match="has two owners"):  # a row of the test that somebody trains on
         check_content(found, "file")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew import rng
@@ -25,7 +25,7 @@ from fedskew.data.partitioners import (
 from fedskew.data.partitioners.base import normalised
 from fedskew.errors import ConfigError
 from support.labels import BALANCED, MIXED, SITES, counted, histograms
-from support.strategies import alphas, few, quick, seeds, tables
+from support.strategies import alphas, seeds, tables
 
 
 @pytest.mark.parametrize("partitioner", [Dirichlet(1e6), DirClientEqual(1e6), DirPrior(1e6)], ids=lambda c: c.name)
@@ -34,7 +34,6 @@ def test_large_alpha_gives_iid_histograms(partitioner):
     assert np.abs(counts - 20).max() <= 2
 
 
-@quick
 @given(labels=tables(), clients=st.integers(1, 30), seed=seeds)
 def test_alpha_towards_zero_gives_each_class_to_one_client(labels, clients, seed):
     counts = histograms(Dirichlet(1e-9).split(labels, clients, seed), labels)
@@ -42,7 +41,6 @@ def test_alpha_towards_zero_gives_each_class_to_one_client(labels, clients, seed
 
 
 @pytest.mark.parametrize("kind", [Dirichlet, DirClientEqual, DirPrior])
-@settings(deadline=None, max_examples=20)
 @given(labels=tables(), alpha=alphas, clients=st.integers(1, 20), seed=seeds)
 def test_no_alpha_breaks_a_dirichlet(kind, labels, alpha, clients, seed):
     parts = kind(alpha).split(labels, clients, seed)
@@ -56,7 +54,6 @@ def test_how_often_class_wise_dirichlet_leaves_a_client_empty(alpha, low, high):
     assert low <= np.mean(empty) <= high  # about 0.88, 0.11 and 0
 
 
-@quick
 @given(labels=tables(), alpha=alphas, clients=st.integers(1, 20), seed=seeds)
 def test_fedga_sizes_are_near_equal_and_the_scarcest_class_is_used_up(labels, alpha, clients, seed):
     counts = histograms(DirClientEqual(alpha).split(labels, clients, seed), labels)
@@ -77,7 +74,6 @@ def test_seol_kim_cases():
     assert (case4.max(axis=1) == 300).all() and (case4.sum(axis=1) == 300).all()
 
 
-@quick
 @given(labels=tables(), clients=st.integers(1, 40), seed=seeds, rest=st.integers(0, 40))
 def test_dir_prior_sizes_are_equal_and_alpha_zero_gives_one_class(labels, clients, seed, rest):
     rest = min(rest, clients)
@@ -96,7 +92,6 @@ def test_dir_prior_largest_size_is_tight_and_the_data_prior_follows_the_data():
     assert np.array_equal(counts, np.tile([10, 5, 1], (10, 1)))
 
 
-@few
 @given(alpha=alphas, clients=st.integers(1, 60), seed=seeds)
 def test_largest_remainders_and_the_cut_round_the_same_shares(alpha, clients, seed):
     cut = counted(Dirichlet(alpha), MIXED, clients, seed)
@@ -104,7 +99,6 @@ def test_largest_remainders_and_the_cut_round_the_same_shares(alpha, clients, se
     assert np.abs(cut - largest).max() <= 1 and np.array_equal(cut.sum(0), largest.sum(0))
 
 
-@few
 @given(alpha=alphas, clients=st.integers(1, 60), seed=seeds, guard=st.floats(1, 3))
 def test_the_guard_closes_clients_that_have_enough(alpha, clients, seed, guard):
     counts = counted(Dirichlet(alpha, balance_guard=guard), MIXED, clients, seed)
@@ -161,7 +155,6 @@ def test_large_alpha_gives_iid_histograms_in_the_other_forms(partitioner):
     assert np.abs(counts - 20).max() <= 2 and np.abs(counts.sum(1) - 200).max() <= 10
 
 
-@few
 @given(clients=st.integers(1, 40), seed=seeds)
 def test_alpha_towards_zero_gives_one_class_a_client_where_clients_draw(clients, seed):
     equal, norm = (counted(kind(1e-9), MIXED, clients, seed) for kind in (DirClientEqual, DirClientNorm))
@@ -180,7 +173,6 @@ def test_bernoulli_owners(p):
     assert abs((many > 0).mean() - expected) < 5 * (expected * (1 - expected) / 10_000) ** 0.5 + 1e-9
 
 
-@few
 @given(clients=st.integers(1, 80), seed=seeds, alpha=alphas, samples=st.integers(0, 9), block=st.integers(1, 9))
 def test_dir_prior_serves_blocks_as_it_would_serve_one_client_after_the_other(clients, seed, alpha, samples, block):
     gens = rng.generator(seed), rng.generator(seed)
@@ -209,7 +201,6 @@ def test_dir_prior_serves_blocks_as_it_would_serve_one_client_after_the_other(cl
         lambda a: LongTail(Dirichlet(a), 3.0), lambda a: Feature(alpha=a), lambda a: DirPrior(a, prior="data"),
     ],
 )  # fmt: skip
-@few
 @given(alpha=alphas, clients=st.integers(1, 60), seed=seeds)
 def test_no_alpha_breaks_a_partitioner(made, alpha, clients, seed):
     parts = made(alpha).split(MIXED, clients, seed, SITES)

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew import rng
@@ -58,7 +58,6 @@ def made(name):
 
 
 @pytest.mark.parametrize("name", sorted(set(CONVENTIONS) - {"shared"}))  # see test_common.py
-@settings(deadline=None, max_examples=15)
 @given(labels=tables(), clients=st.integers(1, 18), seed=seeds)
 def test_every_convention_is_disjoint_inside_the_data_and_deterministic(name, labels, clients, seed):
     partitioner = made(name)
@@ -87,7 +86,6 @@ def test_the_draw_is_keyed_by_seed_purpose_and_name():
 
 
 @pytest.mark.parametrize("partitioner", USES_ALL, ids=repr)
-@settings(deadline=None, max_examples=15)
 @given(labels=tables(), clients=st.integers(4, 18), seed=seeds)
 def test_nothing_is_lost(partitioner, labels, clients, seed):
     parts = partitioner.split(labels, clients, seed, columns_for(labels, clients))

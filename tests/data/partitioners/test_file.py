@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew.cli.partition import free, make, show, verify
@@ -67,7 +67,6 @@ def test_a_federation_comes_back_to_the_bit(file: Path, data: Dataset) -> None:
     assert federate(data, file, validation=0.1, auxiliary=2, clients=6).clients == 6
 
 
-@settings(deadline=None, max_examples=20)
 @given(
     labels=st.lists(st.integers(0, 5), min_size=12, max_size=60),
     clients=st.integers(1, 12),

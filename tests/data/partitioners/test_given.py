@@ -15,7 +15,7 @@ from fedskew.data.partitioners import (
     Natural,
 )
 from fedskew.errors import ConfigError, DataError
-from support.strategies import alphas, few, seeds
+from support.strategies import alphas, seeds
 
 
 def test_natural_groups_rows_by_value():
@@ -41,7 +41,6 @@ def test_the_only_column_is_guessed_and_natural_names_are_kept():
         Feature().split([0, 1], 1, 0)
 
 
-@few
 @given(clients=st.integers(1, 30), seed=seeds, alpha=alphas, bins=st.integers(0, 9))
 def test_feature_skew_divides_the_values_of_a_column(clients, seed, alpha, bins):
     value = np.random.default_rng(seed).normal(size=300).round(1)

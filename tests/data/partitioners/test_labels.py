@@ -20,10 +20,9 @@ from fedskew.data.partitioners import (
 )
 from fedskew.errors import ConfigError
 from support.labels import BALANCED, MIXED, counted, histograms
-from support.strategies import few, quick, seeds, tables
+from support.strategies import seeds, tables
 
 
-@quick
 @given(labels=tables(), clients=st.integers(1, 40), seed=seeds, wanted=st.integers(1, 10))
 def test_labels_k_gives_exactly_l_labels_split_equally(labels, clients, seed, wanted):
     partitioner = LabelsK(wanted)
@@ -54,7 +53,6 @@ def test_double_follows_the_power_law():
     assert (level == 50).all()
 
 
-@quick
 @given(labels=tables(), clients=st.integers(1, 40), seed=seeds, shards=st.integers(1, 4))
 def test_shards_are_contiguous_in_the_sorted_labels(labels, clients, seed, shards):
     parts = Shards(shards).split(labels, clients, seed)
@@ -65,7 +63,6 @@ def test_shards_are_contiguous_in_the_sorted_labels(labels, clients, seed, shard
     assert np.ptp(parts.sizes) <= shards
 
 
-@few
 @given(clients=st.integers(1, 40), seed=seeds, labels=st.integers(1, 10), alpha=st.sampled_from([1e-9, 0.3, 1e9]))
 def test_extended_dirichlet_is_between_one_owner_and_equal_shares(clients, seed, labels, alpha):
     counts = counted(DirExtended(labels, alpha), MIXED, clients, seed)
@@ -80,7 +77,6 @@ def test_extended_dirichlet_is_between_one_owner_and_equal_shares(clients, seed,
         assert (np.abs(counts[:, owned].max(0) - np.bincount(MIXED)[owned] / owners) < 1.01).all()
 
 
-@few
 @given(clients=st.integers(1, 50), seed=seeds, h=st.floats(0, 1))
 def test_mix_spreads_a_part_and_cuts_the_rest(clients, seed, h):
     parts = Mix(h).split(MIXED, clients, seed)
@@ -100,7 +96,6 @@ def test_mix_makes_labels_rare_before_it_divides():
 # exclusive_iid
 
 
-@quick
 @given(labels=tables(), clients=st.integers(1, 12), seed=seeds, share=st.floats(0, 1), unique=st.integers(1, 3))
 def test_exclusive_labels_have_one_owner_and_sizes_are_equal(labels, clients, seed, share, unique):
     alone = int(clients * share + 0.5)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew.data.partitioners import DirExtended, Dirichlet, LabelsK, Pathological, QuantityDir
-from fedskew.data.partitioners.redraws import rounded
+from fedskew.data.partitioners.base import rounded
 from fedskew.errors import ConfigError
 from support.labels import BALANCED, MIXED, counted
-from support.strategies import few, seeds
+from support.strategies import seeds
 
 RULES = ("first", "random", "cyclic", "blocks")
 CIFAR = np.repeat(np.arange(10), 5000)
@@ -64,7 +64,6 @@ def test_labels_k_is_no_librarys_pathological_split():
     assert found["pfllib"] == pytest.approx(0.774, abs=5e-4)
 
 
-@few
 @given(clients=st.integers(1, 40), seed=seeds, wanted=st.integers(1, 10), rule=st.sampled_from(RULES))
 def test_owners_have_at_most_l_labels_and_divide_all_rows_of_a_label(clients, seed, wanted, rule):
     for shares in ("equal", "random"):
@@ -136,7 +135,6 @@ def test_dir_extended_with_its_options_is_exdir_and_without_them_is_not():
     assert held["ours"][0] == pytest.approx(1.97, abs=0.02)
 
 
-@few
 @given(clients=st.integers(2, 40), seed=seeds, alpha=st.sampled_from([1e-6, 0.5, 100.0]))
 def test_the_guard_of_dir_extended_closes_clients_that_have_enough(clients, seed, alpha):
     counts = counted(DirExtended(5, alpha, balance_guard=1.0), MIXED, clients, seed)

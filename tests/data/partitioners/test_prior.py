@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from fedskew.data.partitioners import DirPrior
 from support.labels import MIXED, content, counted
 from support.paths import ROOT
-from support.strategies import alphas, few, seeds
+from support.strategies import alphas, seeds
 
 CIFAR = np.repeat(np.arange(10), 5000)
 
 
-@few
 @given(alpha=st.floats(1e-3, 10), clients=st.integers(1, 40), seed=seeds)
 def test_alpha_a_class_is_ten_times_alpha_in_total(alpha, clients, seed):
     for prior in ("uniform", "data"):
@@ -106,7 +105,6 @@ def test_the_guides_table_of_seol_and_kim_is_that_of_the_results():
     assert found == 7
 
 
-@few
 @given(alpha=alphas, clients=st.integers(1, 60), seed=seeds, samples=st.integers(0, 9))
 def test_served_together_meets_sizes_and_totals(alpha, clients, seed, samples):
     samples = min(samples, len(MIXED) // clients)

@@ -14,10 +14,9 @@ from fedskew.data.partitioners import (
     QuantityPower,
 )
 from support.labels import MIXED, counted
-from support.strategies import few, quick, seeds, tables
+from support.strategies import seeds, tables
 
 
-@quick
 @given(labels=tables(), clients=st.integers(1, 50), seed=seeds)
 def test_iid_sizes_are_equal(labels, clients, seed):
     sizes = Iid().split(labels, clients, seed).sizes
@@ -35,7 +34,6 @@ def test_extreme_quantity_skew_leaves_the_others_their_least(partitioner):
     assert (sizes[:-1] == 1).all() and sizes.sum() == len(MIXED)
 
 
-@few
 @given(clients=st.integers(1, 60), seed=seeds, least=st.integers(0, 20), a=st.floats(0, 3))
 def test_power_law_sizes_are_those_of_the_formula(clients, seed, least, a):
     sizes = np.sort(QuantityPower(a, least).split(MIXED, clients, seed).sizes)[::-1]

@@ -33,7 +33,7 @@ from fedskew.errors import ConfigError
 from fedskew.methods import fedavg, fednova, seolkim
 from fedskew.rng import generator
 from support.labels import BALANCED, MIXED, content, counted
-from support.strategies import few, seeds
+from support.strategies import seeds
 
 TAKERS = [Iid(), DirPrior(), DirPrior(0.3), DirPrior(0, rest=3), DirPrior(0.3, serve="together"), ExclusiveIid(0.3),
           Shards(), Mix(0.3)]  # fmt: skip
@@ -78,7 +78,6 @@ def test_the_laws_are_those_of_the_quantity_partitioners(partitioner, law, skew,
     assert np.allclose(ours.mean(axis=0), theirs.mean(axis=0), rtol=0.05, atol=2)
 
 
-@few
 @given(clients=st.integers(1, 60), seed=seeds, law=st.sampled_from(["lognormal", "power"]), skew=st.floats(0, 4))
 def test_every_client_of_a_law_has_a_row_and_no_class_more_than_it_has(clients, seed, law, skew):
     for partitioner in TAKERS:
@@ -91,7 +90,6 @@ def test_every_client_of_a_law_has_a_row_and_no_class_more_than_it_has(clients, 
         assert counts.sum(axis=1).min() >= 1 and (counts.sum(axis=0) <= np.bincount(MIXED)).all()
 
 
-@few
 @given(clients=st.integers(1, 60), seed=seeds, skew=st.floats(0, 2))
 def test_one_class_clients_of_unequal_sizes_stay_one_class_clients(clients, seed, skew):
     counts = counted(DirPrior(sizes="lognormal", size_skew=skew), MIXED, clients, seed)
@@ -184,7 +182,6 @@ def test_a_long_tail_thins_before_sizes_are_drawn():
     assert counts.sum(axis=0).tolist() == counted(LongTail(Iid(), 5.0), BALANCED, 6).sum(axis=0).tolist()
 
 
-@few
 @given(seed=seeds, clients=st.integers(1, 30))
 def test_counts_in_proportion_are_within_a_row_or_two_of_it(seed, clients):
     draw = np.random.default_rng(seed)

@@ -65,26 +65,10 @@ __all__ = [
 ]  # fmt: skip
 
 PARTITIONERS: dict[str, type[Partitioner]] = {
-    "iid": Iid,
-    "dirichlet": Dirichlet,
-    "dir_client_equal": DirClientEqual,
-    "dir_client_norm": DirClientNorm,
-    "dir_prior": DirPrior,
-    "dir_extended": DirExtended,
-    "dir_bernoulli": DirBernoulli,
-    "labels_k": LabelsK,
-    "pathological": Pathological,
-    "double": Double,
-    "shards": Shards,
-    "mix": Mix,
-    "exclusive_iid": ExclusiveIid,
-    "longtail": LongTail,
-    "shared": Shared,
-    "quantity_power": QuantityPower,
-    "quantity_lognormal": QuantityLognormal,
-    "quantity_dir": QuantityDir,
-    "feature": Feature,
-    "natural": Natural,
-    "counts": Counts,
-    "file": File,
-}
+    kind.name: kind
+    for kind in (
+        Iid, Dirichlet, DirClientEqual, DirClientNorm, DirPrior, DirExtended, DirBernoulli, LabelsK, Pathological,
+        Double, Shards, Mix, ExclusiveIid, LongTail, Shared, QuantityPower, QuantityLognormal, QuantityDir, Feature,
+        Natural, Counts, File,
+    )
+}  # fmt: skip

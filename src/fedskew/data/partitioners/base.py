@@ -1,41 +1,30 @@
-"""What all partitioners share: partitions, tables of labelled rows, rounding, dealing and checks."""
+"""What all partitioners share: partitions, tables of labelled rows, rounding, dealing, bounded redraws and checks."""
 
 from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedskew import rng
-from fedskew.errors import DataError, require
+from fedskew.errors import DataError, FieldError, require
 from fedskew.fields import Checked, demand, fits
 
 __all__ = [
-    "Columns",
-    "Floats",
-    "Ints",
-    "Partition",
-    "Partitioner",
-    "Table",
-    "argsort",
-    "by_label",
-    "check_clients",
-    "check_size",
-    "checked",
-    "deal",
-    "enough_rows",
-    "gather",
-    "largest_remainder",
-    "log_dirichlet",
-    "normalised",
-    "table_of",
+    "FULL", "TRIES", "Columns", "Floats", "Ints", "Layered", "Partition", "Partitioner", "Rounding", "Table", "argsort",
+    "by_label", "check_clients", "check_size", "checked", "deal", "enough_rows", "gather", "guarded",
+    "label_histograms", "largest_remainder", "log_dirichlet", "normalised", "ordered", "redrawn", "rounded", "table_of",
 ]  # fmt: skip
 
 CELLS = 1 << 31  # clients x classes: 16 GiB a matrix
+TRIES = 100  # most draws for `least`, so that the loop ends
+DRAWN = 10**8  # most cells, clients x classes, over all these draws
+FULL = "use 1: below 1 all clients could be full before all rows are given"
+Rounding = Literal["cut", "cut_last", "largest_remainder"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -98,9 +87,19 @@ class Partition(NamedTuple):
         Returns:
             Rows of each class at each client, int64 [N, C].
         """
-        cell = np.repeat(np.arange(self.clients) * classes, self.sizes)
-        cell += np.asarray(labels)[self.rows]
-        return np.bincount(cell, minlength=self.clients * classes).reshape(self.clients, classes)
+        return label_histograms(self.sizes, np.asarray(labels)[self.rows], classes)
+
+    def masked(self, mask: npt.NDArray[np.bool_]) -> Partition:
+        """The partition of some of its rows: those of a mask [n_used]. Clients stay even if they lose all rows."""
+        ends = np.concatenate([[0], np.cumsum(mask)])
+        return Partition(self.rows[mask], ends[self.offsets])
+
+
+def label_histograms(sizes: Ints, labels: npt.NDArray[Any], classes: int) -> Ints:
+    """Rows of each class at each client, int64 [N, C], of clients with these sizes [N] and their labels in turn."""
+    clients = len(sizes)
+    cell = np.repeat(np.arange(clients) * classes, sizes) + labels
+    return np.bincount(cell, minlength=clients * classes).reshape(clients, classes)
 
 
 class Table(NamedTuple):
@@ -265,11 +264,16 @@ def check_size(partitioner: Any, largest: int, clients: int, most: int) -> int:
     return int(partitioner.samples) or largest
 
 
+def ordered(partition: Partition) -> bool:
+    """Whether the offsets cut the rows."""
+    ends = np.asarray(partition.offsets)
+    return len(ends) > 1 and ends[0] == 0 and ends[-1] == len(partition.rows) and bool((np.diff(ends) >= 0).all())
+
+
 def checked(found: Partition, n: int, name: str, overlaps: bool = False) -> Partition:
     """The partition in int64. Raises DataError unless it has rows, all of 0..n-1, each once, or once a client."""
     rows, offsets = np.asarray(found.rows), np.asarray(found.offsets)
-    ordered = offsets[0] == 0 and offsets[-1] == len(rows) and (np.diff(offsets) >= 0).all()
-    if not ordered or (rows.size and not 0 <= rows.min() <= rows.max() < n):
+    if not ordered(found) or (rows.size and not 0 <= rows.min() <= rows.max() < n):
         raise DataError(f"partition {name!r} gave rows outside 0..{n - 1} or broken offsets")
     if not rows.size:
         raise DataError(f"partition {name!r} gave no client any row; got {n} rows to divide")
@@ -279,6 +283,68 @@ def checked(found: Partition, n: int, name: str, overlaps: bool = False) -> Part
     if len(twice := np.flatnonzero(np.diff(cell) == 0)):
         raise DataError(f"partition {name!r} gave row {cell[twice[0]] % n} to one client twice")
     return Partition(rows.astype(np.int64), offsets.astype(np.int64))
+
+
+def redrawn(partitioner: Any, draw: Callable[[], Ints], least: int | None) -> Ints:
+    """Draw counts [N, C] until every client has ``least`` rows, at most 100 times; FieldError where that fails."""
+    best = turn = 0
+    for turn in range(1, TRIES + 1):
+        counts = draw()
+        fewest = int(counts.sum(axis=1).min())
+        if fewest >= (least or 0):
+            return counts
+        best = max(best, fewest)
+        if (turn + 1) * counts.size > DRAWN:
+            break
+    rule = f"be met by one of {turn} draws at alpha {partitioner.alpha:g}"
+    raise FieldError(type(partitioner).__name__, "least", rule, least, f"use {best}, a larger alpha or fewer clients")
+
+
+def guarded(logs: Floats, totals: Ints, guard: float, rounding: str | None) -> Ints:
+    """Counts [N, C], class by class: a client that has ``guard`` n/N rows or more gets a share of 0 of the next.
+
+    Args:
+        logs: Log shares of each class, [C, N]; -inf for clients that do not own it.
+        totals: Rows of each class, [C].
+        guard: Multiple of n/N, at least 1.
+        rounding: As for `rounded`.
+
+    Returns:
+        Rows, int64 [N, C]. Where all owners of a class are full, the last of them gets it whole.
+    """
+    classes, clients = logs.shape
+    counts = np.zeros((clients, classes), dtype=np.int64)
+    full = guard * totals.sum() / clients
+    sizes = np.zeros(clients, dtype=np.int64)
+    for c, total in enumerate(totals):
+        open_ = np.where(sizes < full, logs[c], -np.inf)
+        if not (open_ > -np.inf).any():
+            open_[np.flatnonzero(logs[c] > -np.inf)[-1]] = 0.0
+        shares = np.exp(normalised(open_))[None]
+        counts[:, c] = rounded(shares, np.array([total]), rounding, open_ > -np.inf)[0]
+        sizes += counts[:, c]
+    return counts
+
+
+def rounded(shares: Floats, totals: Ints, rounding: str | None, takes: np.ndarray | None = None) -> Ints:
+    """Rows of each class for shares that sum to 1.
+
+    Args:
+        shares: Shares of each class, [C, N].
+        totals: Rows of each class, [C].
+        rounding: "largest_remainder"; "cut", or None, to cut at the cumulative shares; "cut_last" to cut and give what
+            rounding leaves to the last client, even one with a share of 0.
+        takes: Clients that may take rows, bool [N]; the last of them gets what rounding leaves.
+
+    Returns:
+        Rows, int64 [C, N].
+    """
+    if rounding == "largest_remainder":
+        return largest_remainder(shares, totals)
+    cuts = np.floor(np.minimum(np.cumsum(shares, axis=1), 1.0) * totals[:, None]).astype(np.int64)
+    last = -1 if takes is None or rounding == "cut_last" else int(np.flatnonzero(takes)[-1])
+    cuts[:, last:] = totals[:, None]
+    return np.diff(cuts, axis=1, prepend=0)
 
 
 class Partitioner(Checked, ABC):
@@ -319,8 +385,8 @@ class Partitioner(Checked, ABC):
 
     @property
     def decides(self) -> bool:
-        """Whether the partitioner decides the number of clients; see `count`."""
-        return False
+        """Whether the partitioner decides the number of clients: it has a `count` of its own."""
+        return type(self).count is not Partitioner.count
 
     def count(self, columns: Columns) -> int:
         """Number of clients, for a partitioner that decides it.
@@ -377,3 +443,38 @@ class Partitioner(Checked, ABC):
         of: Any = self
         names = [f.name for f in dataclasses.fields(of)] if dataclasses.is_dataclass(of) else []
         return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+class Layered(Partitioner):
+    """Base of the partitioners that choose rows and leave their division to another one."""
+
+    base: Partitioner
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        draws = not self.base.overlaps and self.base.name not in ("counts", "file", self.name)
+        if not draws:
+            owner, rule = type(self).__name__, "be a partitioner that draws"
+            raise FieldError(owner, "base", rule, self.base.name, "for example dirichlet")
+
+    @property
+    def decides(self) -> bool:
+        """Whether the base decides the number of clients."""
+        return self.base.decides
+
+    def count(self, columns: Columns) -> int:
+        """Number of clients that the base decides."""
+        return self.base.count(columns)
+
+    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+        """Draw as the base does; the table must hold the chosen rows alone."""
+        return self.base.draw(table, clients, gen)
+
+    def divided(self, rows: Ints, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None) -> Partition:
+        """The base's division of these rows; a base that decides the number of clients divides all rows before."""
+        if self.base.decides:
+            whole = self.base.split(labels, clients, seed, columns)
+            return whole.masked(np.isin(whole.rows, rows))
+        facts = {name: np.asarray(values)[rows] for name, values in (columns or {}).items()}
+        local = self.base.split(np.asarray(labels)[rows], clients, seed, facts)
+        return Partition(rows[local.rows], local.offsets)

@@ -11,17 +11,24 @@ import numpy.typing as npt
 
 from fedskew import rng
 from fedskew.data.arrays import draw as draw_rows
-from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner, Table, check_clients, table_of
+from fedskew.data.partitioners.base import (
+    Columns,
+    Ints,
+    Layered,
+    Partition,
+    Partitioner,
+    Table,
+    check_clients,
+    table_of,
+)
 from fedskew.data.partitioners.dirichlet import Dirichlet
-from fedskew.data.partitioners.tail import restrict
-from fedskew.errors import FieldError
 from fedskew.fields import Above, Within, demand, later
 
 __all__ = ["Shared"]
 
 
 @dataclass(frozen=True)
-class Shared(Partitioner):
+class Shared(Layered):
     """Shared data: a set G, even over the classes, is taken out; a base divides the rest, each client adds a part of G.
 
     G has m = floor(beta n / ((1 + beta) C)) rows of each class, so that its size is about beta times that of the rows D
@@ -56,20 +63,6 @@ class Shared(Partitioner):
     divides: Literal["rest", "shared"] = later("rest")
     """what the base divides: the rows besides G, or G alone, to train a model on it before; nobody has others then"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.base.overlaps or self.base.name in ("counts", "file"):
-            raise FieldError("Shared", "base", "be a partitioner that draws", self.base.name, "for example dirichlet")
-
-    @property
-    def decides(self) -> bool:
-        """Whether the base decides the number of clients."""
-        return self.base.decides
-
-    def count(self, columns: Columns) -> int:
-        """Number of clients that the base decides."""
-        return self.base.count(columns)
-
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
         """Divide as `Partitioner.split`. The base is keyed as alone, client k's part of G by (seed, k)."""
         table = table_of(labels, columns)
@@ -79,20 +72,11 @@ class Shared(Partitioner):
         left = np.setdiff1d(np.arange(len(table.codes)), common, assume_unique=True)
         if self.divides == "shared":
             left, common = common, common[:0]
-        if self.base.decides:
-            own = restrict(self.base.split(labels, clients, seed, columns), left, len(table.codes))
-        else:
-            facts = {name: np.asarray(values)[left] for name, values in table.columns.items()}
-            local = self.base.split(np.asarray(labels)[left], clients, seed, facts)
-            own = Partition(left[local.rows], local.offsets)
+        own = self.divided(left, labels, clients, seed, columns)
         take = math.floor(self.alpha * len(common) + 0.5)
         added = [common[rng.generator(key, "part", k).permutation(len(common))[:take]] for k in range(clients)]
         rows = [np.sort(np.concatenate([own.of(k), part])) for k, part in enumerate(added)]
         return Partition(np.concatenate(rows), own.offsets + take * np.arange(clients + 1))
-
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Draw as the base does; G must be taken already."""
-        return self.base.draw(table, clients, gen)
 
     def _of_each_class(self, table: Table) -> Ints:
         """m for every class, [C]."""

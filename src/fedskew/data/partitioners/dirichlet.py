@@ -8,17 +8,21 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 
 from fedskew.data.partitioners.base import (
+    FULL,
     Ints,
     Partition,
     Partitioner,
+    Rounding,
     Table,
     deal,
     enough_rows,
+    guarded,
     largest_remainder,
     log_dirichlet,
     normalised,
+    redrawn,
+    rounded,
 )
-from fedskew.data.partitioners.redraws import FULL, Rounding, guarded, redrawn, rounded
 from fedskew.errors import require
 from fedskew.fields import Above, AtLeast, Within
 

@@ -1,48 +1,100 @@
 """Partition files: write a division once, read it back identically on any machine.
 
-`fedskew.data.partitioners.format` defines the format.
+A file is an npz (a zip of npy arrays, nothing pickled) with
+
+    header      uint8, UTF-8 JSON: format, version, convention (name and fields of the
+                partitioner), seed, clients, classes, training_rows,
+                longtail, dataset (name, fingerprint, labels), sha256; overlaps, true where a row has several clients
+    offsets     [N + 1]  client k owns rows[offsets[k]:offsets[k + 1]], ascending places in the training set
+    rows        [n_used]
+    labels      [n_used] the label of each of these rows
+    validation, auxiliary   rows set aside, ascending
+    test_offsets, test_rows   the rows that each client keeps for its own test, as offsets and rows; absent without a
+                local test. A file that has them is of version 2, and its header holds local_test, the fraction
+    names       uint8, JSON list of the clients' names; absent where clients are numbers
+
+Arrays are little-endian unsigned integers of 1, 2, 4 or 8 bytes. `sha256` covers the header without itself (JSON, keys
+sorted, no spaces), then each other array in the order of the names: name, length, and the values as little-endian
+int64. Equal contents give equal files.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedskew.data.arrays import Dataset
 from fedskew.data.arrays import fingerprint as fingerprint_of
-from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner, Table, table_of
-from fedskew.data.partitioners.format import (
-    ARRAYS,
-    FORMAT,
-    NOBODY,
-    TEST_ARRAYS,
-    TESTED,
-    VERSION,
-    PartitionFile,
-    arrays_of,
-    check_content,
-    content_digest,
-    existing,
-    json_array,
-    labels_digest,
-    read_header,
-    read_names,
-    same_data,
-    write_arrays,
+from fedskew.data.partitioners.base import (
+    Columns,
+    Ints,
+    Partition,
+    Partitioner,
+    Table,
+    label_histograms,
+    ordered,
+    table_of,
 )
+from fedskew.data.room import afford
 from fedskew.data.sources.readers import read_npz
-from fedskew.errors import ConfigError, DataError, require
+from fedskew.errors import ConfigError, DataError, from_json, require
 from fedskew.fields import demand, recorded
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
 __all__ = ["File", "PartitionFile", "labels_digest", "load_partition", "save_partition", "verify_partition"]
+
+FORMAT, VERSION, TESTED = "fedskew-partition", 1, 2  # TESTED: the version with a local test
+NOBODY = np.empty(0, np.int64)
+ARRAYS = ("auxiliary", "labels", "offsets", "rows", "validation")
+TEST_ARRAYS = ("test_offsets", "test_rows")
+KEYS = {
+    "convention": dict, "seed": (int, type(None)), "clients": int, "classes": int, "training_rows": int,
+    "longtail": (int, float, type(None)), "dataset": dict, "sha256": str,
+}  # fmt: skip
+
+
+class PartitionFile(NamedTuple):
+    """Checked content of a partition file.
+
+    Attributes:
+        header: The header, with ``seed``, ``clients``, ``dataset``, ``sha256`` and more.
+        partition: Rows of each client.
+        labels: Label of each of these rows, int64 [n_used].
+        validation_rows: Rows kept for validation.
+        auxiliary_rows: Rows that the server keeps.
+        client_names: Names of natural clients; empty where clients are numbers.
+        local_test: Rows that each client keeps for its own test; None where the file holds none.
+    """
+
+    header: dict[str, Any]
+    partition: Partition
+    labels: Ints  # [n_used] label of each of the partition's rows
+    validation_rows: Ints
+    auxiliary_rows: Ints
+    client_names: tuple[str, ...] = ()
+    local_test: Partition | None = None
+
+    @property
+    def counts(self) -> Ints:
+        """Label histograms, int64 [N, C]."""
+        clients, classes = self.partition.clients, int(self.header["classes"])
+        afford(
+            8 * clients * classes, "the counts of a partition file", f"it has {clients} clients and {classes} classes"
+        )
+        return label_histograms(self.partition.sizes, self.labels, classes)
 
 
 def save_partition(
@@ -117,19 +169,22 @@ def load_partition(
         >>> content.partition.clients, (content.counts == fed.counts.numpy()).all().item()
         (4, True)
     """
-    arrays = read_npz(existing(path))
-    header = read_header(arrays, str(path))
-    tested = header["version"] == TESTED
-    for name in (*ARRAYS, *(TEST_ARRAYS if tested else ())):
+    if not Path(path).is_file():
+        raise DataError(f"a partition file must exist; got '{path}'")
+    arrays = read_npz(Path(path))
+    header = _read_header(arrays, str(path))
+    names = (*ARRAYS, *(TEST_ARRAYS if header["version"] == TESTED else ()))
+    for name in names:
         if name not in arrays or arrays[name].ndim != 1 or arrays[name].dtype.kind != "u":
             raise DataError(f"{path} is not a partition file: array {name!r} is missing or not a vector of integers")
     if content_digest(header, {n: a for n, a in arrays.items() if n != "header"}) != header["sha256"]:
         raise DataError(f"{path} was altered or damaged: its content does not have the hash {header['sha256'][:16]}…")
-    names = read_names(arrays["names"], str(path)) if "names" in arrays else ()
-    plain = {name: arrays[name].astype(np.int64) for name in ARRAYS}
-    partition = Partition(plain["rows"], plain["offsets"])
-    test = Partition(*(arrays[n].astype(np.int64) for n in ("test_rows", "test_offsets"))) if tested else None
-    content = PartitionFile(header, partition, plain["labels"], plain["validation"], plain["auxiliary"], names, test)
+    clients = _json_of(arrays["names"]) if "names" in arrays else []
+    if not isinstance(clients, list) or not all(isinstance(name, str) for name in clients):
+        raise DataError(f"{path} is not a partition file: its clients' names are not a list of words")
+    auxiliary, labels, offsets, rows, validation, *test = (arrays[name].astype(np.int64) for name in names)
+    local_test = Partition(*reversed(test)) if test else None
+    content = PartitionFile(header, Partition(rows, offsets), labels, validation, auxiliary, tuple(clients), local_test)
     check_content(content, str(path))
     if dataset is not None:
         same_data(content, dataset, match, str(path))
@@ -197,11 +252,6 @@ class File(Partitioner):
         object.__setattr__(self, "path", str(self.path))
         super().__post_init__()
 
-    @property
-    def decides(self) -> bool:
-        """True: the file decides the number of clients."""
-        return True
-
     def count(self, columns: Columns) -> int:
         """Number of clients of the file."""
         return self.load().partition.clients
@@ -257,25 +307,23 @@ class File(Partitioner):
         return self.load().partition
 
 
-# what a file is made of
+# What a file is made of
 
 
 def _of_federation(fed: Federation) -> PartitionFile:
     """Content of a federation's file."""
     hint = "save the federation without held-out clients: they are drawn anew by seed"
     require(fed.unseen is None, "heldout_clients", "be 0 in a partition file", fed.heldout_clients, hint)
-    data = fed.dataset
-    about = {"name": data.name, "fingerprint": data.fingerprint or fingerprint_of(data)}
-    header = _described(fed.partitioner, fed.seed, fed.partition, data.y.numpy(), data.classes, about)
-    labels = data.y.numpy()[fed.partition.rows]
-    aside = np.sort(fed.validation_rows), np.sort(fed.auxiliary_rows)
+    y = fed.dataset.y.numpy()
+    header = _header(fed.partitioner, fed.seed, fed.partition, y, fed.dataset)
     header |= {"longtail": fed.longtail, **_overlaps(fed.partition)}
     header |= {} if fed.held is None else {"version": TESTED, "local_test": fed.local_test}
-    return PartitionFile(header, fed.partition, labels, *aside, fed.client_names, fed.held)
+    aside = np.sort(fed.validation_rows), np.sort(fed.auxiliary_rows)
+    return PartitionFile(header, fed.partition, y[fed.partition.rows], *aside, fed.client_names, fed.held)
 
 
 def _of_partition(
-    source: Partition,
+    partition: Partition,
     dataset: Dataset | None,
     labels: npt.ArrayLike | None,
     partitioner: Partitioner | None,
@@ -284,17 +332,13 @@ def _of_partition(
     """Content of a bare partition's file."""
     if (dataset is None) == (labels is None):
         raise ConfigError("save_partition must be given a dataset or labels beside a bare partition, one of both")
-    about: dict[str, Any] = {"name": "labels", "fingerprint": ""}
-    y, classes = np.asarray(labels), 0
-    if dataset is not None:
-        y, classes = dataset.y.numpy(), dataset.classes
-        about = {"name": dataset.name, "fingerprint": dataset.fingerprint or fingerprint_of(dataset)}
+    y = np.asarray(labels) if dataset is None else dataset.y.numpy()
     table_of(y, None)
-    if source.rows.size and not 0 <= source.rows.min() <= source.rows.max() < len(y):
-        raise DataError(f"the partition must have rows 0..{len(y) - 1} of the data; got up to {source.rows.max()}")
-    header = _described(partitioner, seed, source, y, classes or int(y.max()) + 1, about)
-    header |= _overlaps(source) if getattr(partitioner, "overlaps", False) else {}
-    return PartitionFile(header, source, y[source.rows].astype(np.int64), NOBODY, NOBODY)
+    if partition.rows.size and not 0 <= partition.rows.min() <= partition.rows.max() < len(y):
+        raise DataError(f"the partition must have rows 0..{len(y) - 1} of the data; got up to {partition.rows.max()}")
+    header = _header(partitioner, seed, partition, y, dataset)
+    header |= _overlaps(partition) if getattr(partitioner, "overlaps", False) else {}
+    return PartitionFile(header, partition, y[partition.rows].astype(np.int64), NOBODY, NOBODY)
 
 
 def _overlaps(partition: Partition) -> dict[str, bool]:
@@ -302,25 +346,21 @@ def _overlaps(partition: Partition) -> dict[str, bool]:
     return {"overlaps": True} if len(np.unique(partition.rows)) < len(partition.rows) else {}
 
 
-def _described(
-    partitioner: Partitioner | None,
-    seed: int | None,
-    partition: Partition,
-    y: Ints,
-    classes: int,
-    about: dict[str, Any],
+def _header(
+    partitioner: Partitioner | None, seed: int | None, partition: Partition, y: Ints, data: Dataset | None
 ) -> dict[str, Any]:
     """The header without its hash."""
+    name, mark = ("labels", "") if data is None else (data.name, data.fingerprint or fingerprint_of(data))
     return {
         "format": FORMAT,
         "version": VERSION,
         "convention": _spec(partitioner),
         "seed": seed,
         "clients": partition.clients,
-        "classes": classes,
+        "classes": int(y.max()) + 1 if data is None else data.classes,
         "training_rows": len(y),
         "longtail": None,
-        "dataset": {**about, "labels": labels_digest(y)},
+        "dataset": {"name": name, "fingerprint": mark, "labels": labels_digest(y)},
     }
 
 
@@ -335,3 +375,131 @@ def _spec(partitioner: Any) -> dict[str, Any]:
     told = {n: _spec(v) if isinstance(v, Partitioner) else v for n, v in values.items()}
     plain = {n: v if isinstance(v, str | int | float | bool | dict | None) else str(v) for n, v in told.items()}
     return {"name": partitioner.name, **plain}
+
+
+# The format
+
+
+def labels_digest(labels: npt.ArrayLike) -> str:
+    """First 16 hex digits of the sha256 of the labels [n] as little-endian int64."""
+    return hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").data).hexdigest()[:16]
+
+
+def arrays_of(content: PartitionFile) -> dict[str, npt.NDArray[Any]]:
+    """The arrays to write, by name."""
+    found = {
+        "rows": content.partition.rows, "offsets": content.partition.offsets, "labels": content.labels,
+        "validation": content.validation_rows, "auxiliary": content.auxiliary_rows,
+    }  # fmt: skip
+    if (test := content.local_test) is not None:
+        found |= {"test_rows": test.rows, "test_offsets": test.offsets}
+    arrays = {name: _narrow(values) for name, values in found.items()}
+    return {**arrays, "names": json_array(list(content.client_names))} if content.client_names else arrays
+
+
+def _narrow(values: Ints) -> npt.NDArray[Any]:
+    """The values in the smallest little-endian unsigned type that holds them."""
+    top = int(values.max()) if values.size else 0
+    return values.astype(next(t for t, bits in (("<u1", 8), ("<u2", 16), ("<u4", 32), ("<u8", 64)) if top < 1 << bits))
+
+
+def json_array(content: Any) -> npt.NDArray[np.uint8]:
+    """JSON as an array of bytes."""
+    return np.frombuffer(json.dumps(content, sort_keys=True, separators=(",", ":")).encode(), np.uint8)
+
+
+def content_digest(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> str:
+    """sha256 of the content, as the module defines it."""
+    digest = hashlib.sha256(json_array({k: v for k, v in header.items() if k != "sha256"}).data)
+    for name in sorted(arrays):
+        digest.update(f"{name} {len(arrays[name])};".encode())
+        for at in range(0, len(arrays[name]), 1 << 20):  # a piece at a time: no second copy of all rows
+            digest.update(arrays[name][at : at + (1 << 20)].astype("<i8").data)
+    return digest.hexdigest()
+
+
+def write_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Write the archive to a temporary file, then rename it."""
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+        with os.fdopen(handle, "wb") as opened, zipfile.ZipFile(opened, "w") as archive:
+            for name in sorted(arrays):
+                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:  # of 1980: undated
+                    np.lib.format.write_array(member, arrays[name], version=(1, 0), allow_pickle=False)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise DataError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _json_of(array: npt.NDArray[Any] | None) -> Any:
+    """The content of an array of bytes that are JSON; None where it is anything else."""
+    try:
+        return None if array is None else from_json(array.astype(np.uint8).tobytes())
+    except ValueError:
+        return None
+
+
+def _read_header(arrays: dict[str, npt.NDArray[Any]], path: str) -> dict[str, Any]:
+    """The checked header."""
+    header = _json_of(arrays.get("header"))
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise DataError(f"{path} is not a partition file of fedskew: it has no header of format {FORMAT!r}")
+    if (version := header.get("version")) not in (VERSION, TESTED):
+        raise DataError(f"{path} has version {version!r} of the format; this fedskew reads {VERSION} and {TESTED}")
+    tested = [isinstance(header.get("local_test"), float), *(name in arrays for name in TEST_ARRAYS)]
+    if set(tested) != {version == TESTED}:
+        raise DataError(f"{path} is not a partition file: its local test and its version do not belong together")
+    for key, kind in KEYS.items():
+        if key not in header or not isinstance(header[key], kind) or isinstance(header[key], bool):  # type: ignore[arg-type]
+            raise DataError(f"{path} is not a partition file: its header lacks {key!r}")
+    return header
+
+
+def check_content(content: PartitionFile, path: str) -> None:
+    """Raise DataError unless offsets, rows and labels agree, and a row has one owner, or the header tells of more."""
+    rows = content.partition.rows
+    n, header = int(content.header["training_rows"]), content.header
+    parts = [content.partition, *([] if content.local_test is None else [content.local_test])]
+    whole = all(ordered(part) and header["clients"] == part.clients for part in parts)
+    if not whole or len(content.labels) != len(rows):
+        raise DataError(f"{path}: offsets, rows and labels do not belong together")
+    owned = np.unique(rows) if header.get("overlaps") is True else rows  # a client has a row once: see _ascending
+    every = np.concatenate([owned, *(part.rows for part in parts[1:]), content.validation_rows, content.auxiliary_rows])
+    if every.size and not 0 <= every.min() <= every.max() < n:
+        raise DataError(f"{path}: rows must be 0..{n - 1}; got {every.min()}..{every.max()}")
+    if len(twice := np.flatnonzero(np.diff(np.sort(every)) == 0)):
+        raise DataError(f"{path}: row {int(np.sort(every)[twice[0]])} has two owners")
+    if not all(map(_ascending, parts)):
+        raise DataError(f"{path}: the rows of a client must be in ascending order")
+    if len(rows) and not 0 <= content.labels.min() <= content.labels.max() < header["classes"]:
+        raise DataError(f"{path}: labels must be 0..{header['classes'] - 1}; got up to {content.labels.max()}")
+    if len(content.client_names) not in (0, header["clients"]):
+        raise DataError(f"{path}: {len(content.client_names)} names for {header['clients']} clients")
+
+
+def _ascending(part: Partition) -> bool:
+    """Whether each client's rows are in ascending order."""
+    starts = np.zeros(len(part.rows) + 1, dtype=bool)
+    starts[part.offsets[:-1]] = True
+    return not len(part.rows) or bool(((np.diff(part.rows) > 0) | starts[1:-1]).all())
+
+
+def same_data(content: PartitionFile, dataset: Dataset, match: str, path: str) -> None:
+    """Raise DataError unless the file was made for these data."""
+    about = content.header["dataset"]
+    y = dataset.y.numpy()
+    same_labels = labels_digest(y) == about.get("labels")
+    found = dataset.fingerprint or fingerprint_of(dataset)
+    told = f"{path} was made for {about.get('name')!r}, fingerprint {about.get('fingerprint') or 'unknown'}"
+    if not same_labels:
+        raise DataError(f"{told}; the data are {dataset.name!r}, {found}, with other labels")
+    if match == "dataset" and about.get("fingerprint") != found:
+        hint = "the labels agree: use match='labels' if the features may differ"
+        raise DataError(f"{told}; the data are {dataset.name!r}, {found}; {hint}")
+    if not np.array_equal(y[content.partition.rows], content.labels):
+        raise DataError(f"{path}: the labels of its rows are not those of the data")

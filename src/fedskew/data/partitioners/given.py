@@ -19,10 +19,10 @@ from fedskew.data.partitioners.base import (
     deal,
     gather,
     log_dirichlet,
+    rounded,
     table_of,
 )
 from fedskew.data.partitioners.dirichlet import ALPHA_HINT
-from fedskew.data.partitioners.redraws import rounded
 from fedskew.errors import DataError, FieldError, closest, require
 from fedskew.fields import Above, AtLeast, demand
 
@@ -78,11 +78,6 @@ class Natural(Partitioner):
     limits: ClassVar[str] = "every row is used; nothing is drawn"
     column: str = ""
     """column whose values are the clients; unset: "client", or the only column there is"""
-
-    @property
-    def decides(self) -> bool:
-        """True: the values decide the number of clients."""
-        return True
 
     def resolved(self, columns: Columns) -> str:
         """Name of the column that is used. Raises ConfigError unless it is clear."""
@@ -178,11 +173,6 @@ class Counts(Partitioner):
         super().__post_init__()
         one = self.matrix is None or not self.path
         demand(self, "path", one, "be unset where a matrix is given", "give one of both")
-
-    @property
-    def decides(self) -> bool:
-        """True: the matrix has one row for each client."""
-        return True
 
     def count(self, columns: Columns) -> int:
         """Number of rows of the matrix."""

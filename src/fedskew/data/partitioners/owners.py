@@ -8,18 +8,23 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 
 from fedskew.data.partitioners.base import (
+    FULL,
+    TRIES,
     Ints,
     Partition,
     Partitioner,
+    Rounding,
     Table,
     deal,
     enough_rows,
+    guarded,
     largest_remainder,
     log_dirichlet,
     normalised,
+    redrawn,
+    rounded,
 )
 from fedskew.data.partitioners.labels import enough_labels, label_lists
-from fedskew.data.partitioners.redraws import FULL, TRIES, Rounding, guarded, redrawn, rounded
 from fedskew.fields import Above, AtLeast, demand, later
 
 __all__ = ["DirExtended", "Pathological"]

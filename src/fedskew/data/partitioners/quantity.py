@@ -15,8 +15,8 @@ from fedskew.data.partitioners.base import (
     enough_rows,
     gather,
     log_dirichlet,
+    redrawn,
 )
-from fedskew.data.partitioners.redraws import redrawn
 from fedskew.data.partitioners.sizes import Sized, lognormal, power, whole
 from fedskew.fields import Above, AtLeast, later
 

@@ -11,24 +11,17 @@ import numpy.typing as npt
 
 from fedskew import rng
 from fedskew.data.arrays import draw as draw_rows
-from fedskew.data.partitioners.base import (
-    Columns,
-    Partition,
-    Partitioner,
-    Table,
-    check_clients,
-    table_of,
-)
+from fedskew.data.partitioners.base import Columns, Layered, Partition, Partitioner, check_clients, table_of
 from fedskew.data.partitioners.dirichlet import Dirichlet
-from fedskew.errors import FieldError, require
+from fedskew.errors import require
 from fedskew.fields import demand, fits
 
-__all__ = ["LongTail", "check_factor", "long_tail", "restrict"]
+__all__ = ["LongTail", "factor_rule", "long_tail"]
 
 PROFILES = ("exp", "step")
 
 
-def long_tail(counts: np.ndarray, factor: float, profile: str = "exp", parameter: str = "longtail") -> np.ndarray:
+def long_tail(counts: np.ndarray, factor: float, profile: str = "exp") -> np.ndarray:
     """Rows that each class keeps in a long tail, with class 0 the head.
 
         "exp":   floor(n_max IF^(-c / (C-1)))
@@ -41,7 +34,6 @@ def long_tail(counts: np.ndarray, factor: float, profile: str = "exp", parameter
         counts: Rows of each class, [C], C at least 2.
         factor: IF = n_max / n_min, at least 1. CReFF and Fed-GraB give its inverse as their option.
         profile: "exp" or "step".
-        parameter: Name of the factor in error messages.
 
     Returns:
         Rows kept, int64 [C].
@@ -60,7 +52,7 @@ def long_tail(counts: np.ndarray, factor: float, profile: str = "exp", parameter
         https://arxiv.org/abs/1906.07413
     """
     kept, rule, hint = _thinned(counts, factor, profile)
-    require(not rule, parameter, rule, factor, hint)
+    require(not rule, "longtail", rule, factor, hint)
     return kept
 
 
@@ -79,24 +71,15 @@ def _thinned(counts: np.ndarray, factor: float, profile: str) -> tuple[np.ndarra
     return kept, "" if kept.min() > 0 else "leave a row of each class", hint
 
 
-FACTOR = "be n_max / n_min of at least 1"
-
-
-def check_factor(factor: float, parameter: str) -> None:
-    """Raise ConfigError unless the factor is a finite number of at least 1; suggest the inverse below 1."""
-    require(_is_factor(factor), parameter, FACTOR, factor, _factor_hint(factor))
-
-
-def _is_factor(factor: float) -> bool:
-    return fits(factor, float) and 1 <= factor < math.inf
-
-
-def _factor_hint(factor: float) -> str:
-    return f"use {1 / factor:g}, the inverse" if fits(factor, float) and 0 < factor < 1 else "for example 10"
+def factor_rule(factor: float) -> tuple[bool, str, str]:
+    """(whether a factor is a finite number of at least 1, this rule, a suggestion: below 1 the inverse)."""
+    number = fits(factor, float)
+    hint = f"use {1 / factor:g}, the inverse" if number and 0 < factor < 1 else "for example 10"
+    return number and 1 <= factor < math.inf, "be n_max / n_min of at least 1", hint
 
 
 @dataclass(frozen=True)
-class LongTail(Partitioner):
+class LongTail(Layered):
     """Long tail, then any partitioner: class c is thinned to n_max IF^(-c / (C-1)) rows, and the base divides the rest.
 
     The rows are those of `federate(..., base, longtail=factor)`. Thinned rows belong to nobody. Classes are in the
@@ -129,18 +112,7 @@ class LongTail(Partitioner):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        demand(self, "factor", _is_factor(self.factor), FACTOR, _factor_hint(self.factor))
-        if self.base.overlaps or self.base.name in ("counts", "file", self.name):
-            raise FieldError("LongTail", "base", "be a partitioner that draws", self.base.name, "for example dirichlet")
-
-    @property
-    def decides(self) -> bool:
-        """Whether the base decides the number of clients."""
-        return self.base.decides
-
-    def count(self, columns: Columns) -> int:
-        """Number of clients that the base decides."""
-        return self.base.count(columns)
+        demand(self, "factor", *factor_rule(self.factor))
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
         """Divide as `Partitioner.split`. The thinning is keyed as in `federate`, the rest as the base alone."""
@@ -149,21 +121,4 @@ class LongTail(Partitioner):
         kept, rule, hint = _thinned(table.totals, self.factor, self.profile)
         demand(self, "factor", not rule, rule, hint)
         rows = draw_rows(table.codes, kept, rng.key(seed, "data", "longtail"))
-        if self.base.decides:
-            return restrict(self.base.split(labels, clients, seed, columns), rows, len(table.codes))
-        left = {name: np.asarray(values)[rows] for name, values in table.columns.items()}
-        local = self.base.split(np.asarray(labels)[rows], clients, seed, left)
-        return Partition(rows[local.rows], local.offsets)
-
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Draw as the base does; the table must be thinned already."""
-        return self.base.draw(table, clients, gen)
-
-
-def restrict(whole: Partition, rows: np.ndarray, n: int) -> Partition:
-    """The partition without rows other than ``rows``, of n in all; clients stay even if they lose all rows."""
-    stays = np.zeros(n, dtype=bool)
-    stays[rows] = True
-    mask = stays[whole.rows]
-    ends = np.concatenate([[0], np.cumsum(mask)])
-    return Partition(whole.rows[mask], ends[whole.offsets])
+        return self.divided(rows, labels, clients, seed, columns)

@@ -43,28 +43,12 @@ class Source(Protocol):
 
 
 DATASETS: dict[str, type[Source]] = {
-    "digits": Digits,
-    "mnist": Mnist,
-    "fashion_mnist": FashionMnist,
-    "cifar10": Cifar10,
-    "cifar100": Cifar100,
-    "svhn": Svhn,
-    "emnist": Emnist,
-    "emnist_balanced": EmnistBalanced,
-    "labels47": Labels47,
-    "tiny_imagenet": TinyImageNet,
-    "femnist": Femnist,
-    "shakespeare": Shakespeare,
-    "adult": Adult,
-    "heart_disease": HeartDisease,
-    "fars": Fars,
-    "keel": Keel,
-    "csv": Csv,
-    "hub": Hub,
-    "images": Images,
-    "npz": Npz,
-    "parquet": Parquet,
-}
+    source.name: source
+    for source in (
+        Digits, Mnist, FashionMnist, Cifar10, Cifar100, Svhn, Emnist, EmnistBalanced, Labels47, TinyImageNet, Femnist,
+        Shakespeare, Adult, HeartDisease, Fars, Keel, Csv, Hub, Images, Npz, Parquet,
+    )
+}  # fmt: skip
 
 
 def load(name: str, path: str | None = None, **options: Any) -> Dataset:
