@@ -1,6 +1,6 @@
 """The names of the tables, read from their source: completion must not wait for torch.
 
-A table is a literal dictionary, whose keys stand in the text of its file, or has all classes of a folder by their names.
+A table is a literal dictionary, whose keys stand in the text of its file, or all classes of a folder by their names.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Any
 from fedskew.config.experiment import Experiment, load
 from fedskew.config.presets import PRESETS, applied
 from fedskew.config.tables import TABLES, make, method_named
-from fedskew.config.words import ALIASES, SHORT, Pair, parse, scan, split
+from fedskew.config.words import ALIASES, SHORT, Pair, check_once, parse, scan, split
 from fedskew.errors import ConfigError, FedskewError, FieldError
 from fedskew.fields import documented, hints_of, kind_of
 from fedskew.method import SLOTS, Method, renamed
@@ -128,6 +128,7 @@ def experiment_of(positional: Sequence[str], flags: Sequence[Pair], others: Coll
     Raises:
         ConfigError: as `experiment_from`.
     """
+    check_once(flags)
     flags = list(_parted(flags))
     return with_flags(compose(positional, flags), flags, others)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import typing
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import NoneType, UnionType
 from typing import Annotated, Any
@@ -15,7 +15,10 @@ from typing import Annotated, Any
 from fedskew.errors import ConfigError, from_json
 from fedskew.fields import fits, kind_of
 
-__all__ = ["ALIASES", "SHORT", "Pair", "choices_of", "parse", "plain_kinds", "scan", "split", "tupled"]
+__all__ = [
+    "ALIASES", "SHORT", "Pair", "check_once", "choices_of", "flags_of", "parse", "plain_kinds", "scan", "split",
+    "tupled",
+]  # fmt: skip
 
 ALIASES = {  # what users type -> the flag made from the field
     "--epochs": "--pace.epochs",
@@ -85,9 +88,8 @@ def split(
     Raises:
         ConfigError: a flag without its value, with one that it does not take, or given twice; a single dash.
     """
-    positional, flags, before = list[str](), list[Pair](), dict[str, str]()
+    positional, flags = list[str](), list[Pair]()
     for flag, value in scan(words, bare):
-        full = ALIASES.get(flag, flag)
         if not flag:
             if str(value).startswith("-"):
                 raise ConfigError(f"unknown option {value!r}; did you mean {f'-{value}'!r}?")
@@ -97,12 +99,24 @@ def split(
                 raise ConfigError(f"{flag} takes no value; got {value!r}")
         elif value is None:
             raise ConfigError(f"{flag} must be followed by a value{wanted(flag)}")
-        elif full in before and flag not in repeated:
-            raise ConfigError(f"{flag} must be given once; got {before[full]!r} and {f'{flag} {value}'!r}")
         else:
-            before[full] = f"{flag} {value}"
             flags.append((flag, value))
+    check_once([pair for pair in flags if pair[0] not in repeated])
     return positional, flags
+
+
+def flags_of(options: Iterable[Pair]) -> list[Pair]:
+    """Options without their dashes as flags: "lr" is "--lr"."""
+    return [(f"--{option}", value) for option, value in options]
+
+
+def check_once(flags: Sequence[Pair]) -> None:
+    """Raise ConfigError where an option is given twice, also under two names."""
+    before = dict[str, Pair]()
+    for flag, value in flags:
+        if first := before.get(full := ALIASES.get(flag, flag)):
+            raise ConfigError(f"{flag} must be given once; got {' '.join(map(str, first))!r} and {f'{flag} {value}'!r}")
+        before[full] = flag, value
 
 
 def parse(flag: str, kind: Any, given: Any) -> Any:
