@@ -25,7 +25,27 @@ SETTINGS = {"help_option_names": [*HELP], "max_content_width": 120, "show_defaul
 Section = tuple[str, list[tuple[str, str]]]  # (title, [(option, what it is)])
 
 
-class Command(click.Command):
+class Page(click.Command):
+    """What help of commands and groups shares: examples, ``lines``, as they are typed, and the words of --help."""
+
+    lines: tuple[str, ...] = ()
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Click's; its text begins small and has no full stop, as all others."""
+        if option := super().get_help_option(ctx):
+            option.help = "show this page and exit"
+        return option
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What the command does, and examples, never wrapped."""
+        super().format_help_text(ctx, formatter)
+        if self.lines:
+            with formatter.section("Examples"):
+                for line in self.lines:
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+class Command(Page):
     """A subcommand.
 
     Args:
@@ -95,10 +115,6 @@ class Command(click.Command):
             named = SHORT.get(flag, flag)  # --data.path, which is what users type
             raise type(error)(f"{named}{str(error).removeprefix(first)}") from None
 
-    def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Click's, in the words of the other options."""
-        return _worded(super().get_help_option(ctx))
-
     def flags(self) -> set[str]:
         """The flags that a message may mean."""
         return {*self.own}
@@ -128,11 +144,6 @@ class Command(click.Command):
         arguments = [p for p in self.params if isinstance(p, click.Argument)]
         return [*(piece for p in arguments for piece in p.get_usage_pieces(ctx)), "[OPTIONS]"]
 
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """What the command does, and examples."""
-        super().format_help_text(ctx, formatter)
-        examples(formatter, self.lines)
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options, section by section."""
         for title, rows in self.sections(ctx):
@@ -145,7 +156,7 @@ class Command(click.Command):
         yield "Options", [record for p in shown if (record := p.get_help_record(ctx))]
 
 
-class Group(click.Group):
+class Group(Page, click.Group):
     """A command with subcommands, in titled sections."""
 
     def __init__(self, *args: Any, kind: str, lines: Sequence[str] = (), titles: Any = None, **options: Any) -> None:
@@ -173,15 +184,6 @@ class Group(click.Group):
         """COMMAND alone: no option stands before it but --help and --version."""
         return [self.subcommand_metavar]
 
-    def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Click's, in the words of the other options."""
-        return _worded(super().get_help_option(ctx))
-
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """What the command does, and examples."""
-        super().format_help_text(ctx, formatter)
-        examples(formatter, self.lines)
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Subcommands first."""
         self.format_commands(ctx, formatter)
@@ -205,18 +207,3 @@ def prepare() -> None:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def examples(formatter: click.HelpFormatter, lines: Sequence[str]) -> None:
-    """Write examples as they are typed, never wrapped."""
-    if lines:
-        with formatter.section("Examples"):
-            for line in lines:
-                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
-
-
-def _worded(option: click.Option | None) -> click.Option | None:
-    """The option of help; its text begins small and has no full stop, as all others."""
-    if option is not None:
-        option.help = "show this page and exit"
-    return option
