@@ -4,7 +4,7 @@
     make attack ATTACK_ARGS="-k signals"     words for pytest: only some of it
     make attack ATTACK_ARGS="--out FILE"     the table as JSON lines, too
 
-The same tests run in a short form in `make test`. docs/reliability.md says what each line promises.
+The same tests run in a short form in `make test-all`. docs/reliability.md says what each line promises.
 """
 
 from __future__ import annotations

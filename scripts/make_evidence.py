@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.advice import evidence
-from fedskew.plots.groups import Run
+from fedskew.config.recorded import Run
 from fedskew.studies.store import read_archives
 
 ROOT = Path(__file__).parents[1]
@@ -33,7 +33,7 @@ def made(describe: evidence.Describe | None = None) -> str:
     for study in STUDIES:
         file = ROOT / f"results/studies/{study}.jsonl"
         entries = [e for e in read_archives(file) if e.state == "finished"]
-        runs = [(study, Run(Path(e.address), e.config, e.rows, e.summary)) for e in entries]
+        runs = [(study, run) for run in entries]
         found, left = evidence.measured(runs, once)
         listed += [federation._asdict() for federation in sorted(found)]
         for told in left:

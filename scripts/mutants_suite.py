@@ -144,7 +144,16 @@ def third_party() -> list[str]:
 
 def run_pytest(files: list[str], plugin: object, slot: Slot, stop: bool) -> int:
     """The exit code of the first file that fails, else 0; files are collected only when their turn comes."""
-    options = ["--assert=plain", "--tb=line", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-m", "not slow"]
+    options = [
+        "--assert=plain",
+        "--tb=line",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:faulthandler",
+        "-m",
+        "not slow and not thorough",
+    ]
     options += ["--rootdir", str(slot.root), "--basetemp", str(slot.scratch / "tmp"), *(["-x"] if stop else [])]
     for file in files:
         code = int(pytest.main([*options, file], plugins=[plugin]))

@@ -1,7 +1,7 @@
 """Does Dirichlet predict reality? The study of natural and made clients, and the page of its results.
 
 python scripts/natural.py --write   matches the made partitions to the natural ones and writes the study; needs the data
-python scripts/natural.py           writes docs/project/natural.md's tables from results/studies/natural.jsonl
+python scripts/natural.py           writes notes/natural.md's tables from results/studies/natural.jsonl
 python scripts/natural.py --check   writes nothing, and exits with 1 where the page differs from the runs
 """
 
@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import fedskew as fs
+from fedskew.config.recorded import Run
 from fedskew.studies.orders import Agreement, agreement
 from fedskew.studies.ranks import average_ranks
 from fedskew.studies.scores import Scores
-from fedskew.studies.store import Entry, read_archives
+from fedskew.studies.store import read_archives
 
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "src/fedskew/studies/shipped/natural.toml"
 ARCHIVE = ROOT / "results/studies/natural.jsonl"
-PAGE = ROOT / "docs/project/natural.md"
+PAGE = ROOT / "notes/natural.md"
 MARKS = re.compile(r"(<!-- (skew|orders|scores) -->\n).*?(<!-- end -->)", re.S)
 SEEDS = range(3)  # of the partitions that are matched, and of the study
 METRICS = ("mean10_accuracy", "mean10_macro_f1")
@@ -189,7 +190,7 @@ def runs(archive: Path) -> list[tuple[str, str, int, dict[str, Any]]]:
     return found
 
 
-def _place(entry: Entry, labels: dict[str, str]) -> tuple[str, str]:
+def _place(entry: Run, labels: dict[str, str]) -> tuple[str, str]:
     config = entry.config
     method, partition = config["method"], config["partition"]
     name = re.sub(r"\(.*", "", method["name"])

@@ -36,7 +36,7 @@ from fedskew.studies.study import Study
 
 ROOT = Path(__file__).parents[1]
 TABLE = re.compile(r"(<!-- (study|matrix|order|gains|less) (\S+?)(?:, ([^>]+?))? -->\n).*?(<!-- end -->)", re.S)
-PAGES = tuple(f"docs/project/{name}.md" for name in ("fashion", "cross", "sharpness", "five"))
+PAGES = tuple(f"notes/{name}.md" for name in ("fashion", "cross", "sharpness", "five"))
 COLUMNS = {  # of a table -> (entry of the summary, factor, digits)
     "accuracy, mean of 10": ("mean10_accuracy", 1.0, 3),
     "macro-F1, mean of 10": ("mean10_macro_f1", 1.0, 3),
@@ -183,7 +183,7 @@ def tables(text: str) -> str:
 
 def papers() -> dict[Path, str]:
     """The ledger and its pages."""
-    runs, page = Runs.of(ROOT / HERE), ROOT / "docs/project/papers.md"
+    runs, page = Runs.of(ROOT / HERE), ROOT / "notes/papers.md"
     rows = ledger(runs, costs=read_costs(ROOT / COSTS))
     beside = {page: page_of(rows, runs, page.name), appendix_beside(page): appendix_of(rows, page.name)}
     return {ROOT / "results/ledger.csv": text_of(rows), **beside}

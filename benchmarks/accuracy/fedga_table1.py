@@ -4,7 +4,7 @@ python benchmarks/accuracy/fedga_table1.py              runs what results/accura
 python benchmarks/accuracy/fedga_table1.py --table      prints ours beside the settings, mean and deviation over seeds
 python benchmarks/accuracy/fedga_table1.py --trials     the same with less local work: does it give the printed level
 
-The protocol is docs/project/protocols/protocols.yaml, entry fedga: MLP, 100 clients, 10 a round, 100 rounds, 2
+The protocol is notes/protocols.yaml, entry fedga: MLP, 100 clients, 10 a round, 100 rounds, 2
 epochs, batch 64, lr 0.1, clipped at 5, pixels in [0, 1], uniform weights.
 
 FedGA's code has its own copies of three baselines. FedProx runs as there. CLIMB and FedRL have two rows each.

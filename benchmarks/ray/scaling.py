@@ -15,7 +15,7 @@
    The workers' turn; the driver's; and all that is computed, shared by the cores. Only t keeps one core busy.
 
 No round counts before the steps of its workers are traced. Every number is a median with its lowest and highest, and
-the model takes medians. It prints the rows of docs/project/scale.md; `--json FILE` keeps all. Needs the extra ray, and
+the model takes medians. It prints the rows of notes/scale.md; `--json FILE` keeps all. Needs the extra ray, and
 Linux.
 """
 
@@ -40,7 +40,7 @@ from fedskew.engines.ray.engine import Ray
 from fedskew.engines.ray.packing import pack, size, unpack
 from fedskew.engines.ray.worker import Kit, Sent, Turn, Worker
 from fedskew.engines.sequential import Sequential, Threaded
-from fedskew.engines.stepper import TRACE_CLIENT
+from fedskew.engines.stepper import TRACE
 from fedskew.method import Method
 from fedskew.models import build
 from fedskew.models.prepare import prepare
@@ -79,9 +79,9 @@ def parts(name: str) -> tuple[Any, Method, Any]:
 def length(name: str, workers: int, rounds: int) -> int:
     """Rounds of a run in which each worker traces its steps, which it does in the first.
 
-    Each epoch ends with a smaller mini-batch, a shape of its own: TRACE_CLIENT of them must lie ahead of every worker.
+    Each epoch ends with a smaller mini-batch, a shape of its own: TRACE of them must lie ahead of every worker.
     """
-    return max(WARM + rounds, math.ceil(1.2 * TRACE_CLIENT * workers / (COHORT * WORKLOADS[name][1])))
+    return max(WARM + rounds, math.ceil(1.2 * TRACE * workers / (COHORT * WORKLOADS[name][1])))
 
 
 def spread(values: list[float]) -> dict[str, float]:
@@ -215,7 +215,7 @@ def predicted(found: dict[str, Any], workers: int, cores: int) -> float:
 
 
 def tables(table: dict[str, Any], counts: list[int]) -> None:
-    """Print the rows of docs/project/scale.md."""
+    """Print the rows of notes/scale.md."""
 
     def shown(value: dict[str, float], unit: float = 1.0, digits: int = 3) -> str:
         middle, low, high = (f"{value[n] / unit:.{digits}f}" for n in ("median", "low", "high"))

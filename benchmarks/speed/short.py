@@ -4,11 +4,10 @@ python benchmarks/speed/short.py                     # all parts, about three mi
 python benchmarks/speed/short.py --parts seeds,around
 
 - ``seeds``: the written-out steps of five runs' clients in one stack, over those of one run five times.
-- ``kept``: a run of FedGA whose traces an earlier run has left, over one that traces for itself; whole runs.
 - ``eager``: a step of the engine ``sequential`` over one of a bare loop of torch with its SGD; the lowest of four.
 - ``around``: training of a round with steps written out around the method's loss, over steps by vmap; eight rounds.
 - ``methods``: training of a round of the 2NN by ``batched`` over that by ``threaded``, and over FedAvg's; eight rounds,
-  and rounds 3 to 14 of a run of 400, where steps are traced. Two threads.
+  and rounds 3 to 14 of a run of 400, where steps of ``threaded`` are traced. Two threads.
 
 Made-up pixels; the median of the ratios with the lowest and the highest.
 """
@@ -30,9 +29,8 @@ from torch.nn.functional import cross_entropy
 
 import fedskew as fs
 from fedskew.data import from_arrays
-from fedskew.engines import stepper, ways
+from fedskew.engines import Batched
 from fedskew.engines.dense import Dense
-from fedskew.engines.kept import Shelf
 from fedskew.engines.ways import Way
 from fedskew.engines.written import Steps, descend
 from fedskew.method import Method
@@ -97,27 +95,6 @@ def seeds() -> None:
         told(f"seeds, {name}", [once(5 * clients) / sum(once(clients) for _ in range(5)) for _ in range(15)])
 
 
-def kept() -> None:
-    """A run that finds traces of the one before it."""
-    fed, method = fs.federate("digits", "dirichlet", clients=40, seed=0), fs.methods.fedga()
-    method = replace(method, pace=replace(method.pace, epochs=2, batch_size=BATCH))
-
-    def once(seed: int) -> float:
-        start = time.perf_counter()
-        options = {"rounds": 100, "cohort": 10, "threads": 1, "eval_every": 50, "engine": "threaded"}
-        fs.run(fed, method, model=fs.models.MLP(hidden=200), seed=seed, **options)
-        return time.perf_counter() - start
-
-    once(0)
-    shelf, ratios = stepper.SHELF, []
-    for seed in (1, 2, 3):
-        stepper.SHELF = Shelf()
-        alone = once(seed)
-        stepper.SHELF = shelf
-        ratios.append(once(seed) / alone)
-    told("kept, FedGA on the digits", ratios)
-
-
 def eager() -> None:
     """A step of the reference over a bare one."""
     x, y, fed = pixels(3000, 50)
@@ -145,7 +122,7 @@ def eager() -> None:
 def around() -> None:
     """Steps around the method's loss over the general step."""
     _, _, fed = pixels(6000, 100)
-    plain = ways.way_of
+    plain = Batched.way
 
     def trained(method: Method, net: str) -> float:
         options = {"rounds": 8, "cohort": 20, "threads": 1, "eval_every": 9, "engine": "batched"}
@@ -157,9 +134,9 @@ def around() -> None:
             method, ratios = paced(getattr(fs.methods, name)()), []
             for _ in range(3):
                 mine = trained(method, net)
-                ways.way_of = lambda *_: Way.VMAP
+                Batched.way = lambda *_: Way.VMAP  # type: ignore[method-assign,assignment]
                 ratios.append(mine / trained(method, net))
-                ways.way_of = plain
+                Batched.way = plain  # type: ignore[method-assign]
             told(f"around, {net}, {name}", ratios)
 
 
@@ -191,7 +168,7 @@ def methods() -> None:
             told(f"methods, {rounds} rounds, {name} over fedavg", over)
 
 
-PARTS = {part.__name__: part for part in (seeds, kept, eager, around, methods)}
+PARTS = {part.__name__: part for part in (seeds, eager, around, methods)}
 
 
 def main() -> None:

@@ -338,7 +338,7 @@ def _loop(
     stopped, longest, limit = "", 0.0, 60 * (session.settings.max_minutes or float("inf"))
     try:
         with torch.no_grad(), _one_thread():
-            while not session.over:
+            while not session.is_over():
                 start = time.monotonic()
                 row = session.round()
                 if on_round:
@@ -346,7 +346,7 @@ def _loop(
                         on_round(copied(row))
                 now = time.monotonic()
                 longest = max(longest, now - start)
-                if now - began + longest > limit and not session.over:
+                if now - began + longest > limit and not session.is_over():
                     stopped = "time limit"
                     break
             if not stopped:
@@ -370,10 +370,11 @@ class _Ending:
 
     def __call__(self, stopped: str, finals: Row) -> Result:
         session, settings, data = self.session, self.session.settings, self.session.observer.fed.dataset
+        session.keep_best()  # an interruption may have come before it
         params, buffers = session.observer.served(session.state), session.state.buffers
         trained = Trained(self.prepared, params, buffers, Inputs.of(data), settings.precision, fits_of(finals))
         summary = summarise(session.done, stopped, data.label_names, finals)
-        watch, models = session.watch(), {"final": {**params, **buffers}}
+        watch, models = session.monitored(), {"final": {**params, **buffers}}
         if watch and watch.best and session.best:
             early = not stopped and session.state.round < session.task.rounds
             summary["best"] = {**best_of(session.done, watch), "stopped_early": early}

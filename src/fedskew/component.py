@@ -6,7 +6,7 @@ import difflib
 import functools
 import types
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
@@ -202,6 +202,11 @@ class Component(Checked):
         return 0.0
 
     @property
+    def is_cross_entropy(self) -> bool:
+        """Whether its loss is the mean cross-entropy of the mini-batch and no more, which an engine may write out."""
+        return False
+
+    @property
     def projects(self) -> int:
         """Width of the projection head that it wants in front of the classifier, where the network leaves it open."""
         return 0
@@ -213,6 +218,15 @@ class Component(Checked):
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """Raise ConfigError where the federation or the rest of the method does not fit this component."""
+
+
+def does_no_more(component: Component, kind: type[Component], *free: str) -> bool:
+    """Whether a component does exactly what ``kind`` does at its defaults, whatever its fields ``free`` are.
+
+    False for a subclass that defines a hook, and for any other field that is not at its default, known here or not.
+    """
+    same = all(getattr(type(component), hook) is getattr(kind, hook) for hook in hooks_of(kind))
+    return same and all(getattr(component, f.name) == f.default for f in fields(component) if f.name not in free)
 
 
 def overrides(component: Component, hook: str) -> bool:
@@ -326,6 +340,16 @@ class LocalStep(Component):
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
         """(carry after the step, loss ()). ``differentiate(carry, i)`` is the gradient on the i-th mini-batch."""
         raise NotImplementedError
+
+    @property
+    def plain_decay(self) -> float | None:
+        """d where a step is w <- w - lr (g + d w) and no more, which an engine may write out; None for any other."""
+        return None
+
+    @property
+    def takes_one_gradient(self) -> bool:
+        """Whether a step asks for one gradient, at the carry that it is given, which an engine may know already."""
+        return False
 
     def a_norm(self, steps: Tensor, lr: Tensor, mu: float) -> Tensor:
         """FedNova's ||a||_1: the reach of ``steps`` local steps, in units of one plain step."""

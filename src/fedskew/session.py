@@ -69,27 +69,30 @@ class Session:
         """The rows of the rounds that are done."""
         return self.rows[: self.state.round]
 
-    def watch(self) -> Watch | None:
+    def monitored(self) -> Watch | None:
         """What is known of the monitored metric after the rounds that are done; None where none is monitored.
 
-        It is made from the rows, so an interruption cannot part the two. The model of the best round is kept.
+        It is made from the rows, so an interruption cannot part the two.
         """
         if self.settings.monitor is None:
             return None
         now = self._watch or Watch(self.settings.monitor, self.settings.min_delta or 0.0)
         for row in self.rows[self._watched : self.state.round]:
             now = now.saw(row)
-        best, number = now.best, self.state.round
-        if best and best.round == number and not (self.best and self.best.round == number):
-            self.best = Kept(number, self.observer.served(self.state), self.state.buffers)
-        self._watch, self._watched = now, number
+        self._watch, self._watched = now, self.state.round
         return now
 
-    @property
-    def over(self) -> bool:
+    def keep_best(self) -> None:
+        """Keep the model after the last round, if that round is the best so far. Safe to repeat."""
+        monitored, number = self.monitored(), self.state.round
+        best = monitored and monitored.best
+        if best and best.round == number and not (self.best and self.best.round == number):
+            self.best = Kept(number, self.observer.served(self.state), self.state.buffers)
+
+    def is_over(self) -> bool:
         """Whether no round is left: all are done, or the monitored metric has not improved for too long."""
-        watch, patience = self.watch(), self.settings.patience
-        return self.state.round >= self.task.rounds or bool(watch and patience and watch.idle >= patience)
+        monitored, patience = self.monitored(), self.settings.patience
+        return self.state.round >= self.task.rounds or bool(monitored and patience and monitored.idle >= patience)
 
     def finals(self) -> Row:
         """What is measured once, of the model of the last round; nothing where this round was not evaluated."""
@@ -98,8 +101,8 @@ class Session:
 
     def _last(self, row: Row) -> bool:
         """Whether the round of this row, which is not done yet, will be the last."""
-        watch, patience = self.watch(), self.settings.patience
-        return row["round"] == self.task.rounds or bool(watch and patience and watch.saw(row).idle >= patience)
+        monitored, patience = self.monitored(), self.settings.patience
+        return row["round"] == self.task.rounds or bool(monitored and patience and monitored.saw(row).idle >= patience)
 
     def round(self) -> Row:
         """Run one round: open, train, close, observe, keep.
@@ -107,18 +110,18 @@ class Session:
         The round ends with the assignment of ``state``, whose number says which rows and memories count. Whatever is
         raised before it, the round has not been; whatever is raised after it, it is done.
         """
-        watch = Stopwatch()
-        opened, results, traffic, dropped = self._trained(watch)
+        stopwatch = Stopwatch()
+        opened, results, traffic, dropped = self._trained(stopwatch)
         after, weights = self._close(opened, results)
         given = opened.broadcast
         sizes = {"update_bytes": given.update_bytes, "broadcast_bytes": given.common_bytes}
         traffic.add_training(opened.assignment, given.each, results.cohort.uploads, **sizes)
-        watch.lap("aggregate_s")
+        stopwatch.lap("aggregate_s")
         row = self.observer.row(opened, results, weights, after, traffic, self._last)
         check_losses(row)
         row |= {"dropped": [fault.to_json() for fault in dropped] + row.get("dropped", [])} if dropped else {}
-        watch.lap("evaluate_s")
-        stages = watch.stages
+        stopwatch.lap("evaluate_s")
+        stages = stopwatch.stages
         row |= {"wall_s": sum(stages.values()) + self.record_s, **stages, "record_s": self.record_s}
         if self.record and (facts := self.engine.processors.facts()) != self._facts:
             self.record.note(facts)  # before the round counts: no kill parts the two
@@ -128,7 +131,7 @@ class Session:
         self._keep(row)
         return row
 
-    def _trained(self, watch: Stopwatch) -> tuple[Opened, Results, Traffic, list[Fault]]:
+    def _trained(self, stopwatch: Stopwatch) -> tuple[Opened, Results, Traffic, list[Fault]]:
         """The round up to the server's half, and whom it dropped.
 
         A round that drops clients is run again as if they had not been chosen: selection, questions, broadcast and
@@ -146,7 +149,7 @@ class Session:
             gone, opened = [fault.client for fault in dropped], None
             try:
                 opened = server.open_round(self.method, self.state, self.cohort, *seeds, self._query(traffic), gone)
-                watch.lap("select_s")
+                stopwatch.lap("select_s")
                 return opened, self._train(opened), traffic, dropped
             except TrainingError as error:
                 if not error.faults or (self.settings.nonfinite == "stop" and not error.drop):
@@ -155,7 +158,7 @@ class Session:
                 if opened and opened.assignment.without([fault.client for fault in error.faults]) is None:
                     raise not_finite(dropped, "every client of the round was dropped: ") from error
             finally:
-                watch.lap("train_s")
+                stopwatch.lap("train_s")
 
     def _query(self, traffic: Traffic) -> Ask:
         def query(question: Query, part: Component, broadcast: Broadcast) -> Answers:
@@ -191,9 +194,10 @@ class Session:
         """Append the row, then write the checkpoint: a kill between them loses no row. record_s is the last round's."""
         start = time.perf_counter()
         self.engine.memory.settle(self.state.round)
+        self.keep_best()
         if self.record:
             self.record.append(row)
-            if self.over or due(row["round"], self.settings.checkpoint_every):
+            if self.is_over() or due(row["round"], self.settings.checkpoint_every):
                 self.checkpoint()
         self.record_s = time.perf_counter() - start
 
@@ -203,7 +207,7 @@ class Session:
         s = self.state
         self.engine.memory.settle(s.round)
         content = {"params": s.params, "buffers": s.buffers, "parts": s.parts, "memory": self.engine.memory.dump()}
-        self.watch()
+        self.keep_best()
         facts: Row = {"round": s.round}
         if self.best:
             content["best"] = {"params": self.best.params, "buffers": self.best.buffers}

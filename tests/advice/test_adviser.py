@@ -19,8 +19,8 @@ from fedskew.advice.adviser import NEAR, UNITS, advise, distance, needs, rule
 from fedskew.advice.evidence import Federation, Gain, descriptors, measured, packaged
 from fedskew.advice.table import advice_table
 from fedskew.config.flags import experiment_from
+from fedskew.config.recorded import Run
 from fedskew.methods import METHODS
-from fedskew.plots.groups import Run
 from support.command import fedskew
 from support.old_format import as_format_1
 from support.paths import ROOT

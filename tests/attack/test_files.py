@@ -92,7 +92,7 @@ def test_idx_files(tmp_path: Path, zipped: bool, no_cache: None) -> None:
     pack = (lambda raw: gzip.compress(raw, mtime=0)) if zipped else (lambda raw: raw)
     for name, array in zip(names, arrays, strict=True):
         (tmp_path / name).write_bytes(pack(idx(array)))
-    kind = type("Small", (Mnist,), {"known": (facts_of(x, y), facts_of(x_test, y_test)), "md5": {}})
+    kind = type("Small", (Mnist,), {"known": (facts_of(x, y), facts_of(x_test, y_test))})
     with Line("files", f"idx{', gzipped' * zipped}") as line, bounded():
         for i, name in enumerate(names):
             attacked(

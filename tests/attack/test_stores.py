@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import fedskew as fs
+from fedskew.config.recorded import Run
 from fedskew.errors import FedskewError, RecordError
 from fedskew.records.lock import Hold
 from fedskew.records.manifest import Manifest
@@ -27,7 +28,7 @@ from fedskew.studies.archives import lend, write
 from fedskew.studies.merging import take
 from fedskew.studies.papers.found import Runs
 from fedskew.studies.spec import spec_from
-from fedskew.studies.store import Address, Entry, Store, read_line
+from fedskew.studies.store import Address, Store, read_line
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
 from support.attack import Line, outcome, some
@@ -114,12 +115,12 @@ def test_an_address_out_of_an_archive_is_no_path(state: str, place: Path, capsys
 def test_every_path_of_a_store_is_made_of_a_checked_address(place: Path) -> None:
     """Whoever calls, and whatever was read: the store itself takes no other address."""
     store = Store(place / "store")
-    entry = Entry("../../victim", {}, [], {"stopped": ""}, {})
+    run = Run(Path("../../victim"), {}, [], {"stopped": ""})
     for made in (store.run_folder, store.forgive, store.refusal, store.entry, lambda a: store.refuse(a, "failed", "")):
         with pytest.raises(RecordError, match="must be 16 hexadecimal digits"):
             made("../../victim")
     with pytest.raises(RecordError, match="must be 16 hexadecimal digits"):
-        take([entry], store)
+        take([run], store)
 
 
 @pytest.mark.parametrize("hostile", ADDRESSES)

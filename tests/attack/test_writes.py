@@ -48,7 +48,7 @@ def calls(out: Path, given: list[str]) -> list[str]:
 
 
 def picked(made: list[str], first: int = 0) -> list[int]:
-    """The numbers of the calls that are struck: all of them; some of them in `make test`."""
+    """The numbers of the calls that are struck: all of them; some of them in `make test-all`."""
     return list(range(len(made))) if FULL else list(range(first, len(made), max(1, len(made) // 6)))
 
 

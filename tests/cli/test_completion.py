@@ -141,7 +141,14 @@ def imported_after(code: str, cwd: Path) -> str:
     return done.stdout.rpartition("slow: ")[2].strip()
 
 
-@pytest.mark.parametrize("options", [[], ["--engine", "sequential"], ["--model", "convnet", "--cohort", "2"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        pytest.param(["--engine", "sequential"], marks=pytest.mark.thorough),
+        pytest.param(["--model", "convnet", "--cohort", "2"], marks=pytest.mark.thorough),
+    ],
+)
 def test_a_short_run_imports_no_compiler_and_no_other_library(options: list[str], tmp_path: Path) -> None:
     words = ["run", "fedavg", "--data", "digits", "--rounds", "3", "--out", "r", *options]
     assert imported_after(f"from fedskew.cli.command import main; main({words})", tmp_path) == "[]"

@@ -145,6 +145,7 @@ def test_mistakes_are_one_line(
     )
 
 
+@pytest.mark.thorough
 def test_the_ledger_is_counted_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,6 +182,7 @@ def test_seeds_that_are_named_stand_beside_the_printed_numbers(
     assert said.count("2 of 2") == 4 and "printed" in said
 
 
+@pytest.mark.thorough
 def test_a_paper_without_runs_is_told_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

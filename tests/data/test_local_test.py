@@ -148,8 +148,9 @@ def test_the_command_divides_describes_and_repeats(tmp_path: Path, capsys: pytes
 
 
 def test_advice_makes_the_split_again_with_its_local_test(tmp_path: Path) -> None:
-    from fedskew.plots.groups import Run, federation_of
+    from fedskew.config.recorded import read_run
+    from fedskew.plots.groups import federation_of
 
     assert fedskew("run", "fedavg", *SMALL, "--local-test", 0.3, "--out", tmp_path / "a") == 0
     fed = fs.federate("digits", fs.partitioners.Dirichlet(0.5), clients=6, local_test=0.3)
-    assert torch.equal(torch.as_tensor(federation_of(Run.read(tmp_path / "a")).counts), fed.counts)
+    assert torch.equal(torch.as_tensor(federation_of(read_run(tmp_path / "a")).counts), fed.counts)

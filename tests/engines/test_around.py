@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,19 +14,19 @@ import fedskew as fs
 from fedskew import engines, tree
 from fedskew import functional as F
 from fedskew.engines.around import Around
-from fedskew.engines.passes import overwrite
-from fedskew.engines.stepper import Stepper
-from fedskew.engines.ways import Way, Ways, agree, once, way_of
-from fedskew.engines.workers import Workers
+from fedskew.engines.batched import Batched
+from fedskew.engines.ways import Way
 from fedskew.method import Component, LocalStep, Method
 from fedskew.methods import METHODS
 from fedskew.models.prepare import prepare
 from fedskew.shared import SGD, Fixed
+from fedskew.shared.parts import CrossEntropy
+from fedskew.shared.steps import AdamW
 from fedskew.types import Carry, Context, Differentiate, Params, View
 from support.federations import blobs
 from support.methods import BY_HOOK, changed, tiny
 from support.nets import plain_module
-from support.runs import gap, go, rows_of, same
+from support.runs import gap, go
 
 UNEVEN = [[1, 0, 0], [9, 30, 2], [0, 0, 1], [2, 5, 0], [8, 8, 8], [0, 1, 0], [1, 1, 2], [3, 0, 14]]
 PACE = Fixed(epochs=2, batch_size=4, lr=0.1)
@@ -37,7 +37,8 @@ WHOLE = {
 }  # fmt: skip
 VMAP = {
     "apfl", "ditto", "fedlesam", "fedsam", "fedsmoo", "fedsol", "fedspeed", "mofedsam", "perfedavg", "pfedme",
-}  # fmt: skip  # gradients elsewhere
+    "precisionweighted",
+}  # fmt: skip  # local steps of their own
 
 NETS: dict[str, Callable[[], nn.Module]] = {
     "logistic": lambda: nn.Linear(5, 3),
@@ -53,16 +54,23 @@ NETS: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Widths of the steps that were written out around a loss, those of a trial included."""
+    """Widths of the steps that were written out around a loss."""
     widths: list[int] = []
 
-    def noted(self: Around, rows: Any, job: Any, carry: Any, now: Any, own: bool) -> Any:
+    def noted(self: Around, rows: Any, job: Any, carry: Any, now: Any) -> Any:
         widths.append(len(now[0]))
-        return step(self, rows, job, carry, now, own)
+        return step(self, rows, job, carry, now)
 
-    step = Around._step
-    monkeypatch.setattr(Around, "_step", noted)
+    step = Around.__call__
+    monkeypatch.setattr(Around, "__call__", noted)
     return widths
+
+
+@pytest.fixture
+def ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Components of this file count as fedskew's own; a user's are never written around."""
+    for kind in (Term, Pulls, Grows, Signs):
+        monkeypatch.setattr(kind, "__module__", "fedskew.test")
 
 
 def apart(method: Method, limit: float = 1e-8, **options: Any) -> str:
@@ -91,12 +99,14 @@ def test_methods_agree_with_the_reference(name: str, steps: list[int]) -> None:
 
 def test_which_methods_go_which_way() -> None:
     model = prepare(nn.Linear(5, 3), None, (5,), 3)
-    ways = {name: way_of(METHODS[name](), model) for name in METHODS}
+    ways = {name: Batched.way("cpu", model, METHODS[name](), False) for name in METHODS}
     assert {n for n, way in ways.items() if way is Way.WRITTEN} == WHOLE
     assert {n for n, way in ways.items() if way is Way.VMAP} == VMAP
     assert {n for n, way in ways.items() if way is Way.AROUND} == {*METHODS} - WHOLE - VMAP
-    for local in (SGD(momentum=0.9), SGD(clip=1.0)):
-        assert way_of(replace(fs.methods.fedavg(), local=local), model) is Way.AROUND
+    for local in (SGD(momentum=0.9), SGD(clip=1.0), AdamW()):
+        assert Batched.way("cpu", model, replace(fs.methods.fedavg(), local=local), False) is Way.AROUND
+    assert Batched.way("cpu", model, fs.methods.fedavg(), True) is Way.VMAP
+    assert Batched.way("cuda:0", model, fs.methods.fedavg(), False) is Way.RECORDED
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -113,7 +123,7 @@ def test_which_methods_go_which_way() -> None:
 def test_networks_and_local_steps(name: str, local: SGD, net: str, steps: list[int]) -> None:
     method = replace(METHODS[name](), local=local, pace=replace(PACE, decay=0.9))
     reason = apart(method, 1e-9, model=plain_module(NETS[net]), rounds=2)
-    assert steps and "written out around the method's loss, traced" in reason
+    assert steps and reason.endswith("written out around the method's loss")
 
 
 def test_moons_head_is_a_part_of_the_chain(steps: list[int]) -> None:
@@ -173,29 +183,25 @@ LOSSES: dict[str, Callable[[View], Tensor]] = {
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_losses_may_read_all_that_they_see(kind: str, steps: list[int]) -> None:
+def test_losses_may_read_all_that_they_see(kind: str, steps: list[int], ours: None) -> None:
     reason = apart(Method("m", parts=(Term(kind),), pace=PACE), 1e-10, model=plain_module(NETS["dropouts"]))
-    assert len(steps) > 3 and "where a trial agrees, traced" in reason
+    assert len(steps) > 3 and reason.endswith("written out around the method's loss")
 
 
-def test_only_terms_that_read_the_network_move_it(steps: list[int]) -> None:
+def test_only_terms_that_read_the_network_move_it(
+    steps: list[int], ours: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No classification loss at all: the loss depends on parameters alone."""
-
-    @dataclass(frozen=True)
-    class Alone(Term):
-        classification = True
-
-    apart(Method("m", parts=(Alone("params"),), pace=PACE), 1e-12)
+    monkeypatch.setattr(Term, "classification", True)
+    apart(Method("m", parts=(Term("params"),), pace=PACE), 1e-12)
     assert len(steps) > 3
 
 
-def test_a_trial_sees_what_cannot_be_written_out(steps: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [*LOSSES, "penalty"])
+def test_a_users_losses_go_by_vmap(kind: str, steps: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LOSSES, "penalty", _penalty)
-    apart(Method("m", parts=(Term("penalty"),), pace=PACE), 1e-10)
-    assert len(steps) == 1  # the trial
-    monkeypatch.setattr("fedskew.engines.ways.agree", lambda *_: False)
-    apart(Method("m", parts=(Term("features"),), pace=PACE), 1e-10)
-    assert len(steps) == 2  # another trial
+    reason = apart(Method("m", parts=(Term(kind),), pace=PACE), 1e-10, model=plain_module(NETS["dropouts"]))
+    assert not steps and reason.endswith("by vmap")
 
 
 @dataclass(frozen=True)
@@ -231,7 +237,7 @@ class Pulls(Component):
         return {}, {}
 
 
-def test_hooks_of_every_step(steps: list[int]) -> None:
+def test_hooks_of_every_step(steps: list[int], ours: None) -> None:
     for local in (SGD(), SGD(momentum=0.5, weight_decay=0.01, clip=1.0)):
         apart(Method("m", parts=(Pulls(),), local=local, pace=PACE), 1e-10)
     assert len(steps) > 6
@@ -253,7 +259,7 @@ class Grows(Component):
 
 
 @pytest.mark.parametrize("read", [False, True])
-def test_parameters_that_a_component_adds(read: bool, steps: list[int]) -> None:
+def test_parameters_that_a_component_adds(read: bool, steps: list[int], ours: None) -> None:
     apart(Method("m", parts=(Grows(read),), local=SGD(weight_decay=0.1), pace=PACE), 1e-10)
     assert len(steps) > 3
 
@@ -276,84 +282,73 @@ class Signs(LocalStep):
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_local_steps_of_a_users_own(ahead: bool, steps: list[int]) -> None:
-    model = prepare(nn.Linear(5, 3), None, (5,), 3)
-    assert once(Signs(ahead), model) is not ahead and once(SGD(momentum=0.9), model)
     apart(replace(fs.methods.fedprox(), local=Signs(ahead), pace=PACE), 1e-10)
-    assert bool(steps) is not ahead
+    assert not steps
 
 
-def test_a_gradient_elsewhere_is_never_taken_for_the_one_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedskew.engines.ways.once", lambda *_: True)
-    monkeypatch.setattr(Ways, "settle", lambda *_: None)
+def test_a_gradient_elsewhere_is_never_taken_for_the_one_that_is_known(
+    ours: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Signs, "takes_one_gradient", True)
+    apart(replace(fs.methods.fedprox(), local=Signs(), pace=PACE), 1e-10)
     with pytest.raises(RuntimeError, match="takes gradients at other parameters"):
         apart(replace(fs.methods.fedprox(), local=Signs(ahead=True), pace=PACE))
 
 
-def test_a_trial_compares_how_far_a_step_goes() -> None:
-    def moved(by: float) -> tuple[Carry, Tensor]:
-        return Carry({"w": torch.ones(2, 3) + by}, {}, {}), torch.ones(2)
-
-    before = moved(0)[0]
-    assert agree(moved(0.1), moved(0.1), before) and agree(moved(0.1), moved(0.1001), before)
-    assert not agree(moved(0.1), moved(0.11), before) and not agree(moved(0), moved(0.1), before)
-    assert not agree(moved(float("nan")), moved(0.1), before) and agree(
-        moved(float("nan")), moved(float("nan")), before
-    )
-
-
 # ---------------------------------------------------------------------------------------------------------------------
-# Traced
+# An option that no engine knows
 
 
-@pytest.mark.parametrize(
-    ("net", "name"),
-    [
-        pytest.param(net, name, marks=() if net == alone else pytest.mark.thorough)
-        for name, alone in {"fedlc": "dropouts", "fedprox": "norms", "balancefl": "logistic"}.items()
-        for net in NETS
-    ],
-)
-def test_traced_steps_change_no_bit(name: str, net: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Stepper] = []
-    init = Stepper.__init__
+@dataclass(frozen=True)
+class Scaled(SGD):
+    """SGD with one more field, which nothing but its own step reads."""
 
-    def noted(self: Stepper, function: Any, after: float, mark: Any = None) -> None:
-        init(self, function, min(after, 2))
-        made.append(self)
+    scale: float = 1.0
 
-    monkeypatch.setattr(Stepper, "__init__", noted)
-    monkeypatch.setattr(Workers, "cores", staticmethod(lambda: 3))
-    fed = blobs([[n, 3 * n // 2, 1] for n in range(18)])  # more widths than are traced, so that some clients are masked
-    method, model = replace(METHODS[name](), local=SGD(weight_decay=0.1), pace=PACE), plain_module(NETS[net])
-    traced = go(fed, method, model=model, engine="batched", cohort=18, threads=1, rounds=3)
-    assert sum(stepper.traced for stepper in made) > 0
-    monkeypatch.setattr(Stepper, "due", lambda *_: False)
-    plain = go(fed, method, model=model, engine="batched", cohort=18, threads=1, rounds=3)
-    assert same(traced.params, plain.params) and rows_of(traced) == rows_of(plain)
-    limit = 1e-5 if name == "balancefl" else 1e-9  # its covariance amplifies rounding; AVX-512 gives 1.5e-6
-    assert gap(traced.params, go(fed, method, model=model, cohort=18, threads=1, rounds=3).params) <= limit
+    def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
+        return super().step(carry, ctx._replace(lr=self.scale * ctx.lr), differentiate)
 
 
-def _products(step: Callable[..., Any]) -> list[str]:
-    """The products of a traced function of w [2, 3, 4], a [2, 3, 5] and b [2, 5, 4], once w may be written into."""
-    from torch.fx.experimental.proxy_tensor import make_fx
+@dataclass(frozen=True)
+class Smoothed(CrossEntropy):
+    """Cross-entropy with one more field."""
 
-    graph = make_fx(step)(torch.ones(2, 3, 4), torch.ones(2, 3, 5), torch.ones(2, 5, 4)).graph
-    overwrite(graph, 0, 1)
-    return [str(node.target).partition(".")[2] for node in graph.nodes if "baddbmm" in str(node.target)]
+    smoothing: float = 0.0
+
+    def loss(self, view: View) -> Tensor:
+        each = F.cross_entropy(view.out.logits, view.batch.y)
+        return view.batch.mean((1 - self.smoothing) * each - self.smoothing * view.out.logits.log_softmax(1).mean(1))
 
 
-def test_products_are_written_into_what_nobody_reads_later() -> None:
-    assert _products(lambda w, a, b: [torch.baddbmm(w, a, b)]) == ["baddbmm_.default"]
-    assert _products(lambda w, a, b: [torch.baddbmm(w, a, b + w.sum())]) == ["baddbmm_.default"]
+OPTIONS: dict[str, Method] = {
+    "step": Method("m", local=Scaled(scale=0.5), pace=PACE),
+    "loss": Method("m", parts=(Smoothed(smoothing=0.3),), pace=PACE),
+}
 
-    def later(w: Tensor, a: Tensor, b: Tensor) -> list[Tensor]:
-        out = torch.baddbmm(w, a, b)
-        return [out, w.transpose(1, 2).sum()]
 
-    def twice(w: Tensor, a: Tensor, b: Tensor) -> list[Tensor]:
-        out = torch.baddbmm(w, a, b)
-        return [out, out.transpose(1, 2)]
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("where", OPTIONS)
+def test_an_option_that_no_engine_knows_counts_in_all(where: str, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if known:
+        monkeypatch.setattr(Scaled, "__module__", "fedskew.test")
+        monkeypatch.setattr(Smoothed, "__module__", "fedskew.test")
+    options = {"cohort": 8, "rounds": 3, "threads": 2, "model": "mlp"}
+    fed, method = blobs(UNEVEN), OPTIONS[where]
+    want = go(fed, method, **options)
+    assert gap(want.params, go(fed, Method("m", pace=PACE), **options).params) > 1e-3, "the option does something"
+    for engine in ("threaded", "batched", "debug", "auto"):
+        assert gap(want.params, go(fed, method, engine=engine, **options).params) <= 1e-8, engine
 
-    assert _products(later) == _products(twice) == ["baddbmm.default"]
-    assert _products(lambda w, a, b: [torch.baddbmm(w[:, :1], a, b)]) == ["baddbmm.default"]
+
+@pytest.mark.parametrize("kind", [SGD, CrossEntropy])
+def test_a_field_that_is_added_declines(kind: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the class itself had got one more field: at its default the step is plain, elsewhere it is not."""
+    extended = make_dataclass("More", [("more", float, field(default=0.0))], bases=(kind,), frozen=True)
+
+    def plain(**options: Any) -> bool:
+        made = extended(**options)
+        return bool(made.plain_decay == 0.0 if kind is SGD else made.is_cross_entropy)
+
+    assert plain() and not plain(more=1.0)
+    monkeypatch.setattr(extended, "step" if kind is SGD else "loss", lambda *_: None, raising=False)
+    assert not plain(), "a hook of its own"

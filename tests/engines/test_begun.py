@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 import fedskew as fs
 from fedskew import methods as m
 from fedskew.config.experiment import Experiment, load
+from fedskew.config.recorded import Run
 from fedskew.engines.begun import digest_of
 from fedskew.errors import RecordError
 from fedskew.flower.options import on_nodes
 from fedskew.method import Method
-from fedskew.plots.groups import Run
 from fedskew.settings import Settings
 from fedskew.shared import Fixed
 from fedskew.studies.address import asked

@@ -13,8 +13,11 @@ import torch
 from torch import Tensor
 
 import fedskew as fs
+from fedskew import engines
 from fedskew.engines import stepper
-from fedskew.engines.captured import captured
+from fedskew.engines.captured import Captured, captured
+from fedskew.engines.ways import Way
+from fedskew.shared import Fixed
 from support.federations import RAGGED, blobs, skewed
 from support.methods import BY_HOOK, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net
@@ -74,6 +77,23 @@ def test_what_cannot_be_recorded_is_not() -> None:
     assert captured(counts, rows, FIXED, CARRY, now, again) is None
 
 
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon"])
+def test_stacks_are_recorded_as_they_train(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Captured | None] = []
+
+    def record(*given: Any) -> Captured | None:
+        made.append(captured(*given, again))
+        return made[-1]
+
+    fed, method = blobs(RAGGED, auxiliary=3), replace(tiny(name), pace=Fixed(epochs=2, batch_size=4, lr=0.1))
+    options: dict[str, Any] = {"engine": "batched", "cohort": 4, "rounds": 3, "threads": 1}
+    exact = go(fed, method, **options)
+    monkeypatch.setattr(engines.Batched, "way", lambda *_: Way.RECORDED)
+    monkeypatch.setitem(stepper.MAKERS, Way.RECORDED, (6, record))
+    assert gap(exact.params, go(fed, method, **options).params) <= 1e-12
+    assert made and None not in made
+
+
 # --- on a GPU ---------------------------------------------------------------------------------------------------------
 
 gpu = [
@@ -94,11 +114,12 @@ class TestOnAGpu:
         made: list[stepper.Stepper] = []
         init = stepper.Stepper.__init__
 
-        def note(self: stepper.Stepper, function: Any, after: float) -> None:
-            init(self, function, after if after == float("inf") else 6)
+        def note(self: stepper.Stepper, function: Any, way: Way) -> None:
+            init(self, function, way)
             made.append(self)
 
         monkeypatch.setattr(stepper.Stepper, "__init__", note)
+        monkeypatch.setitem(stepper.MAKERS, Way.RECORDED, (6, captured))
         return made
 
     @pytest.mark.parametrize("engine", ["batched", "sequential", "debug", "auto"])
@@ -114,7 +135,7 @@ class TestOnAGpu:
     @pytest.mark.parametrize("name", BY_HOOK)
     def test_recorded_and_plain_steps_give_the_same_bits(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         recorded = go(blobs(RAGGED, auxiliary=3), tiny(name), device="cuda", **EXACT)
-        monkeypatch.setattr(stepper, "captured", lambda *_: None)
+        monkeypatch.setitem(stepper.MAKERS, Way.RECORDED, (float("inf"), None))
         plain = go(blobs(RAGGED, auxiliary=3), tiny(name), device="cuda", **EXACT)
         assert gap(recorded.params, plain.params) < 1e-6
 

@@ -43,6 +43,8 @@ FEDERATIONS: dict[str, Any] = {
     "personalised": lambda: (skewed(), tiny("fedper")),
     "heart disease": lambda: (named("heart_disease", clients=4), tiny("fedavg")),
     "MNIST": lambda: (named("mnist", clients=20), replace(tiny("fedavg"), pace=WHOLE)),
+    "Fashion-MNIST": lambda: (named("fashion_mnist", clients=20), replace(tiny("fedavg"), pace=WHOLE)),
+    "Adult": lambda: (named("adult", clients=10), replace(tiny("fedavg"), pace=WHOLE)),
 }
 
 
@@ -67,7 +69,7 @@ def by_clients(result: fs.Result, fed: Federation, objective: str, ridge: float 
     return fit_by_sums(ask, float((weights * pooled).sum()), free, ridge)[0]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
+@pytest.mark.parametrize("engine", ["sequential", pytest.param("threaded", marks=pytest.mark.thorough), "batched"])
 @pytest.mark.parametrize("name", FEDERATIONS)
 def test_the_fit_of_a_run_is_that_of_its_clients_sums(name: str, engine: str) -> None:
     fed, method = FEDERATIONS[name]()

@@ -13,7 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedskew as fs
 from fedskew import engines
-from fedskew.engines.stepper import Stepper
+from fedskew.engines.programs import program
+from fedskew.engines.stepper import MAKERS, Stepper
+from fedskew.engines.ways import Way
 from fedskew.engines.workers import Workers
 from fedskew.method import Component, Method
 from fedskew.models.prepare import prepare
@@ -30,11 +32,12 @@ def tracing(monkeypatch: pytest.MonkeyPatch) -> list[Stepper]:
     made: list[Stepper] = []
     init = Stepper.__init__
 
-    def noted(self: Stepper, function: Any, after: float, mark: Any = None) -> None:
-        init(self, function, after if after == float("inf") else 2, mark)
+    def noted(self: Stepper, function: Any, way: Way) -> None:
+        init(self, function, way)
         made.append(self)
 
     monkeypatch.setattr(Stepper, "__init__", noted)
+    monkeypatch.setitem(MAKERS, Way.TRACED, (2, program))
     monkeypatch.setattr(Workers, "cores", staticmethod(lambda: 3))
     return made
 
@@ -73,14 +76,6 @@ def test_convolutions_in_float32(name: str, model: str, tracing: list[Stepper]) 
     assert traced(tracing) == 0  # their backward pass has arguments that the interpreter does not take
 
 
-@pytest.mark.parametrize("name", ["fedlc", "fedgrab", "feddyn"])
-def test_traced_stacks_change_no_bit(name: str, tracing: list[Stepper], monkeypatch: pytest.MonkeyPatch) -> None:
-    traces = run(name, "batched")
-    assert traced(tracing) > 0
-    monkeypatch.setattr(Stepper, "due", lambda *_: False)
-    assert same_runs(traces, run(name, "batched"))
-
-
 @dataclass(frozen=True)
 class Peeks(Component):
     """Reads a value back: an ordinary engine lets it, a trace cannot."""
@@ -105,7 +100,7 @@ def test_a_program_of_other_bits_is_not_used() -> None:
     def step(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
         return {"w": carry["w"] + next(calls)}, carry["w"].sum()
 
-    stepper = Stepper(step, 1)
+    stepper = Stepper(step, Way.TRACED)
     w = {"w": torch.ones(3)}
     stepper.make((torch.ones(2),), {}, w, (torch.ones(1),))
     assert list(stepper.programs.values()) == [None]
@@ -122,7 +117,7 @@ def programmed(step: Any, steps: list[float], now: float = 1.0) -> tuple[Any, An
     """The carry after steps of a function with and without a program made at ``now``, and its stepper."""
     rows, fixed = (torch.arange(4.0),), Fixed({}, {"counts": torch.tensor([3.0, 0.0, 5.0])})
     carry, schedule = {"w": torch.tensor([0.5, 1.0, -2.0])}, [(torch.tensor(t),) for t in steps]
-    stepper = Stepper(step, 1)
+    stepper = Stepper(step, Way.TRACED)
     plain, _ = stepper.run(rows, fixed, carry, schedule)
     stepper.make(rows, fixed, carry, (torch.tensor(now),))
     assert stepper.traced == 1
@@ -137,9 +132,9 @@ def test_what_lasts_is_computed_once_and_equal_things_once() -> None:
 
     plain, traced, stepper = programmed(step, [0.1, 0.2, -0.3])
     assert torch.equal(plain, traced)
-    (program,) = stepper.programs.values()
-    assert program is not None
-    once, each = (str(getattr(program, part).graph) for part in ("once", "each"))  # type: ignore[attr-defined]
+    (made,) = stepper.programs.values()
+    assert made is not None
+    once, each = (str(getattr(made, part).graph) for part in ("once", "each"))  # type: ignore[attr-defined]
     assert [once.count(f"aten::{op}(") for op in ("log", "sum", "exp")] == [1, 1, 0]
     assert [each.count(f"aten::{op}(") for op in ("log", "sum", "exp", "ones_like")] == [0, 1, 1, 0]
 
@@ -182,15 +177,16 @@ def test_what_is_drawn_is_drawn_in_every_step() -> None:
         return {"w": torch.rand(3) * now[0] + rows[0].sum()}, torch.rand(3).sum() * now[0]
 
     rows, fixed = (torch.ones(2),), Fixed({}, {"counts": torch.ones(3)})
-    stepper = Stepper(step, 1)
+    stepper = Stepper(step, Way.TRACED)
     stepper.make(rows, fixed, {"w": torch.ones(3)}, (torch.tensor(0.0),))  # where its draws change no bit
     assert stepper.traced == 1
     carry, losses = stepper.run(rows, fixed, {"w": torch.ones(3)}, [(torch.tensor(1.0),)] * 3)
     assert len({float(loss) for loss in [*losses, carry["w"].sum()]}) == 4
 
 
-def test_it_is_due_once() -> None:
-    stepper = Stepper(lambda *_: None, 10)
+def test_it_is_due_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MAKERS, Way.TRACED, (10, program))
+    stepper = Stepper(lambda *_: None, Way.TRACED)  # type: ignore[arg-type,return-value]
     assert [stepper.due("a", 4, left) for left in (2, 1)] == [False, False], "8 steps lie ahead, and tracing pays at 10"
     assert [stepper.due("b", 4, left) for left in (5, 4)] == [True, False]
     assert not stepper.due("c", 3, 3) and stepper.due("c", 15, 2), "9 and 18 steps ahead by the average of its rounds"

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedskew as fs
-from fedskew import tree
 from fedskew.client import Job
 from fedskew.engines import cuts
 from fedskew.engines.cuts import Length, Price, cut
 from fedskew.engines.sequential import longest
-from fedskew.engines.stacks import legs, narrowed, rung, whole
+from fedskew.engines.stacks import legs, narrowed, whole
+from fedskew.engines.ways import Way
 from fedskew.engines.workers import Workers
 from fedskew.models.prepare import prepare
 from fedskew.shared import Fixed
@@ -59,14 +59,16 @@ def test_stacks_are_cut_where_it_pays() -> None:
 
 
 def test_a_stack_narrows_as_clients_end() -> None:
-    exact = legs([5, 3, 3, 1], 5, rungs=False)
+    exact = legs([5, 3, 3, 1], 5, few=False)
     assert [(leg.width, leg.times, leg.ended) for leg in exact] == [
         (4, [0], False), (3, [1, 2], False), (1, [3, 4], False),
     ]  # fmt: skip
-    assert [rung(n) for n in (1, 3, 5, 9, 11, 17, 33, 100)] == [1, 3, 5, 10, 12, 20, 40, 112]
-    coarse = legs([2] * 9 + [1] * 2, 2, rungs=True)
-    assert [(leg.width, leg.ended) for leg in coarse] == [(12, True), (10, True)], "a leg may be wider than its stack"
-    assert legs([2, 1], 3, rungs=False)[-1] == (1, [1, 2], True), "a step beyond the longest run has ended clients"
+    widths = [1, 3, 5, 9, 11, 17, 33, 100]
+    coarse = [legs([2] * n + [1] * 200, 2, few=True)[-1].width for n in widths]
+    assert coarse == [1, 3, 5, 10, 12, 20, 40, 112]
+    few = legs([2] * 9 + [1] * 2, 2, few=True)
+    assert [(leg.width, leg.ended) for leg in few] == [(11, False), (10, True)], "no wider than its stack"
+    assert legs([2, 1], 3, few=False)[-1] == (1, [1, 2], True), "a step beyond the longest run has ended clients"
 
 
 def test_a_narrowed_stack_comes_together_again() -> None:
@@ -77,20 +79,16 @@ def test_a_narrowed_stack_comes_together_again() -> None:
     _, first, a = narrowed(job, carry, 5)
     _, first, b = narrowed(job, first, 2)
     assert len(first.params["x"]) == 2
-    assert all(
-        same(dict(x), dict(y)) for x, y in zip(whole([a, b, first], 4), _rows(carry, 4), strict=True) if "x" in x
-    )
+    assert all(same(dict(x), dict(y)) for x, y in zip(whole([a, b, first]), carry, strict=True) if "x" in x)
 
 
-def _rows(carry: Carry, k: int) -> Carry:
-    return Carry(*(tree.map_tree(lambda leaf: leaf[:k], field) for field in carry))
-
-
-@pytest.fixture(params=ENDS.values(), ids=ENDS)
+@pytest.fixture(
+    params=[v if n != "a stack a client" else pytest.param(v, marks=pytest.mark.thorough) for n, v in ENDS.items()],
+    ids=ENDS,
+)
 def priced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stacks of one client, one stack, and something between."""
-    for name in ("STEP", "TRACED", "WRITTEN"):
-        monkeypatch.setattr(cuts, name, request.param[0])
+    monkeypatch.setattr(cuts, "STEP", dict.fromkeys(cuts.STEP, request.param[0]))
     monkeypatch.setattr(cuts, "PRODUCT", request.param[1])
 
 
@@ -115,7 +113,7 @@ def _batched(name: str) -> bool:
 def test_a_few_widths_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fed, method = blobs(UNEVEN), replace(tiny(name), pace=Fixed(epochs=2, batch_size=4, lr=0.1))
     exact = go(fed, method, engine="batched", cohort=8, model=norm_net(3, 5))
-    monkeypatch.setattr(fs.engines.Batched, "_traces", lambda *_: True)
+    monkeypatch.setattr(fs.engines.Batched, "way", lambda *_: Way.RECORDED)  # whose recordings fail without a GPU
     assert gap(exact.params, go(fed, method, engine="batched", cohort=8, model=norm_net(3, 5)).params) <= 1e-12
 
 

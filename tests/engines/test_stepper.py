@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedskew.engines.stepper import Stepper, Steppers
+from fedskew.engines.stepper import TRACE, Stepper, Steppers
+from fedskew.engines.ways import Way
 
 
 def test_a_stepper_finds_its_program_by_what_is_shared_and_what_is_own() -> None:
@@ -18,7 +19,7 @@ def test_a_stepper_finds_its_program_by_what_is_shared_and_what_is_own() -> None
         moved = carry * shared + own["bias"] + rows[0].sum() * now[0]
         return moved, moved.sum()
 
-    stepper, rows, now = Stepper(step, 1), (torch.ones(2),), (torch.tensor(0.5),)
+    stepper, rows, now = Stepper(step, Way.TRACED), (torch.ones(2),), (torch.tensor(0.5),)
     fixed = torch.tensor(2.0), {"bias": torch.ones(3)}
     stepper.make(rows, fixed, torch.ones(3), now)
     assert stepper.traced == 1
@@ -26,12 +27,14 @@ def test_a_stepper_finds_its_program_by_what_is_shared_and_what_is_own() -> None
     assert torch.equal(carry, torch.full((3,), 10.0)) and [float(x) for x in losses] == [12.0, 30.0]
     other = fixed[0], {"bias": torch.ones(1)}  # the same object for all, another shape of the client's own
     assert torch.equal(stepper.run(rows, other, torch.ones(3), [now])[0], torch.full((3,), 4.0))
-    assert {found is None for _, found in stepper.known.values()} == {True, False}
 
 
 def test_steppers_are_made_once_a_key_that_needs_no_hash() -> None:
     asked: list[Any] = []
-    steppers = Steppers(lambda key: asked.append(key) or (lambda *_: None), 7)  # type: ignore[func-returns-value,arg-type,return-value]
-    one = steppers.of({"lr": 1})
-    assert steppers.of({"lr": 1}) is one and steppers.of({"lr": 2}) is not one
-    assert asked == [{"lr": 1}, {"lr": 2}] and one.after == 7
+    steppers = Steppers(
+        lambda key, way: asked.append((key, way)) or (lambda *_: None),  # type: ignore[func-returns-value,arg-type,return-value]
+        lambda key: Way.TRACED,
+    )
+    one = steppers.of({"lr": 1})  # type: ignore[arg-type]
+    assert steppers.of({"lr": 1}) is one and steppers.of({"lr": 2}) is not one  # type: ignore[arg-type]
+    assert asked == [({"lr": 1}, Way.TRACED), ({"lr": 2}, Way.TRACED)] and one.after == TRACE

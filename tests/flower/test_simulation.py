@@ -67,6 +67,6 @@ def test_flowers_simulation_has_the_bytes_of_sequential(method: str, home: Path,
     text = said(home, "sh", "app/simulate.sh", cwd=home)
     assert "round 3" in text and "Traceback" not in text
     assert differs(home / "app" / "run", alone(tmp_path / "alone", options)) == ""
-    ours, others = (read_run(folder)[2]["final_fit"] for folder in (home / "app" / "run", tmp_path / "alone"))
+    ours, others = (read_run(folder).summary["final_fit"] for folder in (home / "app" / "run", tmp_path / "alone"))
     for objective, fit in others.items():  # each exchange was a message to a process
         assert ours[objective]["b"] == pytest.approx(fit["b"], abs=1e-6) and ours[objective]["clients"] == NODES

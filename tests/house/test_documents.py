@@ -17,7 +17,7 @@ from support.scripts import script
 
 REFERENCE = script("scripts/reference.py")
 MADE = {ROOT / "docs" / name: page for name, page in REFERENCE.PAGES.items()}  # they need not be there
-PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").rglob("*.md"), *MADE})]
+PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").rglob("*.md"), *MADE, *(ROOT / "notes").glob("*.md")})]
 GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 OUTSIDE = ("--from", "--resume", "--help", "$", "FILE", "METHOD", "counts.csv", "split.npz")  # wants a file or a shell
 
@@ -48,10 +48,11 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         assert not anchor or anchor in _anchors(target), link
 
 
-def test_every_page_stands_in_the_index() -> None:
-    index = ROOT / "docs" / "README.md"
+@pytest.mark.parametrize("folder", ["docs", "notes"])
+def test_every_page_stands_in_the_index(folder: str) -> None:
+    index = ROOT / folder / "README.md"
     listed = {(index.parent / link).resolve() for link in re.findall(r"\]\(([^)#]+)\)", index.read_text("utf-8"))}
-    assert {p for p in PAGES if ROOT / "docs" in p.parents and p != index} <= listed
+    assert {p for p in PAGES if ROOT / folder in p.parents and p != index} <= listed
 
 
 @pytest.mark.parametrize("page", GUIDE, ids=_name)

@@ -142,7 +142,7 @@ def loops_in_a_method(tree: ast.Module, path: str) -> Iterator[Finding]:
 # functional is tensors in, tensors out. What may import what else is in the contracts: see test_imports.py.
 
 
-STANDARD = {"__future__", "collections", "functools", "math", "typing"}
+STANDARD = {"__future__", "collections", "functools", "math", "types", "typing"}
 
 
 def imports_other_than_torch(tree: ast.Module, path: str) -> Iterator[Finding]:
@@ -273,7 +273,7 @@ def _tracked() -> list[Path]:
 
 
 ROOM = {".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "Makefile", "pyproject.toml"}
-ROOM |= {"benchmarks", "docs", "examples", "results", "scripts", "src", "tests"}
+ROOM |= {"benchmarks", "docs", "examples", "notes", "results", "scripts", "src", "tests"}
 ROOM |= {"CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md"}
 ROOM |= {"constraints-flower.txt", "constraints-lowest.txt", "constraints.txt"}
 

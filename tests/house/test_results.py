@@ -23,6 +23,7 @@ def results() -> ModuleType:
     return module
 
 
+@pytest.mark.thorough
 def test_the_ledger_and_its_page_are_those_of_the_committed_runs(results: ModuleType) -> None:
     made = results.papers()
     for path, text in made.items():
@@ -31,6 +32,7 @@ def test_the_ledger_and_its_page_are_those_of_the_committed_runs(results: Module
     assert len(listed) == 1039 + 60 and {row["state"] for row in listed} <= set(STATES)
 
 
+@pytest.mark.thorough
 def test_the_tables_of_pages_are_those_of_their_studies(results: ModuleType, data_dir: Path) -> None:
     for page in results.PAGES:
         shown = (ROOT / page).read_text(encoding="utf-8")
@@ -40,7 +42,7 @@ def test_the_tables_of_pages_are_those_of_their_studies(results: ModuleType, dat
 
 @pytest.mark.parametrize(("page", "cell"), [("fashion", "| 3 | 0.8"), ("cross", "| 95.3")])
 def test_a_table_that_is_altered_is_found(results: ModuleType, data_dir: Path, page: str, cell: str) -> None:
-    shown = (ROOT / f"docs/project/{page}.md").read_text(encoding="utf-8")
+    shown = (ROOT / f"notes/{page}.md").read_text(encoding="utf-8")
     assert cell in shown
     assert results.tables(shown.replace(cell, cell[:-1] + "1", 1)) == shown
 

@@ -16,7 +16,10 @@ from support.paths import ROOT
 
 BESIDE_CODE = {
     "fedskew/py.typed",
+    "fedskew/__init__.pyi",
     "fedskew/advice/evidence.json",
+    "fedskew/catalogue/papers.bib",
+    "fedskew/config/presets/paces.toml",
 }  # what else the package brings
 BESIDE_CODE |= {f"fedskew/studies/shipped/{name}.toml" for name in shipped()}
 BESIDE_CODE |= {f"fedskew/studies/papers/protocols/{name}.toml" for name in protocols()}

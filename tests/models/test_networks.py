@@ -43,7 +43,7 @@ COUNTS = [
 
 @pytest.fixture(scope="module")
 def protocols():
-    text = (ROOT / "docs/project/protocols/protocols.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "notes/protocols.yaml").read_text(encoding="utf-8")
     return yaml.safe_load(text)
 
 
@@ -108,7 +108,7 @@ def test_2nn_is_the_network_of_mcmahan_et_al():
 
 
 def test_resnet9_is_the_network_of_the_protocols():
-    text = (ROOT / "docs/project/protocols/protocols.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "notes/protocols.yaml").read_text(encoding="utf-8")
     stated = yaml.safe_load(text)["fedla"]["tasks"]["CIFAR-100"]["model"]
     assert re.search(r"\((\d+) params", stated)[1] == "30441528"
     with torch.device("meta"):

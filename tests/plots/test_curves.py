@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from fedskew.config import experiment as config
+from fedskew.config import recorded
+from fedskew.config.recorded import Run, find_runs
 from fedskew.config.tables import make, method_named
 from fedskew.errors import ConfigError, RecordError
 from fedskew.plots import curves as plots
-from fedskew.plots import groups
-from fedskew.plots.groups import Run, title_of
+from fedskew.plots.groups import title_of
 from fedskew.records import folder as records
 from fedskew.records.summary import summarise
 from support.pictures import printed
@@ -68,15 +69,15 @@ def size(picture: Path) -> tuple[int, int]:
 def test_runs_are_found_below_folders_once_and_in_order(tmp_path: Path) -> None:
     a, b = written(tmp_path / "x" / "a", [0.5]), written(tmp_path / "x" / "deep" / "b", [0.5])
     (tmp_path / "x" / "note.txt").write_text("no run")
-    assert plots.find_runs([tmp_path]) == [a, b]
-    assert plots.find_runs([b, tmp_path / "x", tmp_path / "x" / "note.txt"]) == [b, a]
+    assert find_runs([tmp_path]) == [a, b]
+    assert find_runs([b, tmp_path / "x", tmp_path / "x" / "note.txt"]) == [b, a]
 
 
 def test_no_run_is_one_line_that_names_the_place(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"no run folder found in .*config.json and rounds.jsonl"):
-        plots.find_runs([tmp_path])
+        find_runs([tmp_path])
     with pytest.raises(RecordError, match="there is no run at 'nowhere'"):
-        plots.find_runs(["nowhere"])
+        find_runs(["nowhere"])
 
 
 # Naming and grouping
@@ -121,7 +122,7 @@ def test_a_folder_whose_configuration_is_bare_goes_by_its_name(tmp_path: Path) -
     for place in ("x/run", "y/run", "x/other"):
         written(tmp_path / place, [0.5])
         (tmp_path / place / "config.json").write_text('{"engine_used": "sequential"}')
-    folders = plots.find_runs([tmp_path])
+    folders = find_runs([tmp_path])
     assert labels(*folders) == ["other", "x/run", "y/run"]
     assert str(plots.table(folders).title) == "3 runs"
 
@@ -210,7 +211,7 @@ def test_a_value_that_is_no_finite_number_is_no_point_of_a_curve(tmp_path: Path)
 def test_seeds_evaluated_in_different_rounds_are_aligned(tmp_path: Path) -> None:
     written(tmp_path / "a", [0.2, None, 0.4], seed=0)
     written(tmp_path / "b", [0.4, 0.6], seed=1)
-    (group,) = plots.groups_of(plots.find_runs([tmp_path]))
+    (group,) = plots.groups_of(find_runs([tmp_path]))
     rounds, values, megabytes = plots._stacked(group, "accuracy", 1)
     assert rounds.tolist() == [1, 2, 3]
     assert np.nanmean(values, axis=0).tolist() == pytest.approx([0.3, 0.6, 0.4])
@@ -298,7 +299,7 @@ def test_real_records_are_read(tmp_path: Path, no_global_rng: None) -> None:
     made = {"data": make("data", "digits"), "clients": 6, "cohort": 3, "rounds": 2}
     for name, seed in (("fedavg", 0), ("fedavg", 1), ("scaffold", 0)):
         config.Experiment(method_named(name), seed=seed, **made).run(tmp_path / f"{name}{seed}")
-    folders = plots.find_runs([tmp_path])
+    folders = find_runs([tmp_path])
     assert sorted(labels(*folders)) == ["fedavg, 2 seeds", "scaffold"]
     summary = records.read(tmp_path / "scaffold0")[2]
     found = cells(folders)
@@ -313,8 +314,8 @@ def test_a_title_leaves_out_what_is_unset() -> None:
 
 
 def test_a_folder_too_large_to_look_through_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "MOST_FOLDERS", 3)
+    monkeypatch.setattr(recorded, "MOST_FOLDERS", 3)
     for name in "abc":
         (tmp_path / name).mkdir()
     with pytest.raises(RecordError, match="more than 3 folders below it; name the folder that holds the runs"):
-        plots.find_runs([tmp_path])
+        find_runs([tmp_path])

@@ -82,7 +82,7 @@ FIVE = {  # preset, method -> section of the table of the papers' settings, and 
 def test_the_pace_of_the_five_is_whole_and_that_of_the_table_of_settings(preset: str, name: str) -> None:
     """What the table does not say is neutral; what nobody says is graded so."""
     section, *patterns = FIVE[preset, name]
-    text = (ROOT / "docs/project/protocols/protocols.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "notes/protocols.yaml").read_text(encoding="utf-8")
     text = re.search(rf"^{section}:\n(.*?)(?=^\w|\Z)", text, re.DOTALL | re.MULTILINE)[1]  # type: ignore[index]
     if preset == "authors_code":
         text = text[text.index('code: "SGD') :] + text

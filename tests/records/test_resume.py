@@ -501,6 +501,7 @@ def script(what: str, base: Path) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.thorough
 def test_killed_at_random_instants(tmp_path: Path) -> None:
     """Twenty kills of seven methods; every run that was resumed is the run that nobody killed."""
     found = script("random", tmp_path)

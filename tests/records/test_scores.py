@@ -15,7 +15,7 @@ import fedskew as fs
 from fedskew.config.experiment import load
 from fedskew.config.recorded import read_run
 from fedskew.engines.evaluation import Evaluator
-from fedskew.plots.groups import Run, groups_of
+from fedskew.plots.groups import groups_of
 from fedskew.records.folder import finished, read
 from fedskew.records.probabilities import EACH, SCORES
 from support.command import SMALL, fedskew, mistake
@@ -50,7 +50,7 @@ def test_scores_are_those_of_the_last_model(tmp_path: Path) -> None:
     mixes = fs.metrics.from_mixes(result.confusion, fed.counts)
     assert {name: summary[f"final_{name}"] for name in mixes} == mixes
     assert not set(ALL) & set().union(*result.rounds), "rows hold scores only where they are asked for"
-    assert read_run(tmp_path / "a")[2] == summary
+    assert read_run(tmp_path / "a").summary == summary
 
 
 @pytest.mark.parametrize("engine", ["sequential", "batched", "threaded", "debug"])
@@ -135,14 +135,15 @@ def test_the_command_records_and_evaluates_them(tmp_path: Path, capsys: pytest.C
     words = ["--eval.scores", "every", "--eval.recall-at", "0.6"]
     assert fedskew("run", "fedavg", *SMALL, *words, "--out", tmp_path / "a") == 0
     assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "b") == 0
-    config, rows, summary = read_run(tmp_path / "a")
+    run = read_run(tmp_path / "a")
+    config, rows, summary = run.config, run.rows, run.summary
     assert config["scores"] == "every" and config["recall_at"] == 0.6 and "auroc_macro" in rows[0]
-    assert "scores" not in read_run(tmp_path / "b")[0], "a default is not recorded, so hashes stay"
+    assert "scores" not in read_run(tmp_path / "b").config, "a default is not recorded, so hashes stay"
     assert (load(tmp_path / "a").scores, load(tmp_path / "b").scores) == ("every", "last")
     capsys.readouterr()
     for folder in "ab":
         assert fedskew("evaluate", tmp_path / folder, "--json") == 0
-        found, summary = json.loads(capsys.readouterr().out), read_run(tmp_path / folder)[2]
+        found, summary = json.loads(capsys.readouterr().out), read_run(tmp_path / folder).summary
         names = [n for n in ("confusion", "loss", *ALL) if not n.startswith("mix")]
         assert {n: found[n] for n in names} == {n: summary[f"final_{n}"] for n in names}
     assert fedskew("evaluate", tmp_path / "a") == 0
@@ -151,7 +152,7 @@ def test_the_command_records_and_evaluates_them(tmp_path: Path, capsys: pytest.C
     (group,) = groups_of([tmp_path / "a"])
     assert len(group.runs[0].series("auroc_macro")[0]) == 2
     assert len({g.name for g in groups_of([tmp_path / "a", tmp_path / "b"])}) == 2  # one seed twice
-    finals = Run(tmp_path / "b", *read_run(tmp_path / "b")).finals
+    finals = read_run(tmp_path / "b").finals
     assert set(finals) == {*ALL, "confusion"}
 
 
@@ -173,7 +174,7 @@ def test_a_folder_of_an_earlier_version_is_read(tmp_path: Path, capsys: pytest.C
     summary = json.loads(file.read_text())
     names = {f"final_{name}" for name in (*ALL, "confusion")}
     file.write_text(json.dumps({name: value for name, value in summary.items() if name not in names}))
-    run = Run(tmp_path / "a", *read_run(tmp_path / "a"))
+    run = read_run(tmp_path / "a")
     assert run.finals == {} and run.last["accuracy"] == summary["final_accuracy"]
     capsys.readouterr()
     assert fedskew("evaluate", tmp_path / "a", "--json") == 0
@@ -191,13 +192,17 @@ FIT: dict[str, Any] = {
         ("final_confusion", [[1, 2], [3]], "'final_confusion' must have as many numbers in each row as it has rows"),
         ("final_confusion", [[1, -2], [3, 4]], "none below 0"),
         ("final_confusion", [[]], "'final_confusion' must have"),
-        ("final_confusion", "[[1]]", "'final_confusion' must be a list"),
-        ("final_auroc_macro", "high", "'final_auroc_macro' must be a number or null; got 'high'"),
+        ("final_confusion", "[[1]]", "'final_confusion' must be array; got"),
+        ("final_auroc_macro", "high", "'final_auroc_macro' must be int | float | null; got 'high'"),
         ("final_per_class_auroc", [0.5], "'final_per_class_auroc' must have 10 numbers, one a class"),
-        ("final_per_class_auprc", {"0": 1}, "'final_per_class_auprc' must be a list"),
-        ("final_fitted_accuracy", "high", "'final_fitted_accuracy' must be a number or null; got 'high'"),
-        ("final_fit", {"prior": 1, "balanced": 2}, "'final_fit.prior' must be an object; got 1"),
-        ("final_fit", {"prior": {**FIT, "a": "x"}, "balanced": FIT}, "'final_fit.prior.a' must be a number; got 'x'"),
+        ("final_per_class_auprc", {"0": 1}, "'final_per_class_auprc' must be array; got"),
+        ("final_fitted_accuracy", "high", "'final_fitted_accuracy' must be int | float | null; got 'high'"),
+        ("final_fit", {"prior": 1, "balanced": 2}, "'final_fit.prior' must be object; got 1"),
+        (
+            "final_fit",
+            {"prior": {**FIT, "a": "x"}, "balanced": FIT},
+            "'final_fit.prior.a' must be int | float",
+        ),
     ],
 )
 def test_entries_that_no_run_writes_are_told_in_one_line(

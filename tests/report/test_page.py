@@ -199,6 +199,7 @@ def test_methods_look_different() -> None:
 # Budgets
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("methods", "settings", "seeds", "more"),
     [

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from fedskew import report
+from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError
-from fedskew.plots.groups import Run
 from fedskew.report import Entry, paper
 from fedskew.report.compared import compare
 from fedskew.report.figures import ranking

@@ -37,7 +37,7 @@ SMALL: dict[str, dict[str, Any]] = {  # fields that make an ingredient quick, or
     "adam": {"lr": 0.01},
     "yogi": {"lr": 0.01},
 }
-RULES = {  # what a refusal says: at most fifteen, each declared in docs/project/decisions.md
+RULES = {  # what a refusal says: at most fifteen, each declared in notes/decisions.md
     "pass a model from client to client": "chains with memory on clients, uploads, or a step across clients",
     "be 0 when fednova meets a proximal part": "FedNova with momentum and a proximal part",
     "equal the regulariser's alpha": "FedDyn's client half without its server half",

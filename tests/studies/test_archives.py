@@ -11,7 +11,7 @@ import pytest
 
 from fedskew.cli.studying import told_plan
 from fedskew.config.experiment import Experiment
-from fedskew.config.recorded import read_run
+from fedskew.config.recorded import Run, read_run
 from fedskew.errors import ConfigError
 from fedskew.studies import cost as costs
 from fedskew.studies.address import address, dataset_of
@@ -20,7 +20,7 @@ from fedskew.studies.cost import Cost, cost_of
 from fedskew.studies.merging import merge, take
 from fedskew.studies.papers.found import Runs
 from fedskew.studies.spec import spec_from
-from fedskew.studies.store import Entry, Store, archive_line, read_archive
+from fedskew.studies.store import Store, archive_line, read_archive
 from fedskew.studies.study import Study
 from fedskew.studies.tuning import tuning_of
 from fedskew.studies.work import Job, work
@@ -42,7 +42,7 @@ def test_an_interrupted_run_is_in_no_archive_and_counts_in_none(tmp_path: Path) 
     planned.cell.experiment.run(folder, on_round=stop)
     with pytest.raises(ConfigError, match="hold one that has ended"):
         write(tmp_path / "s", tmp_path / "a.jsonl")
-    halved = Entry(planned.address, *read_run(folder), {})
+    halved = read_run(folder)
     (tmp_path / "a.jsonl").write_text(archive_line(halved) + "\n")  # as an older version wrote it
     other = Study(study.spec, tmp_path / "other")
     assert lend(other, tmp_path / "a.jsonl") == 0 and len(other.missing()) == 1
@@ -93,7 +93,7 @@ def test_a_run_that_cannot_be_measured_costs_an_unknown_time_and_not_none(
 def test_runs_of_an_archive_keep_their_rounds_in_a_store(tmp_path: Path) -> None:
     costs_ = {"upload_bytes": 1, "download_bytes": 1, "samples": 5, "wall_s": 1.0}
     rows = [{"round": i, "accuracy": i / 200, **costs_} for i in range(1, 151)]
-    entry = Entry("a" * 16, {}, rows, {"rounds": 150, "stopped": ""}, {})
+    entry = Run(Path("a" * 16), {}, rows, {"rounds": 150, "stopped": ""})
     store = Store(tmp_path / "s")
     take([entry], store)
     assert store.archived["a" * 16].rows == rows

@@ -53,6 +53,7 @@ def test_a_dynamic_batch_has_its_own_steps(step: list[int]) -> None:
     assert found == 5 * 4 * 2 * 6 and 20 <= step[-1] <= 24
 
 
+@pytest.mark.thorough
 def test_a_run_of_several_numbers_is_priced_once() -> None:
     """Two gains over two baselines share the method's runs."""
     seeds = len(protocol("seolkim-case3").spec.seeds)

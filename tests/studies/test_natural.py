@@ -70,7 +70,7 @@ def test_the_study_has_natural_and_three_made_partitions_of_each_dataset(natural
     names = [name for name, _ in spec.axes()]
     assert len(names) == 4 * len(natural.DATASETS) and len(spec.methods) == 12 and len(spec.seeds) == 3
     assert sum(name.endswith(", natural") for name in names) == 4
-    page = (ROOT / "docs/project/natural.md").read_text(encoding="utf-8")
+    page = (ROOT / "notes/natural.md").read_text(encoding="utf-8")
     for name, options in spec.axes():
         assert f"| {name} " in page
         alpha = dict(options).get("partition.alpha")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fedskew.config.flags import experiment_from
+from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError
 from fedskew.studies.papers import protocol as protocols
 from fedskew.studies.papers.found import Runs, likeness
@@ -22,7 +23,7 @@ from fedskew.studies.papers.protocol import Scale, protocol, scaled
 from fedskew.studies.papers.rules import gain_of, level_of
 from fedskew.studies.papers.verdicts import claims
 from fedskew.studies.papers.worked import worked
-from fedskew.studies.store import Entry, thinned
+from fedskew.studies.store import thinned
 
 MNIST = "fedga-table1-mnist"
 
@@ -33,9 +34,9 @@ def number(metric: str = "accuracy", mean: float = 0.8, spread: float | None = N
     return Printed(metric=metric, mean=mean, spread=spread, **(facts | more))
 
 
-def entry(experiment: Any, rows: list[dict[str, Any]] | None = None, **summary: Any) -> Entry:
+def entry(experiment: Any, rows: list[dict[str, Any]] | None = None, **summary: Any) -> Run:
     content = {"rounds": 100, "stopped": "", "total_wall_s": 36.0, **summary}
-    return Entry("a" * 16, experiment.to_json() | {"engine_used": "batched"}, rows or [], content, {})
+    return Run(Path("a" * 16), experiment.to_json() | {"engine_used": "batched"}, rows or [], content)
 
 
 def test_every_printed_number_is_there() -> None:
@@ -254,6 +255,7 @@ def test_a_difference_is_paired_by_seed(monkeypatch: pytest.MonkeyPatch) -> None
     assert row.seeds == 2 and row.ours == pytest.approx(0.1) and row.state == "no verdict" and row.level == ""
 
 
+@pytest.mark.thorough
 def test_what_is_not_run_stays_so_and_other_runs_do_not_count() -> None:
     other = experiment_from(["fedavg", "--rounds", "3"])
     assert all(row.ours is None or row.how == "computed" for row in ledger(Runs([entry(other, final_accuracy=1.0)])))

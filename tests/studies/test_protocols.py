@@ -60,6 +60,7 @@ def made(cell: Cell) -> Experiment:
     return cell.experiment
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", OURS)
 def test_a_protocol_runs_at_the_scale_of_a_test(name: str, tmp_path: Path) -> None:
     smoked(name, tmp_path)
@@ -239,6 +240,7 @@ def test_every_finished_run_of_the_archive_is_a_run_of_these_studies(file: str) 
         assert what(line["config"]) in planned, line["address"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name in OURS if dict(protocol(name).spec.options)["data"] in AT_HAND])
 def test_every_run_at_the_scale_of_the_paper_has_an_address(name: str, tmp_path: Path) -> None:
     if not os.environ.get("FEDSKEW_DATA"):

@@ -188,6 +188,7 @@ def test_a_scale_changes_the_options_of_one_method_alone() -> None:
         scaled(found.spec, Scale(own=(("pFedme", (("local.inner_steps", "5"),)),)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", OURS)
 def test_a_smoke_run_of_every_method_finishes(name: str, tmp_path: Path) -> None:
     rows = smoked(name, tmp_path)

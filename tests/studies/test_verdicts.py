@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedskew.config.flags import experiment_from
+from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError
 from fedskew.studies.papers.found import Runs
 from fedskew.studies.papers.ledger import Row, rows_of
@@ -17,7 +19,6 @@ from fedskew.studies.papers.printed import printed
 from fedskew.studies.papers.protocol import protocol
 from fedskew.studies.papers.quantities import Evidence, Outcome
 from fedskew.studies.papers.verdicts import VERDICTS, Claim, claims, verdict_of, word_of
-from fedskew.studies.store import Entry
 
 NAME = "fedga-table1-mnist"
 # Gains over FedAvg in points; the seed moves every method alike but FedGA
@@ -35,7 +36,7 @@ def evidence(seeds: int = 5, gains: tuple[tuple[str, float], ...] = (), **more: 
         assert cell.experiment is not None
         score = 0.8 + held[cell.label] / 100 + cell.seed / 100 + (cell.label == "FedGA") * (-1) ** cell.seed / 1000
         summary = {"rounds": 100, "stopped": "", "final_accuracy": score, "final_macro_f1": score, **more}
-        entries.append(Entry("a" * 16, cell.experiment.to_json(), [], summary, {}))
+        entries.append(Run(Path("a" * 16), cell.experiment.to_json(), [], summary))
     runs = Runs(entries)
     return Evidence(rows_of(protocol(NAME), "paper", runs), runs)
 
@@ -138,7 +139,6 @@ def test_the_check_tells_a_rule_that_knows_the_method_from_one_that_does_not() -
 
 
 def test_runs_of_another_experiment_are_no_evidence() -> None:
-    other = Entry(
-        "a" * 16, experiment_from(["fedavg"]).to_json(), [], {"rounds": 1, "stopped": "", "final_accuracy": 1.0}, {}
-    )
+    summary = {"rounds": 1, "stopped": "", "final_accuracy": 1.0}
+    other = Run(Path("a" * 16), experiment_from(["fedavg"]).to_json(), [], summary)
     assert Evidence([], Runs([other])).fill(f"{{gain {PLACE} | FedGA | FedAvg}}") is None

@@ -1,6 +1,7 @@
 """What attacks share: how hard to attack, and a count of what was tried and what survived.
 
-`make attack` runs tests/attack at full strength and prints the counts of every line. `make test` runs the short forms.
+`make attack` runs tests/attack at full strength and prints the counts of every line.
+`make test-all` runs the short forms.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ REPORT = "FEDSKEW_ATTACK_REPORT"  # a folder where every line writes what it cou
 
 
 def some(short: int, full: int) -> int:
-    """How many attacks to make: ``short`` of `make test`, ``full`` of `make attack`."""
+    """How many attacks to make: ``short`` of `make test-all`, ``full`` of `make attack`."""
     return full if FULL else short
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedskew.plots.groups import Run
+from fedskew.config.recorded import Run
 from fedskew.records.probabilities import EACH, from_mixes
 from fedskew.records.summary import summarise
 from fedskew.report import Entry

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedskew.config import variants
+from fedskew.config.recorded import Run, find_runs, read_run
 from fedskew.data import skew
 from fedskew.errors import FedskewError, RecordError
-from fedskew.plots.groups import Run, federation_of, find_runs, title_of
+from fedskew.plots.groups import federation_of, title_of
 from fedskew.records.summary import FITTED
 from fedskew.studies.differences import differences
 from fedskew.studies.fitted import fitted_name
@@ -107,9 +108,7 @@ def _runs(path: Path, left: list[str]) -> Iterator[tuple[str, Run]]:
     archives = [path] if path.is_file() else [p for p in sorted(path.rglob("*.jsonl")) if p.name != "rounds.jsonl"]
     for archive in archives:
         try:
-            for entry in read_archives(archive):
-                if entry.state == "finished":
-                    yield archive.name, Run(Path(entry.address), entry.config, entry.rows, entry.summary)
+            yield from ((archive.name, run) for run in read_archives(archive) if run.state == "finished")
         except RecordError as error:
             left.append(str(error))
     try:
@@ -118,7 +117,7 @@ def _runs(path: Path, left: list[str]) -> Iterator[tuple[str, Run]]:
         return
     for folder in folders:
         try:
-            run = Run.read(folder)
+            run = read_run(folder)
             if run.summary.get("rounds", 0) < (run.config.get("rounds") or math.inf):
                 left.append(f"{folder}: the run did not end")
             else:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
+from importlib.resources import files
+
 from fedskew import __version__
-from fedskew.catalogue.papers import PAPERS
 from fedskew.errors import unknown
 
-__all__ = ["bibtex", "short", "software"]
+__all__ = ["bibtex", "papers", "short", "software"]
+
+
+@cache
+def papers() -> dict[str, str]:
+    """The BibTeX entry of every paper by its key, as the file has it: a field a line, closed by a line "}"."""
+    text = files("fedskew.catalogue").joinpath("papers.bib").read_text(encoding="utf-8")
+    return {entry[1]: entry[0] for entry in re.finditer(r"^@\w+\{(\w+),\n.*?^\}", text, re.M | re.S)}
 
 
 def short(key: str) -> str:
     """ "McMahan et al. 2017, Communication-Efficient Learning ... (AISTATS)"; a key that is unknown is given back."""
-    if key not in PAPERS:
+    if key not in papers():
         return key  # a user's own component may cite in its own words
-    paper = PAPERS[key]
-    first, *others = paper.authors.split(" and ")
+    fields = re.findall(r"^  \w+ = \{(.*)\},$", papers()[key], re.M)
+    authors, title, venue, year = fields  # in this order
+    first, *others = authors.split(" and ")
     names = first.strip("{}").split(",")[0] + (" et al." if others else "")
-    return f"{names} {paper.year}, {paper.title} ({paper.venue})"
+    return f"{names} {year}, {title[1:-1]} ({venue})"
 
 
 def software() -> str:
@@ -32,15 +43,6 @@ def software() -> str:
 
 def bibtex(key: str) -> str:
     """The BibTeX entry of a key. Raises ConfigError for an unknown one."""
-    if key not in PAPERS:
-        raise unknown("reference", key, PAPERS)
-    paper = PAPERS[key]
-    kinds = {"inproceedings": "booktitle", "article": "journal", "misc": "howpublished", "techreport": "institution"}
-    field = kinds[paper.kind]
-    lines = [
-        ("author", paper.authors),
-        ("title", f"{{{paper.title}}}"),
-        (field, paper.venue),
-        ("year", str(paper.year)),
-    ]
-    return "\n".join([f"@{paper.kind}{{{key},", *(f"  {name} = {{{value}}}," for name, value in lines), "}"])
+    if key not in papers():
+        raise unknown("reference", key, papers())
+    return papers()[key]

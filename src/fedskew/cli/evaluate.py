@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedskew.config.experiment import Experiment
+    from fedskew.config.recorded import Run
     from fedskew.config.scoring import Scores
     from fedskew.data.arrays import Dataset
     from fedskew.engines.trained import Trained
@@ -87,21 +88,21 @@ def evaluate(
     if out is not None:
         require(not Path(out).exists(), "out", "be a file that is not there yet", out)
     about = read_description(Path(run))
-    trained = load_model(run, best=best)
-    for note in _notes(Path(run), about, experiment, best):
+    trained, recorded = load_model(run, best=best), read_run(run)
+    for note in _notes(recorded, about, experiment, best):
         say(f"fedskew: note: {note}", sys.stderr)
     if decompose:
         given = {"--data": experiment is not None, "--out": out is not None, "--fitted": fitted}
         if other := next((flag for flag, there in given.items() if there), ""):
             raise ConfigError(f"--decompose must stand without {other}: its rows and its fits are those of the run")
-        _decomposed(Path(run), about, trained, as_json)
+        _decomposed(recorded, about, trained, as_json)
         return
     source: Any
     if experiment is None:
-        source = _own_data(Path(run), about)
+        source = _own_data(recorded, about)
     else:
         source = rows_of(experiment.data, experiment.path, trained.inputs.encoding)
-    scores = scores_of(trained, source, read_run(Path(run))[0].get("recall_at", PRECISION), fitted)
+    scores = scores_of(trained, source, recorded.config.get("recall_at", PRECISION), fitted)
     if out is not None:
         scores.write(out)
     if as_json:
@@ -115,7 +116,7 @@ def evaluate(
         say(f"scores: {out}", sys.stderr if as_json else sys.stdout)
 
 
-def _decomposed(run: Path, about: dict[str, Any], trained: Trained, as_json: bool) -> None:
+def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool) -> None:
     """Print what the error of the run's model is made of."""
     from rich.table import Table
 
@@ -124,7 +125,7 @@ def _decomposed(run: Path, about: dict[str, Any], trained: Trained, as_json: boo
     from fedskew.engines.decomposed import decompose as parts
 
     _own_data(run, about)  # which refuses data that are not those of the run
-    found = parts(trained, config.load(run).federation())
+    found = parts(trained, config.load(run.folder).federation())
     if as_json:
         say(json.dumps(found, indent=1))
         return
@@ -138,38 +139,34 @@ def _decomposed(run: Path, about: dict[str, Any], trained: Trained, as_json: boo
     show(view)
 
 
-def _own_data(run: Path, about: dict[str, Any]) -> Dataset:
+def _own_data(run: Run, about: dict[str, Any]) -> Dataset:
     """The dataset of the run. Raises RecordError where it is not what the run was trained on, or has no name."""
-    from fedskew.config import experiment as config
-    from fedskew.config.recorded import read_run
+    from fedskew.config.experiment import load
 
-    content = read_run(run)[0]
-    if content.get("started_by") == "python":
-        raise RecordError(f"--data must name the rows: {str(run)!r} was started from Python, and its data have no name")
-    if content.get("own_data"):
-        raise RecordError(f"--data must name the rows: {str(run)!r} was trained over Flower, and its nodes kept theirs")
-    own = config.load(run)
-    data: Dataset = own.data.load(own.path)
+    named = f"--data must name the rows: {str(run.folder)!r} was"
+    if run.config.get("started_by") == "python":
+        raise RecordError(f"{named} started from Python, and its data have no name")
+    if run.config.get("own_data"):
+        raise RecordError(f"{named} trained over Flower, and its nodes kept theirs")
+    experiment = load(run.folder)
+    data: Dataset = experiment.data.load(experiment.path)
     was, found = about["data"]["fingerprint"], data.fingerprint
     if was != found:
         raise RecordError(f"the data must be those of the run; fingerprint was {was}, is {found}; name them by --data")
     return data
 
 
-def _notes(run: Path, about: dict[str, Any], experiment: Experiment | None, best: bool) -> list[str]:
+def _notes(run: Run, about: dict[str, Any], experiment: Experiment | None, best: bool) -> list[str]:
     """What to know before the numbers are believed: a run that stopped early, or rows that it was trained on."""
-    from fedskew.config.recorded import read_run
     from fedskew.data.sources.rows import same_file
 
-    config, _, summary = read_run(run)
     notes = []
     if best:
-        found = summary["best"]
-        notes.append(f"the model of round {found['round']}, the best by {found['monitor']}")
-    elif summary.get("stopped"):
-        whole = f"round {about['round']} of {config.get('rounds')}"
-        notes.append(f"the run stopped after {whole} ({summary['stopped']}); its model is that of this round")
-    if experiment is not None and same_file(experiment.path, config.get("path")):
+        notes.append(f"the model of round {run.summary['best']['round']}, the best by {run.summary['best']['monitor']}")
+    elif reason := run.summary["stopped"]:
+        whole = f"round {about['round']} of {run.config.get('rounds')}"
+        notes.append(f"the run stopped after {whole} ({reason}); its model is that of this round")
+    if experiment is not None and same_file(experiment.path, run.config.get("path")):
         notes.append(f"{experiment.path} is the run's own file, training rows too; without --data its test rows count")
     return notes
 

@@ -1,6 +1,7 @@
 """The names of the tables, read from their source: completion must not wait for torch.
 
-A table is a literal dictionary, whose keys stand in the text of its file, or all classes of a folder by their names.
+A table is a literal dictionary, whose keys stand in the text of its file, a file of imports, or every class of a folder
+that has a name. The name of an ingredient stands in the text of its class.
 """
 
 from __future__ import annotations
@@ -14,23 +15,22 @@ from pathlib import Path
 __all__ = ["SLOTS", "TABLES", "names"]
 
 ROOT = Path(__file__).parents[1]
-NAME = re.compile(r'^    name: ClassVar\[str\] = "(\w+)"', re.MULTILINE)
-SLOTS = {  # what --NAME takes -> (file, dictionaries), or (files of classes that have a name,)
+SLOTS: dict[str, tuple[str, ...]] = {  # what --NAME takes -> (file, dictionaries); none of a file of imports
     "data": ("data/sources/*.py",),
     "partition": ("data/partitioners/*.py",),
     "model": ("models/architectures.py", "MODELS"),
-    "parts": ("slots/parts.py", "PARTS"),
-    "sampler": ("slots/samplers.py", "SAMPLERS"),
-    "selector": ("slots/selectors.py", "SELECTORS"),
-    "pace": ("slots/paces.py", "PACES"),
-    "weighting": ("slots/weightings.py", "WEIGHTINGS"),
-    "server": ("slots/servers.py", "SERVERS"),
-    "local": ("slots/steps.py", "STEPS"),
+    "parts": ("slots/parts.py",),
+    "sampler": ("slots/samplers.py",),
+    "selector": ("slots/selectors.py",),
+    "pace": ("slots/paces.py",),
+    "weighting": ("slots/weightings.py",),
+    "server": ("slots/servers.py",),
+    "local": ("slots/steps.py",),
 }
-TABLES = {
+TABLES: dict[str, tuple[str, ...]] = {
     **SLOTS,
-    "method": ("methods/__init__.py", "METHODS"),
-    "preset": ("config/presets/__init__.py", "PRESETS"),
+    "method": ("methods/__init__.py",),
+    "preset": ("config/presets/paces.toml",),
     "diagnostic": ("records/diagnostics.py", "DIAGNOSTICS"),
     "tracker": ("track/__init__.py", "TRACKERS"),
     "figure": ("plots/rounds.py", "_WHOLE", "_DRAWN"),
@@ -45,12 +45,27 @@ def names(table: str) -> tuple[str, ...]:
     if table == "protocol":
         return tuple(sorted(file.stem for file in (ROOT / "studies/papers/protocols").glob("*.toml")))
     file, *dictionaries = TABLES[table]
-    if not dictionaries:
-        return tuple(
-            sorted(name for path in ROOT.glob(file) for name in NAME.findall(path.read_text(encoding="utf-8")))
-        )
-    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-    return tuple(sorted(key for wanted in dictionaries for key in _keys(tree, wanted)))
+    source = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob(file))
+    if "*" in file:
+        found = {*re.findall(r'^    name: ClassVar\[str\] = "(\w+)"', source, re.M)}
+    elif file.endswith(".toml"):
+        found = {*re.findall(r"^\[(\w+)\.", source, re.M)}  # the first word of a table's name
+    elif dictionaries:
+        tree = ast.parse(source)
+        found = {key for wanted in dictionaries for key in _keys(tree, wanted)}
+    else:
+        named = _ingredients()
+        imported = re.findall(r"^from .* import (\w+) as", source, re.M)
+        found = {named.get(kind, kind) for kind in imported if kind in named or kind.islower()}
+    return tuple(sorted(found))
+
+
+@cache
+def _ingredients() -> dict[str, str]:
+    """The name of every ingredient by the name of its class."""
+    texts = [f.read_text(encoding="utf-8") for room in ("methods", "shared") for f in (ROOT / room).glob("*.py")]
+    found = (re.match(r'(\w+).*?^    name = "(\w+)"', c, re.M | re.S) for t in texts for c in t.split("\nclass ")[1:])
+    return {match[1]: match[2] for match in found if match}
 
 
 def _keys(tree: ast.Module, wanted: str) -> Iterator[str]:

@@ -44,11 +44,12 @@ def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int
     """
     import fedskew.plots.curves as curves
     import fedskew.plots.rounds as rounds
+    from fedskew.config.recorded import find_runs
     from fedskew.plots import canvas
 
     if figure is not None and figure not in rounds.FIGURES:
         raise unknown("figure", figure, rounds.FIGURES)
-    folders = curves.find_runs([Path(run) for run in runs])
+    folders = find_runs(runs)
     name = "comparison.png" if figure is None else f"{figure}.png"
     target = Path(out) if out else (Path(runs[0]) if len(runs) == 1 else Path(".")) / name
     canvas.target(target)  # refused before anything is printed

@@ -41,7 +41,8 @@ class RunCommand(Composed):
             return super().experiment(positional, options, given)
         from fedskew.config.experiment import load
         from fedskew.config.flags import with_flags
-        from fedskew.config.recorded import CONFIG, object_of
+        from fedskew.config.recorded import object_of
+        from fedskew.config.schema import Config
         from fedskew.fields import resumed
         from fedskew.settings import Settings
 
@@ -55,7 +56,7 @@ class RunCommand(Composed):
         if not folder.is_dir():
             raise RecordError(f"--resume must be a run folder; got {str(folder)!r}")
         experiment = load(folder / "config.json")
-        if object_of(folder / "config.json", CONFIG).get("started_by") == "flower":
+        if object_of(folder / "config.json", Config).get("started_by") == "flower":
             hint = "`sh run.sh` in the folder of its app does"
             raise ConfigError(f"--resume cannot go on with a run over Flower, whose nodes keep their memory; {hint}")
         far = [flag for flag, _ in options if flag.startswith("--ray")]
@@ -131,7 +132,8 @@ def _told_finished(experiment: Experiment, folder: Path) -> int:
     from fedskew.cli.progress import report
     from fedskew.config.recorded import read_run
 
-    config, rows, summary = read_run(folder)
+    run = read_run(folder)
+    config, rows, summary = run.config, run.rows, run.summary
     asked = config["rounds"]
     if experiment.rounds < len(rows):
         raise FieldError("Settings", "rounds", f"be at least {len(rows)}, the rounds that are done", experiment.rounds)

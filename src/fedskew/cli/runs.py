@@ -17,7 +17,7 @@ from fedskew.cli.values import FOLDER
 from fedskew.errors import ConfigError, plural
 
 if TYPE_CHECKING:
-    from fedskew.studies.runs import Listed
+    from fedskew.config.recorded import Run
 
 __all__ = ["runs"]
 
@@ -93,7 +93,7 @@ def _check(
         raise ConfigError("--delete must be confirmed by --yes where there is no terminal to ask")
 
 
-def _table(found: Sequence[Listed], wanted: str | None) -> list[str]:
+def _table(found: Sequence[Run], wanted: str | None) -> list[str]:
     """Lines of the list."""
     from fedskew.studies.choosing import path_of
 
@@ -103,7 +103,7 @@ def _table(found: Sequence[Listed], wanted: str | None) -> list[str]:
     return columns(names, [[_shown(run, path) for path in paths] for run in found])
 
 
-def _shown(run: Listed, path: str) -> str:
+def _shown(run: Run, path: str) -> str:
     fields = run.fields
     if path == "done":
         return f"{cell(fields.get('rounds'))}/{cell(fields.get('asked'))}"
@@ -114,13 +114,11 @@ def _shown(run: Listed, path: str) -> str:
     return cell(fields.get(path)) if path != "folder" else str(fields["folder"])
 
 
-def _differences(found: Sequence[Listed]) -> list[str]:
+def _differences(found: Sequence[Run]) -> list[str]:
     """Lines of the settings in which runs differ."""
-    from fedskew.plots.groups import Run
     from fedskew.studies.runs import differing
 
-    views = [Run(run.folder, run.config, [], run.summary) for run in found]
-    different = differing(found, [{**v.settings, **{what: seed for seed, what in v.seeds}} for v in views])
+    different = differing(found, [{**run.settings, **{what: seed for seed, what in run.seeds}} for run in found])
     if not different:
         return ["these runs differ in no setting"]
     rows = [[str(run.folder), *(_setting(each[i]) for _, each in different)] for i, run in enumerate(found)]
@@ -131,11 +129,11 @@ def _setting(value: Any) -> str:
     return "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _json(run: Listed) -> dict[str, Any]:
+def _json(run: Run) -> dict[str, Any]:
     return {**run.shown, "config": run.config, "summary": run.summary}
 
 
-def _delete(found: Sequence[Listed], folders: Sequence[str], yes: bool) -> int:
+def _delete(found: Sequence[Run], folders: Sequence[str], yes: bool) -> int:
     """Delete runs; the exit code is 2 where one is still there."""
     from fedskew.studies.runs import remove
 

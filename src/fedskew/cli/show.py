@@ -17,8 +17,7 @@ from fedskew.cli.values import RUN
 from fedskew.errors import FedskewError, RecordError, unknown
 
 if TYPE_CHECKING:
-    from fedskew.plots.groups import Run
-    from fedskew.studies.runs import Listed
+    from fedskew.config.recorded import Run
 
 __all__ = ["show_run"]
 
@@ -40,13 +39,13 @@ def show_run(run: str, metric: str | None, as_ascii: bool) -> None:
     RUN is a run folder. What is shown of the settings is what differs from the defaults of the method.
     """
     from fedskew.config.recorded import read_run
-    from fedskew.plots.groups import Run, title_of
+    from fedskew.plots.groups import title_of
     from fedskew.studies.runs import listed
 
     folder = Path(run)
     if not folder.is_dir():
         raise RecordError(f"there is no run at {run!r}: no such folder")
-    found = Run(folder, *read_run(folder))
+    found = read_run(folder)
     about = listed(folder)
     say(f"{about.label or found.name}: {title_of([found])}")
     say(f"{run}: {_ended(about)}")
@@ -61,7 +60,7 @@ def show_run(run: str, metric: str | None, as_ascii: bool) -> None:
         say(line)
 
 
-def _ended(run: Listed) -> str:
+def _ended(run: Run) -> str:
     done, asked = run.summary.get("rounds"), run.config.get("rounds")
     early = run.summary.get("best", {}).get("stopped_early") if run.state == "finished" else False
     why = f": {run.reason}" if run.reason else ": it no longer improved" if early else ""

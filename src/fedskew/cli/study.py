@@ -144,11 +144,9 @@ def verify(place: str, sample: int, seed: int, processes: int | None) -> int:
 
 
 def _said(one: Repeated) -> None:
-    from fedskew.studies.runs import method_of
-
-    config = one.entry.config
+    run = one.run
     words = f"; {one.words}" if one.words else ""
-    say(f"{one.entry.address} {method_of(config)}, seed {config.get('seed')}: {SAID[one.verdict]}{words}")
+    say(f"{run.address} {run.label}, seed {run.config.get('seed')}: {SAID[one.verdict]}{words}")
 
 
 def _told(done: Merged, into: str) -> int:

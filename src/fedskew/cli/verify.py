@@ -24,7 +24,7 @@ def verify(runs: tuple[str, ...]) -> int:
     RUN is a run folder, or a folder that holds some. The exit code is 2 if anything was altered. What a kill leaves is
     no damage: `fedskew run --resume RUN` clears it away.
     """
-    from fedskew.plots.groups import find_runs
+    from fedskew.config.recorded import find_runs
     from fedskew.records.verify import troubles
 
     damaged = 0

@@ -1,30 +1,34 @@
-"""What a run folder must hold for a table, a picture or an advice to be made from it: its entries and their types.
+"""Recorded runs: found, read from their folders, and checked.
 
 A folder may come from anybody and may be damaged. It is checked once, here, so that what reads it can rely on it.
 """
 
 from __future__ import annotations
 
+import json
 import math
-import typing
-from collections.abc import Iterator, Mapping
-from functools import cache
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
-from types import NoneType, UnionType
 from typing import Any
 
-from fedskew.component import SLOTS
+import numpy as np
+import numpy.typing as npt
+
+from fedskew.config import variants
+from fedskew.config.experiment import RECORDED
+from fedskew.config.schema import PER_CLASS, Config, Round, Row, Summary, fault_of
 from fedskew.errors import RecordError, json_file
-from fedskew.fields import plain_types
+from fedskew.fields import deciding
 from fedskew.records import folder as records
-from fedskew.records.probabilities import EACH as EACH_SCORE
-from fedskew.records.probabilities import RANKED, SCORES
-from fedskew.settings import Division, Settings
+from fedskew.records.probabilities import EACH, SCORES
+from fedskew.records.summary import PREFIXES, worst_class
+from fedskew.settings import SEEDS, Division, Settings
 
-__all__ = ["fault_of", "faults", "finished", "object_of", "read_run"]
-
-Row = dict[str, Any]
-Number = float | None
+__all__ = ["UNLIKE", "Run", "faults", "find_runs", "finished", "name_of", "object_of", "read_run", "run_folders"]
 
 UNLIKE = (
     ArithmeticError,
@@ -33,98 +37,246 @@ UNLIKE = (
     RecursionError,
     TypeError,
     ValueError,
-)  # what other content leads to
-KINDS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")
-EACH = ("per_class_recall", "per_class_precision", "per_class_f1", "support")  # of the C classes
-SETS = (
-    "", "part_", "val_", "local_", "personal_", "heldout_", "heldout_personal_", "fitted_", "fitted_personal_",
-)  # fmt: skip
-METRICS = tuple(f"{which}{kind}" for which in SETS for kind in KINDS)
-BYTES = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
-# entry -> its type; a dict is an object with such entries, "?" behind a name says that it may be absent
-NAMED: Row = {"name": str}
-CONFIG: Row = {
-    "method?": str, **{f"{slot}?": (str, NAMED) for slot in ("data", "partition", "model")},
-    **{f"{name}?": plain for kind in (Settings, Division) for name, plain in plain_types(kind).items()},
-    "label_names?": list[str], "fingerprint?": str, "counts?": list[list[int]], "started_by?": str,
-    "processors?": list[str], "disclosed?": list[str], "own_data?": bool,
-}  # fmt: skip
-METHOD: Row = {"name": str, "parts?": [NAMED], **{f"{slot}?": NAMED for slot in SLOTS}, "preset?": str}
-CONFIG["method?"] = (str, METHOD)
-PER_CLASS: Row = {
-    "before": list[Number], "after": list[Number], "local": list[Number], "models?": int,
-    "clients": dict[str, list[Number]], "owned": dict[str, list[int]],
-}  # fmt: skip
-DIAGNOSTICS: Row = {
-    "per_class?": PER_CLASS,
-    "asymmetry?": {
-        "each": list[Number], "ratio": Number, "local?": {"each?": list[Number], "ratio?": Number},
-        "train_counts": list[int],
-    },
-    "cosine?": {"layers": list[str], "global": list[Number], "local": dict[str, list[Number]]},
-    "drift?": {"norms": list[float], "update": float, "cancellation": Number},
-    "coverage?": {"classes": int, "used": list[int]},
-    "oversampling?": dict[str, dict[str, list[float]]],
-    "features?": {"file": str},
-}  # fmt: skip
-ROW: Row = {
-    "round": int, "rounds?": int, **{f"{name}?": Number for name in METRICS},
-    **{f"{which}{name}?": list[float] for which in SETS for name in EACH}, "train_loss?": Number,
-    "clients?": list[int | list[int]], "weights?": list[float], **{f"{name}?": float for name in BYTES},
-    "diagnostics?": DIAGNOSTICS, **{f"{name}?": Number for name in SCORES},
-    **{f"{name}?": list[Number] for name in EACH_SCORE},
-}  # fmt: skip
-FIT: Row = {
-    "a": float, "b": list[float], "objective": str, "ridge": float, "exchanges": int, "converged?": bool,
-    "upload_bytes": int, "download_bytes": int,
-}  # fmt: skip
-WORST: Row = {"class": int, "name": str, "recall": float, "unrecognised": int, "classes": int}
-BEST: Row = {"monitor": str, "round": int, "value": float, "accuracy": float, "stopped_early": bool}
-COLLAPSED: Row = {"measure": str, "limit": float, "rounds": list[list[int]], "worst": float, "round": int}
-REACHED = [f"{how}_{name}?" for how in ("final", "best", "mean10", "mean50") for name in METRICS]
-SUMMARY: Row = {
-    "rounds": int, "stopped": str, **dict.fromkeys(REACHED, Number), "worst_class?": (NoneType, WORST),
-    **{f"final_{name}?": Number for name in (*SCORES, *(f"fitted_{name}" for name in RANKED))},
-    "final_fit?": {"prior": FIT, "balanced": FIT},
-    **{f"final_{name}?": list[Number] for name in EACH_SCORE},
-    "final_confusion?": list[list[int]], "collapsed?": [COLLAPSED], "best?": BEST,
-    **{f"total_{name}?": float for name in BYTES},
-}  # fmt: skip
+)  # of other content
+# Entries that do not make two runs different experiments: options that change no training, the seeds, and what a run
+# adds of where it ran, or what follows from the seed (the counts of the split).
+NEUTRAL = {
+    *deciding(Settings, "measures", "bits", "nothing", "seed"), *deciding(Division, "nothing", "seed"),
+    *RECORDED, "counts",
+} - {"own_data", "disclosed"}  # fmt: skip
+OPTIONAL = deciding(Division, "split")[1:]  # named only where they are set
+LARGE = ("counts", "label_names")  # entries that no list shows
+INNER = ("checkpoint", "features")  # folders of a run that hold no run
+MOST_FOLDERS = 50_000  # below a folder that is named; a whole disk would take minutes
 
 
-def read_run(folder: str | Path) -> tuple[Row, list[Row], Row]:
+@dataclass(frozen=True)
+class Run:
+    """A recorded run.
+
+    Attributes:
+        folder: Its folder; of a run of an archive, or of one that cannot be, its address.
+        config: Content of config.json; empty where it is damaged.
+        rows: Content of rounds.jsonl; empty in a list, for which rounds are not read.
+        summary: Content of summary.json; in a list, of a run without one, what its last rounds say.
+        env: Content of env.json, where it was asked for.
+        state: "finished", "stopped", "running", "failed", "refused" or "damaged".
+        reason: Why it stopped, failed, was refused or cannot be read.
+        written: When it was last written, seconds since 1970; 0 where this was not asked for.
+    """
+
+    folder: Path
+    config: Row = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    summary: Row = field(default_factory=dict)
+    env: Row = field(default_factory=dict)
+    state: str = "finished"
+    reason: str = ""
+    written: float = 0.0
+
+    @property
+    def address(self) -> str:
+        """The address, of a run of a store."""
+        return self.folder.name
+
+    @property
+    def name(self) -> str:
+        """Name of the method; the folder's name where the configuration has none."""
+        return name_of(self.config.get("method")) or self.folder.name
+
+    @cached_property
+    def label(self) -> str:
+        """The method and what differs from that of the table, such as "fedavg (lr 0.05)"; "" where none is named."""
+        method = self.config.get("method")
+        return _label(json.dumps(method)) if isinstance(method, Mapping) else str(method or "")
+
+    @property
+    def last(self) -> Row:
+        """The last evaluated round."""
+        return next((row for row in reversed(self.rows) if "accuracy" in row), {})
+
+    @property
+    def finals(self) -> Row:
+        """What was measured of the last model alone, by name: ``auroc_macro``, ``per_class_auroc``, ``confusion``, ...
+
+        A run that was stopped has the scores of its last evaluated round, where it measured them at every evaluation.
+        """
+        names = (*SCORES, *EACH, "confusion")
+        return {name: self.summary[f"final_{name}"] for name in names if f"final_{name}" in self.summary}
+
+    @property
+    def worst(self) -> Row | None:
+        """The worst class of the last evaluation, see `fedskew.records.summary.worst_class`."""
+        return worst_class(self.last, self.config.get("label_names", ()))
+
+    @property
+    def settings(self) -> Row:
+        """The configuration by dotted path, without what does not change the experiment."""
+        kept = {key: v for key, v in self.config.items() if key not in NEUTRAL}
+        kept |= {key: self.config.get(key) or None for key in OPTIONAL}  # a run of Python may lack them
+        return variants.flat(kept) if "method" in kept else {"folder": str(self.folder)}
+
+    @property
+    def seeds(self) -> tuple[tuple[int, str], ...]:
+        """(seed, what is drawn from it) of every seed that the configuration sets; "seed" itself comes first."""
+        return tuple((v, key.replace("_", ".")) for key in SEEDS if (v := self.config.get(key)) is not None)
+
+    @property
+    def changed(self) -> Row:
+        """Options of the method that differ from those of the table's method of this name, by dotted path."""
+        method = self.config.get("method")
+        found = variants.changed(method) if isinstance(method, Mapping) else {}
+        return {f"method.{path}": value for path, value in found.items()}
+
+    @property
+    def shown(self) -> Row:
+        """What the columns of a list are made of."""
+        return {
+            "folder": str(self.folder),
+            "method": self.label,
+            "data": name_of(self.config.get("data")),
+            "partition": _with_numbers(self.config.get("partition")),
+            "seed": self.config.get("seed"),
+            "rounds": self.summary.get("rounds"),
+            "asked": self.config.get("rounds"),
+            "accuracy": self.summary.get("final_accuracy"),
+            "state": self.state,
+            "reason": self.reason,
+            "age": (time.time() - self.written) / 86400,
+        }
+
+    @cached_property
+    def fields(self) -> Row:
+        """Every entry of the configuration and of the summary by dotted path; those of `shown` go before them."""
+        config = variants.flat({k: v for k, v in self.config.items() if k not in LARGE})
+        return {**config, **variants.flat(self.summary), **self.shown}
+
+    def series(self, name: str) -> tuple[list[int], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """A metric over rounds.
+
+        Args:
+            name: Name of the metric in rounds.jsonl.
+
+        Returns:
+            (rounds [R], values [R], MB uploaded until then [R]) of the rounds that have it, as a finite number.
+        """
+        sent = np.cumsum([row.get("upload_bytes", 0) for row in self.rows]) / 1e6
+        seen = [i for i, row in enumerate(self.rows) if row.get(name) is not None and math.isfinite(row[name])]
+        values = np.array([self.rows[i][name] for i in seen], dtype=np.float64)
+        return [self.rows[i]["round"] for i in seen], values, sent[seen]
+
+
+def name_of(value: Any) -> str:
+    """Name of an ingredient in a configuration: a string, or {"name": ...}; "" for anything else."""
+    named = value.get("name") if isinstance(value, Mapping) else value
+    return named if isinstance(named, str) else ""
+
+
+@cache
+def _label(method: str) -> str:
+    """The label of a method's specification in JSON."""
+    spec = json.loads(method)
+    try:
+        return variants.label_of(spec)
+    except UNLIKE:
+        return str(spec.get("name", ""))
+
+
+def _with_numbers(value: Any) -> str:
+    """An ingredient with its options that are numbers, such as "dirichlet (alpha 0.1)"."""
+    options = value.items() if isinstance(value, Mapping) else ()
+    words = [variants.words_of(name, number) for name, number in options if isinstance(number, int | float)]
+    return f"{name_of(value)} ({', '.join(words)})" if words else name_of(value)
+
+
+# Finding
+
+
+def run_folders(places: Iterable[str | Path]) -> list[Path]:
+    """Run folders at or below these places, each once; links to folders are not followed.
+
+    Raises:
+        RecordError: A place is not there, or has too many folders below it.
+    """
+    found: dict[Path, Path] = {}
+    for place in map(Path, places):
+        if not place.exists():
+            raise RecordError(f"there is no run at {str(place)!r}: no such folder")
+        for folder in _walk(place):
+            found.setdefault(folder.resolve(), folder)
+    return list(found.values())
+
+
+def _walk(place: Path) -> Iterator[Path]:
+    """The run folders below a place; one that is a run stands for itself."""
+    for number, (folder, inner, files) in enumerate(os.walk(place)):
+        if number == MOST_FOLDERS:
+            rule = f"has more than {MOST_FOLDERS:,} folders below it; name the folder that holds the runs"
+            raise RecordError(f"{str(place)!r} {rule}")
+        is_run = "config.json" in files and "rounds.jsonl" in files
+        inner[:] = sorted(name for name in inner if not (name.startswith(".") or (is_run and name in INNER)))
+        if is_run:
+            yield Path(folder)
+            if not number:
+                return
+
+
+def find_runs(places: Iterable[str | Path]) -> list[Path]:
+    """`run_folders`, at least one.
+
+    Args:
+        places: Run folders, or folders that contain run folders at any depth.
+
+    Returns:
+        Run folders, each once, in order.
+
+    Raises:
+        RecordError: A place does not exist, or no place leads to a run.
+    """
+    given = list(places)
+    if found := run_folders(given):
+        return found
+    named = ", ".join(repr(str(place)) for place in given) or "no path"
+    raise RecordError(f"no run folder found in {named}; a run folder holds config.json and rounds.jsonl")
+
+
+# Reading
+
+
+def read_run(folder: str | Path) -> Run:
     """Read a run folder, as `fedskew.records.folder.read`, and check the types of its entries.
 
     Args:
         folder: The folder.
 
     Returns:
-        (configuration, rounds, summary).
+        The run; its state is "finished", whatever its summary says.
 
     Raises:
         RecordError: It is no run folder, or an entry is missing or of another type; the message names file and entry.
     """
     path = Path(folder)
     try:
-        config, rows, summary = records.read(path)
+        run = Run(path, *records.read(path))
     except UNLIKE as error:
         raise RecordError(
             f"{str(path)!r} is not a run folder: its rounds or its summary hold {_words(error)}"
         ) from None
-    for file, told in faults(config, rows, summary):
-        raise RecordError(f"{path / file} is damaged: {told}")
-    return config, rows, summary
+    for file, fault in faults(run):
+        raise RecordError(f"{path / file} is damaged: {fault}")
+    return run
 
 
-def faults(config: Row, rows: list[Row], summary: Row) -> Iterator[tuple[str, str]]:
+def faults(run: Run) -> Iterator[tuple[str, str]]:
     """(its file in a run folder, what is wrong with it) of each part of a run that is not what a run writes."""
-    for file, content, kind in (("config.json", config, CONFIG), ("summary.json", summary, SUMMARY)):
-        if told := fault_of(content, kind) or _crooked(content):
-            yield file, told
-    for row in rows:
-        if told := fault_of(row, ROW) or _uneven(row):
+    if fault := fault_of(run.config, Config):
+        yield "config.json", fault
+    if fault := fault_of(run.summary, Summary) or _crooked(run.summary):
+        yield "summary.json", fault
+    for row in run.rows:
+        if fault := fault_of(row, Round) or _uneven(row):
             at = f"round {row['round']}" if isinstance(row.get("round"), int) else "a round"
-            yield "rounds.jsonl", f"{at}: {told}"
+            yield "rounds.jsonl", f"{at}: {fault}"
 
 
 def finished(folder: str | Path, rounds: int, patience: int | None = None) -> bool:
@@ -135,12 +287,12 @@ def finished(folder: str | Path, rounds: int, patience: int | None = None) -> bo
         raise RecordError(f"{str(folder)!r} is not a run folder: its files hold {_words(error)}") from None
 
 
-def object_of(file: Path, kind: Any, name: str = "") -> dict[str, Any]:
+def object_of(file: Path, kind: Any, name: str = "") -> Row:
     """The content of a JSON file of a kind.
 
     Args:
         file: The file.
-        kind: What it must be, as in `fault_of`.
+        kind: Its type.
         name: What it is called in a message; its path unless given.
 
     Raises:
@@ -150,115 +302,34 @@ def object_of(file: Path, kind: Any, name: str = "") -> dict[str, Any]:
         found = json_file(file)
     except (OSError, ValueError) as error:
         raise RecordError(f"{name or file} is damaged: {getattr(error, 'strerror', None) or error}") from None
-    if told := fault_of(found, kind):
-        raise RecordError(f"{name or file} is damaged: {told}")
+    if fault := fault_of(found, kind):
+        raise RecordError(f"{name or file} is damaged: {fault}")
     return dict(found)
 
 
-def fault_of(value: object, kind: Any, place: str = "") -> str:
-    """What is wrong with a value of a JSON file; "" where it is of its type.
-
-    Args:
-        value: The value.
-        kind: Its type: that of a plain value, a list or dict of them; a dict by entry, a tuple of alternatives, or
-            a list of one kind.
-        place: Where it stands, for the message.
-
-    Returns:
-        As in "'weights' must be a list of numbers; got 3".
-
-    Example:
-        >>> from fedskew.config.recorded import fault_of
-        >>> fault_of({"round": "one"}, {"round": int, "loss?": float})
-        "'round' must be a whole number; got 'one'"
-    """
-    if isinstance(kind, dict):
-        if not isinstance(value, Mapping):
-            return _told(place, "an object", value)
-        return _fault_of_object(value, kind, place)
-    if isinstance(kind, tuple):
-        faults = [fault_of(value, one, place) for one in kind]
-        return "" if "" in faults else faults[-1]
-    if isinstance(kind, list):
-        if not isinstance(value, list):
-            return _told(place, "a list", value)
-        return next((found for one in value if (found := fault_of(one, kind[0], place))), "")
-    return "" if _is(value, kind) else _told(place, _called(kind), value)
-
-
-def _fault_of_object(value: Mapping[str, Any], kind: Row, place: str) -> str:
-    """As `fault_of`. What an object holds is looked up, since a round has few of the entries that it may have."""
-    for entry in kind:
-        if not entry.endswith("?") and entry not in value:
-            return f"{f'{place}.{entry}'.lstrip('.')!r} is missing"
-    for name, one in value.items():
-        inner = kind.get(name, kind.get(f"{name}?"))
-        plain = not isinstance(inner, dict | tuple | list)
-        if inner is None or (plain and _is(one, inner)):
-            continue
-        if found := fault_of(one, inner, f"{place}.{name}".lstrip(".")):
-            return found
-    return ""
-
-
-def _is(value: Any, kind: Any) -> bool:
-    """Whether a plain value, a list or a dict of them is of a type."""
-    if kind is int or kind is float:
-        number = isinstance(value, int) or (kind is float and isinstance(value, float))
-        return number and not isinstance(value, bool) and (isinstance(value, float) or abs(value) < 2**63)
-    origin, inner = _parts(kind)
-    if origin in (typing.Union, UnionType):
-        return any(_is(value, one) for one in inner)
-    if origin is list:
-        return isinstance(value, list) and all(_is(one, inner[0]) for one in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(_is(one, inner[1]) for one in value.values())
-    return isinstance(value, kind)
-
-
-@cache
-def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    return typing.get_origin(kind), typing.get_args(kind)
-
-
-def _called(kind: Any) -> str:
-    """What values of a type are called."""
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, UnionType):
-        return " or ".join(_called(one) for one in inner)
-    if origin is not None:
-        return f"{'a list' if origin is list else 'an object'} of which each is {_called(inner[-1])}"
-    return {int: "a whole number", float: "a number", str: "a word", NoneType: "null"}.get(kind, "plain")
-
-
-def _told(place: str, rule: str, value: object) -> str:
-    shown = repr(value)
-    return f"{place or 'its content'!r} must be {rule}; got {shown if len(shown) <= 60 else f'{shown[:60]}...'}"
-
-
-def _crooked(content: Row) -> str:
+def _crooked(summary: Row) -> str:
     """What is wrong with the final confusion matrix and the scores of the classes, which it has as many of."""
-    matrix = content.get("final_confusion") if isinstance(content, Mapping) else None
+    matrix = summary.get("final_confusion")
     if matrix is None:
         return ""
     rule = "'final_confusion' must have as many numbers in each row as it has rows, none below 0"
     if any(len(row) != len(matrix) or min(row) < 0 for row in matrix):
         return rule
-    names = [f"final_{name}" for name in EACH_SCORE]
-    uneven = [name for name in names if len(content.get(name) or matrix) != len(matrix)]
+    names = [f"final_{name}" for name in EACH]
+    uneven = [name for name in names if len(summary.get(name) or matrix) != len(matrix)]
     return f"{uneven[0]!r} must have {len(matrix)} numbers, one a class" if uneven else ""
 
 
 def _uneven(row: Row) -> str:
     """What is wrong with the lists of a round that have one number a class."""
-    for which in SETS:
-        lengths = {name: len(row[f"{which}{name}"]) for name in EACH if f"{which}{name}" in row}
+    for prefix in PREFIXES:
+        lengths = {name: len(row[name]) for each in PER_CLASS if (name := f"{prefix}{each}") in row}
         if len(set(lengths.values())) > 1:
-            return f"one number a class must be in each of {', '.join(f'{which}{name}' for name in lengths)}"
-    scored = {len(row[name]) for name in EACH_SCORE if name in row}
+            return f"one number a class must be in each of {', '.join(lengths)}"
+    scored = {len(row[name]) for name in EACH if name in row}
     if scored and scored != {len(row.get("support", ()))}:
-        return f"one number a class must be in each of {', '.join(EACH_SCORE)}"
-    if any(isinstance(x, float) and not math.isfinite(x) for name in EACH for x in row.get(name, ())):
+        return f"one number a class must be in each of {', '.join(EACH)}"
+    if any(isinstance(x, float) and not math.isfinite(x) for name in PER_CLASS for x in row.get(name, ())):
         return "the numbers of the classes must be finite"
     return ""
 

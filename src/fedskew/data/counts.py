@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedskew.data.sources.readers import read_array, read_bytes, read_npz
+from fedskew.data.encoding import number_of
+from fedskew.data.sources.files import reading
+from fedskew.data.sources.readers import read_array, read_npz, read_table
 from fedskew.errors import DataError, opened
 
 __all__ = ["CountsFile", "counts_matrix", "read_counts"]
@@ -85,35 +86,20 @@ def read_counts(path: str | Path) -> CountsFile:
 
 def _of_npy(file: Path) -> npt.NDArray[Any]:
     """The array of an npy file."""
-    try:
-        with opened(file) as content:
-            return read_array(content, file.stat().st_size, "it")
-    except Exception as error:  # a damaged head can fail in any way
-        raise DataError(f"{file} is not a readable npy file of numbers: {' '.join(str(error).split())}") from None
+    with reading(file, "is not a readable npy file of numbers"), opened(file) as content:
+        return read_array(content, file.stat().st_size, "it")
 
 
 def _of_csv(file: Path) -> CountsFile:
     """The numbers of a csv file, and its line of class names if it has one."""
-    text = read_bytes(file).decode("utf-8-sig", errors="replace")
-    try:
-        lines = [line for line in csv.reader(text.splitlines()) if any(cell.strip() for cell in line)]
-    except csv.Error as error:
-        raise DataError(f"{file} is not a csv file: {error}") from None
+    rows = [(number, cells) for number, cells in read_table(file) if any(cells)]
     head: tuple[str, ...] = ()
-    if lines and not all(_is_number(cell) for cell in lines[0]):
-        head, lines = tuple(cell.strip() for cell in lines[0]), lines[1:]
-    if not lines or len({len(line) for line in lines} | ({len(head)} if head else set())) != 1:
+    if rows and not all(np.isfinite(number_of(cell)) for cell in rows[0][1]):
+        head, rows = tuple(rows[0][1]), rows[1:]
+    if not rows or len({len(cells) for _, cells in rows} | ({len(head)} if head else set())) != 1:
         raise DataError(f"{file} must hold as many numbers on each line, after a head of class names or none")
-    for i, line in enumerate(lines, 1 + bool(head)):
-        for cell in line:
-            if not _is_number(cell):
-                raise DataError(f"{file} line {i}: a count must be a whole number; got {cell.strip()!r}")
-    return CountsFile(counts_matrix(np.array(lines, dtype=np.float64), str(file)), head)
-
-
-def _is_number(cell: str) -> bool:
-    """Whether the text is a finite number."""
-    try:
-        return bool(np.isfinite(float(cell)))
-    except ValueError:
-        return False
+    for number, cells in rows:
+        for cell in cells:
+            if not np.isfinite(number_of(cell)):
+                raise DataError(f"{file} line {number}: a count must be a whole number; got {cell!r}")
+    return CountsFile(counts_matrix(np.array([cells for _, cells in rows], dtype=np.float64), str(file)), head)

@@ -19,7 +19,7 @@ from fedskew.data.values import lacking, words_of
 from fedskew.errors import DataError, closest, some
 from fedskew.fields import check
 
-__all__ = ["ABSENT", "Column", "Encoding", "categories", "is_absent", "numbers_of", "places", "plain"]
+__all__ = ["ABSENT", "Column", "Encoding", "categories", "is_absent", "number_of", "numbers_of", "places", "plain"]
 
 ABSENT = ("", "?", "na", "nan", "n/a", "null", "none", "-")  # how tables write that a number is missing
 
@@ -163,7 +163,7 @@ def numbers_of(
     else:
         cells = [str(value).strip() for value in values.tolist()]
         gone = np.array([is_absent(cell) for cell in cells])
-        found = np.array([np.nan if absent else _number(c) for c, absent in zip(cells, gone, strict=True)])
+        found = np.array([np.nan if absent else number_of(c) for c, absent in zip(cells, gone, strict=True)])
     if missing is None and gone.any():
         first, count = int(gone.argmax()), int(gone.sum())
         told = f"row {rows[first]} has {str(values[first])!r}, {count} of {len(values)} rows lack a number"
@@ -172,7 +172,7 @@ def numbers_of(
     bad = ~np.isfinite(found) & ~gone
     if bad.any():
         cell = str(values[int(bad.argmax())])
-        decimal = cell.count(",") == 1 and np.isfinite(_number(cell.replace(",", ".")))
+        decimal = cell.count(",") == 1 and np.isfinite(number_of(cell.replace(",", ".")))
         hint = "write a decimal point" if decimal else hint
         told = f"row {rows[int(bad.argmax())]} has {cell!r}"
         raise DataError(f"{what} must hold numbers; {told}" + (f"; {hint}" if hint else ""))
@@ -237,11 +237,12 @@ def is_absent(cell: str) -> bool:
     return cell.lower() in ABSENT
 
 
-def _number(cell: str) -> float:
+def number_of(cell: str) -> float:
+    """A cell as a number; infinity for a word, which is refused where infinity is."""
     try:
         return float(cell)
     except ValueError:
-        return float("inf")  # no number: refused where infinity is
+        return float("inf")
 
 
 def plain(values: Any) -> np.ndarray:

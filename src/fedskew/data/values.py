@@ -12,8 +12,8 @@ from torch import Tensor
 from fedskew.errors import DataError
 
 __all__ = [
-    "codes_of", "count_classes", "encode_columns", "flat", "labels_of", "lacking", "numbered", "same_length",
-    "samples_of", "unseen", "words_of",
+    "codes_of", "count_classes", "encode_columns", "flat", "insist_on_values", "labels_of", "lacking", "lacks",
+    "numbered", "same_length", "samples_of", "unseen", "words_of",
 ]  # fmt: skip
 
 FARTHEST = 2.0**53  # whole numbers up to here are exact in float64
@@ -62,6 +62,22 @@ def lacking(values: Any) -> np.ndarray:
     else:
         blank = np.zeros(array.shape, bool)
     return np.flatnonzero(blank.any(axis=tuple(range(1, blank.ndim)))) if blank.ndim else np.empty(0, np.int64)
+
+
+def insist_on_values(
+    values: Any, what: str, kind: str = "a value", hint: str = "fill them, or leave those rows out"
+) -> None:
+    """Raise DataError, which names the first row, unless a column has a value in every row."""
+    if len(blank := lacking(values)):
+        raise lacks(what, blank, len(values), kind, hint)
+
+
+def lacks(
+    what: str, blank: np.ndarray, rows: int, kind: str = "a value", hint: str = "fill them, or leave those rows out"
+) -> DataError:
+    """The error for the blank rows of a column."""
+    told = f"row {blank[0]} has none, {len(blank)} of {rows} rows lack one"
+    return DataError(f"{what} must have {kind} in every row; {told}; {hint}")
 
 
 def _absent(value: Any) -> bool:
@@ -171,9 +187,8 @@ def numbered(labels: list[Any], names: Sequence[str]) -> tuple[list[Any], Sequen
     """
     labels = [None if y is None else flat(y) for y in labels]
     for y, what in zip(labels, ("y", "y_test"), strict=False):
-        if y is not None and len(rows := lacking(y)):
-            told = f"row {rows[0]} has none, {len(rows)} of {len(y)} rows lack one"
-            raise DataError(f"{what} must have a label in every row; {told}; fill them, or leave those rows out")
+        if y is not None:
+            insist_on_values(y, what, "a label")
     texts = [None if y is None or isinstance(y, Tensor) else _texts(np.asarray(y)) for y in labels]
     if all(t is None for t in texts):
         return labels, names
@@ -232,9 +247,7 @@ def encode_columns(columns: Mapping[str, Any], rows: int) -> tuple[dict[str, Ten
     """
     codes, names = {}, {}
     for name, values in columns.items():
-        if len(blank := lacking(values)):
-            told = f"row {blank[0]} has none, {len(blank)} of {len(values)} rows lack one"
-            raise DataError(f"column {name!r} must have a value in every row; {told}; name the owner of each row")
+        insist_on_values(values, f"column {name!r}", hint="name the owner of each row")
         code, names[name] = codes_of(values)
         if len(code) != rows:
             raise DataError(f"column {name!r} must have one value a training row, {rows}; got {len(code)}")

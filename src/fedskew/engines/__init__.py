@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.batched import Batched
-from fedskew.engines.dense import Dense
 from fedskew.engines.ray import Ray, require_ray
 from fedskew.engines.sequential import Debug, Sequential, Threaded
-from fedskew.engines.ways import Way, fused, way_of
+from fedskew.engines.ways import Way, is_fused
 from fedskew.errors import FieldError, unknown
 from fedskew.method import Method
 from fedskew.models.prepare import Model
@@ -53,9 +52,12 @@ def choose(
         if wrong:
             hint = f"{wrong}; take auto, threaded or sequential"
             raise FieldError("Settings", "engine", "not be batched for this model", name, hint)
-        return ENGINES[name], f"asked for; {_program(ENGINES[name], device, model, method, augmented)}"
-    kind, reason = _chosen(device, model, method, augmented)
-    return kind, f"{reason}; {_program(kind, device, model, method, augmented)}"
+        kind, reason = ENGINES[name], "asked for"
+    else:
+        kind, reason = _chosen(device, model, method, augmented)
+    if model is None or method is None:
+        return kind, reason
+    return kind, f"{reason}; {kind.way(device, model, method, augmented).value}"
 
 
 def _chosen(device: str, model: Model | None, method: Method | None, augmented: bool) -> tuple[type[LocalEngine], str]:
@@ -70,7 +72,7 @@ def _chosen(device: str, model: Model | None, method: Method | None, augmented: 
     stacked = "clients are stacked, at least a stack a thread"
     if model.parameter_count <= SMALL:
         return Batched, f"a dense model of at most {SMALL} parameters: {stacked}"
-    if _way(model, method, augmented) is not Way.VMAP and fused(method):
+    if Batched.way(device, model, method, augmented) is not Way.VMAP and is_fused(method):
         return Batched, f"a dense model whose updates are written out: {stacked}"
     return Threaded, "on a CPU, a client a thread"
 
@@ -79,25 +81,3 @@ def _stacks(model: Model, method: Method) -> bool:
     """Whether a stack may pay: dense layers, and no component of a user's own, which may read values."""
     ours = all(type(c).__module__.startswith("fedskew.") for c in method.components)
     return ours and model.layer_kinds <= DENSE and model.parameter_count <= LARGE
-
-
-def _way(model: Model | None, method: Method | None, augmented: bool) -> Way:
-    """What runs the steps of a stack on a CPU."""
-    if model is None or method is None or augmented or not Dense.of(model):
-        return Way.VMAP
-    return way_of(method, model)
-
-
-def _program(kind: type[LocalEngine], device: str, model: Model | None, method: Method | None, augmented: bool) -> str:
-    """What runs the local steps of an engine."""
-    on_cpu, convolutional = not device.startswith("cuda"), model is not None and model.convolutional
-    if kind is Batched:
-        way = _way(model, method, augmented) if on_cpu else Way.VMAP
-        if way is not Way.VMAP:
-            return f"steps are {way.value}{'' if way is Way.WRITTEN else ', traced where many lie ahead'}"
-        if on_cpu:
-            return "steps by vmap" if convolutional else "steps by vmap, traced where many lie ahead"
-        return "steps by vmap, recorded where many lie ahead"
-    if kind in (Threaded, Ray) and on_cpu and not convolutional:
-        return "steps by autograd, traced where many lie ahead"
-    return "steps by plain autograd"

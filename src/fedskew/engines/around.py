@@ -17,29 +17,15 @@ from torch import Tensor
 
 from fedskew import client as rounds
 from fedskew.client import Job, Own
-from fedskew.engines.dense import Dense, Gradients, Into, Updated, along, taken
-from fedskew.engines.guard import unguarded
+from fedskew.engines.dense import Dense, Gradients, Updates, taken
 from fedskew.engines.stacks import Now, mapped
+from fedskew.engines.ways import is_fused, is_plain_loss
 from fedskew.method import Method
-from fedskew.shared.parts import CrossEntropy
-from fedskew.shared.steps import SGD
 from fedskew.types import Batch, Carry, Forward, Output, Params, Task, View
 
-__all__ = ["Around", "plain_loss", "plain_sgd"]
+__all__ = ["Around"]
 
 Rows = tuple[Tensor, Tensor]
-
-
-def plain_loss(bare: Method) -> bool:
-    """Whether the loss is plain cross-entropy and nothing else."""
-    return list(map(type, bare.having("loss"))) == [CrossEntropy]
-
-
-def plain_sgd(bare: Method) -> bool:
-    """Whether a step adds -lr times the gradient, and nothing looks in between."""
-    local = bare.local
-    simple = type(local) is SGD and not local.momentum and not local.clip
-    return simple and not any(map(bare.having, ("correct", "learn", "moves", "frozen")))
 
 
 class Moment(NamedTuple):
@@ -64,21 +50,13 @@ class Around:
             forward: the same network as a function, for hooks that call it.
             dtype: of masks.
         """
-        bare = unguarded(method)
         self.net, self.method, self.task, self.forward, self.dtype = net, method, task, forward, dtype
-        self.fused, self.decay = plain_sgd(bare), getattr(bare.local, "weight_decay", 0.0)
-        self.slopes = _plain_slopes if plain_loss(bare) else _Slopes(method, task, forward)
+        self.fused, self.decay = is_fused(method), method.local.plain_decay
+        self.slopes = _plain_slopes if is_plain_loss(method) else self._slopes
 
     def __call__(self, rows: Rows, job: Job, carry: Carry, now: Now) -> tuple[Carry, Tensor]:
-        """The carry after a step, and the losses [K]."""
-        return self._step(rows, job, carry, now, False)
-
-    def into(self, rows: Rows, job: Job, carry: Carry, now: Now) -> tuple[Carry, Tensor]:
-        """The same; it may write into the parameters that it is given."""
-        return self._step(rows, job, carry, now, True)
-
-    def _step(self, rows: Rows, job: Job, carry: Carry, now: Now, own: bool) -> tuple[Carry, Tensor]:
-        at, keys, epoch, number, *active = now
+        """The carry after a step, and the losses [K]. Plain SGD writes into the parameters that it is given."""
+        at, keys, epoch, number = now
         at, key, lr = at[:, 0], keys[:, 0], job.own.lr
         real, place = at >= 0, at.clamp(min=0)
         x, y = taken(rows[0], place), torch.where(real, rows[1].take(place), 0)
@@ -87,57 +65,36 @@ class Around:
         logits, notes = self.net.forward(carry.params, x, key)
         out = Output(logits, notes[-1])
         losses, slopes, direct = self.slopes(job, carry, out, moment, -lr if self.fused else None)
-        sink: Gradients | Updated = Gradients(carry.params)
-        if self.fused:
-            sink = (Into if own and not active else Updated)(carry.params, 1 - lr * self.decay if self.decay else None)
+        shrink = 1 - lr * self.decay if self.decay else None
+        sink = Updates(carry.params, shrink) if self.fused else Gradients(carry.params)
         self.net.back(carry.params, slopes.logits, notes, sink, slopes.features)
-        found = {n: sink.of(n) for n in carry.params}
-        found |= {n: found[n] + slope for n, slope in direct.items()}
-        if not self.fused:
+        params = {n: sink.of(n) for n in carry.params}
+        params |= {n: params[n] + slope for n, slope in direct.items()}
+        if self.fused:
+            return carry._replace(params=params), losses
 
-            def rest(own: Own, *given: Any) -> Any:
-                return self._rest(Job(job.shared, own), *given)
+        def rest(own: Own, *given: Any) -> Any:
+            return self._rest(Job(job.shared, own), *given)
 
-            after: tuple[Carry, Tensor] = mapped(rest, job.own, carry, out, moment, found, losses, *active)
-            return after
-        if active:
-            found = {n: torch.where(along(active[0], p), p, carry.params[n]) for n, p in found.items()}
-            losses = torch.where(active[0], losses, 0.0)
-        return carry._replace(params=found), losses
+        after: tuple[Carry, Tensor] = mapped(rest, job.own, carry, out, moment, params, losses)
+        return after
 
     def _rest(
-        self, job: Job, carry: Carry, out: Output, moment: Moment, known: Params, loss: Tensor, *active: Tensor
+        self, job: Job, carry: Carry, out: Output, moment: Moment, grads: Params, loss: Tensor
     ) -> tuple[Carry, Tensor]:
         """What follows a client's gradient: hooks and local step, as in any other engine."""
 
         def grad(objective: Any, params: Params) -> tuple[Params, Tensor, Any]:
             if params is not carry.params:
                 raise RuntimeError(f"local step {self.method.local.name!r} takes gradients at other parameters")
-            return known, loss, (out, carry.buffers)
+            return grads, loss, (out, carry.buffers)
 
         ctx, progress = rounds.context(self.task, job), rounds.progress_at(job, moment.epoch, moment.number)
         batches, keys = (moment.batch,), moment.key.unsqueeze(0)
-        return rounds.step(self.method, ctx, self.forward, grad, carry, batches, keys, progress, *active)
+        return rounds.step(self.method, ctx, self.forward, grad, carry, batches, keys, progress)
 
-
-class OutputSlopes(NamedTuple):
-    """Slopes of a loss at what the network gave."""
-
-    logits: Tensor  # [K, B, C]
-    features: Tensor | None  # [K, B, F]; None where no loss reads them
-
-
-Slopes = tuple[Tensor, OutputSlopes, Params]  # losses [K]; slopes at the outputs; those at parameters that losses read
-
-
-class _Slopes:
-    """The slopes of a method's losses, by the tape."""
-
-    def __init__(self, method: Method, task: Task, forward: Forward) -> None:
-        self.method, self.task, self.forward = method, task, forward
-
-    def __call__(self, job: Job, carry: Carry, out: Output, moment: Moment, scale: Tensor | None) -> Slopes:
-        """Of scale * loss, ``scale`` [K]."""
+    def _slopes(self, job: Job, carry: Carry, out: Output, moment: Moment, scale: Tensor | None) -> Slopes:
+        """The slopes of scale * loss by the tape, ``scale`` [K]."""
 
         def loss(own: Own, carry: Carry, out: Output, moment: Moment) -> Tensor:
             here = Job(job.shared, own)
@@ -151,16 +108,26 @@ class _Slopes:
             leaves = {n: p.detach().requires_grad_() for n, p in carry.params.items()}
             seen = Output(*(t.detach().requires_grad_() for t in out))
             losses: Tensor = mapped(loss, job.own, carry._replace(params=leaves), seen, moment)
-            wanted: list[Tensor] = [*seen, *leaves.values()]
-            found: Any = [None] * len(wanted)
+            read: list[Tensor] = [*seen, *leaves.values()]
+            slopes: Any = [None] * len(read)
             if losses.requires_grad:
                 # one number: slopes that are handed over for each client would import torch's compiler
-                whole = losses.sum() if scale is None else (losses * scale.to(losses.dtype)).sum()
-                found = torch.autograd.grad(whole, wanted, allow_unused=True)
-        logits, features, *direct = found
+                total = losses.sum() if scale is None else (losses * scale.to(losses.dtype)).sum()
+                slopes = torch.autograd.grad(total, read, allow_unused=True)
+        logits, features, *direct = slopes
         logits = torch.zeros_like(out.logits) if logits is None else logits
-        read = {n: slope for n, slope in zip(leaves, direct, strict=True) if slope is not None}
-        return losses.detach(), OutputSlopes(logits, features), read
+        of_params = {n: slope for n, slope in zip(leaves, direct, strict=True) if slope is not None}
+        return losses.detach(), OutputSlopes(logits, features), of_params
+
+
+class OutputSlopes(NamedTuple):
+    """Slopes of a loss at what the network gave."""
+
+    logits: Tensor  # [K, B, C]
+    features: Tensor | None  # [K, B, F]; None where no loss reads them
+
+
+Slopes = tuple[Tensor, OutputSlopes, Params]  # losses [K]; slopes at the outputs; those at parameters that losses read
 
 
 @torch.no_grad()

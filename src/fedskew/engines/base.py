@@ -22,9 +22,8 @@ from fedskew.engines.clients import Clients, Source, auxiliary_source, client_so
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.finite import Watch, Watcher, check
 from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by
-from fedskew.engines.guard import Guard
+from fedskew.engines.guard import Guard, unguarded
 from fedskew.engines.jobs import Jobs, Place
-from fedskew.engines.marks import mark
 from fedskew.engines.memory import ClientMemory, home
 from fedskew.engines.outcomes import Outcome, Reduction, Settle, as_it_is, chained
 from fedskew.engines.personal import pooled
@@ -33,7 +32,8 @@ from fedskew.engines.processors import Processors
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.queries import Queries
 from fedskew.engines.runtime import Runtime
-from fedskew.engines.stepper import CAPTURE, Steppers
+from fedskew.engines.stepper import Steppers
+from fedskew.engines.ways import Way
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
@@ -55,11 +55,9 @@ class LocalEngine:
     name: ClassVar[str] = "local"
     parallel: ClassVar[bool] = False  # several clients, or stacks of them, train at the same time
     unpadded: ClassVar[bool] = False  # rows are never padded
-    stacked: ClassVar[bool] = False  # a step is one of several clients
     channels_last: ClassVar[bool] = False  # convolutions on a CPU see channels-last tensors
     watchful: ClassVar[bool] = False  # everything that a hook reads and gives is looked at
     rows_of: ClassVar[staticmethod[[Federation], Source]] = staticmethod(client_source)  # from which it plans
-    trace_after: float = float("inf")  # steps of one shape that must lie ahead, so that it is traced
 
     def __init__(self, model: Model, fed: Federation, task: Task, settings: Settings) -> None:
         """Bring the data to the device.
@@ -89,12 +87,10 @@ class LocalEngine:
         self.watcher = Watcher()
         self.guard = Guard(full=self.watchful)
         self.processors = Processors()
-        never = float("inf")
-        # the graph interpreter takes no list of truth values, which the backward pass of a convolution has
-        after = {"cpu": never if self.model.convolutional else self.trace_after, "cuda": CAPTURE}
-        programs = self.device.type == "cpu" or self.stacked
-        late = after.get(self.device.type, never) if programs else never
-        self.steppers = Steppers(self.step_function, late, lambda m: mark(self.name, m, self.model, task, self.store))
+        augmented = bool(self.store.augmentation)
+        self.steppers = Steppers(
+            self.step_function, lambda m: self.way(settings.device, self.model, unguarded(m), augmented)
+        )
         auxiliary = auxiliary_source(fed)
         self.queries = Queries(self.clients, auxiliary, self.planner, self.jobs, self.train_set, self.probes)
 
@@ -135,7 +131,12 @@ class LocalEngine:
 
     # what a subclass defines
 
-    def step_function(self, method: Method) -> StepFunction:
+    @classmethod
+    def way(cls, device: str, model: Model, method: Method, augmented: bool) -> Way:
+        """What runs the steps of a method on a device; ``augmented`` says whether training rows are."""
+        return Way.AUTOGRAD
+
+    def step_function(self, method: Method, way: Way) -> StepFunction:
         """One local step of a method, on what `run_places` gives to its steppers."""
         raise NotImplementedError
 

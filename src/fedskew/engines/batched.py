@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,26 +12,25 @@ from torch import Tensor
 from fedskew import client as rounds
 from fedskew import tree
 from fedskew.client import Job, Shared
+from fedskew.engines.around import Around
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.cuts import Price, cut, length
 from fedskew.engines.dense import Dense
-from fedskew.engines.guard import unguarded
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
 from fedskew.engines.programs import StepFunction
-from fedskew.engines.stacks import DIMS, contiguous, legs, narrowed, schedule, stack, whole
-from fedskew.engines.stepper import TRACE_STACK
-from fedskew.engines.ways import Way, Ways
+from fedskew.engines.stacks import DIMS, Now, cloned, narrowed, schedule, stack, whole
+from fedskew.engines.ways import Way, way_of_stacks
 from fedskew.engines.written import descend, steps_of
 from fedskew.method import Method
-from fedskew.types import Carry, Params
+from fedskew.models.prepare import Model
+from fedskew.types import Batch, Carry, Output, Params
 
 __all__ = ["Batched"]
 
 Rows = tuple[Tensor, Tensor]  # x and y of all clients of the stack, one after another
 
 COPIES = 6  # of the parameters for each client of a stack: before, gradient, update, after, and two of the method's
-TRIED = 4  # clients with which a user's components are tried
 BUDGET = 1 << 30  # bytes of all stacks on a CPU; on a GPU, 6/10 of what is free
 
 
@@ -46,25 +45,17 @@ class Batched(LocalEngine):
     name = "batched"
     parallel = True
     stacked = True
-    trace_after = TRACE_STACK
 
     def __init__(self, *args: Any, **options: Any) -> None:
         """As `LocalEngine`."""
         super().__init__(*args, **options)
-        self.ways = Ways(self.model, self.task, self.store, self.runtime)
+        self.dense = Dense.of(self.model)  # where it is written out
         self.chunk = 0  # clients of a stack, at most; 0 until the first round estimates it
 
-    def ready(self, method: Method, places: list[Place]) -> None:
-        """Try the steps of a user's components."""
-
-        def first(bare: Method) -> tuple[Any, ...]:
-            some = sorted(places, key=lambda place: -len(place.plan.batches))[:TRIED]
-            job, carry, rows = self._begin(bare, some, len(some))
-            leg, steps = schedule(some, self.device, False)[0]
-            job, carry, _ = narrowed(job, contiguous(carry), leg.width)
-            return rows, job, carry, steps[0]
-
-        self.ways.settle(method, first)
+    @classmethod
+    def way(cls, device: str, model: Model, method: Method, augmented: bool) -> Way:
+        """What runs the steps of a method."""
+        return way_of_stacks(device, model, method, augmented)
 
     def client_bytes(self, method: Method, place: Place) -> int:
         """Estimate of what one client of a stack takes: parameters, memory, rows, and activations of a mini-batch."""
@@ -105,21 +96,16 @@ class Batched(LocalEngine):
         if not places:
             return
         self._settle_chunk(method, places)
-        traced, lengths = self._traces(method, places), [length(p.plan.batches) for p in places]
-        price = Price.of(self.model.parameter_count, self.ways.of(method), traced)
-        cuts = cut(lengths, self.workers.count, self.chunk, price)
-        rungs = traced and len(set(lengths)) > 1
-        if not self.workers.inside:
-            self._trace(method, [[places[i] for i in at] for at in cuts], rungs)
-        for outcomes in self.train_map(lambda at: self._halving(method, at, places, settle, rungs), cuts):
+        price = Price.of(self.model.parameter_count, self.steppers.of(method).way)
+        cuts = cut([length(p.plan.batches) for p in places], self.workers.count, self.chunk, price)
+        left = places[0].left
+        for outcomes in self.train_map(lambda at: self._halving(method, at, places, settle, left), cuts):
             yield from outcomes
 
-    def _halving(
-        self, method: Method, at: list[int], places: list[Place], settle: Settle, rungs: bool
-    ) -> list[Outcome]:
+    def _halving(self, method: Method, at: list[int], places: list[Place], settle: Settle, left: int) -> list[Outcome]:
         """The outcome of a stack; of its halves, where memory runs out."""
         try:
-            return [settle(at, self.run_stack(method, [places[i] for i in at], rungs))]
+            return [settle(at, self.run_stack(method, [places[i] for i in at], left))]
         except RuntimeError as error:
             if len(at) == 1 or not _out_of_memory(error):
                 raise
@@ -127,103 +113,79 @@ class Batched(LocalEngine):
         self.chunk = min(self.chunk, half)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        first = self._halving(method, at[:half], places, settle, rungs)
-        return first + self._halving(method, at[half:], places, settle, rungs)
+        first = self._halving(method, at[:half], places, settle, left)
+        return first + self._halving(method, at[half:], places, settle, left)
 
-    def run_stack(self, method: Method, places: list[Place], rungs: bool = False) -> Outcome:
-        """Local runs of K clients, the longest first: begin, step ..., finish.
-
-        With ``rungs``, steps have one of a few widths, so that traced steps are met again.
-        """
-        if self.ways.dense is not None and self.ways.of(method) is Way.WRITTEN:
-            return self._run_written(method, places, self.ways.dense)
-        way = schedule(places, self.device, rungs)
-        job, carry, rows = self._begin(method, places, way[0][0].width if way else 0)
-        stepper, now, carry = self.steppers.of(method), job, contiguous(carry)
-        carry = carry._replace(params=_own(carry.params)) if stepper.into is not None else carry
-        ended: list[Carry] = []
-        losses: list[Tensor] = []
-        for leg, steps in way:
-            if leg.width < len(now.own.steps):
-                now, carry, rest = narrowed(now, carry, leg.width)
+    def run_stack(self, method: Method, places: list[Place], left: int) -> Outcome:
+        """Local runs of K clients, the longest first: begin, step ..., finish; ``left`` rounds are to come."""
+        job, carry, rows = self._begin(method, places)
+        stepper = self.steppers.of(method)
+        if stepper.way is Way.WRITTEN:
+            assert self.dense is not None and method.local.plain_decay is not None
+            along = steps_of(places, rows[1], self.dtype)
+            losses = descend(self.dense, carry.params, rows[0], along, job.own.lr, method.local.plain_decay)
+            return self._finish(method, places, job, carry, losses)
+        narrow, ended, of_steps = job, list[Carry](), list[Tensor]()
+        recorded = stepper.way is Way.RECORDED
+        for leg, steps in schedule(places, self.device, few=recorded):
+            if leg.width < len(narrow.own.steps):
+                narrow, carry, rest = narrowed(narrow, carry, leg.width)
                 ended.append(rest)
-            carry, found = stepper.run(rows, now, carry, steps)
-            losses += found
-        clients = len(places)
-        return self._finish(method, places, job, whole([*ended, carry], clients), losses)
+            carry, some = stepper.run(rows, narrow, carry, steps, left if recorded else 0)
+            of_steps += some
+        return self._finish(method, places, job, whole([*ended, carry]), self._stacked(of_steps, len(places)))
 
-    def _run_written(self, method: Method, places: list[Place], net: Dense) -> Outcome:
-        """As `run_stack`, of a dense network under a plain method."""
-        job, carry, (x, y) = self._begin(method, places, len(places))
-        carry = carry._replace(params=_own(carry.params))
-        steps, decay = steps_of(places, y, self.dtype), unguarded(method).local.weight_decay  # type: ignore[attr-defined]
-        losses = descend(net, carry.params, x, steps, job.own.lr, decay)
-        return self._finish(method, places, job, carry, list(losses.unbind(1)))
-
-    def _begin(self, method: Method, places: list[Place], width: int) -> tuple[Job, Carry, Rows]:
-        job = self.runtime.to_device(stack([p.job for p in places], width))
+    def _begin(self, method: Method, places: list[Place]) -> tuple[Job, Carry, Rows]:
+        """What a stack begins with; its carry is in memory of its own, into which steps may write."""
+        job = self.runtime.to_device(stack([p.job for p in places]))
         owned = torch.from_numpy(np.concatenate([p.plan.rows for p in places])).to(self.device)
         carry = torch.vmap(lambda j: rounds.begin(method, rounds.context(self.task, j)), in_dims=(DIMS,))(job)
-        rows = self.store.floats(owned), self.store.y[owned]
-        return job, carry, rows
+        return job, cloned(carry), (self.store.floats(owned), self.store.y[owned])
 
-    def _traces(self, method: Method, places: list[Place]) -> bool:
-        """Whether steps may be traced in this run, by its length: a run that is resumed takes the same stacks."""
-        if self.ways.of(method) is Way.WRITTEN:
-            return False
-        return sum(len(p.plan.batches) for p in places) * self.task.rounds >= self.steppers.of(method).after
-
-    def _trace(self, method: Method, stacks: Sequence[list[Place]], rungs: bool) -> None:
-        """Trace the steps of shapes that will come often enough."""
-        if not self._traces(method, [place for places in stacks for place in places]):
-            return
-        stepper, left = self.steppers.of(method), stacks[0][0].left
-        for places in stacks:
-            steps = [len(p.plan.batches) for p in places]
-            shape = np.max([p.plan.batches.shape[1:] for p in places], 0).tolist()
-            way = legs(steps, max(steps), rungs)
-            due = [stepper.due((leg.width, *shape, leg.ended), len(leg.times), left) for leg in way]
-            if not any(due):
-                continue
-            job, carry, rows = self._begin(method, places, way[0].width)
-            for now, (leg, nows) in zip(due, schedule(places, self.device, rungs), strict=True):
-                if now:
-                    part, start, _ = narrowed(job, contiguous(carry), leg.width)
-                    stepper.make(rows, part, start, nows[0])
-
-    def step_function(self, method: Method) -> StepFunction:
+    def step_function(self, method: Method, way: Way) -> StepFunction:
         """A step of a stack."""
-        return self.ways.step(method)
+        if way is Way.AROUND:
+            assert self.dense is not None
+            return Around(self.dense, method, self.task, self._forward, self.dtype)
 
-    def _finish(self, method: Method, places: list[Place], job: Job, carry: Carry, losses: list[Tensor]) -> Outcome:
-        if len(job.own.steps) > len(places):
-            job = narrowed(job, carry, len(places))[0]
-        steps = job.own.steps.clamp(min=1)
-        stacked = (
-            _stacked(losses, len(places))
-            if losses
-            else torch.zeros(len(steps), 1, dtype=self.dtype, device=self.device)
-        )
+        def one(job: Job, carry: Carry, x: Tensor, y: Tensor, real: Tensor, now: Now) -> tuple[Carry, Tensor]:
+            keys, epoch, number, *active = now
+            mask = real.to(self.dtype)
+            batches = tuple(
+                Batch(self.store.augmented(x[d], keys[d]), y[d], mask[d]) for d in range(method.local.batches)
+            )
+            progress, ctx = rounds.progress_at(job, epoch, number), rounds.context(self.task, job)
+            return rounds.step(method, ctx, self._forward, rounds.functorch, carry, batches, keys, progress, *active)
 
+        def step(rows: Rows, job: Job, carry: Carry, now: Now) -> Any:
+            at, *rest = now
+            real = at >= 0
+            place = at.clamp(min=0)
+            x, y = rows[0][place], torch.where(real, rows[1][place], 0)
+            return torch.vmap(one, in_dims=(DIMS, 0, 0, 0, 0, 0))(job, carry, x, y, real, tuple(rest))
+
+        return step
+
+    def _forward(self, *given: Any, **named: Any) -> tuple[Output, Params]:
+        """The network as a function, by the calling thread's copy."""
+        return self.runtime.net.forward(*given, **named)
+
+    def _stacked(self, losses: list[Tensor], clients: int) -> Tensor:
+        """The losses of all steps, [K, T]; 0 where a client has ended."""
+        if not losses:
+            return torch.zeros(clients, 1, dtype=self.dtype, device=self.device)
+        if len(losses[-1]) == clients:
+            return torch.stack(losses, 1)
+        return torch.stack([torch.nn.functional.pad(loss, (0, clients - len(loss))) for loss in losses], 1)
+
+    def _finish(self, method: Method, places: list[Place], job: Job, carry: Carry, losses: Tensor) -> Outcome:
         def one(j: Job, c: Carry, loss: Tensor) -> Any:
             return rounds.finish(method, rounds.context(self.task, j), c, j, loss)
 
-        mean = stacked.sum(1) / steps
+        mean = losses.sum(1) / job.own.steps.clamp(min=1)
         uploads, memories, reports = torch.vmap(one, in_dims=(DIMS, 0, 0))(job, carry, mean)
-        watch = self.watcher.watch(places, stacked, carry.params, carry.buffers, uploads, memories)
+        watch = self.watcher.watch(places, losses, carry.params, carry.buffers, uploads, memories)
         return Outcome(carry.params, carry.buffers, uploads, memories, reports, (watch,))
-
-
-def _own(params: Params) -> Params:
-    """Copies that steps may write into: a stack of one client sees the broadcast itself."""
-    return {n: p.clone(memory_format=torch.contiguous_format) for n, p in params.items()}
-
-
-def _stacked(losses: list[Tensor], clients: int) -> Tensor:
-    """The losses of all steps, [K, T]; 0 where a client has ended."""
-    if all(len(loss) == clients for loss in losses):
-        return torch.stack(losses, 1)
-    return torch.stack([torch.nn.functional.pad(loss, (0, clients - len(loss))) for loss in losses], 1)
 
 
 def _out_of_memory(error: RuntimeError) -> bool:

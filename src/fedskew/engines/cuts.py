@@ -20,13 +20,9 @@ from fedskew.engines.ways import Way
 
 __all__ = ["Length", "Price", "cut", "length"]
 
-# Microseconds on two cores of an AMD EPYC, float32: docs/project/performance.md says how they were measured. They
+# Microseconds on two cores of an AMD EPYC, float32: notes/performance.md says how they were measured. They
 # decide only what is stacked with what, so that another machine's may be off by a factor.
-STEP = 1500.0  # the operators of a step by vmap
-TRACED = 250.0  # of one that is traced
-AROUND = 600.0  # of one that is written out around the method's loss
-AROUND_TRACED = 75.0  # of such a one that is traced
-WRITTEN = 85.0  # of one that is written out whole
+STEP = {Way.WRITTEN: 85.0, Way.AROUND: 600.0, Way.VMAP: 1500.0, Way.RECORDED: 250.0}  # the operators of a step
 TOUCH = 0.0004  # a parameter is read and written
 PRODUCT = 0.00005  # a parameter meets a row, forwards and backwards
 SEARCHED = 64  # places at which sorted clients may be cut, at least; it bounds the search among many clients
@@ -48,11 +44,9 @@ class Price(NamedTuple):
     python: bool = False  # its operators are short and called from Python, so that threads wait for each other
 
     @classmethod
-    def of(cls, parameters: int, way: Way, traced: bool) -> Price:
-        """The price of a network whose steps go this way, and may be traced."""
-        eager, steady = {Way.WRITTEN: (WRITTEN, WRITTEN), Way.VMAP: (STEP, TRACED)}.get(way, (AROUND, AROUND_TRACED))
-        step = steady if traced else eager
-        return cls(step, TOUCH * parameters, PRODUCT * parameters, way is not Way.VMAP and not traced)
+    def of(cls, parameters: int, way: Way) -> Price:
+        """The price of a network whose steps go this way."""
+        return cls(STEP[way], TOUCH * parameters, PRODUCT * parameters, way in (Way.WRITTEN, Way.AROUND))
 
     def stack(self, lengths: Sequence[Length]) -> float:
         """Of all steps of a stack whose first client is its longest."""

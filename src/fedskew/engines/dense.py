@@ -20,7 +20,7 @@ from fedskew.models.prepare import Model
 from fedskew.models.projection import Projected
 from fedskew.types import Params
 
-__all__ = ["Dense", "Gradients", "Into", "Sink", "Updated", "along", "taken"]
+__all__ = ["Dense", "Gradients", "Sink", "Updates", "along", "taken"]
 
 DTYPES = (torch.float32, torch.float64)
 Note = Any  # what a piece keeps of its way forward
@@ -59,51 +59,30 @@ class Gradients:
         self.found[name] = slope
 
 
-class Updated:
-    """Keeps shrink w + slope, for slopes that are scaled by -lr: the parameters after a step."""
+class Updates:
+    """Turns parameters, in memory of their own, into shrink w + slope, for slopes that are scaled by -lr."""
 
     def __init__(self, params: Params, shrink: Tensor | None) -> None:
         """``shrink`` [K] is 1 - lr decay; None without weight decay."""
         self.params, self.shrink = params, shrink
-        self.found: Params = {}
+        self.moved: set[str] = set()
 
     def of(self, name: str) -> Tensor:
         """A parameter after the step; one that is not the network's, which a component added, only decays."""
-        return self.found[name] if name in self.found else self.shrunk(name)
+        return self.params[name] if name in self.moved else self._decayed(name)
 
-    def shrunk(self, name: str) -> Tensor:
-        """A parameter after weight decay."""
+    def _decayed(self, name: str) -> Tensor:
         p = self.params[name]
-        return p if self.shrink is None else p * along(self.shrink, p)
-
-    def product(self, name: str, a: Tensor, b: Tensor) -> None:
-        """Of a weight."""
-        self.found[name] = torch.baddbmm(self.shrunk(name), a, b)
-
-    def vector(self, name: str, slope: Tensor) -> None:
-        """Of a bias or a scale."""
-        self.found[name] = self.shrunk(name) + slope
-
-
-class Into(Updated):
-    """As `Updated`, into the parameters themselves, which are in memory of their own."""
-
-    def of(self, name: str) -> Tensor:
-        """A parameter after the step."""
-        return self.params[name] if name in self.found else self._into(name)
-
-    def _into(self, name: str) -> Tensor:
-        p = self.params[name]
-        self.found[name] = p
+        self.moved.add(name)
         return p if self.shrink is None else p.mul_(along(self.shrink, p))
 
     def product(self, name: str, a: Tensor, b: Tensor) -> None:
         """Of a weight."""
-        self._into(name).baddbmm_(a, b)
+        self._decayed(name).baddbmm_(a, b)
 
     def vector(self, name: str, slope: Tensor) -> None:
         """Of a bias or a scale."""
-        self._into(name).add_(slope)
+        self._decayed(name).add_(slope)
 
 
 def along(each: Tensor, p: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Looks over the hooks of a method while it runs: where an error was raised, and whether a hook gave what it may.
 
-`guarded` makes a method whose components are the same values with watched hooks. In every engine an error in a hook of
+`guarded` makes a method that hands out its components with watched hooks. In every engine an error in a hook of
 the server half, or in one that runs before the first round, names component, hook and round; and every hook must give
 back the names and shapes that its docstring says, since a tensor of another shape would be broadcast silently. Hooks
 that run in every local step are looked at until the end of the first round, and so is whether a hook writes into what
@@ -10,15 +10,12 @@ dtype, device, finiteness and the content of inputs are looked at as well.
 
 from __future__ import annotations
 
-import copy
-import functools
 import inspect
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
-from weakref import WeakSet
 
 from fedskew.component import Component, hooks_of, overrides
 from fedskew.engines.finite import Fault, not_finite
@@ -30,7 +27,6 @@ from fedskew.method import Method
 __all__ = ["CLIENT", "Guard", "guarded", "unguarded"]
 
 CLIENT = ("start", "moves", "loss", "correct", "learn", "finish", "step")  # hooks that run in a client's local run
-_WATCHED: WeakSet[type] = WeakSet()  # classes made here, each with the class of the component as its base
 
 
 @dataclass(eq=False)
@@ -80,13 +76,13 @@ class Guard:
         before = marked(inputs)
         if hook in CLIENT:
             try:
-                out = original(part, *args)
+                out = original(*args)
             except Exception:
                 self.noted = self.noted or name  # the engine says the rest
                 raise
         else:
             with self.located(name):
-                out = original(part, *args)
+                out = original(*args)
         if changed := written(before, inputs):
             self._refuse(name, changed)
         if self.looks or hook not in CLIENT:
@@ -122,54 +118,70 @@ class Guard:
         raise TrainingError(f"{name} must give finite values; {broken!r} is not, {self.where}")
 
 
+class Watched:
+    """A component whose hooks are looked at. All else is the component's own."""
+
+    def __init__(self, part: Component, guard: Guard) -> None:
+        """Wrap the hooks that the component fills, and those of its slot."""
+        self.part = part
+        for hook in hooks_of(type(part)):
+            function = isinstance(inspect.getattr_static(part, hook), types.FunctionType)
+            if function and hook != "check" and (not hasattr(Component, hook) or overrides(part, hook)):
+                setattr(self, hook, _looked_at(part, hook, guard))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.part, name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Watched) and self.part == other.part
+
+    def __hash__(self) -> int:
+        return hash(self.part)
+
+
+def _looked_at(part: Component, hook: str, guard: Guard) -> Callable[..., Any]:
+    original, brief = getattr(part, hook), hook in CLIENT
+
+    def call(*args: Any, **named: Any) -> Any:
+        if named or (brief and not guard.looks):
+            return original(*args, **named)
+        return guard.call(part, hook, original, args)
+
+    return call
+
+
+class Guarded(Method):
+    """A method that hands out watched components. Made by `guarded`."""
+
+    plain: Method
+    guard: Guard
+
+    def having(self, hook: str) -> tuple[Component, ...]:
+        """As `Method.having`."""
+        if hook not in self._having:
+            pairs = zip(self.components, self.plain.components, strict=True)
+            self._having[hook] = tuple(watched for watched, part in pairs if overrides(part, hook))
+        return self._having[hook]
+
+    def probe(self) -> Method:
+        """As `Method.probe`."""
+        return guarded(self.plain.probe(), self.guard)
+
+
 def guarded(method: Method, guard: Guard) -> Method:
-    """The same method with watched hooks. Its components compare unequal to those of the method."""
-    parts = tuple(_watched(part, guard) for part in method.parts)
-    return replace(method, parts=parts, **{slot: _watched(c, guard) for slot, c in method.slots.items()})
-
-
-def unguarded(method: Method) -> Method:
-    """The inverse of `guarded`: its components are of their own classes, as another process knows them.
+    """The same method with watched hooks.
 
     Nothing is checked again: where denormal numbers are 0, as in a run, a tiny rate would be refused.
     """
     values = {f.name: getattr(method, f.name) for f in fields(method)}
-    values |= {"parts": tuple(map(_plain, method.parts)), **{s: _plain(c) for s, c in method.slots.items()}}
-    plain = object.__new__(type(method))
+    values |= {slot: Watched(component, guard) for slot, component in method.slots.items()}
+    values |= {"parts": tuple(Watched(part, guard) for part in method.parts), "plain": method, "guard": guard}
+    twin = object.__new__(Guarded)
     for name, value in values.items():
-        object.__setattr__(plain, name, value)
-    return plain
-
-
-def _plain(part: Component) -> Any:
-    if type(part) not in _WATCHED:
-        return part
-    plain: Any = copy.copy(part)
-    object.__setattr__(plain, "__class__", type(part).__bases__[0])
-    return plain
-
-
-def _watched(part: Component, guard: Guard) -> Any:
-    """The component as an instance of a subclass in which the hooks that it fills are watched."""
-    kind = type(part)
-    functions = [n for n in hooks_of(kind) if isinstance(inspect.getattr_static(kind, n), types.FunctionType)]
-    names = [n for n in functions if n != "check"]
-    filled = {n: _call(n, getattr(kind, n), guard) for n in names if not hasattr(Component, n) or overrides(part, n)}
-    about = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__slots__": ()}
-    twin: Any = copy.copy(part)
-    watched = type(kind.__name__, (kind,), {**about, **filled})
-    _WATCHED.add(watched)
-    object.__setattr__(twin, "__class__", watched)
+        object.__setattr__(twin, name, value)
     return twin
 
 
-def _call(hook: str, original: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
-    brief = hook in CLIENT
-
-    @functools.wraps(original)
-    def call(self: Component, *args: Any, **named: Any) -> Any:
-        if named or (brief and not guard.looks):
-            return original(self, *args, **named)
-        return guard.call(self, hook, original, args)
-
-    return call
+def unguarded(method: Method) -> Method:
+    """The method that `guarded` was given, whose components are of their own classes; any other as it is."""
+    return method.plain if isinstance(method, Guarded) else method

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedskew.engines.flat import like
 
-__all__ = ["overwrite", "split", "tidy", "write_in_place"]
+__all__ = ["split", "tidy", "write_in_place"]
 
 FILLED = {"ones_like": 1, "zeros_like": 0, "new_zeros": 0, "new_ones": 1}  # operators whose result is one number
 
@@ -143,39 +143,6 @@ def write_in_place(graph: Any) -> None:
         if free:
             made.add(_replace(graph, node, into[node.target], node.args, {**node.kwargs, "out": free[0]}))
             graph.erase_node(node)
-
-
-def overwrite(graph: Any, first: int, count: int) -> None:
-    """Write products that are added to a placeholder into the placeholder, where nothing reads it later.
-
-    Args:
-        graph: of a step.
-        first: number of the first placeholder that may be written into.
-        count: how many of them follow.
-    """
-    ops = torch.ops.aten
-    nodes = list(graph.nodes)
-    place = {node: i for i, node in enumerate(nodes)}
-    given = set([node for node in nodes if node.op == "placeholder"][first : first + count])
-    (end,) = (node for node in nodes if node.op == "output")
-    for node in nodes:
-        if node.target is not ops.baddbmm.default or node.args[0] not in given or not _alike(node.args[0], node):
-            continue
-        last = all(place[user] <= place[node] for one in _aliases(node.args[0]) for user in one.users)
-        alone = sum(out in _aliases(node) for out in end.args[0]) == 1  # no other leaf of the carry is this memory
-        if last and alone:
-            _replace(graph, node, ops.baddbmm_.default, node.args, dict(node.kwargs))
-            graph.erase_node(node)
-
-
-def _aliases(node: Any) -> set[Any]:
-    """A node, and all that may share its memory: its views."""
-    found, waiting = {node}, [node]
-    while waiting:
-        more = [user for user in waiting.pop().users if not _fresh(user) and user.op != "output"]
-        waiting += [user for user in more if user not in found]
-        found |= set(more)
-    return found
 
 
 def written(nodes: list[Any]) -> set[Any]:

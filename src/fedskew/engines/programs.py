@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedskew.engines.flat import flatten, leaves_of, like, rebuild
-from fedskew.engines.passes import overwrite, split, tidy, write_in_place
+from fedskew.engines.passes import split, tidy, write_in_place
 
 __all__ = ["Along", "Program", "StepFunction", "program"]
 
@@ -48,9 +48,7 @@ class Program(NamedTuple):
         return along
 
 
-def program(
-    function: StepFunction, rows: Any, fixed: Any, carry: Any, now: Any, owned: int = 0, known: Program | None = None
-) -> Program | None:
+def program(function: StepFunction, rows: Any, fixed: Any, carry: Any, now: Any) -> Program | None:
     """Trace a function at these arguments.
 
     Args:
@@ -59,8 +57,6 @@ def program(
         fixed: what stays the same over a local run.
         carry: what a step hands to the next.
         now: what differs from step to step.
-        owned: into how many of the carry's first tensors the program may write.
-        known: a program of another run that may be this function's, too; it is then compared and nothing is traced.
 
     Returns:
         The program, or None where the function cannot be traced or the trace gives other bits.
@@ -73,9 +69,9 @@ def program(
         flat[-len(later) - len(now) : -len(now)] = later
         expected = plain(*flat)
         lasting = len(leaves_of((rows, fixed)))
-        traced = known or _trace(plain, flat, lasting, owned)
+        traced = _trace(plain, flat, lasting)
         kept = traced.once(*flat[:lasting])
-        for _ in range(1 if known else 3):  # the interpreter optimises in its first runs
+        for _ in range(3):  # the interpreter optimises in its first runs
             got = traced.each(*kept, *(leaf.clone() for leaf in flat[lasting:]))
     except Exception:  # a user's component may do anything; what cannot be traced runs untraced
         return None
@@ -106,8 +102,8 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
-def _trace(plain: Flat, flat: list[Tensor], lasting: int, owned: int) -> Program:
-    """Trace, tidy and split; the first ``lasting`` tensors stay the same, the next ``owned`` may be written into."""
+def _trace(plain: Flat, flat: list[Tensor], lasting: int) -> Program:
+    """Trace, tidy and split; the first ``lasting`` tensors stay the same."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     apart = [leaf.detach() for leaf in flat]  # a tracer knows tensors by identity, and one may stand in two places
@@ -117,7 +113,6 @@ def _trace(plain: Flat, flat: list[Tensor], lasting: int, owned: int) -> Program
     write_in_place(second.graph)
     once = _interpreted(first, flat[:lasting])
     kept = once(*flat[:lasting])
-    overwrite(second.graph, len(kept), owned)
     second.recompile()
     return Program(once, _interpreted(second, [*kept, *(leaf.clone() for leaf in flat[lasting:])]))
 

@@ -15,9 +15,10 @@ from fedskew.engines.base import LocalEngine
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
 from fedskew.engines.programs import StepFunction
-from fedskew.engines.stepper import TRACE_CLIENT
+from fedskew.engines.ways import Way, way_of_clients
 from fedskew.errors import FedskewError, TrainingError
 from fedskew.method import Method
+from fedskew.models.prepare import Model
 from fedskew.tree import Tree
 from fedskew.types import Batch, Carry, Context, Report
 
@@ -61,7 +62,7 @@ class Sequential(LocalEngine):
     def ready(self, method: Method, places: list[Place]) -> None:
         """Trace the steps of shapes that will come often enough."""
         stepper = self.steppers.of(method)
-        if stepper.after == float("inf"):
+        if stepper.way is not Way.TRACED:
             return
         where: dict[tuple[int, int], tuple[Place, int]] = {}
         counts: Counter[tuple[int, int]] = Counter()
@@ -76,7 +77,7 @@ class Sequential(LocalEngine):
                 _, carry, rows, job = self._begin(method, place)
                 stepper.make(rows, job, carry, self._schedule(place)[t])
 
-    def step_function(self, method: Method) -> StepFunction:
+    def step_function(self, method: Method, way: Way) -> StepFunction:
         """A step of one client."""
 
         def step(rows: Rows, job: Job, carry: Carry, now: Now) -> tuple[Carry, Tensor]:
@@ -139,7 +140,11 @@ class Threaded(Sequential):
 
     name = "threaded"
     parallel = True
-    trace_after = TRACE_CLIENT
+
+    @classmethod
+    def way(cls, device: str, model: Model, method: Method, augmented: bool) -> Way:
+        """Traces, where they can be made."""
+        return way_of_clients(device, model)
 
 
 class Debug(Sequential):

@@ -16,9 +16,7 @@ from fedskew.engines.flat import leaves_of, rebuild
 from fedskew.engines.jobs import Place
 from fedskew.types import Carry
 
-__all__ = [
-    "DIMS", "Leg", "Now", "contiguous", "legs", "mapped", "narrowed", "positions", "rung", "schedule", "stack", "whole",
-]  # fmt: skip
+__all__ = ["DIMS", "Leg", "Now", "cloned", "legs", "mapped", "narrowed", "positions", "schedule", "stack", "whole"]
 
 DIMS: Any = Job(None, 0)  # type: ignore[arg-type]  # vmap's axes of a stacked job
 Now = tuple[Tensor, ...]  # positions [K, D, B], keys [K, D], epoch [K], step [K], and active [K] where some have ended
@@ -32,9 +30,8 @@ class Leg(NamedTuple):
     ended: bool  # some of these clients have ended before its last step
 
 
-def stack(jobs: Sequence[Job], width: int = 0) -> Job:
-    """One job of K clients: what differs has a leading axis [K]; the last client repeated up to ``width``."""
-    jobs = [*jobs, *(jobs[-1] for _ in range(width - len(jobs)))]
+def stack(jobs: Sequence[Job]) -> Job:
+    """One job of K clients: what differs has a leading axis [K]."""
     return Job(jobs[0].shared, Own(*(tree.stack([getattr(j.own, n) for j in jobs]) for n in Own._fields)))
 
 
@@ -43,19 +40,23 @@ def mapped(function: Callable[..., Any], *trees: Any) -> Any:
 
     torch flattens trees too, at five times the cost of all else that vmap does, which counts in every local step.
     """
-    gave: list[Any] = []
+    results: list[Any] = []
 
     def flat(*leaves: Tensor) -> tuple[Tensor, ...]:
-        gave.append(function(*rebuild(trees, iter(leaves))))
-        return tuple(leaves_of(gave[0]))
+        results.append(function(*rebuild(trees, iter(leaves))))
+        return tuple(leaves_of(results[0]))
 
-    found = torch.vmap(flat)(*leaves_of(trees))
-    return rebuild(gave[0], iter(found))
+    leaves = torch.vmap(flat)(*leaves_of(trees))
+    return rebuild(results[0], iter(leaves))
 
 
-def contiguous(carry: Carry) -> Carry:
-    """Leaves with memory of their own: vmap gives views of what all clients share."""
-    return Carry(*(tree.map_tree(torch.Tensor.contiguous, field) for field in carry))
+def cloned(carry: Carry) -> Carry:
+    """Leaves with contiguous memory of their own: vmap gives views of what all clients share."""
+
+    def clone(leaf: Tensor) -> Tensor:
+        return leaf.clone(memory_format=torch.contiguous_format)
+
+    return Carry(*(tree.map_tree(clone, field) for field in carry))
 
 
 def narrowed(job: Job, carry: Carry, width: int) -> tuple[Job, Carry, Carry]:
@@ -68,36 +69,34 @@ def narrowed(job: Job, carry: Carry, width: int) -> tuple[Job, Carry, Carry]:
     return Job(job.shared, own), first, rest
 
 
-def whole(carries: Sequence[Carry], clients: int) -> Carry:
-    """The carry of the first clients of a stack, from the parts in which they ended; the last part comes first."""
-    parts = list(carries[::-1])
-    if len(parts) > 1:
-        parts = [Carry(*(tree.concatenate(list(fields)) for fields in zip(*parts, strict=True)))]
-    return Carry(*(tree.map_tree(lambda leaf: leaf[:clients], field) for field in parts[0]))
+def whole(carries: Sequence[Carry]) -> Carry:
+    """The carry of all clients of a stack, from the parts in which they ended; the last part comes first."""
+    if len(carries) == 1:
+        return carries[0]
+    return Carry(*(tree.concatenate(list(fields)) for fields in zip(*reversed(carries), strict=True)))
 
 
-def rung(width: int) -> int:
-    """The next larger width of a few: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, ..., so that widths come again."""
-    unit = 1 << max(width.bit_length() - 3, 0)
-    return -(-width // unit) * unit
-
-
-def legs(steps: Sequence[int], total: int, rungs: bool) -> list[Leg]:
-    """How a stack narrows. Clients that have ended are left out; with ``rungs`` only down to the next of a few widths.
+def legs(steps: Sequence[int], total: int, few: bool) -> list[Leg]:
+    """How a stack narrows. Clients that have ended are left out.
 
     Args:
         steps: of each client, the longest first.
         total: steps of the stack.
-        rungs: a leg may then be wider than the stack itself.
+        few: let it have one of a few widths, so that recorded steps come again, and mask clients beyond: 1, 2, 3, 4, 5,
+            6, 7, 8, 10, 12, 14, 16, 20, ...
     """
     counts = (np.arange(total) < np.array(steps)[:, None]).sum(0).tolist()
-    widths = [max(rung(count) if rungs else count, 1) for count in counts]
-    found = [list(group) for _, group in groupby(range(total), key=widths.__getitem__)]
-    return [Leg(widths[times[0]], times, counts[times[-1]] < widths[times[0]]) for times in found]
+
+    def width(count: int) -> int:
+        unit = 1 << max(count.bit_length() - 3, 0) if few else 1
+        return max(min(-(-count // unit) * unit, len(steps)), 1)
+
+    groups = [list(group) for _, group in groupby(range(total), key=lambda t: width(counts[t]))]
+    return [Leg(width(counts[g[0]]), g, counts[g[-1]] < width(counts[g[0]])) for g in groups]
 
 
-def schedule(places: Sequence[Place], device: torch.device, rungs: bool) -> list[tuple[Leg, list[Now]]]:
-    """The steps of each leg of a stack that is sorted, its longest client first.
+def schedule(places: Sequence[Place], device: torch.device, few: bool = False) -> list[tuple[Leg, list[Now]]]:
+    """The steps of each leg of a stack that is sorted, its longest client first; ``few`` widths as in `legs`.
 
     A step has each client's rows, keys (its own, as in the sequential engine), and where in its run it is.
     """
@@ -113,20 +112,11 @@ def schedule(places: Sequence[Place], device: torch.device, rungs: bool) -> list
     active = torch.arange(total, device=device) < torch.tensor(steps).to(device).unsqueeze(1)
     each = (at, keys.to(device), torch.from_numpy(epoch).to(device), number, active)
     columns = list(zip(*(column.unbind(1) for column in each), strict=True))
-    way = legs(steps, total, rungs)
-    return [(leg, [_filled(columns[t][: None if leg.ended else -1], leg.width) for t in leg.times]) for leg in way]
 
+    def now(t: int, leg: Leg) -> Now:
+        return tuple(leaf[: leg.width] for leaf in columns[t][: None if leg.ended else -1])
 
-def _filled(now: Now, width: int) -> Now:
-    """A step of the first ``width`` clients; where the stack has fewer, of clients without rows that have ended."""
-    missing = width - len(now[0])
-    if missing <= 0:
-        return tuple(leaf[:width] for leaf in now)
-    at, keys, epoch, number, *active = (torch.cat([leaf, leaf[-1:].expand(missing, *leaf.shape[1:])]) for leaf in now)
-    at[-missing:] = -1
-    for one in active:
-        one[-missing:] = False
-    return at, keys, epoch, number, *active
+    return [(leg, [now(t, leg) for t in leg.times]) for leg in legs(steps, total, few)]
 
 
 def positions(places: Sequence[Place]) -> np.ndarray[Any, Any]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedskew.engines.dense import Dense, Into, taken
+from fedskew.engines.dense import Dense, Updates, taken
 from fedskew.engines.jobs import Place
 from fedskew.engines.stacks import positions
 from fedskew.types import Params
@@ -50,17 +50,17 @@ def descend(net: Dense, params: Params, x: Tensor, steps: Steps, lr: Tensor, dec
     minus = torch.full((1, 1, 1), -1.0, dtype=x.dtype).expand(*steps.y.shape[1:])
     right = torch.zeros(steps.y.shape, dtype=x.dtype)
     shrink = 1 - lr * decay if decay else None
-    here, into, last = params, Into(params, shrink), -1
+    here, updates, last = params, Updates(params, shrink), -1
     for t, width in enumerate(steps.widths):
         if width != last:
             here, last = {name: p[:width] for name, p in params.items()}, width
-            into = Into(here, None if shrink is None else shrink[:width])
+            updates = Updates(here, None if shrink is None else shrink[:width])
         out, notes = net.forward(here, taken(x, steps.at[t, :width]), steps.keys[t, :width])
         slope = torch.log_softmax(out, 2)
         torch.gather(slope, 2, steps.y[t, :width], out=right[t, :width])
         slope.exp_().scatter_add_(2, steps.y[t, :width], minus[:width]).mul_(scaled[t, :width])
-        net.back(here, slope, notes, into)
-    return -(right.squeeze(3) * steps.share).sum(2).T
+        net.back(here, slope, notes, updates)
+    return -(right.squeeze(3) * steps.share).sum(2).T.contiguous()
 
 
 def steps_of(places: Sequence[Place], y: Tensor, dtype: torch.dtype) -> Steps:

@@ -13,7 +13,6 @@ from torch import Tensor
 from fedskew import server, tree
 from fedskew.component import Component
 from fedskew.config.tables import make, method_named
-from fedskew.engines.guard import unguarded
 from fedskew.errors import ConfigError, FieldError, require, unknown
 from fedskew.flower.facts import EXACT
 from fedskew.method import Method
@@ -75,21 +74,20 @@ def check_server_side(method: Method, clients_run: Sequence[str] = ()) -> None:
         fedskew.errors.ConfigError: fedprox changes what clients do ('proximal'), which clients of your own would not \
 do; `fedskew flower init fedprox` writes an app whose clients do
     """
-    plain = unguarded(method)
     for name in clients_run:
-        if name not in (losses := [p.name for p in plain.parts if _only_loss(plain, p)]):
+        if name not in (losses := [p.name for p in method.parts if _only_loss(method, p)]):
             raise unknown("loss that clients may run by themselves", name, losses)
     hint = f"`fedskew flower init {method.name.partition('(')[0]}` writes an app whose clients do"
-    for part in [p for p in plain.components if p.name not in clients_run]:
-        own = [hook for hook in CLIENT if part in plain.having(hook)]
-        told = part in plain.parts and part.name != "cross_entropy" and part in plain.having("loss")
-        if type(part) is not SGD if part is plain.local else own or told:
+    for part in [p for p in method.components if p.name not in clients_run]:
+        own = [hook for hook in CLIENT if part in method.having(hook)]
+        told = part in method.parts and part.name != "cross_entropy" and part in method.having("loss")
+        if type(part).step is not SGD.step if part is method.local else own or told:
             why = f"changes what clients do ({part.name!r}), which clients of your own would not do"
             raise ConfigError(f"{method.name} {why}; {hint}")
-        if part in plain.having("ask") or part in plain.having("broadcast") or part in plain.having("init_params"):
+        if part in method.having("ask") or part in method.having("broadcast") or part in method.having("init_params"):
             raise ConfigError(f"{method.name} sends or asks more than the model ({part.name!r}); {hint}")
     for slot, kind in (("sampler", Shuffle), ("selector", Random)):
-        if not isinstance(found := getattr(plain, slot), kind):
+        if not isinstance(found := getattr(method, slot), kind):
             raise ConfigError(
                 f"{method.name} needs its own {slot}, {found.name!r}, not that of a Flower strategy; {hint}"
             )

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from fedskew.config.schema import Row
 from fedskew.errors import RecordError, require, visible
 from fedskew.plots import canvas
 from fedskew.plots.canvas import Floats, matplotlib
-from fedskew.plots.groups import Group, find_runs, groups_of, title_of
+from fedskew.plots.groups import Group, groups_of, title_of
 from fedskew.plots.panels import drawing, look_of
 from fedskew.records.summary import collapses
 
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-__all__ = ["comparison", "find_runs", "smoothed", "table"]
-
-Row = dict[str, Any]
+__all__ = ["comparison", "smoothed", "table"]
 
 OWN = "final_personal_accuracy"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,147 +11,19 @@ from typing import Any
 import numpy as np
 
 from fedskew.config import variants
-from fedskew.config.experiment import RECORDED, Experiment
-from fedskew.config.recorded import read_run
+from fedskew.config.experiment import Experiment
+from fedskew.config.recorded import OPTIONAL, Run, name_of, read_run
+from fedskew.config.schema import Row
 from fedskew.data.describe import Counted, counted
 from fedskew.errors import DataError, RecordError, plural
-from fedskew.fields import deciding
 from fedskew.method import method_spec
 from fedskew.methods import METHODS
-from fedskew.plots.canvas import Floats
-from fedskew.records.probabilities import EACH, SCORES
-from fedskew.records.summary import worst_class
-from fedskew.settings import SEEDS, Division, Settings
 
-__all__ = ["Group", "Run", "federation_of", "find_runs", "groups_of", "parted_labels", "title_of"]
+__all__ = ["Group", "federation_of", "groups_of", "parted_labels", "title_of"]
 
-Row = dict[str, Any]
-
-# Entries that do not make two runs different experiments: options that change no training, the seeds, and what a run
-# adds of where it ran, or what follows from the seed (the counts of the split).
-NEUTRAL = {
-    *deciding(Settings, "measures", "bits", "nothing", "seed"), *deciding(Division, "nothing", "seed"),
-    *RECORDED, "counts",
-} - {"own_data", "disclosed"}  # fmt: skip
-OPTIONAL = deciding(Division, "split")[1:]  # named only where they are set
 UNSAID = ("folder", "fingerprint", "init_digest")
 TRAINING = ("method.pace.", "method.local.")  # what all runs of a picture change alike stands in its title
-MOST_FOLDERS = 50_000  # below a folder that is named; a whole disk would take minutes
 LONGEST = 44  # characters; a longer label is replaced by the folder's name
-
-
-def find_runs(paths: Iterable[str | Path]) -> list[Path]:
-    """Find run folders.
-
-    Args:
-        paths: Run folders, or folders that contain run folders at any depth.
-
-    Returns:
-        Run folders, each once, in order.
-
-    Raises:
-        RecordError: A path does not exist, or no path leads to a run.
-    """
-    given = [Path(p) for p in paths]
-    for path in given:
-        if not path.exists():
-            raise RecordError(f"there is no run at {str(path)!r}: no such file or folder")
-    found = [folder for path in given for folder in ([path] if _is_run(path) else _below(path))]
-    if not found:
-        places = ", ".join(repr(str(p)) for p in given) or "no path"
-        raise RecordError(f"no run folder found in {places}; a run folder holds config.json and rounds.jsonl")
-    once: dict[Path, Path] = {}
-    for folder in found:
-        once.setdefault(folder.resolve(), folder)
-    return list(once.values())
-
-
-def _is_run(path: Path) -> bool:
-    """Whether the folder holds a run."""
-    return (path / "config.json").is_file() and (path / "rounds.jsonl").is_file()
-
-
-def _below(path: Path) -> list[Path]:
-    """Run folders below a folder, sorted. Raises RecordError where the folder is too large to look through."""
-    found = list[Path]()
-    for number, (folder, _, files) in enumerate(os.walk(path)):
-        if number == MOST_FOLDERS:
-            rule = f"has more than {MOST_FOLDERS:,} folders below it; name the folder that holds the runs"
-            raise RecordError(f"{str(path)!r} {rule}")
-        if "rounds.jsonl" in files and _is_run(Path(folder)):
-            found.append(Path(folder))
-    return sorted(found)
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A run read from its folder."""
-
-    folder: Path
-    config: Row
-    rows: list[Row]
-    summary: Row
-
-    @staticmethod
-    def read(folder: str | Path) -> Run:
-        """The run of a folder. Raises RecordError where it is none, or is damaged."""
-        return Run(Path(folder), *read_run(folder))
-
-    @property
-    def name(self) -> str:
-        """Name of the method; the folder's name where the configuration has none."""
-        return _name(self.config.get("method")) or self.folder.name
-
-    @property
-    def last(self) -> Row:
-        """The last evaluated round."""
-        return next((row for row in reversed(self.rows) if "accuracy" in row), {})
-
-    @property
-    def finals(self) -> Row:
-        """What was measured of the last model alone, by name: ``auroc_macro``, ``per_class_auroc``, ``confusion``, ...
-
-        A run that was stopped has the scores of its last evaluated round, where it measured them at every evaluation.
-        """
-        names = (*SCORES, *EACH, "confusion")
-        return {name: self.summary[f"final_{name}"] for name in names if f"final_{name}" in self.summary}
-
-    @property
-    def worst(self) -> Row | None:
-        """The worst class of the last evaluation, see `fedskew.records.summary.worst_class`."""
-        return worst_class(self.last, self.config.get("label_names", ()))
-
-    @property
-    def settings(self) -> Row:
-        """The configuration by dotted path, without what does not change the experiment."""
-        kept = {key: v for key, v in self.config.items() if key not in NEUTRAL}
-        kept |= {key: self.config.get(key) or None for key in OPTIONAL}  # a run of Python may lack them
-        return variants.flat(kept) if "method" in kept else {"folder": str(self.folder)}
-
-    @property
-    def seeds(self) -> tuple[tuple[int, str], ...]:
-        """(seed, what is drawn from it) of every seed that the configuration sets; "seed" itself comes first."""
-        return tuple((v, key.replace("_", ".")) for key in SEEDS if (v := self.config.get(key)) is not None)
-
-    @property
-    def changed(self) -> Row:
-        """Options of the method that differ from those of the table's method of this name, by dotted path."""
-        method: Any = self.config.get("method")
-        return {f"method.{path}": v for path, v in variants.changed(method).items()} if _known(method) else {}
-
-    def series(self, name: str) -> tuple[list[int], Floats, Floats]:
-        """A metric over rounds.
-
-        Args:
-            name: Name of the metric in rounds.jsonl.
-
-        Returns:
-            (rounds [R], values [R], MB uploaded until then [R]) of the rounds that have it, as a finite number.
-        """
-        sent = np.cumsum([row.get("upload_bytes", 0) for row in self.rows]) / 1e6
-        seen = [i for i, row in enumerate(self.rows) if row.get(name) is not None and math.isfinite(row[name])]
-        values = np.array([self.rows[i][name] for i in seen], dtype=np.float64)
-        return [self.rows[i]["round"] for i in seen], values, sent[seen]
 
 
 def federation_of(run: Run) -> Counted:
@@ -200,7 +70,7 @@ def groups_of(folders: Iterable[str | Path]) -> list[Group]:
     seen: Counter[str] = Counter()
     groups: dict[tuple[str, int], list[Run]] = {}
     for folder in folders:
-        run = Run.read(folder)
+        run = read_run(folder)
         key = repr(sorted(run.settings.items(), key=lambda item: item[0]))
         place = f"{key} {run.seeds}"
         groups.setdefault((key, seen[place]), []).append(run)
@@ -289,19 +159,13 @@ def _told(settings: Row, paths: list[str]) -> str:
     return ", ".join(words)
 
 
-def _name(value: Any) -> str:
-    """Name of an ingredient in a configuration: a string, or {"name": ...}; "" for anything else."""
-    found = value.get("name") if isinstance(value, Mapping) else value
-    return found if isinstance(found, str) else ""
-
-
 def _with_fields(value: Any) -> str:
     """An ingredient with its options, such as `dirichlet (alpha 0.1)`."""
     fields = (
         {k: v for k, v in value.items() if k != "name" and v not in (None, "")} if isinstance(value, Mapping) else {}
     )
     told = _told(fields, list(fields))
-    return f"{_name(value)} ({told})" if told else _name(value)
+    return f"{name_of(value)} ({told})" if told else name_of(value)
 
 
 def title_of(runs: list[Run]) -> str:
@@ -315,7 +179,7 @@ def title_of(runs: list[Run]) -> str:
         clients, cohort, tail = (c.get(key) for key in ("clients", "cohort", "longtail"))
         facts.append(
             [
-                _name(c.get("data")),
+                name_of(c.get("data")),
                 f"long tail {tail:g}" if tail else "",
                 _with_fields(c.get("partition")),
                 plural(clients, "client") if clients else "",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedskew.config.schema import Row
 from fedskew.errors import RecordError
 from fedskew.plots import canvas
 from fedskew.plots.canvas import Floats
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["Shown", "colour", "drawing", "floats", "legend", "lines", "look_of", "panels_of"]
-
-Row = dict[str, Any]
 
 
 class Shown(NamedTuple):

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fedskew.config.recorded import Run
+from fedskew.config.schema import Row
 from fedskew.errors import RecordError, require, unknown
 from fedskew.plots import canvas
 from fedskew.plots import curves as plots
 from fedskew.plots.canvas import Floats
 from fedskew.plots.features import tsne
-from fedskew.plots.groups import Group, Run, groups_of, title_of
+from fedskew.plots.groups import Group, groups_of, title_of
 from fedskew.plots.panels import Shown, colour, drawing, floats, legend, lines, look_of, panels_of
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FIGURES", "draw"]
 
-Row = dict[str, Any]
 GREY = "0.6"
 PANELS = 4  # columns of a figure
 EXPLAINED = (

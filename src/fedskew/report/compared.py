@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError, some, unknown
-from fedskew.plots.groups import Run
 from fedskew.report.entries import Entry, value_of
 from fedskew.studies.differences import Difference, differences
 from fedskew.studies.intervals import Summary, summaries

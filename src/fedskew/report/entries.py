@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedskew.plots.groups import Run, find_runs, groups_of, parted_labels
+from fedskew.config.recorded import Run, find_runs
+from fedskew.plots.groups import groups_of, parted_labels
 
 __all__ = ["Entry", "Trial", "ended_early", "from_folders", "value_of"]
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedskew.config import experiment as config
+from fedskew.config.recorded import Run
 from fedskew.data import describe
 from fedskew.errors import DataError, FedskewError, plural
-from fedskew.plots.groups import Run
 from fedskew.report.compared import Compared, Curve, curve_of
 from fedskew.report.entries import Trial
 from fedskew.report.pictures import Chart, Heat, Line, Ranking

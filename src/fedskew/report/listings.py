@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from fedskew.component import SLOTS
-from fedskew.plots.groups import Run
+from fedskew.config.recorded import Run
+from fedskew.config.schema import Row
 from fedskew.report.compared import Compared
 from fedskew.report.entries import Trial, ended_early, value_of
 from fedskew.report.figures import words
@@ -50,7 +51,6 @@ SPENT = (
     ("total_samples", "samples", 1.0), ("total_steps", "steps", 1.0), ("total_wall_s", "seconds", 1.0),
 )  # fmt: skip
 HARDWARE = ("python", "platform", "processor", "cores", "threads", "cuda")
-Row = dict[str, Any]
 
 
 def results(found: Compared, setting: str) -> Table:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError, plural
-from fedskew.plots.groups import Run
 from fedskew.report.compared import Compared, once
 from fedskew.report.figures import words
 from fedskew.report.parts import Section

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.errors import require
-from fedskew.plots.groups import Run
 from fedskew.report.entries import Entry, Trial
 from fedskew.studies.packing import members
 
@@ -39,8 +38,7 @@ def of_study(place: str | Path) -> tuple[list[Entry], dict[str, Any]]:
             what = f"{row.get('label')}{f', {setting}' if setting else ''}: {state}{f': {reason}' if reason else ''}"
             lost.setdefault(what, []).append(row.get("seed", 0))
             continue
-        run = Run(held.path or Path(row["address"]), held.config, held.rows, held.summary)
-        entries.append(Entry(str(row.get("label")), setting, row.get("seed", 0), run))
+        entries.append(Entry(str(row.get("label")), setting, row.get("seed", 0), held))
     notes = [content["notes"]] if content.get("notes") else []
     notes += [f"{what} (seeds {', '.join(map(str, seeds))})" for what, seeds in lost.items()]
     trials = [_trial(trial) for trial in content.get("trials", ())]

@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.component import Component
+from fedskew.component import Component, does_no_more
 from fedskew.shared.pulls import ProximalVariant
 from fedskew.types import Params, View
 
@@ -28,6 +28,11 @@ class CrossEntropy(Component):
 
     name = "cross_entropy"
     classification = True
+
+    @property
+    def is_cross_entropy(self) -> bool:
+        """True for this loss at its defaults."""
+        return does_no_more(self, CrossEntropy)
 
     def loss(self, view: View) -> Tensor:
         """Mean cross-entropy of the mini-batch, ()."""

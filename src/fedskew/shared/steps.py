@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import tree
-from fedskew.component import LocalStep
+from fedskew.component import LocalStep, does_no_more
 from fedskew.fields import Above, AtLeast, Within
 from fedskew.tree import Tree
 from fedskew.types import Carry, Context, Differentiate, LocalRun, Params
@@ -99,6 +99,16 @@ class SGD(_WithinRound):
     clip: Annotated[float, AtLeast(0, infinite=True, hint="0 does not clip")] = 0.0
     """largest gradient norm over all parameters; 0 does not clip"""
 
+    @property
+    def plain_decay(self) -> float | None:
+        """The weight decay, where no other field is set."""
+        return self.weight_decay if does_no_more(self, SGD, "weight_decay") else None
+
+    @property
+    def takes_one_gradient(self) -> bool:
+        """True for this step, whatever its fields are."""
+        return type(self).step is SGD.step
+
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
         """The parameters, and an empty momentum buffer."""
         return params, {"momentum": tree.zeros_like(params)} if self.momentum else {}
@@ -151,6 +161,11 @@ class AdamW(_WithinRound):
     """weight decay, times the rate, taken off the weights themselves"""
     clip: Annotated[float, AtLeast(0, infinite=True, hint="0 does not clip")] = 0.0
     """largest gradient norm over all parameters; 0 does not clip"""
+
+    @property
+    def takes_one_gradient(self) -> bool:
+        """True for this step, whatever its fields are."""
+        return type(self).step is AdamW.step
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
         """The parameters, empty moments, and t = 0."""

@@ -1,24 +1,25 @@
 """Every ingredient by slot and name, wherever it is defined: with its one method, or in `fedskew.shared`."""
 
-from fedskew.component import Component
-from fedskew.slots.paces import PACES
-from fedskew.slots.parts import PARTS
-from fedskew.slots.samplers import SAMPLERS
-from fedskew.slots.selectors import SELECTORS
-from fedskew.slots.servers import SERVERS
-from fedskew.slots.steps import STEPS
-from fedskew.slots.weightings import WEIGHTINGS
+from types import ModuleType
 
-__all__ = [
-    "INGREDIENTS",
-]
+from fedskew.component import Component
+from fedskew.slots import paces, parts, samplers, selectors, servers, steps, weightings
+
+__all__ = ["INGREDIENTS"]
+
+
+def _named(module: ModuleType) -> dict[str, type[Component]]:
+    """The ingredients that a module imports, by name."""
+    kinds = [k for k in vars(module).values() if isinstance(k, type) and issubclass(k, Component) and "name" in vars(k)]
+    return {kind.name: kind for kind in sorted(kinds, key=lambda kind: kind.name)}
+
 
 INGREDIENTS: dict[str, dict[str, type[Component]]] = {
-    "parts": {**PARTS},
-    "sampler": {**SAMPLERS},
-    "selector": {**SELECTORS},
-    "pace": {**PACES},
-    "weighting": {**WEIGHTINGS},
-    "server": {**SERVERS},
-    "local": {**STEPS},
+    "parts": _named(parts),
+    "sampler": _named(samplers),
+    "selector": _named(selectors),
+    "pace": _named(paces),
+    "weighting": _named(weightings),
+    "server": _named(servers),
+    "local": _named(steps),
 }

@@ -1,28 +1,9 @@
 """Paces: a client's batch size, number of steps and learning rate."""
 
-from __future__ import annotations
-
-from fedskew.component import Pace
-from fedskew.methods.seolkim import Dynamic
-from fedskew.shared.paces import Cosine, Drops, Fixed, Part, Staged, Steps
-
-__all__ = [
-    "PACES",
-    "Cosine",
-    "Drops",
-    "Dynamic",
-    "Fixed",
-    "Part",
-    "Staged",
-    "Steps",
-]
-
-PACES: dict[str, type[Pace]] = {
-    "cosine": Cosine,
-    "drops": Drops,
-    "dynamic": Dynamic,
-    "fixed": Fixed,
-    "part": Part,
-    "staged": Staged,
-    "steps": Steps,
-}
+from fedskew.methods.seolkim import Dynamic as Dynamic
+from fedskew.shared.paces import Cosine as Cosine
+from fedskew.shared.paces import Drops as Drops
+from fedskew.shared.paces import Fixed as Fixed
+from fedskew.shared.paces import Part as Part
+from fedskew.shared.paces import Staged as Staged
+from fedskew.shared.paces import Steps as Steps

@@ -1,38 +1,12 @@
 """Weightings: the aggregation weights."""
 
-from __future__ import annotations
-
-from fedskew.component import Weighting
-from fedskew.methods.climb import Dual
-from fedskew.methods.fedbal import AggregationBalancer
-from fedskew.methods.feddisco import DiscrepancyAware
-from fedskew.methods.fedla import LabelAware
-from fedskew.methods.fednova import FedNova
-from fedskew.methods.fedpals import LabelMatching
-from fedskew.shared.weightings import Size, Uniform, UnionShare, Wrapping
-
-__all__ = [
-    "WEIGHTINGS",
-    "AggregationBalancer",
-    "DiscrepancyAware",
-    "Dual",
-    "FedNova",
-    "LabelAware",
-    "LabelMatching",
-    "Size",
-    "Uniform",
-    "UnionShare",
-    "Wrapping",
-]
-
-WEIGHTINGS: dict[str, type[Weighting]] = {
-    "aggregation_balancer": AggregationBalancer,
-    "discrepancy_aware": DiscrepancyAware,
-    "dual": Dual,
-    "fednova": FedNova,
-    "label_aware": LabelAware,
-    "label_matching": LabelMatching,
-    "size": Size,
-    "uniform": Uniform,
-    "union_share": UnionShare,
-}
+from fedskew.methods.climb import Dual as Dual
+from fedskew.methods.fedbal import AggregationBalancer as AggregationBalancer
+from fedskew.methods.feddisco import DiscrepancyAware as DiscrepancyAware
+from fedskew.methods.fedla import LabelAware as LabelAware
+from fedskew.methods.fednova import FedNova as FedNova
+from fedskew.methods.fedpals import LabelMatching as LabelMatching
+from fedskew.shared.weightings import Size as Size
+from fedskew.shared.weightings import Uniform as Uniform
+from fedskew.shared.weightings import UnionShare as UnionShare
+from fedskew.shared.weightings import Wrapping as Wrapping

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
+from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, some
-from fedskew.studies.runs import Listed
 from fedskew.studies.words import full
 
 __all__ = ["Condition", "chosen", "condition_of", "ordered", "path_of"]
@@ -30,7 +30,7 @@ class Condition:
     sign: str
     value: str
 
-    def holds(self, run: Listed, path: str) -> bool:
+    def holds(self, run: Run, path: str) -> bool:
         """Whether a run meets it. A run that lacks the field differs from every value, and meets nothing else."""
         found = run.fields.get(path)
         if self.sign == "~":
@@ -61,14 +61,14 @@ def condition_of(text: str) -> Condition:
     return Condition(field, sign, value)
 
 
-def chosen(runs: Sequence[Listed], conditions: Iterable[Condition]) -> list[Listed]:
+def chosen(runs: Sequence[Run], conditions: Iterable[Condition]) -> list[Run]:
     """The runs that meet every condition. Raises ConfigError for a field that no run has."""
     known = _known(runs)
     paths = [(condition, path_of(condition.field, known)) for condition in conditions] if runs else []
     return [run for run in runs if all(condition.holds(run, path) for condition, path in paths)]
 
 
-def ordered(runs: Sequence[Listed], field: str) -> list[Listed]:
+def ordered(runs: Sequence[Run], field: str) -> list[Run]:
     """Runs by a field, the smallest first, with "-" before it the largest; those that lack it come last.
 
     Raises:
@@ -102,11 +102,11 @@ def path_of(field: str, known: Mapping[str, Any]) -> str:
     return ends[0]
 
 
-def _known(runs: Sequence[Listed]) -> dict[str, None]:
+def _known(runs: Sequence[Run]) -> dict[str, None]:
     return dict.fromkeys(path for run in runs for path in run.fields)
 
 
-def _name(run: Listed, path: str) -> str:
+def _name(run: Run, path: str) -> str:
     value = run.config.get(path)
     return str(value.get("name", "")) if isinstance(value, Mapping) else str(value)
 

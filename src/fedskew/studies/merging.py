@@ -11,14 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedskew.config.recorded import read_run
+from fedskew.config.recorded import Run
 from fedskew.errors import RecordError, content_of, require
 from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.records.lock import Hold
 from fedskew.records.verify import troubles
 from fedskew.studies.runs import is_running, plain_files
 from fedskew.studies.same import compared
-from fedskew.studies.store import Address, Entry, Store, archive_line, ended
+from fedskew.studies.store import Address, Store, archive_line, ended
 
 __all__ = ["Merged", "existing", "merge", "take"]
 
@@ -99,12 +99,12 @@ def _folder(source: Store, into: Store, folder: Path, done: Merged) -> None:
     if is_running(folder):
         raise RecordError(f"{folder} is in use; merge again when it has ended")
     whole = ended(folder)
-    mine = _finished(source, address) if whole else None  # raises where it is none that can be read
-    there = _finished(into, address)
+    mine = source.finished(address) if whole else None  # raises where it is none that can be read
+    there = into.finished(address)
     if there is not None:
         if whole:
             _require_same(mine, there)
-        if there.path is not None or not whole:
+        if ended(target) or not whole:
             done.there.append(address)
             return
     elif (target / "rounds.jsonl").exists() and not whole:
@@ -160,7 +160,7 @@ def _archived(source: Store, into: Store, done: Merged) -> None:
         address = entry.address
         if ended(source.run_folder(address)):
             continue  # its folder was looked at
-        there = _finished(into, address)
+        there = into.finished(address)
         try:
             if there is None:
                 taken.append(entry)
@@ -173,7 +173,7 @@ def _archived(source: Store, into: Store, done: Merged) -> None:
         take(taken, into)
 
 
-def take(entries: Sequence[Entry], into: Store) -> None:
+def take(entries: Sequence[Run], into: Store) -> None:
     """Add the runs that the store lacks to its archive of runs that came from others. Raises RecordError."""
     file = into.folder / ARCHIVE
     with into.writing():
@@ -188,7 +188,7 @@ def take(entries: Sequence[Entry], into: Store) -> None:
             into.forgive(entry.address)
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: Run) -> str:
     """A run as it came, with as many rounds."""
     return f"{archive_line(entry, max(1, len(entry.rows)))}\n"
 
@@ -202,15 +202,7 @@ def _notes(source: Store, into: Store) -> None:
             into.refuse(address, *told)
 
 
-def _finished(store: Store, address: str) -> Entry | None:
-    """A run that a store has to its end, whatever it notes of refusals. Raises RecordError for a damaged one."""
-    folder = store.run_folder(address)
-    if ended(folder):
-        return Entry(address, *read_run(folder), {}, path=folder)
-    return store.archived.get(address)
-
-
-def _require_same(mine: Entry | None, there: Entry) -> None:
+def _require_same(mine: Run | None, there: Run) -> None:
     """Raise RecordError where two runs of one address differ in a number."""
     here, other = mine.summary if mine else {}, there.summary
     found = compared({name: value for name, value in here.items() if name in other}, other)

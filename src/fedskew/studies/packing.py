@@ -19,14 +19,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import IO, Any, NotRequired, Required, TypedDict
 
-from fedskew.config.recorded import fault_of, object_of
+from fedskew.config.recorded import Run, object_of
+from fedskew.config.schema import Number, Whole, fault_of
 from fedskew.errors import DataError, RecordError, from_json, regular
 from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.studies.merging import Merged, existing, merge
 from fedskew.studies.runs import plain_files
-from fedskew.studies.store import Address, Entry, Store, archive_line, ended, read_archive
+from fedskew.studies.store import Address, Store, archive_line, ended, read_archive
 
 __all__ = ["failures_of", "members", "pack", "runs_of", "unpack"]
 
@@ -44,15 +45,55 @@ UNREADABLE = (  # what zipfile raises of a file that is damaged, encrypted, or m
     zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError, EOFError, ValueError, LookupError,
     OverflowError,
 )  # fmt: skip
-RUN: dict[str, Any] = {"address": str, "label?": str, "setting?": str, "seed?": int, "state?": str, "reason?": str}
-TRIAL: dict[str, Any] = {
-    "label": str, "setting": str, "options": dict[str, str], "score": float | None, "chosen?": bool,
-}  # fmt: skip
-STUDY: dict[str, Any] = {
-    "store": str, "runs": [RUN], "trials?": [TRIAL],
-    **dict.fromkeys(("title?", "notes?", "metric?", "baseline?", "command?"), str),
-}  # fmt: skip
 RATIO, FREE = 300, 1 << 26  # a zip may unpack to so many times its size, or to so many bytes at any rate
+
+
+class Planned(TypedDict, total=False):
+    """A run of a study."""
+
+    address: Required[str]
+    label: str
+    setting: str
+    seed: Whole
+    state: str
+    reason: str
+
+
+class Trial(TypedDict):
+    """A trial of a tuning."""
+
+    label: str
+    setting: str
+    options: dict[str, str]
+    score: Number
+    chosen: NotRequired[bool]
+
+
+class Study(TypedDict, total=False):
+    """Content of study.json."""
+
+    store: Required[str]
+    runs: Required[list[Planned]]
+    trials: list[Trial]
+    title: str
+    notes: str
+    metric: str
+    baseline: str
+    command: str
+
+
+class File(TypedDict):
+    """What the manifest says of a file."""
+
+    bytes: Whole
+    sha256: str
+
+
+class Manifest(TypedDict):
+    """Content of manifest.json."""
+
+    format: Whole
+    files: dict[str, File]
 
 
 def members(place: str | Path) -> tuple[Store, list[Address], dict[str, Any] | None]:
@@ -74,7 +115,7 @@ def members(place: str | Path) -> tuple[Store, list[Address], dict[str, Any] | N
     file = path if path.name == "study.json" else path / "study.json"
     if not file.is_file():
         raise RecordError(f"{str(place)!r} must be a study or a store; it has neither study.json nor store.json")
-    study = object_of(file, STUDY)
+    study = object_of(file, Study)
     named = Path(study["store"])  # from the study's folder; before, from where the command was given
     folder = next((p for p in (file.parent / named, named) if (p / "store.json").is_file()), None)
     if folder is None:
@@ -88,19 +129,19 @@ def _named(study: dict[str, Any]) -> list[Address]:
     return Address.among(run["address"] for run in study["runs"])
 
 
-def runs_of(place: str | Path) -> list[Entry]:
+def runs_of(place: str | Path) -> list[Run]:
     """The finished runs of a study or of a store. Raises RecordError as `members`, and for a damaged run."""
     store, addresses, _ = members(place)
     found = (store.entry(address) for address in addresses)
     return [entry for entry in found if entry is not None]
 
 
-def failures_of(place: str | Path) -> list[Entry]:
+def failures_of(place: str | Path) -> list[Run]:
     """The runs of a study or of a store that ended by their own numbers. Raises RecordError as `members`."""
     store, _, study = members(place)
     wanted = store.noted() if study is None else _named(study)
-    found = (Entry(a, {}, [], {}, {}, *told) for a in wanted if (told := store.refusal(a)) is not None)
-    return [entry for entry in found if entry.state == "failed"]
+    found = (store.entry(address) for address in wanted if store.refusal(address) is not None)
+    return [run for run in found if run is not None and run.state == "failed"]
 
 
 def _entry(store: Store, address: Address) -> bool:
@@ -238,7 +279,7 @@ def _study_of(room: Path, place: Path) -> dict[str, Any] | None:
     try:
         for _ in read_archive(room / "archive.jsonl"):
             pass
-        return object_of(kept, STUDY) if kept.exists() else None
+        return object_of(kept, Study) if kept.exists() else None
     except RecordError as error:
         raise RecordError(str(error).replace(str(room), str(place))) from None
 
@@ -248,7 +289,7 @@ def _taken(room: Path, store: Store, place: Path, study: dict[str, Any] | None) 
     named = place.stem.strip(".") or "study"  # of "...zip" it would be the folder above
     target = store.folder / "studies" / named / "study.json"
     content = {**study, "store": str(store.folder)} if study is not None else None
-    if content is not None and target.exists() and object_of(target, STUDY) != content:
+    if content is not None and target.exists() and object_of(target, Study) != content:
         raise RecordError(f"{target} is another study; unpack into another store, or rename {place.name}")
     merged = merge([Store(room)], store)
     if content is None:
@@ -280,7 +321,7 @@ def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, dict[str, Any]]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         got = content.get("format") if isinstance(content, dict) else None
         raise RecordError(f"{place} must be of format {FORMAT}; got {got!r}")
-    if told := fault_of(content, {"files": dict[str, dict[str, int | str]]}):
+    if told := fault_of(content, Manifest):
         raise RecordError(f"{MANIFEST} of {place} is damaged: {told}")
     listed: dict[str, dict[str, Any]] = content["files"]
     for name in {*listed} ^ ({*found} - {MANIFEST}):

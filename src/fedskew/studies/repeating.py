@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from fedskew.config.experiment import Experiment
+from fedskew.config.recorded import Run
 from fedskew.errors import FedskewError
 from fedskew.fields import deciding
 from fedskew.settings import Settings
 from fedskew.studies.pool import schedule
-from fedskew.studies.same import Comparison, compared
-from fedskew.studies.store import Entry, Store
+from fedskew.studies.same import compared
+from fedskew.studies.store import Store
 from fedskew.studies.work import Job, Outcome
 
 __all__ = ["Repeated", "repeat", "sample"]
@@ -26,12 +27,12 @@ __all__ = ["Repeated", "repeat", "sample"]
 class Repeated:
     """A run that was repeated: "bits", "near" or "differs", or "failed" where it could not be repeated."""
 
-    entry: Entry
+    run: Run
     verdict: str
     words: str = ""
 
 
-def sample(entries: Sequence[Entry], count: int, seed: int = 0) -> list[Entry]:
+def sample(entries: Sequence[Run], count: int, seed: int = 0) -> list[Run]:
     """So many entries drawn at random, by seed and in the order of their addresses; all where there are no more."""
     listed = sorted(entries, key=lambda entry: entry.address)
     drawn = np.random.Generator(np.random.PCG64(seed)).permutation(len(listed))[:count]
@@ -39,7 +40,7 @@ def sample(entries: Sequence[Entry], count: int, seed: int = 0) -> list[Entry]:
 
 
 def repeat(
-    entries: Sequence[Entry], processes: int = 0, told: Callable[[Repeated], None] = lambda found: None
+    entries: Sequence[Run], processes: int = 0, told: Callable[[Repeated], None] = lambda found: None
 ) -> list[Repeated]:
     """Repeat runs in a store that is thrown away, and compare every number of their summaries but the times.
 
@@ -66,7 +67,8 @@ def repeat(
             if again is None:
                 noted(outcome.address, "failed", f"{outcome.state}: {outcome.reason}")
             else:
-                noted(outcome.address, *_verdict(compared(by[outcome.address].summary, again.summary)))
+                same = compared(by[outcome.address].summary, again.summary)
+                noted(outcome.address, same.verdict, same.words)
 
         for entry in entries:
             try:
@@ -76,10 +78,6 @@ def repeat(
                 noted(entry.address, "failed", f"its configuration cannot be read: {' '.join(str(error).split())}")
         schedule(jobs, processes, ended, lambda job: None)
     return [found[entry.address] for entry in entries]
-
-
-def _verdict(found: Comparison) -> tuple[str, str]:
-    return found.verdict, found.words
 
 
 def _experiment(config: dict[str, Any]) -> Experiment:

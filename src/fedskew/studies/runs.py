@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedskew.config.recorded import CONFIG, SUMMARY, UNLIKE, object_of
-from fedskew.config.variants import flat, label_of
+from fedskew.config.recorded import INNER, Run, object_of, run_folders
+from fedskew.config.schema import Config, Row, Summary
 from fedskew.errors import FedskewError, RecordError, from_json
 from fedskew.records import rounds
 from fedskew.records.folder import check_format
@@ -21,106 +18,26 @@ from fedskew.records.lock import Hold
 
 __all__ = [
     "OWN",
-    "Listed",
-    "below",
     "described",
     "differing",
     "is_running",
     "listed",
-    "method_of",
     "own_files",
     "plain_files",
     "remove",
 ]
 
-Row = dict[str, Any]
-INNER = ("checkpoint", "features")  # folders of a run that hold no run
 # what a run writes: nothing else is ever deleted
 OWN = (
     "checkpoint/state.safetensors", "memory.bin", "final.safetensors", "best.safetensors", "model.json",
     "summary.json", "env.json", "manifest.json", "rounds.jsonl", "config.json",
 )  # fmt: skip
 UNSAID = ("method.name", "fingerprint", "folder")
-LARGE = ("counts", "label_names")  # entries that no list shows
-TAIL = 1 << 16  # bytes of the rounds that are read where a run has no summary
-MOST = 1 << 24
+MOST = 1 << 24  # bytes of the rounds that are read where a run has no summary
 ENDED = ("interrupted", "time limit")  # why a run stopped, where nothing failed
 
 
-@dataclass(frozen=True)
-class Listed:
-    """What a list says of a run.
-
-    Attributes:
-        folder: The run folder.
-        config: Content of config.json; empty where it is damaged.
-        summary: Content of summary.json; of a run without one, what its last rounds say.
-        state: "finished", "stopped", "running", "failed" or "damaged".
-        reason: Why it stopped, failed or cannot be read.
-        written: When it was last written, seconds since 1970.
-    """
-
-    folder: Path
-    config: Row
-    summary: Row
-    state: str
-    reason: str
-    written: float
-
-    @cached_property
-    def label(self) -> str:
-        """The method and what differs from that of the table."""
-        return method_of(self.config)
-
-    @property
-    def shown(self) -> Row:
-        """What the columns of a list are made of."""
-        summary = self.summary
-        return {
-            "folder": str(self.folder),
-            "method": self.label,
-            "data": _named(self.config.get("data")).partition(" (")[0],
-            "partition": _named(self.config.get("partition")),
-            "seed": self.config.get("seed"),
-            "rounds": summary.get("rounds"),
-            "asked": self.config.get("rounds"),
-            "accuracy": summary.get("final_accuracy"),
-            "state": self.state,
-            "reason": self.reason,
-            "age": (time.time() - self.written) / 86400,
-        }
-
-    @cached_property
-    def fields(self) -> Row:
-        """Every entry of the configuration and of the summary by dotted path; those of `shown` go before them."""
-        config = flat({k: v for k, v in self.config.items() if k not in LARGE})
-        return {**config, **flat(self.summary), **self.shown}
-
-
-def below(places: Iterable[str | Path]) -> list[Path]:
-    """Run folders at or below these places, each once; links to folders are not followed.
-
-    Raises:
-        RecordError: a place is not there.
-    """
-    found: dict[Path, Path] = {}
-    for place in map(Path, places):
-        if not place.is_dir():
-            raise RecordError(f"there is no run at {str(place)!r}: no such folder")
-        for folder in _walk(place):
-            found.setdefault(folder.resolve(), folder)
-    return list(found.values())
-
-
-def _walk(place: Path) -> Iterator[Path]:
-    for folder, inner, files in os.walk(place):
-        mine = "config.json" in files and "rounds.jsonl" in files
-        inner[:] = sorted(name for name in inner if not (name.startswith(".") or (mine and name in INNER)))
-        if mine:
-            yield Path(folder)
-
-
-def listed(folder: Path) -> Listed:
+def listed(folder: Path) -> Run:
     """What a list says of a run folder. Nothing is raised: a folder that cannot be read is listed as damaged."""
     summary: Row | None = None
     config: Row = {}
@@ -128,10 +45,10 @@ def listed(folder: Path) -> Listed:
     with suppress(OSError):
         written = (folder / rounds.FILE).stat().st_mtime
     try:
-        config = object_of(folder / "config.json", CONFIG, "config.json")
+        config = object_of(folder / "config.json", Config, "config.json")
         check_format(config, folder / "config.json")
         if (file := folder / "summary.json").exists():
-            summary, written = object_of(file, SUMMARY, file.name), file.stat().st_mtime
+            summary, written = object_of(file, Summary, file.name), file.stat().st_mtime
     except (OSError, FedskewError) as error:
         state, reason = "damaged", str(error)
     if is_running(folder):
@@ -139,16 +56,14 @@ def listed(folder: Path) -> Listed:
     elif not state and summary is None:
         state, reason = "stopped", "killed"
     elif not state and summary:
-        stopped = summary["stopped"]
-        state, reason = (
-            ("failed" if stopped and stopped not in ENDED else "stopped" if stopped else "finished"),
-            stopped,
-        )
-    return Listed(folder, config, _last(folder / rounds.FILE) if summary is None else summary, state, reason, written)
+        reason = summary["stopped"]
+        state = "finished" if not reason else "stopped" if reason in ENDED else "failed"
+    known = _last(folder / rounds.FILE) if summary is None else summary
+    return Run(folder, config, [], known, state=state, reason=reason, written=written)
 
 
-def described(places: Iterable[str | Path]) -> list[Listed]:
-    """`listed` of every run folder `below` these places.
+def described(places: Iterable[str | Path]) -> list[Run]:
+    """`listed` of every run folder at or below these places. Raises RecordError as `run_folders`.
 
     Example:
         >>> import fedskew as fs
@@ -157,10 +72,10 @@ def described(places: Iterable[str | Path]) -> list[Listed]:
         >>> [(run.label, run.state, run.summary["rounds"]) for run in described(["listed-runs"])]
         [('fedavg', 'finished', 2)]
     """
-    return [listed(folder) for folder in below(places)]
+    return [listed(folder) for folder in run_folders(places)]
 
 
-def differing(runs: Sequence[Listed], settings: Sequence[Row]) -> list[tuple[str, list[Any]]]:
+def differing(runs: Sequence[Run], settings: Sequence[Row]) -> list[tuple[str, list[Any]]]:
     """(setting, its value in each run) of the settings in which runs differ; None where a run lacks it.
 
     The method stands first where it differs. An option of an ingredient counts where it differs between runs that have
@@ -185,7 +100,7 @@ def differing(runs: Sequence[Listed], settings: Sequence[Row]) -> list[tuple[str
     return found
 
 
-def remove(run: Listed, within: Sequence[str | Path]) -> str:
+def remove(run: Run, within: Sequence[str | Path]) -> str:
     """Delete what a run wrote, and its folder where nothing else is in it.
 
     Args:
@@ -296,21 +211,19 @@ def is_running(folder: Path) -> bool:
 
 def _last(file: Path) -> Row:
     """What the end of the rounds says, of a run without a summary: how many they are, and the last accuracy."""
-    size = TAIL
     try:
         with open(file, "rb") as stream:
-            whole = stream.seek(0, os.SEEK_END)
-            while True:
-                stream.seek(max(0, whole - size))
-                found = [row for line in stream.read(size).splitlines() if (row := _row(line))]
-                if found or size >= min(whole, MOST):
-                    break
-                size *= 8
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - MOST))
+            lines = stream.read(MOST).splitlines()
     except OSError:
         return {}
-    accuracy = next((row["accuracy"] for row in reversed(found) if isinstance(row.get("accuracy"), float)), None)
-    seen = {} if accuracy is None else {"final_accuracy": accuracy}
-    return {"rounds": found[-1]["round"] if found else 0, **seen}
+    done, seen = 0, Row()
+    for row in filter(None, map(_row, reversed(lines))):
+        done = done or row["round"]
+        if isinstance(row.get("accuracy"), float):
+            seen = {"final_accuracy": row["accuracy"]}
+            break
+    return {"rounds": done, **seen}
 
 
 def _row(line: bytes) -> Row | None:
@@ -319,32 +232,3 @@ def _row(line: bytes) -> Row | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) and isinstance(found.get("round"), int) else None
-
-
-def method_of(config: Mapping[str, Any]) -> str:
-    """The method of a configuration and what differs from that of the table; "" where it names none."""
-    method = config.get("method")
-    if not isinstance(method, Mapping):
-        return str(method or "")
-    key = repr(method)
-    if key not in _KNOWN:
-        try:
-            _KNOWN[key] = label_of(method)
-        except UNLIKE:
-            _KNOWN[key] = str(method.get("name", ""))
-    return _KNOWN[key]
-
-
-_KNOWN: dict[str, str] = {}
-
-
-def _named(value: Any) -> str:
-    """An ingredient with its options, such as "dirichlet (alpha 0.1)"."""
-    if not isinstance(value, Mapping):
-        return str(value or "")
-    told = [f"{k} {_short(v)}" for k, v in value.items() if k != "name" and isinstance(v, int | float)]
-    return f"{value.get('name', '')} ({', '.join(told)})" if told else str(value.get("name", ""))
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -16,33 +16,33 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from fedskew.config.recorded import fault_of, faults, finished, read_run
+from fedskew.config.recorded import Run, faults, finished, object_of, read_run
+from fedskew.config.schema import Row, entries, fault_of
 from fedskew.errors import RecordError, from_json, json_file, text_of
 from fedskew.records.files import write_atomic
 from fedskew.records.lock import Hold
+from fedskew.records.summary import TOTALS
 from fedskew.studies.address import ADDRESS
 
 __all__ = [
-    "POINTS", "Address", "Entry", "Store", "archive_line", "ended", "env_of", "read_archive", "read_archives",
-    "read_line", "thinned",
+    "POINTS", "Address", "Store", "archive_line", "ended", "env_of", "read_archive", "read_archives", "read_line",
+    "thinned",
 ]  # fmt: skip
 
-Row = dict[str, Any]
 LAYOUT = 1
 KEPT = (  # entries of a round that an archive holds
     "round", "accuracy", "macro_f1", "balanced_accuracy", "loss", "train_loss", "worst_class_recall", "upload_bytes",
     "download_bytes", "samples", "steps", "wall_s", "val_accuracy", "rounds",
 )  # fmt: skip
 POINTS = 100  # rounds of a run that an archive holds, at most
-SUMS = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
 WAIT_S = 120.0  # for the turn of another process
-LINE: Row = {"address": str, "config": {}, "summary": {}, "rows": [{}], "env": {}}  # of an archive
-FAILED: Row = {"address": str, "reason": str}
+Line = entries("Line", {"address": str, "config": Row, "summary": Row, "rows": list[Row], "env": Row})  # of an archive
+Failed = entries("Failed", {"address": str, "reason": str})
+Note = entries("Note", {"state": str, "reason": str})
 
 
 class Address(str):
@@ -70,20 +70,6 @@ class Address(str):
         return [cls(text) for text in dict.fromkeys(texts) if cls.FORM.fullmatch(text)]
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A run that is done: what a report needs of it."""
-
-    address: str
-    config: Row
-    rows: list[Row]
-    summary: Row
-    env: Row
-    state: str = "finished"  # or "failed", "refused"
-    reason: str = ""
-    path: Path | None = field(default=None, compare=False)
-
-
 class Store:
     """A store, made where there is none.
 
@@ -100,12 +86,10 @@ class Store:
                 (self.folder / "runs").mkdir(parents=True, exist_ok=True)
                 (self.folder / "refused").mkdir(exist_ok=True)
                 write_atomic(file, json.dumps({"layout": LAYOUT, "address": ADDRESS}).encode())
-            found = json_file(file)
         except OSError as error:
             raise RecordError(f"the store must be a writable folder; got {str(folder)!r}: {error.strerror}") from None
-        except ValueError as error:
-            raise RecordError(f"{file} is damaged: {error}") from None
-        version = (found.get("layout"), found.get("address")) if isinstance(found, dict) else (None, None)
+        found = object_of(file, Row)
+        version = found.get("layout"), found.get("address")
         if version != (LAYOUT, ADDRESS):
             told = f"must be of layout {LAYOUT} with addresses of version {ADDRESS}; got {version[0]} and {version[1]}"
             raise RecordError(f"the store {str(folder)!r} {told}; name another folder with --store")
@@ -153,11 +137,12 @@ class Store:
 
     def refusal(self, address: str) -> tuple[str, str] | None:
         """(state, reason) of a run that cannot be."""
+        note = self._note(address)
         try:
-            found = json_file(self._note(address))
-            return str(found["state"]), str(found["reason"])
-        except (OSError, ValueError, KeyError, TypeError):
+            found = object_of(note, Note)
+        except RecordError:
             return None  # none, or damaged: the run is tried again
+        return found["state"], found["reason"]
 
     def done(self, address: str, rounds: int, patience: int | None = None) -> bool:
         """Whether nothing is left to do for a run."""
@@ -171,20 +156,21 @@ class Store:
         except RecordError:
             return False
 
-    def entry(self, address: str) -> Entry | None:
-        """A run that is done, or None."""
-        if (told := self.refusal(address)) is not None:
-            return Entry(address, {}, [], {}, {}, *told)
+    def entry(self, address: str) -> Run | None:
+        """A run that is done, or why it cannot be; None where nothing is known."""
+        if (refusal := self.refusal(address)) is not None:
+            return Run(Path(address), state=refusal[0], reason=refusal[1])
+        return self.finished(address)
+
+    def finished(self, address: str) -> Run | None:
+        """A run that came to its end, whatever is noted of it. Raises RecordError for a damaged one."""
         folder = self.run_folder(address)
-        if ended(folder):
-            config, rows, summary = read_run(folder)
-            return Entry(address, config, rows, summary, env_of(folder), path=folder)
-        return self.archived.get(address)
+        return replace(read_run(folder), env=env_of(folder)) if ended(folder) else self.archived.get(address)
 
     @cached_property
-    def archived(self) -> dict[str, Entry]:
+    def archived(self) -> dict[str, Run]:
         """Runs of the archives, by address. Raises RecordError for a line that is none."""
-        return {entry.address: entry for entry in read_archives(self.folder) if entry.state == "finished"}
+        return {run.address: run for run in read_archives(self.folder) if run.state == "finished"}
 
     def addresses(self) -> list[Address]:
         """Every run that is there, finished or not."""
@@ -209,19 +195,18 @@ def ended(folder: Path) -> bool:
 def env_of(folder: Path) -> Row:
     """What env.json of a run folder holds; nothing where it cannot be read."""
     try:
-        found = json_file(folder / "env.json")
-    except (OSError, ValueError):
+        return object_of(folder / "env.json", Row)
+    except RecordError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
-def read_archives(place: Path) -> Iterator[Entry]:
+def read_archives(place: Path) -> Iterator[Run]:
     """The runs of every archive in a folder, or of one archive. Raises RecordError for a line that is none."""
     for file in sorted(place.glob("*.jsonl")) if place.is_dir() else [place]:
         yield from read_archive(file)
 
 
-def read_archive(file: Path) -> Iterator[Entry]:
+def read_archive(file: Path) -> Iterator[Run]:
     """The runs of an archive that are over, failed ones too. Raises RecordError for a line that is none."""
     try:
         lines = text_of(file).split("\n")
@@ -233,14 +218,14 @@ def read_archive(file: Path) -> Iterator[Entry]:
         if not line and number == len(lines):
             return
         try:
-            entry = read_line(line)
+            run = read_line(line)
         except RecordError as error:
             raise RecordError(f"{file} must hold one run a line; line {number} is none: {error}") from None
-        if not entry.summary.get("stopped"):
-            yield entry
+        if not run.summary.get("stopped"):
+            yield run
 
 
-def read_line(line: str) -> Entry:
+def read_line(line: str) -> Run:
     """A line of an archive, which may come from anybody, as a run that can be relied on.
 
     Args:
@@ -257,24 +242,23 @@ def read_line(line: str) -> Entry:
     except ValueError as error:
         raise RecordError(f"it is no JSON: {error}") from None
     has_failed = isinstance(found, dict) and found.get("state") == "failed"
-    if told := fault_of(found, FAILED if has_failed else LINE):
-        raise RecordError(told)
-    address = Address(found["address"])
+    if fault := fault_of(found, Failed if has_failed else Line):
+        raise RecordError(fault)
+    folder = Path(Address(found["address"]))
     if has_failed:
-        return Entry(address, {}, [], {}, {}, "failed", found["reason"])
-    entry = Entry(address, found["config"], found["rows"], found["summary"], found["env"])
-    for _, told in faults(entry.config, entry.rows, entry.summary):
-        raise RecordError(told)
-    return entry
+        return Run(folder, state="failed", reason=found["reason"])
+    run = Run(folder, found["config"], found["rows"], found["summary"], found["env"])
+    for _, fault in faults(run):
+        raise RecordError(fault)
+    return run
 
 
-def archive_line(entry: Entry, points: int = POINTS) -> str:
+def archive_line(run: Run, points: int = POINTS) -> str:
     """A run as a line of an archive, with so many rounds at most; of one that failed, why."""
-    if entry.state == "failed":
-        told = {"address": entry.address, "state": "failed", "reason": entry.reason}
-        return json.dumps(told, separators=(",", ":"))
-    kept = {name: value for name, value in asdict(entry).items() if name in ("address", "config", "summary", "env")}
-    kept["rows"] = [{n: row[n] for n in KEPT if n in row} for row in thinned(entry.rows, points)]
+    if run.state == "failed":
+        return json.dumps({"address": run.address, "state": "failed", "reason": run.reason}, separators=(",", ":"))
+    rows = [{name: row[name] for name in KEPT if name in row} for row in thinned(run.rows, points)]
+    kept = {"address": run.address, "config": run.config, "summary": run.summary, "env": run.env, "rows": rows}
     return json.dumps(kept, separators=(",", ":"))
 
 
@@ -292,12 +276,12 @@ def thinned(rows: Iterable[Row], points: int = POINTS) -> list[Row]:
     step = max(1, -(-len(seen) // points))
     stay = {*seen[step - 1 :: step], *seen[-1:]}
     out: list[Row] = []
-    waiting, last = dict.fromkeys(SUMS, 0), 0
+    waiting, last = dict.fromkeys(TOTALS, 0), 0
     for i, row in enumerate(listed):
-        waiting = {name: waiting[name] + row.get(name, 0) for name in SUMS}
+        waiting = {name: waiting[name] + row.get(name, 0) for name in TOTALS}
         if i in stay:
             stands = row.get("round", i + 1) - (out[-1].get("round", last + 1) if out else 0)
             told = {"rounds": stands} if stands > 1 else {}
             out.append({**row, **{name: value for name, value in waiting.items() if name in row}, **told})
-            waiting, last = dict.fromkeys(SUMS, 0), i
+            waiting, last = dict.fromkeys(TOTALS, 0), i
     return out

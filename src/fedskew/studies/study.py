@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.config.experiment import Experiment
+from fedskew.config.recorded import Run
+from fedskew.config.schema import Row
 from fedskew.config.variants import flat
 from fedskew.errors import ConfigError, FedskewError, require, unknown
 from fedskew.method import method_spec
@@ -23,7 +25,7 @@ from fedskew.studies.pool import schedule
 from fedskew.studies.scores import Scores, more_is_better
 from fedskew.studies.spec import Cell, Spec, alike, made_of, spec_from, without
 from fedskew.studies.spread import spread
-from fedskew.studies.store import Entry, Store
+from fedskew.studies.store import Store
 from fedskew.studies.tuning import HELD_OUT, TRIAL_SEED, tuning_of
 from fedskew.studies.words import Entry as Method
 from fedskew.studies.words import options_of_table, seeds_of, shard_of
@@ -33,7 +35,6 @@ from fedskew.track import Named
 __all__ = ["Planned", "Study", "shard_of", "study"]
 
 FIELDS = ("label", "setting", "seed", "address", "state", "reason")
-Row = dict[str, Any]
 Options = tuple[tuple[str, str], ...]
 
 
@@ -51,7 +52,7 @@ class Planned:
         """The experiment as a file holds it."""
         return self.cell.experiment.to_json() if self.cell.experiment else {}
 
-    def entry(self, store: Store) -> Entry | None:
+    def entry(self, store: Store) -> Run | None:
         """What a store knows of the run, or None.
 
         Until a run with the fits that are asked for is done, the same run without them stands: its raw numbers are
@@ -215,11 +216,11 @@ class Study:
 
     # Reading
 
-    def entries(self) -> Iterator[tuple[Planned, Entry | None]]:
+    def entries(self) -> Iterator[tuple[Planned, Run | None]]:
         """Every run that is compared, with what is known of it; None where it is missing."""
         for one in self.plan():
             if one.cell.experiment is None:
-                yield one, Entry("", {}, [], {}, {}, "refused", one.cell.refused)
+                yield one, Run(Path(), state="refused", reason=one.cell.refused)
             else:
                 yield one, one.entry(self.store)
 

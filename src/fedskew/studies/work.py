@@ -171,7 +171,7 @@ def _over(folder: Path, experiment: Experiment) -> bool:
 
 
 def _score(folder: Path) -> float | None:
-    score = read_run(folder)[2].get("final_accuracy")
+    score = read_run(folder).summary.get("final_accuracy")
     return None if score is None else float(score)
 
 

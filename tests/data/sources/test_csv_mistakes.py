@@ -161,10 +161,13 @@ def test_a_parquet_file_with_blanks_is_refused_with_its_row(tmp_path: Path, monk
     for columns, expected in (
         (
             {"a": [1.0, None, 3.0], "y": [0, 1, 0]},
-            "column 'a' must have a value in every row; got 1 nulls in 3 rows",
+            "column 'a' must have a value in every row; row 1 has none, 1 of 3 rows lack one",
         ),
-        ({"a": [1.0, float("nan"), 3.0], "y": [0, 1, 0]}, "feature column 'a' has missing values; row 1 has none"),
-        ({"a": [1.0, 2.0, 3.0], "y": ["u", "", "v"]}, "labels must be in every row; row 1 has none"),
+        (
+            {"a": [1.0, float("nan"), 3.0], "y": [0, 1, 0]},
+            "feature column 'a' must have a value in every row",
+        ),
+        ({"a": [1.0, 2.0, 3.0], "y": ["u", "", "v"]}, "y must have a label in every row; row 1 has none"),
     ):
         pq.write_table(pa.table(columns), tmp_path / "t.parquet")
         with pytest.raises(fs.DataError) as error:

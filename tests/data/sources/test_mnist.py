@@ -64,12 +64,10 @@ def test_altered_truncated_and_missing_idx_files_are_named(tmp_path: Path) -> No
     with pytest.raises(DataError) as error:
         load("mnist", str(tmp_path))
     assert str(images) in one_line(error) and "expected 60000 training rows, got 20" in str(error.value)
-    assert "f68b3c2dcbeaaa9fbdd348bbdeb94873" in str(error.value)
     whole = images.read_bytes()
     images.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError) as error:
+    with pytest.raises(DataError, match="is damaged"):
         load("mnist", str(tmp_path))
-    assert "is damaged" in one_line(error) and "expected md5 f68b3c2dcbeaaa9fbdd348bbdeb94873" in str(error.value)
     images.write_bytes(gzip.compress(gzip.decompress(whole)[:-5]))
     with pytest.raises(DataError, match="truncated or altered: expected 15680 bytes of data, got 15675"):
         load("mnist", str(tmp_path), verify=False)

@@ -37,10 +37,10 @@ def test_adult_features_columns_and_labels(tmp_path: Path) -> None:
         ConfigError, match=r"exclude must name attributes; got 'native_country'; did you mean 'native-country'"
     ):
         load("adult", str(tmp_path), exclude="native_country")
-    with pytest.raises(DataError, match=r"adult\.data is truncated or altered: expected 32561 rows, got 3"):
+    with pytest.raises(DataError, match=r"adult\.data: truncated or altered: expected 32561 rows, got 3"):
         load("adult", str(tmp_path))
     (tmp_path / "adult" / "adult.data").write_text("1, 2, 3\n")
-    with pytest.raises(DataError, match="must have 15 values a row; row 0 has 3"):
+    with pytest.raises(DataError, match="must have 15 values a row; row 1 has 3"):
         load("adult", str(tmp_path))
 
 

@@ -76,18 +76,18 @@ class TestOnACluster:
             go(skewed(), tiny("fedavg"), out=tmp_path / "run", on_round=stop_after(2), **options)
         (words,) = said(found)
         assert "'another, AVX2'" in words and repr(processor()) in words and "\n" not in words
-        assert read_run(tmp_path / "run")[0]["processors"] == ["another, AVX2", processor()]
+        assert read_run(tmp_path / "run").config["processors"] == ["another, AVX2", processor()]
 
         # on a cluster of one type: what the rounds before were on still counts
         monkeypatch.undo()
         with pytest.warns(RuntimeWarning, match="unlike processors"):
             go(skewed(), tiny("fedavg"), out=tmp_path / "run", resume=True, **options)
         equal(tmp_path / "whole", tmp_path / "run")
-        assert read_run(tmp_path / "run")[0]["processors"] == [processor(), "another, AVX2"]
+        assert read_run(tmp_path / "run").config["processors"] == [processor(), "another, AVX2"]
 
     def test_processors_of_one_type_are_recorded_and_not_told(self, cluster: Any, tmp_path: Path) -> None:
         go(skewed(), tiny("fedavg"), out=tmp_path / "run", engine="ray")  # a warning is an error
-        assert read_run(tmp_path / "run")[0]["processors"] == [processor()]
+        assert read_run(tmp_path / "run").config["processors"] == [processor()]
 
     def test_the_command_says_it_in_a_line_and_reads_its_record(self, cluster: Any, tmp_path: Path) -> None:
         """The driver takes other instructions, as an older processor would."""

@@ -13,25 +13,41 @@ Example:
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
 
 from fedskew.config.presets.preset import GRADES, Preset, Stated
-from fedskew.config.presets.readings import CODE, FEATURE_BALANCED_LOSS, PAPER, PRINTED
-from fedskew.config.presets.table import AUTHORS
 from fedskew.errors import ConfigError, unknown
 from fedskew.method import Method
 from fedskew.methods import METHODS
-from fedskew.slots.weightings import WEIGHTINGS
+from fedskew.slots import INGREDIENTS
 
 __all__ = ["AUTHORS", "GRADES", "PRESETS", "Preset", "Stated", "applied", "authors", "named"]
 
-PRESETS: dict[str, Mapping[str, Preset | str]] = {
-    "authors": AUTHORS,
-    "authors_paper": PAPER,
-    "authors_code": CODE,
-    "printed": PRINTED,
-    "feature_balanced_loss": FEATURE_BALANCED_LOSS,
-}
+
+def _row(content: str | dict[str, Any], texts: Mapping[str, str]) -> Preset | str:
+    """A preset of a method, or why there is none."""
+    if isinstance(content, str):
+        return texts.get(content, content)
+    values = {place: Stated(*stated) for place, stated in content["values"].items()}
+    said = (content.get(name, "") for name in ("setting", "source", "note"))
+    setting, source, note = (texts.get(text, text) for text in said)
+    return Preset(setting, source, values, note)
+
+
+def _read() -> dict[str, dict[str, Preset | str]]:
+    """Every preset of every method, by the names of both."""
+    presets = tomllib.loads(files("fedskew.config.presets").joinpath("paces.toml").read_text(encoding="utf-8"))
+    texts = presets.pop("texts")
+    found = {preset: {name: _row(row, texts) for name, row in rows.items()} for preset, rows in presets.items()}
+    found["authors"]["fedgr"] = found["authors_paper"]["fedgr"]
+    return {preset: dict(sorted(rows.items())) for preset, rows in found.items()}
+
+
+PRESETS = _read()
+AUTHORS = PRESETS["authors"]
 
 
 def named(preset: str, method: str) -> Preset:
@@ -87,7 +103,7 @@ def applied(preset: str, method: Method) -> Method:
     """
     found = named(preset, method.name.partition("(")[0])
     if found.weighting:
-        method = method.with_(weighting=WEIGHTINGS[found.weighting]())
+        method = method.with_(weighting=INGREDIENTS["weighting"][found.weighting]())
     for place, changes in found.changes().items():
         method = method.with_(place, **changes)
     return method.with_(preset=preset, share=found.share)

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from fedskew.data.arrays import Dataset, build
 from fedskew.data.encoding import Column, Encoding
 from fedskew.data.sources import cache, parquet
-from fedskew.data.sources.columns import Roles, Table
-from fedskew.data.sources.files import client_files, given_file
+from fedskew.data.sources.columns import Roles, Table, column_of, known_columns, owner_columns
+from fedskew.data.sources.files import client_files, given_file, listed, reading
 from fedskew.data.sources.images import ImageOptions
-from fedskew.data.values import lacking, words_of
-from fedskew.errors import DataError, FieldError
+from fedskew.data.values import insist_on_values, lacking, words_of
+from fedskew.errors import DataError, FieldError, closest
 from fedskew.fields import later
 
-__all__ = ["Hub", "Parquet", "cells"]
+__all__ = ["X_COLUMNS", "Hub", "Parquet", "cells"]
+
+X_COLUMNS = ("img", "image", "x", "features", "input")
+Y_COLUMNS = ("label", "labels", "fine_label", "y", "target", "class")
+_LabelNames = Mapping[str, tuple[str, ...]]  # names of the classes, by column
+
+
+class _Split(NamedTuple):
+    """Training or test rows."""
+
+    file: Path  # what messages call them
+    table: Any  # of pyarrow
+    rows: Sequence[Any] | None = None  # [n] how a message names each row; None counts from 0
 
 
 @dataclass(frozen=True)
@@ -42,23 +54,11 @@ class ArrowOptions(ImageOptions):
     """columns of features with ordered categories, comma-separated: the place as a number, in the order of the sorted
     values or in that of grade=low<mid<high"""
 
-    def _asks(self) -> bool:
+    @property
+    def asks(self) -> bool:
         """Whether an option asks for columns of a table."""
         options = (self.categories, self.exclude, self.named_labels, self.ordinal, self.missing == "fill")
         return any(options) or self.standardise is not None
-
-    def _as_table(self, table: Any) -> bool:
-        """Whether an arrow table has number and word columns, and not a column of images or lists."""
-        if getattr(self, "x_column", None) is not None or self._asks():
-            return self._asks()
-        return not set(parquet.X_COLUMNS) & set(table.column_names) and all(map(_plain, table.schema))
-
-    def _table(self, name: str, tables: Sequence[Table], source: str, names: tuple[str, ...]) -> Dataset:
-        """A dataset of number and word columns."""
-        self.padded(np.empty((1, 1)))
-        kept = replace(self, classes=(), relabel=True)
-        standardise = True if self.standardise is None else self.standardise
-        return kept.finish(Roles(replace(self, standardise=standardise), names).dataset(tables, name, source))
 
 
 @dataclass(frozen=True)
@@ -95,18 +95,12 @@ class Parquet(ArrowOptions):
         """
         place, groups, clients = self.files(path)
         options = {n: getattr(self, n) for n in ("x_column", "y_column", "columns", "pad")}
-        key = cache.key_of(self.name, options, [file for group in groups for file in group])
-        data = cache.fetch(key) if not self._asks() and not clients else None
-        if data is None:
-            read = [_clients(group) if clients else (parquet.read_table(group), None) for group in groups]
-            if self._as_table(read[0][0]):
-                return self._own(place, groups, read)
-            columns = {n: parquet.read_column(read[0][0], n) for n in _columns(self, read[0][0].column_names)}
-            test = read[1][0] if len(read) > 1 else None
-            data = _of_tables(self, place.stem, read[0][0], test, {}, f"file {place}", columns)
-            if not clients:
-                cache.store(key, data)
-        return self.finish(data)
+        key = "" if clients else cache.key_of(self.name, options, [file for group in groups for file in group])
+
+        def read() -> tuple[list[_Split], _LabelNames]:
+            return [_split(place, group, clients) for group in groups], {}
+
+        return _dataset(self, place.stem, f"file {place}", key, read)
 
     def files(self, path: str | None) -> tuple[Path, list[tuple[Path, ...]], bool]:
         """(the path; its training files and, if it has some, its test files; whether each file is a client)."""
@@ -121,14 +115,6 @@ class Parquet(ArrowOptions):
             told = "a parquet file, or a folder with train-*.parquet or one parquet file a client"
             raise DataError(f"path must name {told}; got '{place}'")
         return place, [tuple(group) for group in groups], True
-
-    def _own(self, place: Path, groups: Sequence[Sequence[Path]], read: Sequence[tuple[Any, Any]]) -> Dataset:
-        tables = [
-            _cells_of(self, files[0] if len(files) == 1 else place, *t) for files, t in zip(groups, read, strict=True)
-        ]
-        label = self.y_column or next((n for n in parquet.Y_COLUMNS if n in tables[0].names), "")
-        names = parquet.schema_names(read[0][0], label)
-        return replace(self, y_column=label or None)._table(place.stem, tables, f"file {place}", names)
 
 
 @dataclass(frozen=True)
@@ -174,21 +160,73 @@ class Hub(ArrowOptions):
         files = () if path is None else tuple(sorted(f for f in Path(repo).rglob("*") if f.is_file()))
         asked = {n: getattr(self, n) for n in names} | ({} if self.columns is None else {"columns": self.columns})
         key = cache.key_of(self.name, asked, files)
-        data = cache.fetch(key) if not self._asks() else None
-        if data is None:
-            t = parquet.hub_tables(repo, self.config, self.train_split, self.test_split)
-            if self._as_table(t.train):
-                return self._own(repo, [table for table in (t.train, t.test) if table is not None], t.names)
-            columns = {n: parquet.read_column(t.train, n) for n in _columns(self, t.train.column_names)}
-            data = _of_tables(self, repo, t.train, t.test, t.names, f"hub {repo}", columns)
-            cache.store(key, data)
-        return self.finish(data)
 
-    def _own(self, repo: str, read: Sequence[Any], names: Mapping[str, tuple[str, ...]]) -> Dataset:
-        tables = [_cells_of(self, Path(repo), table) for table in read]
-        label = self.y_column or next((n for n in parquet.Y_COLUMNS if n in tables[0].names), "")
-        chosen = replace(self, y_column=label or None)
-        return chosen._table(repo, tables, f"hub {repo}", names.get(label, ()))
+        def read() -> tuple[list[_Split], _LabelNames]:
+            tables = parquet.hub_tables(repo, self.config, self.train_split, self.test_split)
+            return [_Split(Path(repo), t) for t in (tables.train, tables.test) if t is not None], tables.names
+
+        return _dataset(self, repo, f"hub {repo}", key, read)
+
+
+def _dataset(
+    options: Parquet | Hub, name: str, source: str, key: str, read: Callable[[], tuple[list[_Split], _LabelNames]]
+) -> Dataset:
+    """The dataset of a training split and, if there is one, a test split.
+
+    Args:
+        options: What its columns become.
+        name: Its name.
+        source: Where it comes from.
+        key: Key in the cache; "" where the dataset is not kept there.
+        read: Reads the splits, and the names of classes by column.
+    """
+    asks = options.asks
+    if not asks and key and (stored := cache.fetch(key)) is not None:
+        return options.finish(stored)
+    splits, label_names = read()
+    schema = splits[0].table.schema
+    label = column_of(options, "y_column", schema.names, Y_COLUMNS, "the column of labels, one of")
+    names = label_names.get(label) or parquet.schema_names(splits[0].table, label)
+    table_alone = all(map(_plain, schema)) and not set(X_COLUMNS) & set(schema.names)
+    if not asks and (options.x_column is not None or not table_alone):
+        data = _of_samples(options, name, source, splits, label, names)
+        if key:
+            cache.store(key, data)
+        return options.finish(data)
+    options.padded(np.empty((1, 1)))
+    standardise = True if options.standardise is None else options.standardise
+    chosen = replace(options, y_column=label, standardise=standardise)
+    data = Roles(chosen, names).dataset([_cells(chosen, split) for split in splits], name, source)
+    return replace(options, classes=(), relabel=True).finish(data)
+
+
+def _of_samples(
+    options: Parquet | Hub, name: str, source: str, splits: Sequence[_Split], label: str, names: Sequence[str]
+) -> Dataset:
+    """The dataset of a column of images or lists, or of the number columns that ``x_column`` names."""
+    there = splits[0].table.column_names
+    usual = column_of(options, "x_column", there, X_COLUMNS, "one of the columns") if options.x_column is None else ""
+    columns = [usual] if usual else known_columns(options, "x_column", there)
+    parts = []
+    for split in splits:
+        for column in (*columns, label):
+            if column not in split.table.column_names:
+                known = closest(column, split.table.column_names)
+                raise DataError(f"{split.file}: the test split must have the column {column!r}{known}")
+        parts += [options.padded(_samples(split.table, columns)), parquet.read_column(split.table, label)]
+    numbers = parts[0].ndim == 2 and (len(columns) > 1 or parts[0].shape[1] == 1)
+    encoding = Encoding(tuple(map(Column, columns)), label=label) if numbers else None
+    owners = {n: parquet.read_column(splits[0].table, n) for n in owner_columns(options, there)}
+    return build(name, *parts, label_names=names, columns=owners, source=source, encoding=encoding)
+
+
+def _cells(options: Parquet | Hub, split: _Split) -> Table:
+    """The columns of a split that may have a role."""
+    left_out, asked = listed(options.exclude), listed(options.x_column)
+    roles = {*asked, str(options.y_column), *listed("client" if options.columns is None else options.columns)}
+    names = [name for name in split.table.column_names if not asked or name in roles]
+    columns = {name: np.empty(0) if name in left_out else cells(split.table, name) for name in names}
+    return Table(split.file, columns, range(len(split.table)) if split.rows is None else split.rows)
 
 
 def cells(table: Any, name: str) -> np.ndarray:
@@ -217,19 +255,24 @@ def _plain(field: Any) -> bool:
     return not (types.is_nested(field.type) or types.is_binary(field.type) or types.is_large_binary(field.type))
 
 
-def _cells_of(options: Any, place: Path, table: Any, rows: Sequence[Any] | None = None) -> Table:
-    """The columns of an arrow table that may have a role."""
-    left_out = {name.strip() for name in options.exclude.split(",")}
-    asked = None if options.x_column is None else {name.strip() for name in options.x_column.split(",")}
-    roles = {name.strip() for name in f"{options.y_column or ''},{options.columns or 'client'}".split(",")}
-    roles |= set(parquet.Y_COLUMNS)
-    names = [n for n in table.column_names if asked is None or n in asked | roles]
-    found = {n: np.empty(0) if n in left_out else cells(table, n) for n in names}
-    return Table(place, found, range(len(table)) if rows is None else rows)
+def _samples(table: Any, columns: Sequence[str]) -> np.ndarray:
+    """A column of images or lists, [n, ...], or number columns as float32 features [n, F]."""
+    parts = [parquet.read_column(table, name) for name in columns]
+    if len(parts) == 1 and parts[0].ndim > 1:
+        return parts[0]
+    for name, part in zip(columns, parts, strict=True):
+        if part.ndim != 1 or part.dtype.kind not in "fiub":
+            raise DataError(f"feature column {name!r} must hold numbers; got {part.dtype} of shape {part.shape}")
+        insist_on_values(part, f"feature column {name!r}")
+    with np.errstate(over="ignore"):  # infinite where float32 does not hold it, which `build` refuses
+        return np.stack([part.astype(np.float32) for part in parts], axis=1)
 
 
-def _clients(files: Sequence[Path]) -> tuple[Any, list[str]]:
-    """(the files of clients as one arrow table with the column client, how a message names each row)."""
+def _split(place: Path, files: Sequence[Path], clients: bool) -> _Split:
+    """The rows of files; where each is a client, with a column that says which."""
+    what = files[0] if len(files) == 1 else place
+    if not clients:
+        return _Split(what, parquet.read_table(files))
     pa, _ = parquet.arrow()
     tables = []
     for file in files:
@@ -240,28 +283,7 @@ def _clients(files: Sequence[Path]) -> tuple[Any, list[str]]:
         if table.column_names != tables[0].column_names:
             got, first = (", ".join(t.column_names) for t in (table, tables[0]))
             raise DataError(f"{file} must have the columns of {files[0].name}, {first}; got {got}")
-    try:
+    with reading(files[0].parent, "must hold files of one schema"):
         whole = pa.concat_tables([table.cast(tables[0].schema) for table in tables])
-    except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"{files[0].parent} must hold files of one schema: {error}".splitlines()[0]) from None
-    return whole, [f"{i} of {file.name}" for file, table in zip(files, tables, strict=True) for i in range(len(table))]
-
-
-def _of_tables(
-    options: Parquet | Hub, name: str, train: Any, test: Any, label_names: Mapping[str, tuple[str, ...]], source: str,
-    columns: dict[str, Any] | None = None,
-) -> Dataset:  # fmt: skip
-    """A dataset of one or two tables."""
-    chosen = parquet.Chosen(type(options).__name__, options.x_column, options.y_column)
-    c = parquet.arrays_of(train, test, chosen, label_names)
-    samples = options.padded(c.x), c.y, options.padded(c.x_test), c.y_test
-    encoding = Encoding(tuple(map(Column, c.numbers)), label=c.label) if c.numbers else None
-    return build(name, *samples, label_names=c.label_names, columns=columns, source=source, encoding=encoding)
-
-
-def _columns(options: Any, there: Sequence[str]) -> list[str]:
-    """The columns asked for, else "client" if it exists. Raises FieldError for an unknown column."""
-    if options.columns is None:
-        return [name for name in there if name == "client"]
-    names = [name.strip() for name in options.columns.split(",") if name.strip()]
-    return [parquet.choose(list(there), name, (), (type(options).__name__, "columns")) for name in names]
+    rows = [f"{i} of {file.name}" for file, table in zip(files, tables, strict=True) for i in range(len(table))]
+    return _Split(what, whole, rows)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from fedskew.data.arrays import Dataset, fingerprint
 from fedskew.data.encoding import Encoding
 from fedskew.errors import FedskewError, from_json
 
-__all__ = ["fetch", "folder", "key_of", "store"]
+__all__ = ["cached", "fetch", "folder", "key_of", "store"]
 
 VERSION = 3  # raise it when decoding or the file changes
 TENSORS = ("x", "y", "x_test", "y_test")
@@ -53,6 +53,15 @@ def key_of(name: str, options: Mapping[str, Any], files: Sequence[Path]) -> str:
     stats = [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
     text = json.dumps([VERSION, name, dict(options), stats], sort_keys=True, default=str)
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+
+
+def cached(key: str, decode: Callable[[], Dataset]) -> Dataset:
+    """The stored dataset; where there is none, the decoded one, which is then stored."""
+    data = fetch(key)
+    if data is None:
+        data = decode()
+        store(key, data)
+    return data
 
 
 def fetch(key: str) -> Dataset | None:

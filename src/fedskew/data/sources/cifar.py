@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedskew.data.sources import labels, readers
-from fedskew.data.sources.files import Known, md5_of, together
+from fedskew.data.sources.files import Known, altered, md5_of, together
 from fedskew.data.sources.images import Constants, Decoded, Published
 from fedskew.errors import DataError
 
@@ -63,20 +63,19 @@ class Cifar10(Published):
         return [(batches, self._read_batches), (tar, self._read_tar), *super().formats(place)]
 
     def _read_batches(self, files: tuple[Path, ...]) -> Decoded:
-        at = len(self.members[0])
-        return self._read({str(f): readers.read_bytes(f) for f in files}, (files[:at], files[at:]))
+        return self._read({str(f): readers.read_bytes(f) for f in files})
 
     def _read_tar(self, files: tuple[Path, ...]) -> Decoded:
         members = [f"{self.batches[0]}/{m}" for split in self.members for m in split]
-        return self._read(readers.read_members(files[0], members), (files, files))
+        return self._read(readers.read_members(files[0], members))
 
-    def _read(self, contents: dict[str, bytes], files: tuple[Sequence[Path], Sequence[Path]]) -> Decoded:
+    def _read(self, contents: dict[str, bytes]) -> Decoded:
         batches, at = list(contents.items()), len(self.members[0])
         (x, y), (x_test, y_test) = (readers.read_cifar(part, self.keys) for part in (batches[:at], batches[at:]))
-        return Decoded(x, y, x_test, y_test, files)
+        return Decoded(x, y, x_test, y_test)
 
-    def _verify(self, d: Decoded) -> list[str]:
-        notes = super()._verify(d)
+    def _verify(self, d: Decoded, files: Sequence[Path]) -> list[str]:
+        notes = super()._verify(d, files)
         if self.decoded_jpegs and md5_of(np.ascontiguousarray(d.x_test[list(DECODED_JPEGS)])) == self.decoded_jpegs:
             rows = " ".join(map(str, DECODED_JPEGS))
             notes.append(f"20 test images are decoded JPEGs, not exact (at most 0.2 points of accuracy): {rows}")
@@ -115,12 +114,12 @@ class Cifar100(Cifar10):
         """Fine labels, or coarse ones."""
         return (1, labels.CIFAR100_COARSE) if self.coarse else (0, self.names)
 
-    def _verify(self, d: Decoded) -> list[str]:
+    def _verify(self, d: Decoded, files: Sequence[Path]) -> list[str]:
         """The digest covers images and fine labels; a fine class lies in one superclass, which covers the others."""
-        notes = super()._verify(d)
+        notes = super()._verify(d, files)
         fine, coarse = (np.concatenate([d.y[i], d.y_test[i]]).astype(np.int64) for i in (0, 1))
         if len(np.unique(np.stack([fine, coarse]), axis=1).T) != len(np.unique(fine)):
-            raise DataError(f"{self._blame(d.files[0])}: the coarse labels were altered: a class has two superclasses")
+            raise altered(files, "the coarse labels were altered: a class has two superclasses")
         return notes
 
     def columns(self, y: list[np.ndarray]) -> dict[str, np.ndarray]:

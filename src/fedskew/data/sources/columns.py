@@ -15,18 +15,43 @@ import numpy as np
 import torch
 
 from fedskew.data.arrays import Dataset, build, fingerprint, held_out
-from fedskew.data.encoding import Column, Encoding, is_absent, numbers_of, places
+from fedskew.data.encoding import Column, Encoding, is_absent, number_of, numbers_of, places
 from fedskew.data.encoding import categories as one_hot
+from fedskew.data.sources.files import insist_on_names, listed
 from fedskew.errors import DataError, FieldError, closest
 from fedskew.fields import demand
 
-__all__ = ["AUTO", "LABELS", "Roles", "Table", "merged"]
+__all__ = ["AUTO", "LABELS", "Roles", "Table", "column_of", "known_columns", "merged", "owner_columns"]
 
 LABELS = ("label", "labels", "y", "target", "class")
 IDENTIFIER = re.compile(r"(?i:(?:^|[_\s-])(?:id|uuid|guid|index|key)$|^(?:unnamed: ?\d+)?$)|[a-z](?:Id|ID)$")
 LIKELY = 20  # rows from which different whole numbers in every row look like an identifier
 AUTO = "auto"
 MANY = 100  # most categories of a column that is taken for one by itself
+
+
+def known_columns(options: Any, field: str, names: Sequence[str], place: str = "the file") -> list[str]:
+    """The columns that a comma-separated field of options names. Raises FieldError for one that is not there."""
+    given = listed(getattr(options, field))
+    insist_on_names(options, field, f"name columns of {place}", given, names)
+    return given
+
+
+def column_of(options: Any, field: str, names: Sequence[str], usual: Sequence[str], rule: str) -> str:
+    """The column that a field of options names, else the first usual name that is there; FieldError without one."""
+    given = getattr(options, field)
+    column = given if given is not None else next((name for name in usual if name in names), None)
+    if column is None or column not in names:
+        hint = "" if given is None else closest(given, names).removeprefix("; ").partition("known: ")[0]
+        raise FieldError(type(options).__name__, field, f"name {rule} {', '.join(names)}", given, hint)
+    return str(column)
+
+
+def owner_columns(options: Any, names: Sequence[str], place: str = "the file") -> list[str]:
+    """The columns that say whose a row is: those asked for, else "client" where it is there."""
+    if options.columns is None:
+        return [name for name in names if name == "client"]
+    return known_columns(options, "columns", names, place)
 
 
 class Table(NamedTuple):
@@ -113,32 +138,21 @@ class Roles:
     def _chosen(self, table: Table) -> tuple[str, list[str], list[str]]:
         """(column of labels, columns of clients, columns of features)."""
         names, options = table.names, self.options
-        guessed = next((n for n in LABELS if n in names), None)
-        if options.y_column is None and guessed is None:
-            raise FieldError(self.owner, "y_column", f"name the column of labels, one of {', '.join(names)}", None)
-        label = self._known("y_column", [options.y_column or str(guessed)], table)[0]
-        groups = [n for n in names if n == "client"] if options.columns is None else self._listed("columns", table)
+        label = column_of(options, "y_column", names, LABELS, "the column of labels, one of")
+        groups = owner_columns(options, names, table.file.name)
         dropped = {label, *groups, *self._listed("exclude", table)}
         asked = self._listed("x_column", table)
         features = [n for n in names if n not in dropped] if options.x_column is None else asked
         demand(options, "x_column", bool(features), "name a column of features")
         demand(options, "x_column", label not in features, f"not hold the column of labels, {label!r}")
-        for field, listed in (("categories", self._grouped(table)), ("ordinal", list(self._ordered(table)))):
-            for name in listed:
+        for field, named in (("categories", self._grouped(table)), ("ordinal", list(self._ordered(table)))):
+            for name in named:
                 demand(options, field, name in features, f"name columns of features; {name!r} is none")
         return label, groups, features
 
     def _listed(self, field: str, table: Table) -> list[str]:
         """The columns that a field names."""
-        listed = [name.strip() for name in (getattr(self.options, field) or "").split(",") if name.strip()]
-        return self._known(field, listed, table)
-
-    def _known(self, field: str, listed: list[str], table: Table) -> list[str]:
-        for name in listed:
-            if name not in table.names:
-                hint = closest(name, table.names).removeprefix("; ")
-                raise FieldError(self.owner, field, f"name columns of {table.file.name}", name, hint)
-        return listed
+        return known_columns(self.options, field, table.names, table.file.name)
 
     def _grouped(self, table: Table) -> list[str]:
         """Columns that are listed as categories; none of those that are found by themselves."""
@@ -150,7 +164,7 @@ class Roles:
         for entry in self.options.ordinal.split(","):
             name, _, order = (part.strip() for part in entry.partition("="))
             if name:
-                self._known("ordinal", [name], table)
+                insist_on_names(self.options, "ordinal", f"name columns of {table.file.name}", [name], table.names)
                 found[name] = tuple(value.strip() for value in order.split("<")) if order else ()
                 holds = len(set(found[name])) == len(found[name]) != 1 and "" not in found[name]
                 demand(self.options, "ordinal", holds, "give an order of different values", "as in grade=low<mid<high")
@@ -204,7 +218,7 @@ class Roles:
         filled = self.options.missing == "fill"
         if not order:
             seen = [str(value) for value in np.unique(cells[train] if filled else cells) if str(value)]
-            whole = all(_value(cell) is not None for cell in seen)
+            whole = all(np.isfinite(number_of(cell)) for cell in seen)
             order = tuple(sorted(seen, key=float) if whole else seen)
         if not filled:
             places(cells, order, where, rows, fill=f"; set {self.owner}.missing to fill, and it takes the median place")
@@ -215,7 +229,8 @@ class Roles:
 
     def _words(self, name: str, cells: np.ndarray, where: str) -> bool:
         """Whether a column holds words. Raises DataError for one whose words are too many to be categories."""
-        if cells.dtype.kind in "fiub" or all(is_absent(c) or _value(c) is not None for c in map(str, cells.tolist())):
+        texts = [] if cells.dtype.kind in "fiub" else cells.astype(str).tolist()
+        if all(is_absent(text) or np.isfinite(number_of(text)) for text in texts):
             return False
         many = len(np.unique(cells))
         if many > MANY:
@@ -232,12 +247,11 @@ class Roles:
             told = f"has one class, {str(every[0])!r}, in all {len(every)} rows"
             hint = f"a classifier needs two; is another column meant by {self.owner}.y_column?"
             raise DataError(f"{where} {told}; {hint}")
-        values = [_value(cell) for cell in every.tolist()]
-        if any(value is None for value in values):
+        numbers = np.array([number_of(cell) for cell in every.tolist()])
+        if not np.isfinite(numbers).all():
             return cells, ()
         if self.names and not self.options.named_labels:
             return [cell.astype(np.float64) for cell in cells], self.names
-        numbers = np.array(values, dtype=np.float64)
         if not self.options.named_labels:
             self._check_numbers(numbers, tables, name)
             return np.split(numbers.astype(np.int64), [len(cells[0])])[: len(cells)], ()
@@ -296,15 +310,6 @@ def _texts(cells: np.ndarray) -> np.ndarray:
     if cells.dtype.kind != "f":
         return cells.astype(str)
     return np.array([f"{value:.17g}" for value in cells.tolist()])
-
-
-def _value(cell: object) -> float | None:
-    """A cell that is a finite number; None for a word."""
-    try:
-        value = float(cell)  # type: ignore[arg-type]
-    except ValueError:
-        return None
-    return value if np.isfinite(value) and not is_absent(str(cell)) else None
 
 
 def _standardised(data: Dataset) -> Dataset:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -14,12 +12,13 @@ from fedskew.data.arrays import Dataset
 from fedskew.data.classes import ClassOptions
 from fedskew.data.encoding import plain
 from fedskew.data.sources.columns import Roles, Table, merged
-from fedskew.data.sources.files import client_files, places
+from fedskew.data.sources.files import client_files, given_file
+from fedskew.data.sources.readers import read_table
 from fedskew.data.values import words_of
-from fedskew.errors import ConfigError, DataError, FieldError, closest, opened, require
+from fedskew.errors import ConfigError, DataError, FieldError, closest
 from fedskew.fields import demand, later
 
-__all__ = ["Csv", "from_table", "read_table"]
+__all__ = ["Csv", "from_table"]
 
 TAB = "\t"
 SEPARATORS = {",": "commas", ";": "semicolons", TAB: "tabs", "|": "bars"}
@@ -94,8 +93,7 @@ class Csv(ClassOptions):
 
     def tables(self, path: str | None) -> tuple[Path, list[Table]]:
         """(the path, its training table and, if it has one, its test table). Raises ConfigError and DataError."""
-        require(bool(path), "path", "name the file of dataset 'csv'", path or "")
-        place = next(iter(places(path, ())))
+        place = given_file(self.name, path)
         if place.is_file():
             return place, [self.read_rows(place)]
         if (place / "train.csv").is_file():
@@ -154,27 +152,6 @@ def from_table(table: Mapping[str, Any], *, name: str = "table", **options: Any)
         raise DataError(f"table must have columns of one length, with rows; got {told or 'no columns'}")
     rows = range(next(iter(lengths.values())))
     return Roles(Csv(**options)).dataset([Table(Path(name), held, rows)], name, "table")
-
-
-def read_table(file: Path, separator: str = ",") -> list[tuple[int, list[str]]]:
-    """The rows of a csv file that are not blank.
-
-    Args:
-        file: The file, in UTF-8.
-        separator: One character.
-
-    Returns:
-        (number of the row in the file, its cells without blanks around them); the line of names is row 1.
-
-    Raises:
-        DataError: It is not a csv file.
-    """
-    try:
-        with io.TextIOWrapper(opened(file), encoding="utf-8-sig", newline="") as text:
-            reader = csv.reader(text, delimiter=separator, strict=True)
-            return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{file} is not a csv file: {error}") from None
 
 
 def _table(file: Path, content: list[tuple[int, list[str]]]) -> Table:

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedskew.errors import DataError, require
+from fedskew.errors import DataError, FedskewError, FieldError, closest, one_line, require
 
 __all__ = [
-    "EXTRA",
-    "Known",
-    "absent",
-    "client_files",
-    "md5_of",
-    "one_line",
-    "places",
-    "rows_digest",
-    "together",
-    "verify",
-]
+    "EXTRA", "Known", "absent", "altered", "client_files", "given_file", "insist_on_names", "listed", "md5_of",
+    "places", "reading", "rows_digest", "together", "verify",
+]  # fmt: skip
 
 
 EXTRA = "pip install 'fedskew[hub]'"
@@ -38,6 +31,34 @@ class Known(NamedTuple):
     inexact: tuple[int, ...] = ()  # rows left out of the digest: they differ between public copies
     proven: bool = True  # False: the digest is of a copy that was not checked against the official files
     counts: tuple[int, ...] = ()  # published rows of each class, compared where no digest is known
+
+
+def listed(names: str | None) -> list[str]:
+    """The names in a comma-separated option."""
+    return [name.strip() for name in (names or "").split(",") if name.strip()]
+
+
+def insist_on_names(options: Any, field: str, rule: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise FieldError, with a suggestion, unless all names that a field of options gives are known."""
+    for name in given:
+        if name not in known:
+            raise FieldError(type(options).__name__, field, rule, name, closest(name, known).removeprefix("; "))
+
+
+@contextmanager
+def reading(what: object, fault: str) -> Iterator[None]:
+    """Say in one line what cannot be read: of a damaged file any element can fail, in any way."""
+    try:
+        yield
+    except FedskewError:
+        raise
+    except Exception as error:
+        raise DataError(f"{what} {fault}: {one_line(str(error) or type(error).__name__)}") from None
+
+
+def altered(files: Iterable[Path], told: str) -> DataError:
+    """The error for files that are not the published ones."""
+    return DataError(f"{', '.join(map(str, files))}: {told}; for files of your own in this format set verify to false")
 
 
 def places(path: str | None, folders: Sequence[str]) -> list[Path]:
@@ -143,7 +164,7 @@ def rows_digest(x: np.ndarray, y: np.ndarray) -> str:
     return md5_of(b"".join(sorted(marks)))
 
 
-def verify(split: str, x: np.ndarray, y: np.ndarray, known: Known, files: Callable[[], str]) -> list[str]:
+def verify(split: str, x: np.ndarray, y: np.ndarray, known: Known, files: Sequence[Path]) -> list[str]:
     """Compare a split with the published one.
 
     Args:
@@ -151,7 +172,7 @@ def verify(split: str, x: np.ndarray, y: np.ndarray, known: Known, files: Callab
         x: Samples, uint8 [n, ...].
         y: Labels, [n].
         known: Published facts.
-        files: Names the files to blame, called on failure.
+        files: The files that hold it.
 
     Returns:
         Notes, for example that rows are not in the official order.
@@ -159,29 +180,19 @@ def verify(split: str, x: np.ndarray, y: np.ndarray, known: Known, files: Callab
     Raises:
         DataError: The rows are not the published ones.
     """
-    advice = "for files of your own in this format set verify to false"
     if len(y) != known.rows:
-        raise DataError(f"{files()}: expected {known.rows} {split} rows, got {len(y)}; {advice}")
+        raise altered(files, f"expected {known.rows} {split} rows, got {len(y)}")
     if not known.digest:
-        got_counts = [int((y == c).sum()) for c in range(len(known.counts))]
-        for c, (want, count) in enumerate(zip(known.counts, got_counts, strict=True)):
-            if count != want:
-                message = f"the {split} rows were altered: expected {want} rows of class {c}, got {count}"
-                raise DataError(f"{files()}: {message}; {advice}")
+        for c, want in enumerate(known.counts):
+            if (count := int((y == c).sum())) != want:
+                raise altered(files, f"the {split} rows were altered: expected {want} rows of class {c}, got {count}")
         return [f"of the {split} rows only the number of each class was compared with the published data"]
     keep = np.ones(len(y), bool)
     keep[list(known.inexact)] = False
     got = rows_digest(x[keep], y[keep])
     if got != known.digest and known.proven:
-        raise DataError(
-            f"{files()}: the {split} rows were altered: expected content md5 {known.digest}, got {got}; {advice}"
-        )
+        raise altered(files, f"the {split} rows were altered: expected content md5 {known.digest}, got {got}")
     notes = [] if got == known.digest else [f"the {split} rows differ from the copy this package was checked with"]
     if md5_of(y.astype(np.uint8)) != known.labels:
         notes.append(f"the {split} rows are not in the official order")
     return notes
-
-
-def one_line(error: BaseException) -> str:
-    """An exception as one short line."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:300]

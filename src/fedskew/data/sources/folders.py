@@ -73,11 +73,7 @@ class Images(ImageOptions):
         files = [file for split in splits for file in split.files]
         options = {"size": self.size, "colours": self.colours, "pad": self.pad, "train": len(splits[0].files)}
         key = cache.key_of(self.name, options, files)
-        data = cache.fetch(key)
-        if data is None:
-            data = self._decoded(place, splits)
-            cache.store(key, data)
-        return self.finish(data)
+        return self.finish(cache.cached(key, lambda: self._decoded(place, splits)))
 
     def _decoded(self, place: Path, splits: Sequence[_Files]) -> Dataset:
         found = {name for split in splits for name in split.classes}

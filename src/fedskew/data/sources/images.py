@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -14,7 +15,7 @@ from fedskew.data.arrays import Dataset, build, channel_statistics
 from fedskew.data.classes import ClassOptions
 from fedskew.data.sources import cache, labels, parquet, pictures, readers
 from fedskew.data.sources.digits import digits
-from fedskew.data.sources.files import Known, absent, md5_of, places, together, verify
+from fedskew.data.sources.files import Known, absent, places, together, verify
 from fedskew.errors import DataError, require
 from fedskew.fields import AtLeast, AtMost, demand
 
@@ -125,7 +126,6 @@ class Decoded(NamedTuple):
     y: list[np.ndarray]  # [n] for each label column
     x_test: np.ndarray
     y_test: list[np.ndarray]
-    files: tuple[Sequence[Path], Sequence[Path]]  # of the training and of the test rows
     names: tuple[str, ...] = ()  # of the classes, where the files hold them
 
 
@@ -141,7 +141,6 @@ class Published(ImageOptions):
     x_column: ClassVar[str]  # in parquet
     y_columns: ClassVar[tuple[str, ...]]
     known: ClassVar[tuple[Known, Known]]  # training, test
-    md5: ClassVar[Mapping[str, str]] = {}  # of published files
     names: ClassVar[tuple[str, ...]]
 
     verify: bool = True
@@ -178,7 +177,7 @@ class Published(ImageOptions):
         for place in places(path, self.folders):
             for files, read in self.formats(place):
                 if files:
-                    return self._cached(files, lambda files=files, read=read: read(files))  # type: ignore[misc]
+                    return cache.cached(self._key(files), partial(self._decoded, files, read))
         return None
 
     def _hub(self, path: str | None) -> Dataset:
@@ -199,7 +198,7 @@ class Published(ImageOptions):
             raise absent(self.name, path, f"; {error}") from None
         if tables.test is None:
             raise DataError(f"the hub dataset {self.repo!r} must have a split 'test'; got none")
-        decoded = self._from_tables(tables.train, tables.test, ((), ()))
+        decoded = self._from_tables(tables.train, tables.test)
         decoded = decoded._replace(names=tables.names.get(self.y_columns[self.target()[0]], ()))
         data = self._build(decoded, f"hub {self.repo}", [])
         cache.store(key, data)
@@ -212,25 +211,15 @@ class Published(ImageOptions):
         """What decides the decoded rows besides the files' sizes and times."""
         return {"pad": self.pad, "verify": self.verify, "target": self.target()[0]}
 
-    def _cached(self, files: Sequence[Path], read: Callable[[], Decoded]) -> Dataset:
-        key = self._key(files)
-        if (stored := cache.fetch(key)) is not None:
-            return stored
-        decoded = read()
-        notes = self._verify(decoded) if self.verify else ["the content was not compared with the published data"]
-        data = self._build(decoded, f"files in {files[0].parent}", notes)
-        cache.store(key, data)
-        return data
+    def _decoded(self, files: tuple[Path, ...], read: Callable[[tuple[Path, ...]], Decoded]) -> Dataset:
+        decoded = read(files)
+        unverified = ["the content was not compared with the published data"]
+        notes = self._verify(decoded, files) if self.verify else unverified
+        return self._build(decoded, f"files in {files[0].parent}", notes)
 
-    def _verify(self, d: Decoded) -> list[str]:
-        train = verify("training", d.x, d.y[0], self.known[0], lambda: self._blame(d.files[0]))
-        return train + verify("test", d.x_test, d.y_test[0], self.known[1], lambda: self._blame(d.files[1]))
-
-    def _blame(self, files: Sequence[Path]) -> str:
-        """Files whose md5 is not the published one, with both; all files where none is published."""
-        pairs = [(f, self.md5[f.name], md5_of(readers.read_bytes(f))) for f in files if f.name in self.md5]
-        wrong = [f"{f} (expected md5 {want}, got {got})" for f, want, got in pairs if want != got]
-        return ", ".join(wrong or map(str, files))
+    def _verify(self, d: Decoded, files: Sequence[Path]) -> list[str]:
+        train = verify("training", d.x, d.y[0], self.known[0], files)
+        return train + verify("test", d.x_test, d.y_test[0], self.known[1], files)
 
     def _build(self, d: Decoded, source: str, notes: Sequence[str]) -> Dataset:
         at, names = self.target()
@@ -250,17 +239,16 @@ class Published(ImageOptions):
 
     def _read_parquet(self, files: tuple[Path, ...]) -> Decoded:
         splits = [[f for f in files if f.name.startswith(split)] for split in ("train", self.test_split)]
-        tables = [parquet.read_table(paths) for paths in splits]
-        return self._from_tables(tables[0], tables[1], (splits[0], splits[1]))
+        return self._from_tables(*map(parquet.read_table, splits))
 
-    def _from_tables(self, train: Any, test: Any, files: tuple[Sequence[Path], Sequence[Path]]) -> Decoded:
+    def _from_tables(self, train: Any, test: Any) -> Decoded:
         for table in (train, test):
             for column in (self.x_column, *self.y_columns):
                 if column not in table.column_names:
                     raise DataError(f"dataset {self.name!r} must have the column {column!r}; got {table.column_names}")
         x, x_test = (parquet.read_column(t, self.x_column, mode=self.mode) for t in (train, test))
         y, y_test = ([parquet.read_column(t, c) for c in self.y_columns] for t in (train, test))
-        return Decoded(x, y, x_test, y_test, files, parquet.schema_names(train, self.y_columns[self.target()[0]]))
+        return Decoded(x, y, x_test, y_test, parquet.schema_names(train, self.y_columns[self.target()[0]]))
 
 
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -290,32 +278,19 @@ class Mnist(Published):
         Known(60000, "f6df1131ebd1f670df947aa6d12ecd18", "e86ee40d66677c011a9abda399ec8c4d"),
         Known(10000, "c96757a4180a626e1737cfdf4690742f", "073c3904dfbd3e141ff8aa01cfde6b15"),
     )
-    md5: ClassVar[Mapping[str, str]] = {
-        f"{IDX[0]}.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        f"{IDX[1]}.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-        f"{IDX[2]}.gz": "9fb629c4189551a2d022fa330f9573f3",
-        f"{IDX[3]}.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-    }
 
     def formats(self, place: Path) -> list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]:
         """idx files, gzipped or not, before parquet files."""
         return [(together(place, self.idx), self._read_idx), *super().formats(place)]
 
     def _read_idx(self, files: tuple[Path, ...]) -> Decoded:
-        arrays = [self._one(file) for file in files]
+        arrays = [readers.read_idx(file) for file in files]
         for i in (0, 2):
             if arrays[i].ndim != 3 or arrays[i + 1].ndim != 1 or len(arrays[i]) != len(arrays[i + 1]):
                 shapes = f"{arrays[i].shape} and {arrays[i + 1].shape}"
                 raise DataError(f"{files[i]} and {files[i + 1].name} must hold images and their labels; got {shapes}")
         x, y, x_test, y_test = arrays
-        return Decoded(x[:, None], [y], x_test[:, None], [y_test], (files[:2], files[2:]))
-
-    def _one(self, file: Path) -> np.ndarray:
-        try:
-            return readers.read_idx(file)
-        except DataError as error:
-            want = self.md5.get(file.name)
-            raise DataError(f"{error}; expected md5 {want}" if want and self.verify else str(error)) from None
+        return Decoded(x[:, None], [y], x_test[:, None], [y_test])
 
 
 @dataclass(frozen=True)
@@ -337,9 +312,3 @@ class FashionMnist(Mnist):
         Known(60000, "4115895a719d060966a54c7f2e69e159", "3236f6424fc25388b2834cb19942cf7e"),
         Known(10000, "4e6f7641d5ba513061f4658044048c5c", "8dea97a4e78c1bd1b5a6e8efbb870b6e"),
     )
-    md5: ClassVar[Mapping[str, str]] = {
-        f"{IDX[0]}.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-        f"{IDX[1]}.gz": "25c81989df183df01b3e8a0aad5dffbe",
-        f"{IDX[2]}.gz": "bef4ecab320f06d8554ea6380940ec79",
-        f"{IDX[3]}.gz": "bb300cfdad3c16e7a12a480ee83cd310",
-    }

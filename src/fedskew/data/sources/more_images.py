@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedskew.data.sources import pictures, readers
-from fedskew.data.sources.files import Known, md5_of, together
+from fedskew.data.sources.files import Known, altered, md5_of, together
 from fedskew.data.sources.images import Decoded, Mnist, Published
 from fedskew.errors import DataError
 
@@ -50,7 +50,7 @@ class Svhn(Published):
         Known(73257, counts=(4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)),
         Known(26032, counts=(1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595)),
     )
-    md5: ClassVar[Mapping[str, str]] = {
+    md5: ClassVar[Mapping[str, str]] = {  # of the official files
         "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
         "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
     }
@@ -61,7 +61,7 @@ class Svhn(Published):
 
     def _read_mat(self, files: tuple[Path, ...]) -> Decoded:
         (x, y), (x_test, y_test) = (self._one(file) for file in files)
-        return Decoded(x, [y], x_test, [y_test], (files[:1], files[1:]))
+        return Decoded(x, [y], x_test, [y_test])
 
     def _one(self, file: Path) -> tuple[np.ndarray, np.ndarray]:
         x, y = readers.read_mat(file, ("X", "y"))  # [32, 32, 3, n] and [n, 1]
@@ -70,14 +70,13 @@ class Svhn(Published):
         y = y.reshape(-1)
         return x.transpose(3, 2, 0, 1), np.where(y == 10, 0, y)
 
-    def _verify(self, d: Decoded) -> list[str]:
-        notes = super()._verify(d)
-        files = [file for split in d.files for file in split]
+    def _verify(self, d: Decoded, files: Sequence[Path]) -> list[str]:
+        notes = super()._verify(d, files)
         if not all(file.name in self.md5 for file in files):
             return notes
-        if any(md5_of(readers.read_bytes(file)) != self.md5[file.name] for file in files):
-            advice = "for files of your own in this format set verify to false"
-            raise DataError(f"{self._blame(files)}: not the published file; {advice}")
+        for file in files:
+            if (got := md5_of(readers.read_bytes(file))) != self.md5[file.name]:
+                raise altered([file], f"not the published file: expected md5 {self.md5[file.name]}, got {got}")
         return []
 
 
@@ -103,7 +102,6 @@ class Emnist(Mnist):
     folders: ClassVar[tuple[str, ...]] = ("emnist", "emnist/gzip", "EMNIST/raw", "EMNIST", "gzip")
     names: ClassVar[tuple[str, ...]] = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabdefghnqrt")
     known: ClassVar[tuple[Known, Known]] = (Known(112800, counts=(2400,) * 47), Known(18800, counts=(400,) * 47))
-    md5: ClassVar[Mapping[str, str]] = {}
 
     def _read_idx(self, files: tuple[Path, ...]) -> Decoded:
         stored = super()._read_idx(files)
@@ -156,7 +154,7 @@ class TinyImageNet(Published):
         train = [(image, codes[name]) for name in names for image in _jpegs(root / "train" / name / "images")]
         x, y = self._decode(train)
         x_test, y_test = self._decode(_annotated(files[1], codes))
-        return Decoded(x, [y], x_test, [y_test], (files[:1], files[1:]), names)
+        return Decoded(x, [y], x_test, [y_test], names)
 
     def _decode(self, rows: Sequence[tuple[Path, int]]) -> tuple[np.ndarray, np.ndarray]:
         x = pictures.decode_images([image for image, _ in rows], f"dataset {self.name!r}", self.mode)

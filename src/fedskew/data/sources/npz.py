@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from fedskew.data.arrays import Dataset, build
 from fedskew.data.sources import readers
-from fedskew.data.sources.files import client_files, given_file, one_line
+from fedskew.data.sources.columns import owner_columns
+from fedskew.data.sources.files import client_files, given_file, reading
 from fedskew.data.sources.images import ImageOptions
-from fedskew.data.sources.parquet import choose
 from fedskew.errors import DataError, regular
 from fedskew.fields import later
 
@@ -71,7 +71,7 @@ class Npz(ImageOptions):
             if name not in arrays:
                 known = "x_train, y_train, x_test, y_test, or x and y"
                 raise DataError(f"{file} must hold {known}; {name!r} is not among {', '.join(arrays) or 'no arrays'}")
-        columns = {name: arrays[name] for name in _columns(self, list(arrays))}
+        columns = {name: arrays[name] for name in owner_columns(self, list(arrays), file.name)}
         notes = []
         if "x_val" in arrays and "y_val" in arrays:
             if self.val == "train":
@@ -114,11 +114,9 @@ def _told(arrays: Mapping[str, np.ndarray]) -> str:
 
 def _array(file: Path) -> np.ndarray:
     """The array of an npy file: samples mapped into memory, others read."""
-    try:
-        found = np.load(regular(file), mmap_mode="c", allow_pickle=False)
-        return found if file.stem.startswith("x_") else np.array(found)
-    except Exception as error:  # a damaged file can fail at any element
-        raise DataError(f"{file} is not a whole npy file of plain numbers or words: {one_line(error)}") from None
+    with reading(file, "is not a whole npy file of plain numbers or words"):
+        array = np.load(regular(file), mmap_mode="c", allow_pickle=False)
+        return array if file.stem.startswith("x_") else np.array(array)
 
 
 def _renamed(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -149,11 +147,3 @@ def _joined(place: Path, name: str, parts: Sequence[np.ndarray], files: Sequence
             where = f"{files[i]}: {name!r} must be as in {files[0].name}" if files else f"{place}: {name!r} must agree"
             raise DataError(f"{where}, {first}; got {got}")
     return np.concatenate(list(parts))
-
-
-def _columns(options: Any, there: Sequence[str]) -> list[str]:
-    """The columns asked for, else "client" if it exists. Raises FieldError for an unknown column."""
-    if options.columns is None:
-        return [name for name in there if name == "client"]
-    names = [name.strip() for name in options.columns.split(",") if name.strip()]
-    return [choose(there, name, (), (type(options).__name__, "columns")) for name in names]

@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 
 from fedskew.data.room import afford, allowed
-from fedskew.data.sources.files import EXTRA, one_line
-from fedskew.errors import DataError, opened
+from fedskew.data.sources.files import EXTRA
+from fedskew.errors import DataError, one_line, opened
 
 __all__ = ["ImageMode", "decode_images"]
 

@@ -1,9 +1,9 @@
-"""File formats: idx, CIFAR's pickles, MATLAB, npz. Pickles are read without running anything in them."""
+"""File formats: csv, idx, CIFAR's pickles, MATLAB, npz. Pickles are read without running anything in them."""
 
 from __future__ import annotations
 
+import csv
 import io
-import lzma
 import math
 import pickle
 import pickletools
@@ -11,7 +11,6 @@ import struct
 import tarfile
 import warnings
 import zipfile
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -19,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from fedskew.data.room import RATIO, allowed, unpacked
-from fedskew.data.sources.files import one_line
+from fedskew.data.sources.files import reading
 from fedskew.errors import DataError, content_of, opened
 
 __all__ = [
@@ -30,10 +29,10 @@ __all__ = [
     "read_mat",
     "read_members",
     "read_npz",
+    "read_table",
     "safe_unpickle",
 ]
 
-DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, struct.error)
 AXES = 4  # most of an array of images
 
 
@@ -51,15 +50,12 @@ def read_idx(path: Path) -> np.ndarray:
     Raises:
         DataError: The file is damaged, truncated or of another format.
     """
-    try:
-        with opened(path) as file, unpacked(file) as content:
-            shape = _idx_shape(content, path)
-            expected = math.prod(shape)
-            if expected > allowed(path.stat().st_size):
-                raise DataError(f"{path} is truncated or altered: it cannot hold the {expected} bytes that it declares")
-            body = content.read(expected + 1)  # one more than it declares is too many
-    except DAMAGE as error:
-        raise DataError(f"{path} is damaged: {one_line(error)}") from None
+    with reading(path, "is damaged"), opened(path) as file, unpacked(file) as content:
+        shape = _idx_shape(content, path)
+        expected = math.prod(shape)
+        if expected > allowed(path.stat().st_size):
+            raise DataError(f"{path} is truncated or altered: it cannot hold the {expected} bytes that it declares")
+        body = content.read(expected + 1)  # one more than it declares is too many
     if len(body) != expected:
         got = f"more than {expected}" if len(body) > expected else len(body)
         raise DataError(f"{path} is truncated or altered: expected {expected} bytes of data, got {got}")
@@ -80,6 +76,27 @@ def _idx_shape(content: IO[bytes], path: Path) -> tuple[int, ...]:
     return struct.unpack(f">{axes}I", sizes)
 
 
+def read_table(file: Path, separator: str = ",") -> list[tuple[int, list[str]]]:
+    """The rows of a csv file that are not blank.
+
+    Args:
+        file: The file, in UTF-8.
+        separator: One character.
+
+    Returns:
+        (number of the row in the file, its cells without blanks around them); the line of names is row 1.
+
+    Raises:
+        DataError: It is not a csv file.
+    """
+    with (
+        reading(file, "is not a csv file"),
+        io.TextIOWrapper(opened(file), encoding="utf-8-sig", newline="") as text,
+    ):
+        reader = csv.reader(text, delimiter=separator, strict=True)
+        return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+
+
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Read every array of an npz file.
 
@@ -94,14 +111,12 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     """
     if path.is_file() and not zipfile.is_zipfile(path):
         raise DataError(f"{path} is not a readable npz file: it is no zip archive, as numpy.savez writes")
-    try:
-        with opened(path) as file, zipfile.ZipFile(file) as archive:
-            whole, members = path.stat().st_size, archive.infolist()
-            if (total := sum(m.file_size for m in members)) > RATIO * whole + 1024 * len(members):
-                raise ValueError(f"its members declare {total:,} bytes, more than its {whole:,} bytes can hold")
-            return {m.filename.removesuffix(".npy"): _member(archive, m, whole) for m in members}
-    except Exception as error:  # a damaged file can fail at any element
-        raise DataError(f"{path} is not a readable npz file of plain arrays: {one_line(error)}") from None
+    fault = "is not a readable npz file of plain arrays"
+    with reading(path, fault), opened(path) as file, zipfile.ZipFile(file) as archive:
+        whole, members = path.stat().st_size, archive.infolist()
+        if (total := sum(m.file_size for m in members)) > RATIO * whole + 1024 * len(members):
+            raise ValueError(f"its members declare {total:,} bytes, more than its {whole:,} bytes can hold")
+        return {m.filename.removesuffix(".npy"): _member(archive, m, whole) for m in members}
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, whole: int) -> np.ndarray:
@@ -153,12 +168,9 @@ def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
     """
     from scipy.io import loadmat
 
-    try:
-        with opened(path) as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # scipy warns of variables that it cannot read
-            content = loadmat(file, variable_names=list(names))
-    except Exception as error:  # a damaged file can fail at any element
-        raise DataError(f"{path} is not a whole MATLAB 5 file: {one_line(error)}") from None
+    with reading(path, "is not a whole MATLAB 5 file"), opened(path) as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scipy warns of variables that it cannot read
+        content = loadmat(file, variable_names=list(names))
     arrays = [content.get(name) for name in names]
     for name, array in zip(names, arrays, strict=True):
         if not isinstance(array, np.ndarray) or array.dtype != np.uint8:
@@ -168,10 +180,8 @@ def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
 
 def read_bytes(path: Path) -> bytes:
     """The content of a file. Raises DataError when it cannot be read."""
-    try:
+    with reading(path, "cannot be read"):
         return content_of(path)
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {one_line(error)}") from None
 
 
 def read_members(path: Path, members: Sequence[str]) -> dict[str, bytes]:
@@ -188,15 +198,17 @@ def read_members(path: Path, members: Sequence[str]) -> dict[str, bytes]:
         DataError: The archive is damaged or lacks a member.
     """
     found: dict[str, bytes] = {}
-    try:
-        with opened(path) as packed, unpacked(packed) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-            for info in archive:
-                if info.issparse():
-                    raise tarfile.ReadError(f"{info.name} declares holes, which no published archive has")
-                if info.name in members and info.isfile() and (content := archive.extractfile(info)):
-                    found[info.name] = content.read()
-    except Exception as error:  # each of the compressions that tar knows has errors of its own
-        raise DataError(f"{path} is truncated or damaged: {one_line(error)}") from None
+    with (
+        reading(path, "is truncated or damaged"),
+        opened(path) as packed,
+        unpacked(packed) as stream,
+        tarfile.open(fileobj=stream, mode="r|") as archive,
+    ):
+        for info in archive:
+            if info.issparse():
+                raise tarfile.ReadError(f"{info.name} declares holes, which no published archive has")
+            if info.name in members and info.isfile() and (content := archive.extractfile(info)):
+                found[info.name] = content.read()
     if lacking := [m for m in members if m not in found]:
         raise DataError(f"{path} must hold {lacking[0]!r}; it is not in the archive")
     return {f"{path}:{m}": found[m] for m in members}
@@ -317,11 +329,9 @@ def safe_unpickle(raw: bytes, what: str) -> Any:
     Raises:
         DataError: The pickle names anything else, which is then not called.
     """
-    try:
+    with reading(what, "is refused as a pickle of arrays"):
         _bounded(raw)
         return _plain(_Unpickler(io.BytesIO(raw), encoding="bytes").load())
-    except Exception as error:  # a damaged pickle can fail in any opcode
-        raise DataError(f"{what} is refused as a pickle of arrays: {one_line(error)}") from None
 
 
 def _bounded(raw: bytes) -> None:

@@ -12,12 +12,12 @@ import numpy as np
 from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import Encoding
 from fedskew.data.sources import parquet
-from fedskew.data.sources.arrow import Parquet, cells
-from fedskew.data.sources.columns import LABELS
+from fedskew.data.sources.arrow import X_COLUMNS, Parquet, cells
+from fedskew.data.sources.columns import LABELS, column_of, owner_columns
 from fedskew.data.sources.delimited import Csv
 from fedskew.data.sources.npz import Npz
 from fedskew.data.sources.table import Source
-from fedskew.errors import DataError, FieldError, closest
+from fedskew.errors import DataError
 
 __all__ = ["Rows", "rows_of"]
 
@@ -72,9 +72,7 @@ def _of_csv(source: Csv, path: str | None, encoding: Encoding | None) -> Rows:
     """Every row of a csv file, or of the test rows of a folder that has some, else of all its files."""
     table = source.tables(path)[1][-1]
     label = _label(source, table.names, encoding)
-    asked = [n.strip() for n in (source.columns or "").split(",") if n.strip()]
-    names = [n for n in table.names if n == "client"] if source.columns is None else asked
-    beside = {name: table.columns[_there(source, "columns", name, table.names)] for name in names}
+    beside = {name: table.columns[name] for name in owner_columns(source, table.names)}
     y = table.columns[label] if label else None
     return Rows(str(table.file), table.columns, y, label, list(table.rows), beside)
 
@@ -98,7 +96,7 @@ def _of_parquet(source: Parquet, path: str | None, encoding: Encoding | None) ->
     label = _label(source, names, encoding)
     y = parquet.read_column(table, label) if label else None
     if encoding is None:
-        column = parquet.choose(names, source.x_column, parquet.X_COLUMNS, (type(source).__name__, "x_column"))
+        column = column_of(source, "x_column", names, X_COLUMNS, "one of the columns")
         x = source.padded(parquet.read_column(table, column))
     else:
         x = {c.name: cells(table, c.name) for c in encoding.columns if c.name in names}
@@ -107,18 +105,10 @@ def _of_parquet(source: Parquet, path: str | None, encoding: Encoding | None) ->
 
 def _label(source: Csv | Parquet, names: Sequence[str], encoding: Encoding | None) -> str:
     """The column of labels: the one asked for, else that of the training table, else a usual name; "" for none."""
-    if source.y_column is not None:
-        return _there(source, "y_column", source.y_column, names)
     features = [column.name for column in encoding.columns] if encoding else []
-    usual = (encoding.label if encoding else "", *LABELS)
-    return next((name for name in usual if name in names and name not in features), "")
-
-
-def _there(source: Any, option: str, name: str, names: Sequence[str]) -> str:
-    if name not in names:
-        hint = closest(name, names).removeprefix("; ")
-        raise FieldError(type(source).__name__, option, "name columns of the file", name, hint)
-    return name
+    usual = [name for name in (encoding.label if encoding else "", *LABELS) if name in names and name not in features]
+    asked = source.y_column is not None
+    return column_of(source, "y_column", names, usual, "one of the columns") if asked or usual else ""
 
 
 def same_file(path: str | None, other: str | None) -> bool:

@@ -15,9 +15,10 @@ from fedskew.data.classes import ClassOptions
 from fedskew.data.encoding import Column, Encoding
 from fedskew.data.room import afford
 from fedskew.data.sources import cache
-from fedskew.data.sources.files import absent, places, together
+from fedskew.data.sources.files import absent, altered, insist_on_names, listed, places, together
+from fedskew.data.sources.readers import read_table
 from fedskew.data.values import words_of
-from fedskew.errors import DataError, FieldError, closest, text_of
+from fedskew.errors import DataError
 from fedskew.fields import demand
 
 __all__ = ["Adult", "HeartDisease"]
@@ -67,28 +68,23 @@ class Adult(ClassOptions):
             ConfigError: An excluded attribute is unknown.
             DataError: The files are absent or damaged.
         """
-        dropped = {name.strip() for name in self.exclude.split(",") if name.strip()}
-        for name in dropped - set(ADULT_COLUMNS):
-            hint = closest(name, ADULT_COLUMNS).removeprefix("; ")
-            raise FieldError("Adult", "exclude", "name attributes", name, hint)
+        dropped = set(listed(self.exclude))
+        insist_on_names(self, "exclude", "name attributes", dropped, ADULT_COLUMNS)
         files = _find(self.name, path, ("adult",), list(ADULT_ROWS))
         key = cache.key_of(self.name, {"exclude": sorted(dropped), "verify": self.verify}, files)
-        data = cache.fetch(key)
-        if data is None:
-            data = self._decode(files, dropped)
-            cache.store(key, data)
-        return self.of_classes(data)
+        return self.of_classes(cache.cached(key, lambda: self._decoded(files, dropped)))
 
-    def _decode(self, files: Sequence[Path], dropped: set[str]) -> Dataset:
+    def _decoded(self, files: Sequence[Path], dropped: set[str]) -> Dataset:
         train, test = (_adult_rows(f, ADULT_ROWS[f.name] if self.verify else None) for f in files)
-        features = [_adult_features(train, rows, dropped) for rows in (train, test)]
-        demand(self, "exclude", features[0].shape[1] > 0, "leave a feature")
+        encoding = _adult_encoding(train, dropped)
+        demand(self, "exclude", bool(encoding.columns), "leave a feature")
+        features = [_adult_features(rows, encoding) for rows in (train, test)]
         labels = [np.char.startswith(rows[:, -1], ">50K").astype(np.int64) for rows in (train, test)]
         columns = {c: train[:, i] for i, c in enumerate(ADULT_COLUMNS) if c not in ADULT_NUMBERS}
         return build(
             self.name, features[0], labels[0], features[1], labels[1],
             label_names=("<=50K", ">50K"), columns=columns, source="UCI files",
-            encoding=_adult_encoding(train, dropped),
+            encoding=encoding,
         )  # fmt: skip
 
 
@@ -132,11 +128,10 @@ class HeartDisease(ClassOptions):
         test = np.zeros(len(y), bool)
         test[draw(stratum, share(stratum, 2 * len(tables), TEST_SHARE), key)] = True
         medians = _medians(rows[:, :-1], ~test)
-        filled = np.where(np.isnan(rows[:, :-1]), medians, rows[:, :-1])
-        x = _standardise(filled, ~test)
-        mean, std = _statistics(filled[~test])
-        told = zip(HEART_COLUMNS, mean.tolist(), std.tolist(), medians.tolist(), strict=True)
-        encoding = Encoding(tuple(Column(n, mean=m, std=s, missing=v) for n, m, s, v in told), single=False)
+        mean, std = _statistics(np.where(np.isnan(rows[:, :-1]), medians, rows[:, :-1])[~test])
+        facts = zip(HEART_COLUMNS, mean.tolist(), std.tolist(), medians.tolist(), strict=True)
+        encoding = Encoding(tuple(Column(n, mean=m, std=s, missing=v) for n, m, s, v in facts), single=False)
+        x = encoding.encode(dict(zip(HEART_COLUMNS, rows.T, strict=False)), self.name)
         made = build(
             self.name, x[~test], y[~test], x[test], y[test], label_names=("no disease", "disease"),
             columns={"hospital": np.array(list(HOSPITALS))[hospital[~test]]}, source="UCI files", official=False,
@@ -153,25 +148,15 @@ def _find(name: str, path: str | None, folders: Sequence[str], names: Sequence[s
     raise absent(name, path)
 
 
-def _lines(file: Path) -> list[str]:
-    """Lines of a text file, without blank lines and comments."""
-    try:
-        text = text_of(file)
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} is damaged: {error}") from None
-    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("|")]
-
-
 def _cells(file: Path, width: int, rows: int | None) -> np.ndarray:
-    """Comma-separated text as strings [n, width]."""
-    cells = [[cell.strip() for cell in line.split(",")] for line in _lines(file)]
-    for number, row in enumerate(cells):
+    """Comma-separated text as strings [n, width], without blank lines and comments."""
+    numbered = [(n, row) for n, row in read_table(file) if any(row) and not row[0].startswith("|")]
+    for number, row in numbered:
         if len(row) != width:
             raise DataError(f"{file} must have {width} values a row; row {number} has {len(row)}")
-    if not cells or (rows is not None and len(cells) != rows):
-        advice = "for a file of your own set verify to false"
-        raise DataError(f"{file} is truncated or altered: expected {rows or 'some'} rows, got {len(cells)}; {advice}")
-    return words_of(cells, str(file))
+    if not numbered or (rows is not None and len(numbered) != rows):
+        raise altered([file], f"truncated or altered: expected {rows or 'some'} rows, got {len(numbered)}")
+    return words_of([row for _, row in numbered], str(file))
 
 
 def _adult_rows(file: Path, rows: int | None) -> np.ndarray:
@@ -183,27 +168,38 @@ def _adult_rows(file: Path, rows: int | None) -> np.ndarray:
     return cells
 
 
-def _adult_features(train: np.ndarray, rows: np.ndarray, dropped: set[str]) -> np.ndarray:
-    """Numbers first, then one-hot blocks with the training set's values in sorted order, [n, F] float32."""
-    numbers = [i for i, c in enumerate(ADULT_COLUMNS) if c in ADULT_NUMBERS and c not in dropped]
-    groups = [i for i, c in enumerate(ADULT_COLUMNS) if c not in ADULT_NUMBERS and c not in dropped]
-    both = np.concatenate([train[:, numbers], rows[:, numbers]])
-    first = np.arange(len(both)) < len(train)
-    blocks = [_standardise(_floats(both, "adult"), first)[len(train) :]] if numbers else []
-    known = [np.unique(train[:, i]) for i in groups]
-    afford(4 * len(rows) * sum(map(len, known)), "adult: the one-hot blocks")
-    blocks += [(rows[:, i, None] == values).astype(np.float32) for i, values in zip(groups, known, strict=True)]
-    return np.concatenate(blocks, axis=1) if blocks else np.empty((len(rows), 0), np.float32)
+def _adult_encoding(train: np.ndarray, dropped: set[str]) -> Encoding:
+    """Numbers first, then one-hot blocks with the training set's values in sorted order."""
+    numbers, groups = (
+        [i for i, c in enumerate(ADULT_COLUMNS) if (c in ADULT_NUMBERS) is number and c not in dropped]
+        for number in (True, False)
+    )
+    mean, std = _statistics(_floats(train[:, numbers], "adult")) if numbers else (np.empty(0), np.empty(0))
+    facts = zip(numbers, mean.tolist(), std.tolist(), strict=True)
+    columns = [Column(ADULT_COLUMNS[i], mean=m, std=s) for i, m, s in facts]
+    columns += [Column(ADULT_COLUMNS[i], tuple(map(str, np.unique(train[:, i])))) for i in groups]
+    return Encoding(tuple(columns), single=False)
+
+
+def _adult_features(rows: np.ndarray, encoding: Encoding) -> np.ndarray:
+    """Features [n, F], float32; a value that the training set lacks is zeros, which `Encoding.encode` refuses."""
+    afford(4 * len(rows) * encoding.width, "adult: the one-hot blocks")
+    blocks = []
+    for column in encoding.columns:
+        cells = rows[:, ADULT_COLUMNS.index(column.name), None]
+        number = column.number
+        block = (_floats(cells, "adult") - column.mean) / column.std if number else cells == np.array(column.values)
+        blocks.append(block.astype(np.float32))
+    return np.concatenate(blocks, axis=1)
 
 
 def _heart_rows(file: Path, rows: int | None) -> np.ndarray:
     """Checked rows of a hospital's file, as numbers; "?" is NaN."""
     cells = _cells(file, 14, rows)
     values = _floats(np.where(cells == "?", "nan", cells), str(file))
-    if not np.isin(values[:, -1], range(5)).all():
-        raise DataError(
-            f"{file} must end each row with a class 0..4; got {cells[~np.isin(values[:, -1], range(5)), -1][0]!r}"
-        )
+    odd = ~np.isin(values[:, -1], range(5))
+    if odd.any():
+        raise DataError(f"{file} must end each row with a class 0..4; got {cells[odd, -1][0]!r}")
     return values
 
 
@@ -215,17 +211,6 @@ def _floats(cells: np.ndarray, what: str) -> np.ndarray:
         raise DataError(f"{what} must hold numbers: {error}") from None
 
 
-def _adult_encoding(train: np.ndarray, dropped: set[str]) -> Encoding:
-    """How `_adult_features` makes features of a row."""
-    numbers = [i for i, c in enumerate(ADULT_COLUMNS) if c in ADULT_NUMBERS and c not in dropped]
-    groups = [i for i, c in enumerate(ADULT_COLUMNS) if c not in ADULT_NUMBERS and c not in dropped]
-    mean, std = _statistics(_floats(train[:, numbers], "adult")) if numbers else (np.empty(0), np.empty(0))
-    told = zip(numbers, mean.tolist(), std.tolist(), strict=True)
-    columns = [Column(ADULT_COLUMNS[i], mean=m, std=s) for i, m, s in told]
-    columns += [Column(ADULT_COLUMNS[i], tuple(map(str, np.unique(train[:, i])))) for i in groups]
-    return Encoding(tuple(columns), single=False)
-
-
 def _medians(x: np.ndarray, train: np.ndarray) -> np.ndarray:
     """Medians of the training rows, feature by feature, without NaN; 0 for a feature that no training row has."""
     return np.array([np.median(seen) if (seen := c[train & ~np.isnan(c)]).size else 0.0 for c in x.T])
@@ -235,10 +220,3 @@ def _statistics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(mean, standard deviation) of each feature; 1 for the deviation of a constant one."""
     std = x.std(axis=0)
     return x.mean(axis=0), np.where(std > 0, std, 1.0)
-
-
-def _standardise(x: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """(x - mean) / std with the training rows' statistics; a constant feature becomes 0. float32."""
-    mean, std = _statistics(x[train])
-    scaled: np.ndarray = (x - mean) / std
-    return scaled.astype(np.float32)

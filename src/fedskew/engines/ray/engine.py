@@ -21,7 +21,7 @@ from fedskew.engines.ray.cluster import Cluster
 from fedskew.engines.ray.packing import Message, pack, size
 from fedskew.engines.ray.pool import Call, Pool
 from fedskew.engines.ray.worker import Failure, Kit, Sent, Turn
-from fedskew.engines.sequential import Sequential
+from fedskew.engines.sequential import Sequential, Threaded
 from fedskew.errors import ConfigError, FieldError, TrainingError
 from fedskew.method import Method
 from fedskew.models.prepare import Model
@@ -53,6 +53,7 @@ class Ray(Sequential):
     """
 
     name = "ray"
+    way = Threaded.way
 
     def __init__(self, model: Model, fed: Federation, task: Task, settings: Settings) -> None:
         """Connect to the cluster. Raises ConfigError where there is none, or where it is too small."""

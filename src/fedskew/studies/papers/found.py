@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedskew.config.experiment import Experiment
+from fedskew.config.recorded import Run
 from fedskew.errors import FedskewError
 from fedskew.records.summary import FITTED
 from fedskew.studies.address import asked
 from fedskew.studies.papers.protocol import Protocol
 from fedskew.studies.spec import Cell
-from fedskew.studies.store import Entry, read_archives
+from fedskew.studies.store import read_archives
 
 __all__ = ["HERE", "Cells", "Runs", "cells", "likeness"]
 
@@ -40,8 +41,8 @@ class Runs:
         entries: The runs. Of several that ran the same, the last of those with most fits counts.
     """
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
-        self._by: dict[str, Entry] = {}
+    def __init__(self, entries: Iterable[Run]) -> None:
+        self._by: dict[str, Run] = {}
         for entry in entries:
             if entry.state != "finished":
                 continue
@@ -52,7 +53,7 @@ class Runs:
             if _fits(entry) >= _fits(self._by.get(key, entry)):
                 self._by[key] = entry
 
-    def get(self, experiment: Experiment | None) -> Entry | None:
+    def get(self, experiment: Experiment | None) -> Run | None:
         """The run of an experiment, or None."""
         if experiment is None:
             return None
@@ -67,7 +68,7 @@ class Runs:
         return Runs(entry for entry in read_archives(folder) if entry.state == "finished")
 
 
-def _fits(entry: Entry) -> int:
+def _fits(entry: Run) -> int:
     """How many numbers of its fitted model a run has."""
     return sum(FITTED in name for name in entry.summary)
 
@@ -78,7 +79,7 @@ class Cells:
 
     protocol: Protocol
     scale: str
-    entries: dict[tuple[str, str], dict[int, Entry]] = field(default_factory=dict)
+    entries: dict[tuple[str, str], dict[int, Run]] = field(default_factory=dict)
     planned: dict[tuple[str, str], list[Cell]] = field(default_factory=dict)
 
 

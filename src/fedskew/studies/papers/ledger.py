@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from fedskew.config.recorded import Run
 from fedskew.records.sheets import csv_text
 from fedskew.studies.intervals import t_interval
 from fedskew.studies.papers.costs import Costs
@@ -18,7 +19,6 @@ from fedskew.studies.papers.printed import FIVE, THIRD, Printed, printed
 from fedskew.studies.papers.protocol import Protocol, names, protocol
 from fedskew.studies.papers.rules import FEWEST, Gain, Seeds, gain_of, level_of
 from fedskew.studies.papers.worked import worked
-from fedskew.studies.store import Entry
 
 __all__ = ["STATES", "TOTAL", "Row", "coverage", "ledger", "place", "rows_of", "text_of"]
 
@@ -204,7 +204,7 @@ def _gained(row: Row, base: Row | None, reference: str) -> Row:
     return replace(row, gain=gain)
 
 
-def how(entries: Iterable[Entry]) -> str:
+def how(entries: Iterable[Run]) -> str:
     """How runs were run: "batched on cuda, tf32"."""
     told = set()
     for entry in entries:

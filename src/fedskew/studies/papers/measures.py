@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 
+from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, require
 from fedskew.records.summary import TAIL
 from fedskew.studies.fitted import fitted_name
 from fedskew.studies.papers.found import Cells
 from fedskew.studies.papers.printed import Printed
-from fedskew.studies.store import Entry
 from fedskew.studies.targets import reach
 
 __all__ = ["fitted_of", "is_count", "is_whole", "measured", "swing", "values_of"]
@@ -53,7 +53,7 @@ def fitted_of(rule: str) -> str | None:
         return None
 
 
-def swing(rule: str, entry: Entry) -> float | None:
+def swing(rule: str, entry: Run) -> float | None:
     """How far the last evaluation of a run is from the mean of its last ten rounds, as the rule's metric counts.
 
     None where the rule is of no metric, or where those rounds have one evaluation.
@@ -66,7 +66,7 @@ def swing(rule: str, entry: Entry) -> float | None:
     return None if ends[0] is None or ends[1] is None else abs(ends[0] - ends[1])
 
 
-def measured(rule: str, entry: Entry, base: Entry | None = None) -> float | None:
+def measured(rule: str, entry: Run, base: Run | None = None) -> float | None:
     """What a rule of a protocol gives for a run.
 
     Args:
@@ -101,7 +101,7 @@ def measured(rule: str, entry: Entry, base: Entry | None = None) -> float | None
     return None if value is None else float(value) * float(found[2] or 1)
 
 
-def is_whole(entry: Entry) -> bool:
+def is_whole(entry: Run) -> bool:
     """Whether the curve is whole: archives may hold some of its rounds, or none, and then tell when too late."""
     every = entry.config.get("eval_every", 1)
     seen = [row["round"] for row in entry.rows if row.get("accuracy") is not None]

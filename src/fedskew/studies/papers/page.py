@@ -22,7 +22,7 @@ HEAD = """# The five papers, and ours beside every number
 Five papers on label skew print 1039 numbers. This page says which of them come out again here, and what holds of each
 claim. `fedskew ledger --page` writes all of it from the runs in `results/papers`; `fedskew reproduce NAME` repeats a
 table. Rows of fewer than five seeds, and what was not run, stand in the [appendix](APPENDIX).
-[ledger.csv](../../results/ledger.csv) has every number, and [protocols.md](protocols.md) what the papers leave open.
+[ledger.csv](../results/ledger.csv) has every number, and [protocols.md](protocols.md) what the papers leave open.
 Flower is a third party: its README prints 60 numbers of published methods, which no total counts.
 
 **How a number is judged.** By its gain over the reference method of its table (mostly FedAvg), paired by seed, with
@@ -32,7 +32,7 @@ spread and number of runs are printed; else the printed gain counts as exact. Co
 their ratio to the reference, within a tenth. Levels are judged apart: *within* means that our 95 % interval meets the
 printed mean and its spread, or, lacking a spread, that both are within a point. *Level only* is a number without a
 printed gain, such as the reference itself.
-[statistics.md](../reference/statistics.md#is-a-mean-a-given-number-equivalence) has the formulas.
+[statistics.md](../docs/reference/statistics.md#is-a-mean-a-given-number-equivalence) has the formulas.
 """
 
 TAIL = """# The five papers: what has no verdict yet

@@ -1,0 +1,51 @@
+# The public names, each with its home. Type checkers and `fedskew.__getattr__` read them here.
+
+from fedskew import data as data
+from fedskew import errors as errors
+from fedskew import functional as functional
+from fedskew import methods as methods
+from fedskew import models as models
+from fedskew import slots as slots
+from fedskew import track as track
+from fedskew import types as types
+from fedskew._run import Result as Result
+from fedskew._run import run as run
+from fedskew.advice.adviser import advise as advise
+from fedskew.config import presets as presets
+from fedskew.data import federate as federate
+from fedskew.data import from_arrays as from_arrays
+from fedskew.data import from_table as from_table
+from fedskew.data import partitioners as partitioners
+from fedskew.data import skew as skew
+from fedskew.engines.decomposed import decompose as decompose
+from fedskew.engines.fitting import Fitting as Fitting
+from fedskew.engines.trained import Trained as Trained
+from fedskew.engines.trained import load_model as load_model
+from fedskew.errors import ConfigError as ConfigError
+from fedskew.errors import DataError as DataError
+from fedskew.errors import FedskewError as FedskewError
+from fedskew.errors import FieldError as FieldError
+from fedskew.errors import RecordError as RecordError
+from fedskew.errors import TrainingError as TrainingError
+from fedskew.method import Component as Component
+from fedskew.method import LocalStep as LocalStep
+from fedskew.method import Method as Method
+from fedskew.method import Pace as Pace
+from fedskew.method import Sampler as Sampler
+from fedskew.method import Selector as Selector
+from fedskew.method import ServerOptimizer as ServerOptimizer
+from fedskew.method import Weighting as Weighting
+from fedskew.records import metrics as metrics
+from fedskew.records.diagnostics import Diagnostics as Diagnostics
+from fedskew.settings import Settings as Settings
+from fedskew.slots import paces as paces
+from fedskew.slots import parts as parts
+from fedskew.slots import samplers as samplers
+from fedskew.slots import selectors as selectors
+from fedskew.slots import servers as servers
+from fedskew.slots import steps as steps
+from fedskew.slots import weightings as weightings
+from fedskew.studies.study import Study as Study
+from fedskew.studies.study import study as study
+
+__version__: str

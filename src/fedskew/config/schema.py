@@ -1,0 +1,129 @@
+"""What the files of a run hold: the entries of a configuration, a round and a summary, and their types.
+
+Other entries may stand beside those that are named here: a later fedskew writes more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Required, TypedDict
+
+from msgspec import Meta, ValidationError, convert
+
+from fedskew.component import SLOTS
+from fedskew.fields import plain_types
+from fedskew.records.probabilities import EACH, RANKED, SCORES
+from fedskew.records.summary import METRICS, PREFIXES, TOTALS
+from fedskew.settings import Division, Settings
+
+__all__ = ["PER_CLASS", "Config", "Number", "Round", "Row", "Summary", "Whole", "entries", "fault_of"]
+
+Row = dict[str, Any]  # an object of JSON
+Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Real = Whole | float
+Number = Real | None
+BOUNDED = {int: Whole, float: Real, int | None: Whole | None, float | None: Number}
+PER_CLASS = ("per_class_recall", "per_class_precision", "per_class_f1", "support")  # of the C classes
+PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+def entries(name: str, needed: Mapping[str, Any], further: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """A type of JSON objects: entries that must be there, and entries that may be."""
+    return TypedDict(name, {**{key: Required[kind] for key, kind in needed.items()}, **further}, total=False)  # type: ignore[operator]
+
+
+class Named(TypedDict):
+    """An ingredient with its options."""
+
+    name: str
+
+
+class Collapsed(TypedDict):
+    """Rounds in which training had collapsed."""
+
+    measure: str
+    limit: Real
+    rounds: list[list[Whole]]
+    worst: Real
+    round: Whole
+
+
+Method = entries("Method", {"name": str}, {"parts": list[Named], "preset": str, **dict.fromkeys(SLOTS, Named)})
+Config = entries("Config", {}, {
+    "method": str | Method, **dict.fromkeys(("data", "partition", "model"), str | Named),
+    **{name: BOUNDED.get(plain, plain) for kind in (Settings, Division) for name, plain in plain_types(kind).items()},
+    **dict.fromkeys(("label_names", "processors", "disclosed"), list[str]), "fingerprint": str, "started_by": str,
+    "counts": list[list[Whole]], "own_data": bool,
+})  # fmt: skip
+
+Numbers = list[Number]
+Recalls = entries("Recalls", {
+    **dict.fromkeys(("before", "after", "local"), Numbers), "clients": dict[str, Numbers],
+    "owned": dict[str, list[Whole]],
+}, {"models": Whole})  # fmt: skip
+Asymmetry = entries("Asymmetry", {
+    "each": Numbers, "ratio": Number, "train_counts": list[Whole],
+}, {"local": entries("LocalAsymmetry", {}, {"each": Numbers, "ratio": Number})})  # fmt: skip
+Cosine = entries("Cosine", {"layers": list[str], "global": Numbers, "local": dict[str, Numbers]})
+Drift = entries("Drift", {"norms": list[Real], "update": Real, "cancellation": Number})
+Coverage = entries("Coverage", {"classes": Whole, "used": list[Whole]})
+Features = entries("Features", {"file": str})
+Diagnostics = entries("Diagnostics", {}, {
+    "per_class": Recalls, "asymmetry": Asymmetry, "cosine": Cosine, "drift": Drift, "coverage": Coverage,
+    "oversampling": dict[str, dict[str, list[Real]]], "features": Features,
+})  # fmt: skip
+NAMES = [prefix + name for prefix in PREFIXES for name in METRICS]
+Round = entries("Round", {"round": Whole}, {
+    **dict.fromkeys([*NAMES, *SCORES, "train_loss"], Number), **dict.fromkeys(TOTALS, Real), "rounds": Whole,
+    **dict.fromkeys([prefix + name for prefix in PREFIXES for name in PER_CLASS], list[Real]),
+    **dict.fromkeys(EACH, Numbers), "clients": list[Whole | list[Whole]], "weights": list[Real],
+    "diagnostics": Diagnostics,
+})  # fmt: skip
+
+Fit = entries("Fit", {
+    "a": Real, "b": list[Real], "objective": str, "ridge": Real, "exchanges": Whole, "upload_bytes": Whole,
+    "download_bytes": Whole,
+}, {"converged": bool})  # fmt: skip
+Fits = entries("Fits", {"prior": Fit, "balanced": Fit})
+Worst = entries("Worst", {"class": Whole, "name": str, "recall": Real, "unrecognised": Whole, "classes": Whole})
+Best = entries("Best", {"monitor": str, "round": Whole, "value": Real, "accuracy": Real, "stopped_early": bool})
+Summary = entries("Summary", {"rounds": Whole, "stopped": str}, {
+    **dict.fromkeys([f"{span}_{name}" for span in ("final", "best", "mean10", "mean50") for name in NAMES], Number),
+    **dict.fromkeys([f"final_{name}" for name in (*SCORES, *(f"fitted_{name}" for name in RANKED))], Number),
+    **dict.fromkeys([f"final_{name}" for name in EACH], Numbers), **dict.fromkeys([f"total_{n}" for n in TOTALS], Real),
+    "final_fit": Fits, "final_confusion": list[list[Whole]], "worst_class": Worst | None,
+    "collapsed": list[Collapsed], "best": Best,
+})  # fmt: skip
+
+
+def fault_of(value: object, kind: Any) -> str:
+    """What is wrong with the content of a JSON file; "" where it is of its type.
+
+    Args:
+        value: The content.
+        kind: Its type.
+
+    Returns:
+        As in "'weights' must be array; got 3".
+
+    Example:
+        >>> from fedskew.config.schema import Round, fault_of
+        >>> fault_of({"round": "one"}, Round)
+        "'round' must be int; got 'one'"
+    """
+    try:
+        convert(value, kind)
+        return ""
+    except ValidationError as error:
+        rule, _, path = str(error).replace("`", "").partition(" - at $")
+    place = path.lstrip(".") or "its content"
+    if rule.startswith("Object missing required field "):
+        return f"{'.'.join([*filter(None, [path[1:]]), rule.rpartition(' ')[2]])!r} is missing"
+    if "[...]" not in path:  # else the key is not told
+        for key, number in PLACE.findall(path):
+            value = value[key or int(number)]  # type: ignore[index]
+        shown = repr(value)
+        rule = f"{rule.partition(', got ')[0]}, got {shown if len(shown) <= 60 else f'{shown[:60]}...'}"
+    return f"{place!r} must be {rule.removeprefix('Expected ').replace(', got ', '; got ', 1)}"
