@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli.base import Command
-from fedskew.cli.studying import done, store_of, stored, told_plan
-from fedskew.cli.tracking import tracked, trackers
+from fedskew.cli.studying import print_plan, run_study, store_of, store_options
+from fedskew.cli.tracking import track_options, trackers
 from fedskew.cli.values import POSITIVE, Names
 from fedskew.config.words import Pair
 from fedskew.errors import ConfigError
@@ -51,7 +51,7 @@ class CompareCommand(Command):
 @click.command(cls=CompareCommand, lines=EXAMPLES, missing=MISSING)
 @click.argument("methods", nargs=-1, metavar="METHOD [METHOD ...] | STUDY.toml", type=Names("method"))
 @click.option("--seeds", metavar="NUMBERS", help="seeds of every method, such as 0-4 or 0,3,7  [default: 0]")
-@stored("results/studies")
+@store_options("results/studies")
 @click.option("--shard", metavar="PART/PARTS", help="only this part of the runs, for an array of jobs, such as 2/8")
 @click.option(
     "--cluster", metavar="ADDRESS",
@@ -72,7 +72,7 @@ class CompareCommand(Command):
     help="most trials outside of the range, one at a time while the best value is at its edge  [default: 0]",
 )  # fmt: skip
 @click.option("--title", metavar="TEXT", help="what the study is called in its report")
-@tracked
+@track_options
 def compare(
     methods: tuple[str, ...], out: str | None, store: str | None, options: list[Pair], **given: Any
 ) -> int:  # fmt: skip
@@ -94,9 +94,9 @@ def compare(
     processes = given["processes"] or 0
     lend(study, given["archives"], keep=not given["dry_run"])
     if given["dry_run"]:
-        return told_plan(study, processes)
+        return print_plan(study, processes)
     command = _command(methods, options, given)
-    return done(study, processes, part, given["retry"], out, command, tracking, given["cluster"], given["fitted"])
+    return run_study(study, processes, part, given["retry"], out, command, tracking, given["cluster"], given["fitted"])
 
 
 def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -> Spec:

@@ -12,7 +12,7 @@ import click
 from fedskew.cli.base import WORDS
 from fedskew.cli.composed import Composed
 from fedskew.cli.output import say
-from fedskew.cli.tracking import tracked, trackers
+from fedskew.cli.tracking import track_options, trackers
 from fedskew.cli.values import FOLDER, RUN, Names
 from fedskew.config.words import SHORT, Pair, scan
 from fedskew.errors import ConfigError, FieldError, RecordError
@@ -91,7 +91,7 @@ class RunCommand(Composed):
     help="a run folder: go on after its last checkpoint; --rounds beside it adds rounds to the run, --ray.address "
     "names another cluster",
 )  # fmt: skip
-@tracked
+@track_options
 def run(
     method: str | None, out: str | None, source: str | None, resume: str | None, track: str | None,
     track_folder: str | None, experiment: Experiment,
@@ -113,7 +113,7 @@ def run(
     tracking = trackers(track, track_folder)
     folder = Path(resume or out or "")
     if resume and finished(folder, experiment.rounds, experiment.patience):
-        return _told_finished(experiment, folder)
+        return _report_finished(experiment, folder)
     if not (resume or out):
         folder = config.folder_of(experiment)
     choose(experiment.engine, experiment.device)  # a misspelt engine is told before data are read
@@ -127,7 +127,7 @@ def run(
     return report(experiment.method, result.summary, folder, result.stopped)
 
 
-def _told_finished(experiment: Experiment, folder: Path) -> int:
+def _report_finished(experiment: Experiment, folder: Path) -> int:
     """Say that a run that is resumed has nothing left to do, and what it reached."""
     from fedskew.cli.progress import report
     from fedskew.config.recorded import read_run

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["study"]
 
-SAID = {
+VERDICTS = {
     "bits": "agrees to the bit",
     "near": "agrees within 1e-6",
     "differs": "DIFFERS",
@@ -92,7 +92,7 @@ def unpack(file: str, into: str | None) -> int:
     merged, written = unpack(file, into)
     if written:
         say(f"study: {written}")
-    return _told(merged, into)
+    return _print_merged(merged, into)
 
 
 @study.command(
@@ -112,7 +112,7 @@ def merge(stores: tuple[str, ...], into: str | None) -> int:
     if into is None:
         raise ConfigError("--into must name the store that gets the runs")
     sources = [existing(store) for store in stores]
-    return _told(merge(sources, Store(into)), into)
+    return _print_merged(merge(sources, Store(into)), into)
 
 
 @study.command("verify", cls=Command, missing=STORED, lines=("fedskew study verify study --sample 2",))
@@ -137,19 +137,19 @@ def verify(place: str, sample: int, seed: int, processes: int | None) -> int:
     if not drawn:
         raise ConfigError(f"{place!r} must hold a run that has ended")
     say(f"repeating {len(drawn)} of {plural(len(entries), 'run')}")
-    found = repeating.repeat(drawn, processes or 0, _said)
+    found = repeating.repeat(drawn, processes or 0, _print_repeated)
     counts = {words: sum(one.verdict == verdict for one in found) for verdict, words in COUNTED.items()}
     say(", ".join(f"{count} {words}" for words, count in counts.items() if count))
     return int(any(one.verdict in ("differs", "failed") for one in found))
 
 
-def _said(one: Repeated) -> None:
+def _print_repeated(one: Repeated) -> None:
     run = one.run
     words = f"; {one.words}" if one.words else ""
-    say(f"{run.address} {run.label}, seed {run.config.get('seed')}: {SAID[one.verdict]}{words}")
+    say(f"{run.address} {run.label}, seed {run.config.get('seed')}: {VERDICTS[one.verdict]}{words}")
 
 
-def _told(done: Merged, into: str) -> int:
+def _print_merged(done: Merged, into: str) -> int:
     """Say what a merge did; the exit code."""
     for why in done.refused.values():
         say(f"fedskew: refused: {why}", sys.stderr)

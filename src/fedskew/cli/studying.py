@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from fedskew.studies.study import Study
     from fedskew.track import Named
 
-__all__ = ["done", "store_of", "stored", "told_plan"]
+__all__ = ["print_plan", "run_study", "store_of", "store_options"]
 
 
-def stored(archives: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def store_options(archives: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options for a command's function; ``archives`` is where archives are found without being named."""
     options = (
         click.option("--out", type=FOLDER, help="a folder for study.json, the tables and the report  [unset: none]"),
@@ -53,7 +53,7 @@ def store_of(given: str | None) -> str:
     return given or os.environ.get("FEDSKEW_STORE") or "runs/store"
 
 
-def told_plan(study: Study, processes: int) -> int:
+def print_plan(study: Study, processes: int) -> int:
     """Say how much is missing."""
     from fedskew.cli.compared import duration
     from fedskew.engines.workers import Workers
@@ -87,7 +87,7 @@ def told_plan(study: Study, processes: int) -> int:
     return 0
 
 
-def done(
+def run_study(
     study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str,
     tracking: Named | None = None, cluster: str | None = None, fitted: bool = False,
 ) -> int:  # fmt: skip

@@ -14,10 +14,10 @@ from fedskew.errors import ConfigError
 if TYPE_CHECKING:
     from fedskew.track import Named
 
-__all__ = ["tracked", "trackers"]
+__all__ = ["track_options", "trackers"]
 
 
-def tracked(command: Callable[..., Any]) -> Callable[..., Any]:
+def track_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The two options, for a command's function."""
     listed = click.option(
         "--track", metavar="NAME,...", type=Names("tracker", True),
