@@ -1,7 +1,7 @@
 """What every test may rely on: one intra-op thread, seeded global generators and a watch over them, the same examples.
 
-Where a test goes. The folders mirror src/fedskew: a test of `data/partitioners/tail.py` is in
-`data/partitioners/test_tail.py`, one of `server.py` in `test_server.py`. A test that trains every method is in
+Where a test goes. The folders mirror src/fedskew: a test of `data/partitioners/sizes.py` is in
+`data/partitioners/test_sizes.py`, one of `server.py` in `test_server.py`. A test that trains every method is in
 `methods/`. Rules of the source, documents and the wheel are in `house/`.
 
 What several files share is in `support/`, one module a subject (federations, nets, runs, strategies, ...), and
@@ -26,14 +26,12 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-settings.register_profile("fedskew", deadline=None, derandomize=True, max_examples=15)
-settings.register_profile("thorough", settings.get_profile("fedskew"), max_examples=100)
+settings.register_profile("fedskew", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("thorough", settings.get_profile("fedskew"), max_examples=200)
 settings.load_profile("fedskew")
 
 # What only `make test-all` runs, by folder or file; in other files the marker is on single tests and cases.
-THOROUGH = (
-    "attack", "house/test_doctests.py", "house/test_wheel.py",
-)  # fmt: skip
+THOROUGH = ("attack", "house/test_doctests.py", "house/test_wheel.py")
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, and so would each command that they interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

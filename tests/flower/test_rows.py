@@ -92,7 +92,7 @@ def test_a_folder_of_images_by_class(tmp_path: Path) -> None:
     assert found.x.dtype == torch.uint8
     assert found.y.tolist() == [0, 1]
     image.new("L", (5, 4)).save(tmp_path / "dog" / "2.png")
-    with pytest.raises(DataError, match="must have 4 x 4 pixels; got 5 x 4"):
+    with pytest.raises(DataError, match=r"must have images of one size; .*2.png' is 5x4"):
         rows(PICTURES, tmp_path)
     (tmp_path / "horse").mkdir()
     (tmp_path / "dog" / "2.png").unlink()

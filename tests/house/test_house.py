@@ -163,7 +163,7 @@ def prints(tree: ast.Module, path: str) -> Iterator[Finding]:
 # The core knows fields; only the command knows flags.
 
 KNOWS_FLAGS = {
-    "studies/words.py",
+    "studies/arguments.py",
     "config/flags.py",
     "config/words.py",
     "catalogue/listing.py",  # it prints the options of a dataset or partitioner

@@ -10,9 +10,9 @@ import pytest
 
 import fedskew as fs
 from fedskew.records.sheets import csv_text
+from fedskew.studies.arguments import Entry
 from fedskew.studies.spec import spec_from
 from fedskew.studies.study import Study
-from fedskew.studies.words import Entry
 
 SRC = Path(fs.__file__).parent
 

@@ -55,7 +55,7 @@ def test_a_profile_leaves_out_settings_without_runs_and_says_which() -> None:
     assert none.lacking == ("s0", "s1") and np.isnan(none.share).all() and none.low is None
 
 
-@pytest.mark.parametrize("thresholds", [[], [0.5, 0.4], [0.5, 0.5], [math.nan], [[0.1]], "high", [0.1, math.inf]])
+@pytest.mark.parametrize("thresholds", [[], [0.5, 0.4], [0.5, 0.5], [math.nan], [[0.1]], [0.1, math.inf]])
 def test_bad_thresholds_are_one_line(thresholds: list[float]) -> None:
     with pytest.raises(ConfigError, match="thresholds must be increasing finite numbers; got") as caught:
         profiles(study(drawn(1, 1, 3)), thresholds)

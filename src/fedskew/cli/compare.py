@@ -103,10 +103,10 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
     """The study that the words name. Raises ConfigError."""
     from dataclasses import replace
 
+    from fedskew.studies.arguments import seeds_of
     from fedskew.studies.shipped import shipped
     from fedskew.studies.spec import read_spec, spec_from
     from fedskew.studies.tuning import tuning_of
-    from fedskew.studies.words import seeds_of
 
     file = shipped(methods[0]) or (methods[0] if methods[0].endswith(".toml") else None)
     if file:
@@ -128,7 +128,7 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
 
 def _command(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -> str:
     """The command that repeats the study."""
-    from fedskew.studies.words import words_of
+    from fedskew.studies.arguments import words_of
 
     words = ["fedskew", "compare", *methods, *words_of(rest)]
     for flag in OF_FILE:

@@ -55,9 +55,9 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
 
     from fedskew.data.sources.parquet import offline
     from fedskew.studies.archives import lend
+    from fedskew.studies.arguments import seeds_of, words_of
     from fedskew.studies.papers.protocol import Scale, protocol, scaled
     from fedskew.studies.study import Study
-    from fedskew.studies.words import seeds_of, words_of
 
     how = tuple((option, given[option]) for option in ("device", "precision") if given[option])
     part = tuple((option, given[option]) for option in ("methods", "settings") if given[option] is not None)

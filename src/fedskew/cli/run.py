@@ -41,9 +41,9 @@ class RunCommand(Composed):
             return super().experiment(positional, options, given)
         from fedskew.config.experiment import load
         from fedskew.config.flags import with_flags
-        from fedskew.config.recorded import object_of
         from fedskew.config.schema import Config
         from fedskew.fields import resumed
+        from fedskew.records.typed import object_of
         from fedskew.settings import Settings
 
         new = [f"--{name.replace('_', '-')}" for name in resumed(Settings, "new")]

@@ -55,15 +55,15 @@ def runs(
     method.pace.lr, its last words, such as lr, or a column: folder, method, data, partition, seed, rounds (done),
     asked, accuracy, state (finished, stopped, running, failed, damaged), reason, age (in days).
     """
-    from fedskew.studies.choosing import chosen, condition_of, ordered
+    from fedskew.studies.filters import condition_of, matching, sorted_by
     from fedskew.studies.runs import described
 
     _check(folders, where, settings, as_json, delete, yes)
     conditions = [condition_of(text) for text in where]
     everything = described(folders or [HERE])
-    found = chosen(everything, conditions)
+    found = matching(everything, conditions)
     if sort:
-        found = ordered(found, sort)
+        found = sorted_by(found, sort)
     if as_json:
         say(json.dumps([_json(run) for run in found], indent=1))
         return 0
@@ -95,7 +95,7 @@ def _check(
 
 def _table(found: Sequence[Run], wanted: str | None) -> list[str]:
     """Lines of the list."""
-    from fedskew.studies.choosing import path_of
+    from fedskew.studies.filters import path_of
 
     names = [name.strip() for name in wanted.split(",")] if wanted else list(USUAL)
     known = dict.fromkeys([*(path for run in found for path in run.fields), "done"])

@@ -126,7 +126,7 @@ def _numbers(summary: dict[str, Any]) -> Iterator[str]:
 
 def _settings(run: Run, folder: str) -> Iterator[str]:
     """What differs from the defaults, and the command that repeats the run."""
-    from fedskew.studies.shown import asked, command_of, unusual
+    from fedskew.studies.commands import changed_options, command_of, recorded_experiment
 
     yield ""
     if run.config.get("started_by") == "python":
@@ -138,10 +138,10 @@ def _settings(run: Run, folder: str) -> Iterator[str]:
         yield "trained over Flower on the nodes' own rows: `sh run.sh` in the folder of its app goes on"
         return
     try:
-        experiment = asked(run.config)
+        experiment = recorded_experiment(run.config)
     except (FedskewError, KeyError, TypeError, ValueError) as error:
         yield f"its configuration is not one of this fedskew: {' '.join(str(error).split())}"
         return
-    pairs = [f"{option} {value}" for option, value in unusual(experiment)]
+    pairs = [f"{option} {value}" for option, value in changed_options(experiment)]
     yield f"differs from the defaults: {', '.join(pairs) or 'nothing'}"
     yield f"again: {command_of(experiment, folder)}"

@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +20,11 @@ from fedskew.errors import ConfigError, RecordError, require
 from fedskew.flower.contract import PERMITS, needs
 from fedskew.flower.launcher import FLEET, LARGEST
 from fedskew.flower.rows import written
-from fedskew.flower.templates import (
-    CLIENT,
-    CONNECTION,
-    FRONT,
-    FRONT_CONFIG,
-    LICENSE,
-    NODE,
-    OUTSIDE,
-    PORT,
-    PRIVATE,
-    QUIET,
-    README,
-    REGISTER,
-    RUN,
-    SERVER,
-    SIMULATE,
-    SUPERLINK,
-)
 
 __all__ = ["config_of", "nodes_of", "write_app", "write_keys"]
 
 YEARS = 2
+SCRIPTS = ("superlink.sh", "front.sh", "front.cfg", "register.sh", "node.sh", "run.sh", "simulate.sh")
 
 
 def config_of(
@@ -93,61 +77,26 @@ def write_app(
     package = re.sub(r"\W", "_", folder.resolve().name) or "app"
     package = f"app_{package}" if package[0].isdigit() or package in ("fedskew", "flwr", "keys", "state") else package
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "app"
-    asked = needs(experiment.method)
-    allow = ", ".join(asked) or "none"
-    listed = "\n".join(f"{_toml(key)} = {_toml(value)}" for key, value in config.items())
-    project = f"""[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "{name}"
-version = "1.0.0"
-description = "{experiment.method.name} by fedskew on Flower"
-license = {{ file = "LICENSE" }}
-requires-python = ">=3.11"
-# fedskew {__version__} stands in the environments of the server and the nodes: Flower installs what is listed here anew
-dependencies = ["flwr>=1.41"]
-
-[tool.hatch.build.targets.wheel]
-packages = ["{package}"]
-
-[tool.flwr.app]
-publisher = "you"
-fab-format-version = 1
-flwr-version-target = "1.41.0"
-fab-include = ["LICENSE", "{package}/*.py", "{package}/*.json"]
-
-[tool.flwr.app.components]
-serverapp = "{package}.server:app"
-clientapp = "{package}.client:app"
-
-[tool.flwr.app.config]
-{listed}
-"""
-    clients = int(config["clients"])
-    told = "".join(f", {PERMITS[p]}" for p in asked)
-    paths = " ".join(f"/v1/fleet/{name}" for name in FLEET)
-    fills = {
-        "port": str(PORT), "outside": str(OUTSIDE), "allow": allow, "permits": ", ".join(PERMITS), "paths": paths,
-        "largest": str(LARGEST), "quiet": QUIET, "private": PRIVATE,
+    permits = needs(experiment.method)
+    values = {
+        "name": name, "package": package, "method": experiment.method.name, "version": __version__,
+        "clients": str(config["clients"]), "needs": "".join(f", {PERMITS[permit]}" for permit in permits),
+        "config": "\n".join(f"{_toml(key)} = {_toml(value)}" for key, value in config.items()),
+        "allow": ", ".join(permits) or "none", "permits": ", ".join(PERMITS), "largest": str(LARGEST),
+        "paths": " ".join(f"/v1/fleet/{path}" for path in FLEET),
     }  # fmt: skip
     files = {
-        "pyproject.toml": project,
-        "LICENSE": LICENSE,
-        "README.md": README.format(name=name, method=experiment.method.name, clients=clients, needs=told),
+        "pyproject.toml": _filled("project.toml", values),
+        "LICENSE": _filled("LICENSE", values),
+        "README.md": _filled("README.md", values),
         ".gitignore": "keys/\nstate/\n.flwr/\nrun/\n*.db\n",
         f"{package}/__init__.py": f'"""{experiment.method.name} on Flower."""\n',
-        f"{package}/server.py": SERVER,
-        f"{package}/client.py": CLIENT,
+        f"{package}/server.py": _filled("server.py.txt", values),
+        f"{package}/client.py": _filled("client.py.txt", values),
         f"{package}/inputs.json": written(inputs, augment) + "\n",
     }
-    scripts = {
-        "superlink.sh": SUPERLINK, "front.sh": FRONT, "front.cfg": FRONT_CONFIG, "register.sh": REGISTER,
-        "node.sh": NODE, "run.sh": RUN, "simulate.sh": SIMULATE,
-    }  # fmt: skip
-    files |= {name: _filled(text, fills) for name, text in scripts.items()}
-    _connection(folder, clients)
+    files |= {script: _filled(script, values) for script in SCRIPTS}
+    _connection(folder, int(config["clients"]))
     for path, text in files.items():
         _write(folder / path, text)
     return list(files)
@@ -157,15 +106,14 @@ def _connection(folder: Path, clients: int) -> None:
     """Where ``flwr run`` finds superlinks: .flwr/config.toml of the app."""
     if (folder / ".flwr" / "config.toml").exists():
         return  # it may name another port by now
-    root = (folder / "keys" / "ca.crt").resolve()
-    text = CONNECTION.format(clients=clients, port=PORT, root=root)
-    _write(folder / ".flwr" / "config.toml", text)
+    values = {"clients": str(clients), "root": str((folder / "keys" / "ca.crt").resolve())}
+    _write(folder / ".flwr" / "config.toml", _filled("connection.toml", values))
 
 
-def _filled(text: str, values: Mapping[str, str]) -> str:
-    for name, value in values.items():
-        text = text.replace("{" + name + "}", value)
-    return text
+def _filled(file: str, values: Mapping[str, str]) -> str:
+    """A file of the folder ``files``, with values in the place of their names in braces."""
+    text = (resources.files("fedskew.flower") / "files" / file).read_text(encoding="utf-8")
+    return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], match[0]), text)
 
 
 def _toml(value: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedskew.errors import ConfigError, one_line
 
-__all__ = ["EXACT", "MOST_ROWS", "count", "flag", "quoted", "real", "receipt", "session", "short", "table"]
+__all__ = ["EXACT", "MOST_ROWS", "count", "echoed", "flag", "quoted", "real", "receipt", "session", "short", "table"]
 
 EXACT = (1 << 53) - 1  # whole numbers up to here are exact in float64, too
 MOST_ROWS = 10_000_000  # of one node, unless the server's options say otherwise
@@ -25,6 +25,11 @@ Facts = Mapping[str, Any]
 def quoted(value: object) -> str:
     """A value that somebody sent, in a message of ours."""
     return one_line(repr(value), 80)
+
+
+def echoed(facts: Facts) -> dict[str, Any]:
+    """The facts of a message that its answer repeats."""
+    return {name: facts.get(name) for name in ("kind", "session", "turn", "client")}
 
 
 def count(facts: Facts, what: str, least: int = 0, most: int = EXACT) -> int:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedskew import server, tree
-from fedskew.component import Component
+from fedskew.component import Component, Weighting
 from fedskew.config.tables import make, method_named
 from fedskew.errors import ConfigError, FieldError, require, unknown
 from fedskew.flower.facts import EXACT
@@ -175,6 +175,13 @@ def start_state(method: Method, model: Mapping[str, Array], clients_run: Sequenc
     return State(0, params, buffers, parts)
 
 
+def _check_given(part: Weighting, what: str, counts: Any, steps: Any) -> None:
+    """Raise ConfigError where a weighting reads counts of classes or steps, and there are none."""
+    require(counts is not None or "histogram" not in part.discloses, "counts", f"be given for {what}", None)
+    reads_steps = "fednova" in (part.name, getattr(getattr(part, "inner", None), "name", ""))
+    require(steps is not None or not reads_steps, "steps", f"be given for {what}", None)
+
+
 def aggregation_weights(
     weighting: str | Mapping[str, Any] | Method,
     samples: Sequence[float],
@@ -203,12 +210,9 @@ def aggregation_weights(
         [0.333, 0.667]
     """
     part = weighting.weighting if isinstance(weighting, Method) else make("weighting", weighting)
-    told = part.discloses
     if part.reads_deltas:
         raise ConfigError(f"weighting {part.name!r} reads the clients' models: use server_step with a method")
-    require(counts is not None or "histogram" not in told, "counts", f"be given for weighting {part.name!r}", None)
-    reads_steps = "fednova" in (part.name, getattr(getattr(part, "inner", None), "name", ""))
-    require(steps is not None or not reads_steps, "steps", f"be given for weighting {part.name!r}", None)
+    _check_given(part, f"weighting {part.name!r}", counts, steps)
     cohort, _ = cohort_of({"w": np.zeros(1)}, [{"w": np.zeros(1)}] * len(samples), samples, counts=counts, steps=steps)
     nobody: Any = _Nobody(part.name)
     found: Weights = part.weigh(part.init_server({}, nobody, cohort.task), cohort)
@@ -258,10 +262,7 @@ def server_step(
     """
     value = method_named(method) if isinstance(method, str) else method
     held = start_state(value, before, clients_run) if state is None else state
-    part = value.weighting
-    require(counts is not None or "histogram" not in part.discloses, "counts", f"be given for {value.name}", None)
-    reads_steps = "fednova" in (part.name, getattr(getattr(part, "inner", None), "name", ""))
-    require(steps is not None or not reads_steps, "steps", f"be given for {value.name}", None)
+    _check_given(value.weighting, value.name, counts, steps)
     cohort, buffers = cohort_of(before, after, samples, counts=counts, steps=steps, lr=lr, round=held.round + 1)
     held = held._replace(params=cohort.before)
     with torch.no_grad():

@@ -82,7 +82,7 @@ class Link:
     _known: dict[int, str] = field(default_factory=dict)  # node: the life in which it has said hello
     _greeted: Flying = field(default_factory=dict)
     _rivals: dict[int, Hello] = field(default_factory=dict)  # client: a second node that says it is the client
-    _refused: dict[int, str] = field(default_factory=dict)  # client: why its node was refused
+    refused: dict[int, str] = field(default_factory=dict)  # client: why its node was refused
     post: Post = field(init=False)
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ class Link:
                 return
             if time.monotonic() > end:
                 lacking = [k for k in range(count) if k not in self.clients]
-                if all(k in self._refused for k in lacking):
+                if all(k in self.refused for k in lacking):
                     return self._leave_out(lacking)
                 if not self.forever:
                     told = f"those of {lacking[:10]} have not come"
@@ -126,7 +126,7 @@ class Link:
     def _leave_out(self, clients: list[int]) -> None:
         """Go on without clients whose nodes were refused."""
         if len(clients) == self.count:
-            raise ConfigError(f"a node must be of use; got none: {self._refused[clients[0]]}")
+            raise ConfigError(f"a node must be of use; got none: {self.refused[clients[0]]}")
         LOG.warning("fedskew: the run begins without clients %s, whose nodes were refused", clients[:10])
         self.clients |= {k: absent(k) for k in clients}
         self.left_out = clients
@@ -194,7 +194,7 @@ class Link:
         self._known[node] = life
         held = next((k for k, hello in self.clients.items() if hello.node == node), claimed(told, self.count))
         if held is not None and (held not in self.clients or self.clients[held].node == node):
-            self._refused[held] = said
+            self.refused[held] = said
 
     def _introduced(
         self, sent: Sent, told: Mapping[str, Any], wrong: str, there: Lives, accept: Callable[[Hello], None]
@@ -230,117 +230,103 @@ class Link:
             LOG.warning("fedskew: %s: %s; last bits may differ", hello.name, told)
         accept(hello)
         self.clients[hello.client] = hello
-        self._refused.pop(hello.client, None)
+        self.refused.pop(hello.client, None)
 
     # questions
 
     def ask(self, requests: Sequence[Request], kind: str, accept: Callable[[Hello], None]) -> Iterator[Answer]:
         """Answers in the order of the requests. Each node is asked once at a time; a missing one as the link says."""
-        waiting = dict(enumerate(requests))
-        done: dict[int, Answer] = {}
-        flying: Flying = {}
-        tries: dict[int, int] = {}
-        pause, given = FIRST_S, 0
-        began = dict.fromkeys(waiting, time.monotonic())
-        while given < len(requests):
-            if given in done:
-                yield done.pop(given)
-                given += 1
-                continue
-            there = self._there()
-            if waiting:
-                self._greet(there, accept)
-                for at in [at for at, request in waiting.items() if request.client in self._refused]:
-                    client = waiting.pop(at).client
-                    done[at] = Answer(client, None, self._refused[client])
-                self._send(there, waiting, flying, kind, tries, began)
-            found = self.post.pulled(list(flying))
-            for name, message in found:
-                sent = flying.pop(name)
-                self._heard(requests[sent.at], sent, message, waiting, done, tries)
-            if not found:
-                time.sleep(pause)
-            pause = FIRST_S if found else min(2 * pause, self.poll_s)
-            self._overdue(there, requests, waiting, flying, done, began)
+        asked, pause = _Asked(self, requests, kind), FIRST_S
+        for at in range(len(requests)):
+            while at not in asked.done:
+                there = self._there()
+                if asked.waiting:
+                    self._greet(there, accept)
+                    asked.send(there)
+                heard = asked.hear()
+                if not heard:
+                    time.sleep(pause)
+                pause = FIRST_S if heard else min(2 * pause, self.poll_s)
+                asked.give_up(there)
+            yield asked.done.pop(at)
 
-    def _send(
-        self,
-        there: Lives,
-        waiting: dict[int, Request],
-        flying: Flying,
-        kind: str,
-        tries: dict[int, int],
-        began: dict[int, float],
-    ) -> None:
-        """Push what waits for a node that is there."""
-        nodes = {k: hello for k, hello in self.clients.items() if there.get(hello.node) == hello.life}
-        ready = [at for at, request in waiting.items() if request.client in nodes]
-        if not ready:
-            return
+
+class _Asked:
+    """Requests of one kind by their places: those that wait to be sent, those under way, and answers."""
+
+    def __init__(self, link: Link, requests: Sequence[Request], kind: str) -> None:
+        self.link, self.requests, self.kind = link, requests, kind
+        self.waiting = list(range(len(requests)))
+        self.flying: Flying = {}
+        self.done: dict[int, Answer] = {}
+        self.tries = [0] * len(requests)
+        self.began = [time.monotonic()] * len(requests)
+
+    def _end(self, at: int, envelope: Envelope | None, wrong: str, missing: bool = False) -> None:
+        self.done[at] = Answer(self.requests[at].client, envelope, wrong, missing)
+
+    def send(self, there: Lives) -> None:
+        """Push what waits for a node that is there; what is asked of a refused node ends."""
+        link = self.link
+        for at in [at for at in self.waiting if self.requests[at].client in link.refused]:
+            self.waiting.remove(at)
+            self._end(at, None, link.refused[self.requests[at].client])
+        nodes = {k: hello for k, hello in link.clients.items() if there.get(hello.node) == hello.life}
         messages, under_way = [], []
-        for at in ready:
-            request, hello = waiting[at], nodes[waiting[at].client]
-            messages.append(self.post.message(hello.node, request.client, kind, request.facts, request.parts))
-            under_way.append(Sent(self.post.turn, time.monotonic(), hello.node, hello.life, at))
-        for sent, name in zip(under_way, self.grid.push_messages(messages), strict=True):
-            if name is None:
-                continue
-            del waiting[sent.at]
-            tries[sent.at] = tries.get(sent.at, 0) + 1
-            began[sent.at] = time.monotonic()
-            flying[name] = sent
+        for at in [at for at in self.waiting if self.requests[at].client in nodes]:
+            request, hello = self.requests[at], nodes[self.requests[at].client]
+            messages.append(link.post.message(hello.node, request.client, self.kind, request.facts, request.parts))
+            under_way.append(Sent(link.post.turn, time.monotonic(), hello.node, hello.life, at))
+        for sent, name in zip(under_way, link.grid.push_messages(messages) if messages else (), strict=True):
+            if name is not None:
+                self.waiting.remove(sent.at)
+                self.tries[sent.at] += 1
+                self.began[sent.at] = time.monotonic()
+                self.flying[name] = sent
 
-    def _heard(
-        self,
-        request: Request,
-        sent: Sent,
-        message: Any,
-        waiting: dict[int, Request],
-        done: dict[int, Answer],
-        tries: dict[int, int],
-    ) -> None:
+    def hear(self) -> bool:
+        """Take the replies that have come; whether there was one."""
+        pulled = self.link.post.pulled(list(self.flying))
+        for name, message in pulled:
+            self._heard(self.flying.pop(name), message)
+        return bool(pulled)
+
+    def _heard(self, sent: Sent, message: Any) -> None:
         """Take one reply."""
+        link, request = self.link, self.requests[sent.at]
         if message.has_error():
-            reason = self.post.failed(f"client {request.client}", sent.node, message)
-            if self.forever or tries[sent.at] < TRIES:
-                waiting[sent.at] = request
+            reason = link.post.failed(f"client {request.client}", sent.node, message)
+            if link.forever or self.tries[sent.at] < TRIES:
+                self.waiting.append(sent.at)
             else:
-                done[sent.at] = Answer(request.client, None, reason, True)
+                self._end(sent.at, None, reason, True)
             return
-        sealed, wrong = self.post.opened(message, request.client, sent.turn)
+        sealed, wrong = link.post.opened(message, request.client, sent.turn)
         envelope: Envelope | None = None
-        if sealed is not None and (told := sealed.facts.get("error")):
-            wrong = one_line(told)
+        if sealed is not None and (error := sealed.facts.get("error")):
+            wrong = one_line(error)
             for line in str(sealed.facts.get("trace") or "")[:TRACE].splitlines():
                 LOG.error("fedskew: client %d: %s", request.client, visible(line))
         elif sealed is not None:
             try:
                 envelope = sealed.unsealed(request.expected)
-            except ConfigError as error:
-                wrong = f"its answer must fit what was asked: {one_line(error)}"
-        done[sent.at] = Answer(request.client, envelope, wrong)
+            except ConfigError as damage:
+                wrong = f"its answer must fit what was asked: {one_line(damage)}"
+        self._end(sent.at, envelope, wrong)
 
-    def _overdue(
-        self,
-        there: Lives,
-        requests: Sequence[Request],
-        waiting: dict[int, Request],
-        flying: Flying,
-        done: dict[int, Answer],
-        began: dict[int, float],
-    ) -> None:
-        """Give up what was asked too long ago, or of a node that has gone or begun again since then."""
-        now = time.monotonic()
-        for name, sent in list(flying.items()):
+    def give_up(self, there: Lives) -> None:
+        """End what was asked too long ago; ask again where a node has gone or begun again since then."""
+        link, now = self.link, time.monotonic()
+        for name, sent in list(self.flying.items()):
             gone = there.get(sent.node) != sent.life
-            if gone or now - sent.since > self.wait_s:
-                del flying[name]  # an answer that comes now is not looked for
-                if self.forever or gone:
-                    waiting[sent.at] = requests[sent.at]
+            if gone or now - sent.since > link.wait_s:
+                del self.flying[name]  # an answer that comes now is not looked for
+                if link.forever or gone:
+                    self.waiting.append(sent.at)
                 else:
-                    client = requests[sent.at].client
-                    done[sent.at] = Answer(client, None, f"no answer in {self.wait_s:g} s", True)
-        if self.forever:
+                    self._end(sent.at, None, f"no answer in {link.wait_s:g} s", True)
+        if link.forever:
             return
-        for at in [at for at in waiting if now - began[at] > self.wait_s]:
-            done[at] = Answer(waiting.pop(at).client, None, f"no node for {self.wait_s:g} s", True)
+        for at in [at for at in self.waiting if now - self.began[at] > link.wait_s]:
+            self.waiting.remove(at)
+            self._end(at, None, f"no node for {link.wait_s:g} s", True)

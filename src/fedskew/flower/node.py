@@ -29,7 +29,7 @@ from fedskew.engines.sequential import Threaded
 from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError, one_line, visible
 from fedskew.flower.asked import MOST_FITTED, number_of, own_of, pace_of, point_of, question_of, shared_of, used_of
 from fedskew.flower.contract import contract, disagreement, kind_of
-from fedskew.flower.facts import count, flag, quoted, receipt, session, table
+from fedskew.flower.facts import count, echoed, flag, quoted, receipt, session, table
 from fedskew.flower.memory import NONE, NodeMemory
 from fedskew.flower.options import NodeOptions
 from fedskew.flower.wire import Envelope, Packed, pack, travelling
@@ -152,20 +152,19 @@ class Node:
 
     def answer(self, message: Envelope) -> tuple[dict[str, Any], Packed]:
         """(facts, tensors) of the reply. A mistake comes back in the facts, as ``error``."""
-        facts = message.facts
-        told = {name: facts.get(name) for name in ("kind", "session", "turn", "client")}
+        echo = echoed(message.facts)
         try:
             with torch.no_grad(), arithmetic(self.work.settings.precision):
                 more, trees = self._answered(message)
-            return {**told, **more}, pack(trees)
+            return {**echo, **more}, pack(trees)
         except (FedskewError, OSError) as error:
-            return {**told, "error": told_of(error, self.options.trace)}, pack({})
+            return {**echo, "error": told_of(error, self.options.trace)}, pack({})
         except Exception as error:  # a component of the user's own may raise anything
             noted, trace = self.engine.guard.noted, traceback.format_exc()
             for line in trace[-TRACE:].splitlines():
                 LOG.error("fedskew: %s", visible(line))
             said = told_of(error, self.options.trace) + (f"; {noted}" if noted else "")
-            return {**told, "error": said, "trace": trace if self.options.trace else ""}, pack({})
+            return {**echo, "error": said, "trace": trace if self.options.trace else ""}, pack({})
 
     def _answered(self, message: Envelope) -> tuple[dict[str, Any], dict[str, Tree]]:
         torch.set_num_threads(1)

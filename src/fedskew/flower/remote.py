@@ -16,6 +16,7 @@ from fedskew.client import Shared
 from fedskew.data.federation import Federation
 from fedskew.engines.finite import Fault, Watch
 from fedskew.engines.fitting import LIMIT, Fit
+from fedskew.engines.inputs import infinite
 from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is, chained
 from fedskew.engines.sequential import Sequential
@@ -230,7 +231,9 @@ class Remote(Sequential):
                 if query.keep:
                     self.memory.put(request.client, of_receipt(receipt(answer.facts.get("receipt"))))
                 else:
-                    values.append(_finite(answer.trees["values"]))
+                    values.append(answer.trees["values"])
+                    if infinite(values[-1]) is not None:
+                        raise ValueError("it is not finite")
             except MALFORMED as error:
                 bad = Bad(request.client, f"its answer to {part.name!r} must be of use: {one_line(error)}")
                 raise self.exchange.failure([bad], "bad") from None
@@ -288,11 +291,3 @@ def _fault(place: Place, told: Mapping[str, Any]) -> Fault | None:
     if found.get("value") not in ENDLESS:
         raise ConfigError(f"the value of a fault must be not finite; got {quoted(found.get('value'))}")
     return Fault(place.plan.client, int(place.job.shared.round), step, steps, tensor, float(found["value"]))
-
-
-def _finite(values: Tree) -> Tree:
-    """A node's answer. Raises ValueError where it is not finite."""
-    for leaf in tree.leaves(values):
-        if leaf.is_floating_point() and not bool(torch.isfinite(leaf).all()):
-            raise ValueError("it is not finite")
-    return values

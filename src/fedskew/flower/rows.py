@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,12 @@ import torch
 from torch import Tensor
 
 from fedskew import rng
-from fedskew.config.experiment import Experiment
 from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.sources.delimited import Csv
+from fedskew.data.sources.folders import image_files
+from fedskew.data.sources.pictures import decode_images
 from fedskew.data.sources.rows import Rows as FileRows
 from fedskew.data.sources.rows import rows_of
 from fedskew.data.sources.table import Npz, Parquet
@@ -29,7 +29,6 @@ from fedskew.flower.options import NodeOptions
 __all__ = ["inputs_of", "of_client", "of_node", "server_data"]
 
 KINDS: dict[str, Any] = {".csv": Csv, ".npz": Npz, ".parquet": Parquet}
-PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm")
 
 
 def of_client(fed: Federation, k: int) -> Rows:
@@ -124,25 +123,11 @@ def _pictures(path: Path, inputs: Inputs) -> tuple[Tensor, Tensor]:
     """A folder of images, one folder a class."""
     if not inputs.images:
         raise DataError(f"{path} must be a csv or npz file: the model takes {inputs.shape} features, no images")
-    try:
-        from PIL import Image
-    except ImportError:
-        raise DataError("a folder of images needs the package pillow; pip install 'fedskew[hub]'") from None
-    channels, height, width = inputs.shape
-    found: list[np.ndarray[Any, Any]] = []
-    labels: list[str] = []
-    for folder in sorted(p for p in path.iterdir() if p.is_dir()):
-        for file in sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES):
-            with Image.open(file) as picture:
-                mode = {1: "L", 3: "RGB"}.get(channels, "RGB")
-                array = np.asarray(picture.convert(mode), np.uint8).reshape(picture.height, picture.width, -1)
-            if array.shape != (height, width, channels):
-                raise DataError(f"{file} must have {width} x {height} pixels; got {array.shape[1]} x {array.shape[0]}")
-            found.append(array.transpose(2, 0, 1))
-            labels.append(folder.name)
-    if not found:
-        raise DataError(f"{path} must hold a folder of images for each class; it holds none")
-    return _encoded(np.stack(found), labels, inputs, str(path))
+    found = image_files(path)
+    if found.clients:
+        raise DataError(f"{path} must hold images as class/image; got folders in the folders of classes")
+    x = decode_images(found.files, str(path), "L" if inputs.shape[0] == 1 else "RGB")
+    return _encoded(x, found.classes, inputs, str(path))
 
 
 def inputs_of(folder: Path, file: str) -> tuple[Inputs, tuple[str, ...]]:
@@ -169,10 +154,3 @@ def server_data(inputs: Inputs, test: str) -> Dataset:
 def written(inputs: Inputs, augment: tuple[str, ...]) -> str:
     """The file that `inputs_of` reads."""
     return json.dumps({"inputs": inputs.to_json(), "augment": list(augment)}, indent=1)
-
-
-def named(experiment: Experiment) -> Mapping[str, Any]:
-    """What decides the rows of a named dataset's clients, to tell one process's data from another's."""
-    content = experiment.to_json()
-    keys = ("data", "partition", "path", "clients", "longtail", "validation", "local_test", "seed", "seed_partition")
-    return {**{key: content.get(key) for key in keys}, "auxiliary": experiment.rows_at_server}

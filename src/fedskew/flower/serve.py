@@ -27,12 +27,13 @@ from fedskew.errors import ConfigError, FedskewError
 from fedskew.flower import require_flower
 from fedskew.flower.asked import check_data
 from fedskew.flower.contract import contract, needs, refused
+from fedskew.flower.facts import echoed
 from fedskew.flower.hello import Hello
 from fedskew.flower.link import Link
 from fedskew.flower.node import Node, Work, told_of
 from fedskew.flower.options import ServerOptions, experiment_of, node_options, server_options
 from fedskew.flower.remote import Remote
-from fedskew.flower.rows import inputs_of, named, of_client, of_node, server_data
+from fedskew.flower.rows import inputs_of, of_client, of_node, server_data
 from fedskew.flower.standin import stand_in, told_counts
 from fedskew.flower.wire import pack, read, record
 from fedskew.models import architecture
@@ -40,6 +41,7 @@ from fedskew.models.prepare import Model
 from fedskew.records.lock import Hold
 from fedskew.session import Observer, Row
 from fedskew.settings import Settings
+from fedskew.studies.work import federation_of
 from fedskew.types import Task
 
 __all__ = ["Overview", "client_app", "serve", "server_app"]
@@ -268,18 +270,17 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
         envelope = read(message.content)
     except FedskewError as error:
         return record({"error": str(error)})
+    echo = echoed(envelope.facts)
     try:
         key = json.dumps([dict(context.run_config), dict(context.node_config), str(folder)], sort_keys=True)
         node = _node(key, build)
     except _Spare:
-        told = {name: envelope.facts.get(name) for name in ("kind", "session", "turn", "client")}
-        return record({**told, "spare": True})
+        return record({**echo, "spare": True})
     except (FedskewError, OSError) as error:
-        told = {name: envelope.facts.get(name) for name in ("kind", "session", "turn", "client")}
         own = context.node_config.get("client")
-        if told["client"] in (None, -1) and isinstance(own, int):
-            told["client"] = own  # a hello has no client; its answer says whose mistake it is
-        return record({**told, "error": told_of(error, bool(context.node_config.get("trace")))}, sent=pack({}))
+        if echo["client"] in (None, -1) and isinstance(own, int):
+            echo["client"] = own  # a hello has no client; its answer says whose mistake it is
+        return record({**echo, "error": told_of(error, bool(context.node_config.get("trace")))}, sent=pack({}))
     facts, packed = node.answer(envelope)
     return record(facts, sent=packed)
 
@@ -306,19 +307,8 @@ def _node(key: str, build: Build) -> Node:
         inputs, augment = inputs_of(Path(where), server.inputs)
         rows = of_node(inputs, options, augment)
     else:
-        fed = _federation(json.dumps(named(experiment), sort_keys=True), experiment)
+        fed = federation_of(experiment)
         rows, clients = of_client(fed, options.client), fed.clients
     if clients is None:
         raise ConfigError("clients must say how many nodes there are; got none")
     return Node(Work(method, model, experiment.settings, clients), rows, options.client, options)
-
-
-_DIVIDED: dict[str, Federation] = {}
-
-
-def _federation(key: str, experiment: Experiment) -> Federation:
-    """The federation of a named dataset, divided once a process."""
-    if key not in _DIVIDED:
-        _DIVIDED.clear()
-        _DIVIDED[key] = experiment.federation()
-    return _DIVIDED[key]

@@ -78,10 +78,6 @@ class FedSkewStrategy(FedAvg):  # type: ignore[misc]
         shown = {name: value for name, value in told.items() if name not in ("label-counts", "num-steps")}
         return arrays, MetricRecord(shown)
 
-    def summary(self) -> None:
-        """As FedAvg's."""
-        super().summary()
-
 
 def _metrics(reply: Message) -> dict[str, Any]:
     return dict(next(iter(reply.content.metric_records.values())))

@@ -72,7 +72,9 @@ def profiles(
         [1.0, 0.5, 0.0]
     """
     check_resamples(resamples)
-    taus = _increasing(thresholds)
+    taus: Floats = np.asarray(thresholds, dtype=np.float64)
+    increase = taus.ndim == 1 and taus.size > 0 and np.isfinite(taus).all() and (np.diff(taus) > 0).all()
+    require(bool(increase), "thresholds", "be increasing finite numbers", taus.tolist())
     curves = []
     for method in scores.methods:
         have = [(name, v) for name, v in zip(scores.settings, scores.of_method(method), strict=True) if len(v)]
@@ -90,21 +92,6 @@ def profiles(
             low, high = percentiles(shares)
         curves.append(Profile(method, taus, share, low, high, lacking))
     return tuple(curves)
-
-
-def _increasing(thresholds: Sequence[float] | Floats) -> Floats:
-    try:
-        taus = np.array(thresholds, dtype=np.float64)
-    except (TypeError, ValueError):
-        taus = np.empty(0)
-    good = taus.ndim == 1 and taus.size > 0 and bool(np.isfinite(taus).all() and (np.diff(taus) > 0).all())
-    require(
-        good,
-        "thresholds",
-        "be increasing finite numbers",
-        type(thresholds).__name__ if taus.ndim != 1 else taus.tolist(),
-    )
-    return taus
 
 
 # Probability of improvement
@@ -161,29 +148,25 @@ def improvement(scores: Scores, baseline: str, resamples: int = RESAMPLES, seed:
         0.778
     """
     check_resamples(resamples)
-    scores.index(baseline)
-    return tuple(
-        _improvement(scores, method, baseline, resamples, seed) for method in scores.methods if method != baseline
-    )
-
-
-def _improvement(scores: Scores, method: str, baseline: str, resamples: int, seed: int) -> Improvement:
-    """The probability of one method over the baseline."""
     sign = 1.0 if scores.higher_is_better else -1.0
-    step = quantum_of(scores.values)
-    probabilities, drawn, sizes = [], [], []
-    for name, x, y in zip(scores.settings, scores.of_method(method), scores.of_method(baseline), strict=True):
-        if not len(x) or not len(y):
-            continue
-        ahead = sign * (x[:, None] - y)  # [n, m]
-        better = np.where(np.abs(ahead) <= step, 0.5, (ahead > 0).astype(np.float64))
-        probabilities.append(float(better.mean()))
-        sizes += [len(x), len(y)]
-        if min(sizes) > 1:
-            a, b = (counts(len(v), resamples, seed, "improvement", who, name) for who, v in (("x", x), ("y", y)))
-            drawn.append(((a @ better) * b).sum(axis=1) / (len(x) * len(y)))
-    value = float(np.mean(probabilities)) if probabilities else None
-    low = high = None
-    if probabilities and len(drawn) == len(probabilities):
-        low, high = map(float, percentiles(np.mean(drawn, axis=0)))
-    return Improvement(method, baseline, value, low, high, len(probabilities), min(sizes, default=0))
+    step, baseline_runs = quantum_of(scores.values), scores.of_method(baseline)
+    compared = []
+    for method in (name for name in scores.methods if name != baseline):
+        probabilities, drawn, sizes = [], [], []
+        for name, x, y in zip(scores.settings, scores.of_method(method), baseline_runs, strict=True):
+            if not len(x) or not len(y):
+                continue
+            ahead = sign * (x[:, None] - y)  # [n, m]
+            better = np.where(np.abs(ahead) <= step, 0.5, (ahead > 0).astype(np.float64))
+            probabilities.append(float(better.mean()))
+            sizes += [len(x), len(y)]
+            if min(sizes) > 1:
+                a, b = (counts(len(v), resamples, seed, "improvement", who, name) for who, v in (("x", x), ("y", y)))
+                drawn.append(((a @ better) * b).sum(axis=1) / (len(x) * len(y)))
+        value = float(np.mean(probabilities)) if probabilities else None
+        low = high = None
+        if probabilities and len(drawn) == len(probabilities):
+            low, high = map(float, percentiles(np.mean(drawn, axis=0)))
+        fewest = min(sizes, default=0)
+        compared.append(Improvement(method, baseline, value, low, high, len(probabilities), fewest))
+    return tuple(compared)

@@ -158,16 +158,6 @@ class Scores:
         values = self.values[rows][:, columns]
         return dataclasses.replace(self, methods=kept[0], settings=kept[1], values=values)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Scores):
-            return NotImplemented
-        names = all(getattr(self, f) == getattr(other, f) for f in ("metric", "methods", "settings", "seeds"))
-        same = names and self.higher_is_better == other.higher_is_better
-        return same and np.array_equal(self.values, other.values, equal_nan=True)
-
-    def __hash__(self) -> int:
-        return hash((self.metric, self.methods, self.settings, self.seeds, self.higher_is_better))
-
 
 def _names(field: str, given: Any, kind: type) -> tuple[Any, ...]:
     """A tuple of labels or seeds, each once."""

@@ -15,9 +15,9 @@ from fedskew.config.words import Pair, flags_of
 from fedskew.errors import ConfigError, FedskewError, require, text_of, unknown
 from fedskew.methods import METHODS
 from fedskew.records.summary import summary_names
+from fedskew.studies.arguments import Entry, as_word, combinations, entry_of, full, options_of_table, seeds_of
 from fedskew.studies.shipped import names, shipped
 from fedskew.studies.tuning import Tuning, tuning_of
-from fedskew.studies.words import Entry, as_word, combinations, entry_of, full, options_of_table, seeds_of
 
 __all__ = ["CONTROLS", "Cell", "Spec", "read_spec", "spec_from", "spec_of", "table_from"]
 

@@ -13,22 +13,22 @@ from typing import Any
 
 from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import Run
-from fedskew.config.schema import Row
 from fedskew.config.variants import flat
 from fedskew.errors import ConfigError, FedskewError, require, unknown
 from fedskew.method import method_spec
 from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.records.sheets import csv_text
+from fedskew.records.typed import Row
 from fedskew.studies.address import address, dataset_of
+from fedskew.studies.arguments import Entry as Method
+from fedskew.studies.arguments import options_of_table, seeds_of, shard_of
+from fedskew.studies.cluster import spread
 from fedskew.studies.fitted import fitted_rows
 from fedskew.studies.pool import schedule
 from fedskew.studies.scores import Scores, more_is_better
 from fedskew.studies.spec import Cell, Spec, alike, made_of, spec_from, without
-from fedskew.studies.spread import spread
 from fedskew.studies.store import Store
 from fedskew.studies.tuning import HELD_OUT, TRIAL_SEED, tuning_of
-from fedskew.studies.words import Entry as Method
-from fedskew.studies.words import options_of_table, seeds_of, shard_of
 from fedskew.studies.work import Job, Outcome
 from fedskew.track import Named
 

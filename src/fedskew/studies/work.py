@@ -9,11 +9,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedskew.config.experiment import Experiment
+from fedskew.config.experiment import DIVISION, Experiment
 from fedskew.config.recorded import finished, read_run
 from fedskew.data import Federation
 from fedskew.errors import ConfigError, DataError, RecordError, TrainingError, insist
@@ -22,7 +23,7 @@ from fedskew.records.lock import Hold, InUseError
 from fedskew.studies.store import Store
 from fedskew.track import Called, Named
 
-__all__ = ["Job", "Outcome", "begin", "work"]
+__all__ = ["Job", "Outcome", "begin", "federation_of", "work"]
 
 FEDERATIONS = 4  # that a worker keeps
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # of a disk that takes no more
@@ -124,8 +125,8 @@ def _work(job: Job) -> Outcome:
         experiment = Experiment.from_json(job.experiment)
         if resume and _over(folder, experiment):
             return Outcome(job.address, "finished", "", time.monotonic() - began, _score(folder), resume)
-        federation, told = _federation(_Divided(experiment)), _trackers(job, notes.append)
-        result = experiment.run(folder, resume=resume, federation=federation, on_round=told)
+        federation, tracked = federation_of(experiment), _trackers(job, notes.append)
+        result = experiment.run(folder, resume=resume, federation=federation, on_round=tracked)
     except InUseError as error:
         return ended("busy", error)
     except UnwritableError as error:
@@ -175,23 +176,22 @@ def _score(folder: Path) -> float | None:
     return None if score is None else float(score)
 
 
+@dataclass(frozen=True)
 class _Divided:
-    """An experiment by what decides its federation, so that runs of other methods find it again."""
+    """An experiment, equal to those whose rows are divided alike."""
 
-    def __init__(self, experiment: Experiment) -> None:
-        self.experiment = experiment
-        seed = experiment.seed if experiment.seed_partition is None else experiment.seed_partition
-        parts = (experiment.data, experiment.partition, experiment.path, experiment.clients, experiment.longtail)
-        aside = (experiment.validation, experiment.local_test, experiment.rows_at_server, experiment.heldout_clients)
-        self.key = repr((*parts, *aside, seed))
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Divided) and self.key == other.key
+    key: str
+    experiment: Experiment = field(compare=False)
 
 
 @lru_cache(FEDERATIONS)
 def _federation(divided: _Divided) -> Federation:
     return divided.experiment.federation()
+
+
+def federation_of(experiment: Experiment) -> Federation:
+    """The federation of an experiment; experiments whose rows are divided alike share it."""
+    seed = experiment.seed if experiment.seed_partition is None else experiment.seed_partition
+    names = {"data", "partition", "rows_at_server", *DIVISION} - {"auxiliary", "seed_partition"}
+    division = [getattr(experiment, name) for name in sorted(names)]
+    return _federation(_Divided(repr([*division, seed]), experiment))

@@ -17,7 +17,7 @@ from fedskew.data.sources.pictures import ImageMode, decode_images
 from fedskew.errors import DataError, plural
 from fedskew.fields import AtLeast, AtMost
 
-__all__ = ["Images"]
+__all__ = ["Images", "image_files"]
 
 VALIDATION = {"val", "valid", "validation"}
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".pgm", ".ppm")
@@ -67,9 +67,9 @@ class Images(ImageOptions):
             raise DataError(f"path must name a folder of images, class/image or client/class/image; got '{place}'")
         folders = {folder.name for folder in place.iterdir() if folder.is_dir()}
         parted = "train" in folders and folders <= {"train", "test", *VALIDATION}  # else it is a class
-        splits = [_files(place / "train" if parted else place)]
+        splits = [image_files(place / "train" if parted else place)]
         if parted and (place / "test").is_dir():
-            splits.append(_files(place / "test"))
+            splits.append(image_files(place / "test"))
         files = [file for split in splits for file in split.files]
         options = {"size": self.size, "colours": self.colours, "pad": self.pad, "train": len(splits[0].files)}
         key = cache.key_of(self.name, options, files)
@@ -100,7 +100,7 @@ class Images(ImageOptions):
             raise DataError(f"{error}{hint}") from None
 
 
-def _files(root: Path) -> _Files:
+def image_files(root: Path) -> _Files:
     """The images below a folder. Raises DataError unless all lie one folder deep, or all two."""
     found = sorted(f for f in root.rglob("*") if f.suffix.lower() in ENDINGS and f.is_file() and f.name[0] != ".")
     if not found:

@@ -10,9 +10,9 @@ from typing import Any
 
 from fedskew.config.words import Pair
 from fedskew.errors import ConfigError, FedskewError, require, unknown
+from fedskew.studies.arguments import options_of_table, seeds_of
 from fedskew.studies.papers.printed import Printed, printed
 from fedskew.studies.spec import Spec, spec_of, table_from, without
-from fedskew.studies.words import options_of_table, seeds_of
 
 __all__ = ["SCALES", "Protocol", "names", "protocol"]
 

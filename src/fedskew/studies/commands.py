@@ -12,21 +12,21 @@ from fedskew.config.words import flags_of
 from fedskew.errors import FedskewError
 from fedskew.method import SLOTS
 from fedskew.methods import METHODS
-from fedskew.studies.words import as_word, words_of
+from fedskew.studies.arguments import as_word, words_of
 
-__all__ = ["asked", "command_of", "unusual"]
+__all__ = ["changed_options", "command_of", "recorded_experiment"]
 
 SLOTTED = ("data", "partition", "model", *SLOTS)
 
 
-def unusual(experiment: Experiment) -> list[tuple[str, str]]:
+def changed_options(experiment: Experiment) -> list[tuple[str, str]]:
     """(option, value) of everything in which an experiment differs from its method's defaults, as typed without dashes.
 
     Names of ingredients come first: the options after them are those of these ingredients.
 
     Example:
         >>> from fedskew.config.flags import experiment_from
-        >>> unusual(experiment_from(["fedavg", "--weighting", "uniform", "--lr", "0.05", "--seed", "3"]))
+        >>> changed_options(experiment_from(["fedavg", "--weighting", "uniform", "--lr", "0.05", "--seed", "3"]))
         [('weighting', 'uniform'), ('seed', '3'), ('lr', '0.05')]
     """
     bare = experiment.method.name.partition("(")[0]
@@ -50,7 +50,7 @@ def unusual(experiment: Experiment) -> list[tuple[str, str]]:
     return [*names, *((option.flags[0][2:], as_word(option.default)) for option in changed)]
 
 
-def asked(config: Mapping[str, Any]) -> Experiment:
+def recorded_experiment(config: Mapping[str, Any]) -> Experiment:
     """The experiment of a recorded configuration as it was asked for, without what the run added to it.
 
     Raises:
@@ -61,7 +61,7 @@ def asked(config: Mapping[str, Any]) -> Experiment:
 
 def command_of(experiment: Experiment, folder: str) -> str:
     """The command that repeats a run: its own options, or ``--from`` where the options cannot say all of it."""
-    words = [experiment.method.name.partition("(")[0], *words_of(unusual(experiment))]
+    words = [experiment.method.name.partition("(")[0], *words_of(changed_options(experiment))]
     try:
         if experiment_from(words).to_json() == experiment.to_json():
             return shlex.join(["fedskew", "run", *words])

@@ -1,4 +1,4 @@
-"""Runs of a list chosen and sorted by any entry of their configuration or summary."""
+"""Runs of a list, filtered and sorted by any entry of their configuration or summary."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, some
-from fedskew.studies.words import full
+from fedskew.studies.arguments import full
 
-__all__ = ["Condition", "chosen", "condition_of", "ordered", "path_of"]
+__all__ = ["Condition", "condition_of", "matching", "path_of", "sorted_by"]
 
 RULE = "be FIELD=VALUE, or with one of != < <= > >= ~ between them"
 WORDS = re.compile(r"\s*([\w.()\- ]+?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
@@ -61,14 +61,14 @@ def condition_of(text: str) -> Condition:
     return Condition(field, sign, value)
 
 
-def chosen(runs: Sequence[Run], conditions: Iterable[Condition]) -> list[Run]:
+def matching(runs: Sequence[Run], conditions: Iterable[Condition]) -> list[Run]:
     """The runs that meet every condition. Raises ConfigError for a field that no run has."""
     known = _known(runs)
     paths = [(condition, path_of(condition.field, known)) for condition in conditions] if runs else []
     return [run for run in runs if all(condition.holds(run, path) for condition, path in paths)]
 
 
-def ordered(runs: Sequence[Run], field: str) -> list[Run]:
+def sorted_by(runs: Sequence[Run], field: str) -> list[Run]:
     """Runs by a field, the smallest first, with "-" before it the largest; those that lack it come last.
 
     Raises:

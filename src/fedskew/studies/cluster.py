@@ -11,13 +11,12 @@ from typing import Any
 
 from fedskew.engines.ray.cluster import Cluster
 from fedskew.errors import ConfigError
+from fedskew.studies.pool import BUSY_S, DEATHS
 from fedskew.studies.store import Store
 from fedskew.studies.work import Job, Outcome, work
 
 __all__ = ["spread"]
 
-DEATHS = 3  # of workers that have one run, before it is given up for this time
-BUSY_S = 1.0  # before a run that another process has is looked at again
 SAVED_S = 60.0  # that runs have to write their rounds where the study is stopped
 PASSED = "FEDSKEW_"  # environment variables that the workers get
 
