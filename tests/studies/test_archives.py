@@ -13,12 +13,12 @@ from fedskew.cli.studying import print_plan
 from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import Run, read_run
 from fedskew.errors import ConfigError
+from fedskew.papers.runs import Runs
 from fedskew.studies import cost as costs
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.archives import lend, write
 from fedskew.studies.cost import Cost, cost_of
 from fedskew.studies.merging import merge, take
-from fedskew.studies.papers.found import Runs
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Store, archive_line, read_archive
 from fedskew.studies.study import Study

@@ -18,9 +18,9 @@ import torch
 from fedskew import rng
 from fedskew.config.experiment import Experiment
 from fedskew.errors import DataError
+from fedskew.papers.printed import printed
+from fedskew.papers.tables import names, protocol
 from fedskew.studies import address
-from fedskew.studies.papers.printed import printed
-from fedskew.studies.papers.protocol import names, protocol
 from fedskew.studies.spec import Cell, Spec
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work

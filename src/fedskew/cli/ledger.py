@@ -37,13 +37,9 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     """
     from rich.table import Table
 
+    from fedskew.papers import HERE, PAPERS, STATES, THIRD, TOTAL, Runs, coverage, pages, read_costs, text_of
+    from fedskew.papers import ledger as every
     from fedskew.records.files import write_atomic
-    from fedskew.studies.papers.costs import read_costs
-    from fedskew.studies.papers.found import HERE, Runs
-    from fedskew.studies.papers.ledger import STATES, TOTAL, coverage, text_of
-    from fedskew.studies.papers.ledger import ledger as every
-    from fedskew.studies.papers.page import appendix_beside, appendix_of, page_of
-    from fedskew.studies.papers.printed import PAPERS, THIRD
 
     if paper is not None and paper not in PAPERS:
         raise unknown("paper", paper, PAPERS)
@@ -74,8 +70,7 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
         say(f"no number of {paper} was run")
     made = {} if out is None else {Path(out): text_of(rows)}
     if page is not None:
-        made[Path(page)] = page_of(rows, runs, Path(page).name)
-        made[appendix_beside(Path(page))] = appendix_of(rows, Path(page).name)
+        made |= pages(rows, runs, Path(page))
     for file, text in made.items():
         try:
             write_atomic(file, text.encode())

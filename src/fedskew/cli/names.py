@@ -43,7 +43,7 @@ TABLES: dict[str, tuple[str, ...]] = {
 def names(table: str) -> tuple[str, ...]:
     """The names of a table, sorted: ``names("server")`` holds "adam"."""
     if table == "protocol":
-        return tuple(sorted(file.stem for file in (ROOT / "studies/papers/protocols").glob("*.toml")))
+        return tuple(sorted(file.stem for file in (ROOT / "papers/protocols").glob("*.toml")))
     file, *dictionaries = TABLES[table]
     source = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob(file))
     if "*" in file:

@@ -16,8 +16,7 @@ from fedskew.errors import ConfigError, FieldError, require, unknown, visible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedskew.studies.papers.ledger import Row
-    from fedskew.studies.papers.protocol import Protocol
+    from fedskew.papers import Protocol, Row
     from fedskew.studies.spec import Cell
 
 __all__ = ["beside", "reproduce"]
@@ -54,9 +53,9 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     from dataclasses import replace
 
     from fedskew.data.sources.parquet import offline
+    from fedskew.papers import Scale, protocol, scaled
     from fedskew.studies.archives import lend
     from fedskew.studies.arguments import seeds_of, words_of
-    from fedskew.studies.papers.protocol import Scale, protocol, scaled
     from fedskew.studies.study import Study
 
     how = tuple((option, given[option]) for option in ("device", "precision") if given[option])
@@ -111,7 +110,7 @@ def _check_device(name: str, there: bool) -> None:
 
 def _check_list(scale: str, **of_one: object) -> None:
     """Raise ConfigError for a scale that there is not, and for options that mean nothing without a NAME."""
-    from fedskew.studies.papers.protocol import SCALES
+    from fedskew.papers import SCALES
 
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
@@ -123,7 +122,7 @@ def _check_list(scale: str, **of_one: object) -> None:
 
 def _archives() -> str | None:
     """Where the repository keeps finished runs of the papers' studies."""
-    from fedskew.studies.papers.found import HERE
+    from fedskew.papers import HERE
 
     return str(HERE) if HERE.is_dir() else None
 
@@ -138,7 +137,7 @@ def _listing() -> Any:
     """The studies, by paper."""
     from rich.table import Table
 
-    from fedskew.studies.papers.protocol import names, protocol
+    from fedskew.papers import names, protocol
 
     table = Table("name", "what", "printed numbers")
     for name in names():
@@ -151,9 +150,9 @@ def _costs(scale: str, store: str | None, archives: str | None) -> Any:
     """What is missing of every study at a scale, and what it costs."""
     from rich.table import Table
 
+    from fedskew.papers import names, protocol
     from fedskew.studies.archives import lend
     from fedskew.studies.cost import cost_of
-    from fedskew.studies.papers.protocol import names, protocol
     from fedskew.studies.study import Study
 
     table = Table("name", "runs", "missing", "no data", "core-hours")
@@ -186,8 +185,7 @@ def _at_hand(cells: Sequence[Cell]) -> bool:
 
 def _beside(one: Protocol, scale: str, study: Any) -> None:
     """Print the numbers of the paper and ours."""
-    from fedskew.studies.papers.found import Runs
-    from fedskew.studies.papers.ledger import rows_of
+    from fedskew.papers import Runs, rows_of
 
     entries = [entry for _, entry in study.entries() if entry is not None]
     rows = [row for row in rows_of(one, scale, Runs(entries), study.spec.seeds) if row.ours is not None]
