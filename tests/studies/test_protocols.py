@@ -99,7 +99,7 @@ def test_what_a_small_scale_reduces_is_said_with_its_cost(name: str) -> None:
     told = {"rounds": "rounds", "model": "instead of", "partition.samples": "rows a client", "lr": "rate"}
     for option, value in small.options:
         if option != "eval-every":
-            assert told[option] in small.reduced and (option == "model" or value in small.reduced), option
+            assert told[option] in small.reduced and (option == "model" or str(value) in small.reduced), option
     assert len(spec.names) == len(found.spec.names) or re.search("distributions|sizes alone", small.reduced)
 
 

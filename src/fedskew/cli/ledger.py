@@ -10,7 +10,7 @@ import click
 from fedskew.cli.base import Command
 from fedskew.cli.output import say, show
 from fedskew.cli.reproduce import beside
-from fedskew.cli.values import Place
+from fedskew.cli.values import FILE, FOLDER
 from fedskew.errors import RecordError, unknown
 
 __all__ = ["ledger"]
@@ -20,12 +20,10 @@ EXAMPLES = ("fedskew ledger", "fedskew ledger --paper FedGA", "fedskew ledger --
 
 @click.command(cls=Command, lines=EXAMPLES)
 @click.option("--paper", metavar="NAME", help="the numbers of one: FedBal, FedGA, Seol-Kim, FedGR, FedLA or Flower")
-@click.option("--out", metavar="FILE", type=Place(), help="write every number as CSV")
+@click.option("--out", type=FILE, help="write every number as CSV")
+@click.option("--page", type=FILE, help="write the page: coverage, verdicts and tables; beside it its appendix")
 @click.option(
-    "--page", metavar="FILE", type=Place(), help="write the page: coverage, verdicts and tables; beside it its appendix"
-)
-@click.option(
-    "--archives", metavar="FOLDER", type=Place("dir"),
+    "--archives", type=FOLDER,
     help="files of finished runs, as `fedskew study archive` writes them  [default: results/papers]",
 )  # fmt: skip
 def ledger(paper: str | None, out: str | None, page: str | None, archives: str | None) -> None:

@@ -9,7 +9,7 @@ import click
 
 from fedskew.cli.base import Command
 from fedskew.cli.output import say, show
-from fedskew.cli.studying import done, store_of, stored, told_plan
+from fedskew.cli.studying import print_plan, run_study, store_of, store_options
 from fedskew.cli.values import Names
 from fedskew.errors import ConfigError, FieldError, require, unknown, visible
 
@@ -32,7 +32,7 @@ EXAMPLES = (
 @click.command(cls=Command, lines=EXAMPLES)
 @click.argument("name", required=False, metavar="[NAME]", type=Names("protocol"))
 @click.option(
-    "--scale", metavar="NAME", default="small", show_default=True,
+    "--scale", metavar="NAME", default="small",
     help="smoke: seconds, on the digits; small: what a study file reduces is named; paper: to the letter",
 )  # fmt: skip
 @click.option("--seeds", metavar="NUMBERS", help="seeds, such as 0-4  [default: those of the scale]")
@@ -41,7 +41,7 @@ EXAMPLES = (
 @click.option("--device", metavar="NAME", help="where to run: cpu, cuda  [default: cpu]")
 @click.option("--precision", metavar="NAME", help="of products: float32, tf32, bfloat16  [default: float32]")
 @click.option("--retry", is_flag=True, help="try runs again that were refused or failed")
-@stored("results/papers")
+@store_options("results/papers")
 def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
     """Run a table or figure of one of the five papers again, and set our numbers beside the printed ones.
 
@@ -81,10 +81,10 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     for line in _told(one, scale):
         say(line)
     if given["dry_run"]:
-        return told_plan(study, given["processes"] or 0)
+        return print_plan(study, given["processes"] or 0)
     told = [*([("seeds", seeds)] if seeds else []), *part, *how]
     command = shlex.join(["fedskew", "reproduce", name, "--scale", scale, *words_of(told)])
-    code = done(study, given["processes"] or 0, (1, 1), given["retry"], out, command)
+    code = run_study(study, given["processes"] or 0, (1, 1), given["retry"], out, command)
     if scale != "smoke":
         _beside(one, scale, study)
     return code
