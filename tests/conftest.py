@@ -1,7 +1,7 @@
 """What every test may rely on: one intra-op thread, seeded global generators and a watch over them, the same examples.
 
-Where a test goes. The folders mirror src/fedskew: a test of `data/partitioners/tail.py` is in
-`data/partitioners/test_tail.py`, one of `server.py` in `test_server.py`. A test that trains every method is in
+Where a test goes. The folders mirror src/fedskew: a test of `data/partitioners/sizes.py` is in
+`data/partitioners/test_sizes.py`, one of `server.py` in `test_server.py`. A test that trains every method is in
 `methods/`. Rules of the source, documents and the wheel are in `house/`.
 
 What several files share is in `support/`, one module a subject (federations, nets, runs, strategies, ...), and

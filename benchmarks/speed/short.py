@@ -83,8 +83,7 @@ def seeds() -> None:
         def once(count: int, model: Any = model, dense: Dense = dense, shape: Any = shape, steps: int = steps) -> float:
             at = torch.randint(0, 60 * count, (steps, count, BATCH))
             y = torch.randint(0, CLASSES, (steps, count, BATCH, 1))
-            keys = torch.zeros(steps, count, dtype=torch.int64)
-            plan = Steps(at, y, torch.full(at.shape, 1 / BATCH), keys, [count] * steps)
+            plan = Steps(at, y, torch.full(at.shape, 1 / BATCH), [count] * steps)
             params = {n: p.expand(count, *p.shape).contiguous() for n, p in model.params.items()}
             x, lr = torch.randn(60 * count, *shape), torch.full((count,), 0.03)
             start = time.perf_counter()

@@ -18,7 +18,7 @@ from fedskew import server, tree
 from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
 from fedskew.engines.finite import Fault, extremes, fetched, not_finite
-from fedskew.engines.fitted import fitted_last, fitted_row
+from fedskew.engines.fitted import PERSONAL, fitted_last, fitted_row
 from fedskew.engines.unseen import newcomers
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
@@ -29,6 +29,7 @@ from fedskew.records.metrics import from_confusion, from_mixes, from_probabiliti
 from fedskew.records.stopwatch import Stopwatch
 from fedskew.records.summary import TAIL
 from fedskew.records.traffic import Traffic
+from fedskew.records.typed import Row
 from fedskew.records.watch import Watch
 from fedskew.server import Ask, Broadcast, Opened, State
 from fedskew.settings import Settings
@@ -39,10 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Observer", "Row", "Session"]
 
-Row = dict[str, Any]
 Array = np.ndarray[Any, Any]
 RATES = "a smaller rate of the clients or of the server, or clipping, may help"
-PERSONAL = ("accuracy", "macro_f1", "balanced_accuracy", "loss")  # what is recorded of the clients' own models
 
 
 @dataclass

@@ -119,7 +119,7 @@ def test_more_memory_than_there_is_is_one_line(capsys: pytest.CaptureFixture[str
 BROKEN = {
     "rounds.jsonl": ('{"round": "one"}\n', "'round' must be a whole number; got 'one'"),
     "summary.json": ('{"rounds": 1}', "'stopped' is missing"),
-    "config.json": ('{"label_names": [3]}', "'label_names' must be a list of which each is a word; got [3]"),
+    "config.json": ('{"label_names": [3]}', "'label_names[0]' must be a word; got 3"),
 }
 
 

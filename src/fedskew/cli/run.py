@@ -36,9 +36,9 @@ class RunCommand(Composed):
     def compose(self, positional: list[str], flags: list[tuple[str, str]]) -> Experiment | None:
         """The run's own composition where one is resumed. Raises ConfigError where other words stand beside it."""
         from fedskew.config.experiment import load
-        from fedskew.config.recorded import object_of
         from fedskew.config.schema import Config
         from fedskew.fields import resumed
+        from fedskew.records.typed import object_of
         from fedskew.settings import Settings
 
         if "--resume" not in dict(flags):

@@ -20,15 +20,16 @@ import numpy.typing as npt
 
 from fedskew.config import variants
 from fedskew.config.experiment import RECORDED
-from fedskew.config.schema import PER_CLASS, Config, Round, Row, Summary, fault_of
-from fedskew.errors import RecordError, json_file
+from fedskew.config.schema import PER_CLASS, Config, Round, Summary
+from fedskew.errors import RecordError
 from fedskew.fields import deciding
 from fedskew.records import folder as records
 from fedskew.records.probabilities import EACH, SCORES
 from fedskew.records.summary import PREFIXES, worst_class
+from fedskew.records.typed import Row, fault_of
 from fedskew.settings import SEEDS, Division, Settings
 
-__all__ = ["UNLIKE", "Run", "faults", "find_runs", "finished", "name_of", "object_of", "read_run", "run_folders"]
+__all__ = ["UNLIKE", "Run", "faults", "find_runs", "finished", "name_of", "read_run", "run_folders"]
 
 UNLIKE = (
     ArithmeticError,
@@ -285,26 +286,6 @@ def finished(folder: str | Path, rounds: int, patience: int | None = None) -> bo
         return records.finished(folder, rounds, patience)
     except UNLIKE as error:
         raise RecordError(f"{str(folder)!r} is not a run folder: its files hold {_words(error)}") from None
-
-
-def object_of(file: Path, kind: Any, name: str = "") -> Row:
-    """The content of a JSON file of a kind.
-
-    Args:
-        file: The file.
-        kind: Its type.
-        name: What it is called in a message; its path unless given.
-
-    Raises:
-        RecordError: It cannot be read, or is no such thing.
-    """
-    try:
-        found = json_file(file)
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{name or file} is damaged: {getattr(error, 'strerror', None) or error}") from None
-    if fault := fault_of(found, kind):
-        raise RecordError(f"{name or file} is damaged: {fault}")
-    return dict(found)
 
 
 def _crooked(summary: Row) -> str:

@@ -5,33 +5,19 @@ Other entries may stand beside those that are named here: a later fedskew writes
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Annotated, Any, Required, TypedDict
-
-from msgspec import Meta, ValidationError, convert
+from typing import TypedDict
 
 from fedskew.component import SLOTS
 from fedskew.fields import plain_types
 from fedskew.records.probabilities import EACH, RANKED, SCORES
 from fedskew.records.summary import METRICS, PREFIXES, TOTALS
+from fedskew.records.typed import Number, Real, Whole, entries
 from fedskew.settings import Division, Settings
 
-__all__ = ["PER_CLASS", "Config", "Number", "Round", "Row", "Summary", "Whole", "entries", "fault_of"]
+__all__ = ["PER_CLASS", "Config", "Round", "Summary"]
 
-Row = dict[str, Any]  # an object of JSON
-Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-Real = Whole | float
-Number = Real | None
 BOUNDED = {int: Whole, float: Real, int | None: Whole | None, float | None: Number}
 PER_CLASS = ("per_class_recall", "per_class_precision", "per_class_f1", "support")  # of the C classes
-PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")
-
-
-def entries(name: str, needed: Mapping[str, Any], further: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    """A type of JSON objects: entries that must be there, and entries that may be."""
-    return TypedDict(name, {**{key: Required[kind] for key, kind in needed.items()}, **further}, total=False)  # type: ignore[operator]
 
 
 class Named(TypedDict):
@@ -96,34 +82,3 @@ Summary = entries("Summary", {"rounds": Whole, "stopped": str}, {
     "final_fit": Fits, "final_confusion": list[list[Whole]], "worst_class": Worst | None,
     "collapsed": list[Collapsed], "best": Best,
 })  # fmt: skip
-
-
-def fault_of(value: object, kind: Any) -> str:
-    """What is wrong with the content of a JSON file; "" where it is of its type.
-
-    Args:
-        value: The content.
-        kind: Its type.
-
-    Returns:
-        As in "'weights' must be array; got 3".
-
-    Example:
-        >>> from fedskew.config.schema import Round, fault_of
-        >>> fault_of({"round": "one"}, Round)
-        "'round' must be int; got 'one'"
-    """
-    try:
-        convert(value, kind)
-        return ""
-    except ValidationError as error:
-        rule, _, path = str(error).replace("`", "").partition(" - at $")
-    place = path.lstrip(".") or "its content"
-    if rule.startswith("Object missing required field "):
-        return f"{'.'.join([*filter(None, [path[1:]]), rule.rpartition(' ')[2]])!r} is missing"
-    if "[...]" not in path:  # else the key is not told
-        for key, number in PLACE.findall(path):
-            value = value[key or int(number)]  # type: ignore[index]
-        shown = repr(value)
-        rule = f"{rule.partition(', got ')[0]}, got {shown if len(shown) <= 60 else f'{shown[:60]}...'}"
-    return f"{place!r} must be {rule.removeprefix('Expected ').replace(', got ', '; got ', 1)}"

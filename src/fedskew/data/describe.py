@@ -5,7 +5,6 @@ A source is a federation, a partition file, a file of counts (csv, npy, npz), or
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +18,7 @@ from rich.text import Text
 
 from fedskew.data import skew
 from fedskew.data.counts import read_counts
-from fedskew.data.partitioners.base import Partitioner
-from fedskew.data.partitioners.file import PartitionFile, load_partition
+from fedskew.data.partitioners.file import PartitionFile, convention_of, load_partition
 from fedskew.data.sources.readers import read_npz
 from fedskew.errors import DataError, plural
 
@@ -58,7 +56,7 @@ def counted(source: Source) -> Counted:
     if isinstance(source, torch.Tensor | np.ndarray | list):
         matrix = source.detach().cpu().numpy() if isinstance(source, torch.Tensor) else np.asarray(source)
         return Counted(matrix, {"source": "counts"}, "counts")
-    facts = {**source.report(), "seed": source.seed, "partition_options": _options(source.partitioner)}
+    facts = {**source.report(), "seed": source.seed, "partition_options": _options(convention_of(source.partitioner))}
     facts["label_names"] = list(source.dataset.label_names)
     return Counted(source.counts.numpy(), facts, _headline(facts, source.clients), tuple(source.dataset.label_names))
 
@@ -77,13 +75,12 @@ def _of_path(path: Path) -> Counted:
 def _of_partition(content: PartitionFile, path: Path) -> Counted:
     """The counts and facts of a partition file."""
     header = content.header
-    options = {k: v for k, v in header["convention"].items() if k != "name" and v is not None}
     facts = {
         "source": str(path),
         "dataset": header["dataset"].get("name", "unknown"),
         "fingerprint": header["dataset"].get("fingerprint", ""),
         "partition": header["convention"].get("name", "unknown"),
-        "partition_options": options,
+        "partition_options": _options(header["convention"]),
         "seed": header["seed"],
         "longtail": header["longtail"],
         "sha256": header["sha256"],
@@ -95,23 +92,13 @@ def _of_partition(content: PartitionFile, path: Path) -> Counted:
     return Counted(content.counts, facts, _headline(facts, len(content.counts)))
 
 
-def _options(partitioner: Any) -> dict[str, Any]:
-    """The partitioner's fields that are set, as JSON can hold them; a matrix becomes its shape."""
-    if isinstance(partitioner, Partitioner):
-        options = partitioner.options()
-    else:
-        named = dataclasses.fields(partitioner) if dataclasses.is_dataclass(partitioner) else ()
-        options = {f.name: getattr(partitioner, f.name) for f in named}
-    return {name: _told(name, value) for name, value in options.items()}
-
-
-def _told(name: str, value: Any) -> Any:
-    """One option as JSON can hold it."""
-    if isinstance(value, Partitioner):
-        return {"name": value.name, **_options(value)}
-    if name == "sizes" and not isinstance(value, str):
-        return f"{len(value)} given"
-    return f"{len(value)} x {len(value[0])}" if name == "matrix" else value
+def _options(convention: dict[str, Any]) -> dict[str, Any]:
+    """The options of a partitioner that are set, those of its base as well."""
+    return {
+        name: {"name": value["name"], **_options(value)} if isinstance(value, dict) else value
+        for name, value in convention.items()
+        if name != "name" and value is not None
+    }
 
 
 def describe(source: Source, most: int = 500) -> dict[str, Any]:
@@ -290,6 +277,4 @@ def _number(value: Any) -> str:
     """A value of an option as text."""
     if isinstance(value, dict):
         return named(value)
-    if isinstance(value, list | tuple):
-        return f"{len(value)} given"
     return f"{value:g}" if isinstance(value, float) else str(value)

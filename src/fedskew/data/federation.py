@@ -18,7 +18,7 @@ from fedskew.data.heldout import hold_out, parted, share_out
 from fedskew.data.partitioners import PARTITIONERS, Natural, Partition, Partitioner
 from fedskew.data.partitioners.base import checked
 from fedskew.data.partitioners.file import File
-from fedskew.data.partitioners.tail import PROFILES, factor_rule, long_tail
+from fedskew.data.partitioners.layered import PROFILES, factor_rule, long_tail
 from fedskew.data.sources.table import load
 from fedskew.errors import ConfigError, require, unknown
 from fedskew.fields import fits

@@ -62,7 +62,7 @@ class Around:
         x, y = taken(rows[0], place), torch.where(real, rows[1].take(place), 0)
         batch = Batch(x.view(*place.shape, *rows[0].shape[1:]), y, real.to(self.dtype))
         moment = Moment(batch, key, epoch, number)
-        logits, notes = self.net.forward(carry.params, x, key)
+        logits, notes = self.net.forward(carry.params, x)
         out = Output(logits, notes[-1])
         losses, slopes, direct = self.slopes(job, carry, out, moment, -lr if self.fused else None)
         shrink = 1 - lr * self.decay if self.decay else None

@@ -88,28 +88,18 @@ class Captured:
             for target, value in zip([*self._carry, self._loss], [*new, loss], strict=True):
                 target.copy_(value)
 
-        self._load(rows, fixed, carry, now)
+        _fill([*self._rows, *self._fixed, *self._carry, *self._now], leaves_of((rows, fixed, carry, now)))
         self._replay = self._record(once)
-
-    def _load(self, rows: Any, fixed: Any, carry: Any, now: Any) -> None:
-        """Bring values to the recording's memory."""
-        for target, value in zip(self._rows, rows, strict=True):
-            target[: len(value)].copy_(value)
-        for targets, tree in ((self._fixed, fixed), (self._carry, carry), (self._now, now)):
-            for target, value in zip(targets, leaves_of(tree), strict=True):
-                target.copy_(value)
 
     def over(self, rows: Any, fixed: Any) -> Along:
         """Bring what lasts a local run. The function that is returned goes along steps, as `Program.over`'s does."""
         if len(rows[0]) > len(self._rows[0]):
             self._make(rows)
-        for target, value in zip([*self._rows, *self._fixed], [*rows, *leaves_of(fixed)], strict=True):
-            (target[: len(value)] if target.dim() else target).copy_(value)
+        _fill([*self._rows, *self._fixed], leaves_of((rows, fixed)))
         return self._along
 
     def _along(self, carry: Any, steps: Sequence[Any], losses: list[Tensor]) -> Any:
-        for target, value in zip(self._carry, leaves_of(carry), strict=True):
-            target.copy_(value)
+        _fill(self._carry, leaves_of(carry))
         for now in steps:
             for target, value in zip(self._now, now, strict=True):
                 target.copy_(value)
@@ -126,6 +116,12 @@ class Captured:
         if all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(first, again, strict=True)):
             return all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(first, got, strict=True))
         return all(torch.allclose(a, b, rtol=1e-3, atol=1e-5, equal_nan=True) for a, b in zip(first, got, strict=True))
+
+
+def _fill(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """Bring values to the recording's memory, which may have room for more rows."""
+    for target, value in zip(targets, values, strict=True):
+        (target[: len(value)] if target.dim() else target).copy_(value)
 
 
 def _cuda_graph(function: Callable[[], None]) -> Replay:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew.engines.flat import leaves_of
 from fedskew.engines.jobs import Place
 from fedskew.errors import TrainingError
 from fedskew.tree import Tree
@@ -69,7 +68,6 @@ class Watcher:
     def __init__(self) -> None:
         self.exact = False
         self._endless: set[str] = set()  # memories that begin with an infinity, as "nothing seen yet" may be written
-        self._names: dict[tuple[int, ...], list[str]] = {}  # the same from client to client, so spelled once
 
     def birth(self, template: Tree) -> None:
         """What every client's memory begins with."""
@@ -84,17 +82,11 @@ class Watcher:
             losses: [k, T].
             *after: parameters, buffers, uploads and memories; leaves [k, ...], of one client also [...].
         """
-        leaves = leaves_of(after)
-        key = (len(leaves), *map(len, after))
-        if key not in self._names:
-            found = tree.flatten(dict(zip(KINDS, after, strict=True)))
-            self._names[key] = [_spelled(path) for path, leaf in found if leaf is not None]
-        summed = self._exactly if self.exact else _sum
         names, sums = [], []
-        for name, leaf in zip(self._names[key], leaves, strict=True):
-            if leaf.is_floating_point() and name not in self._endless:
+        for path, leaf in tree.flatten(dict(zip(KINDS, after, strict=True))):
+            if leaf is not None and leaf.is_floating_point() and (name := _spelled(path)) not in self._endless:
                 names.append(name)
-                sums.append(summed(leaf, len(places)))
+                sums.append(_sum(leaf - leaf if self.exact else leaf, len(places)))  # exactly: 0, or NaN
         return Watch(places, losses, names, sums)
 
     def settled(self, train: Callable[[], Results], forget: Callable[[], None]) -> Results:
@@ -118,10 +110,6 @@ class Watcher:
             return train()
         finally:
             self.exact = False
-
-    @staticmethod
-    def _exactly(leaf: Tensor, k: int) -> Tensor:
-        return _sum(leaf - leaf, k)  # 0, or NaN
 
 
 def _spelled(path: tuple[str, ...]) -> str:

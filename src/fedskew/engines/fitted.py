@@ -17,10 +17,10 @@ from fedskew.types import Params
 if TYPE_CHECKING:
     from fedskew.engines.base import LocalEngine
 
-__all__ = ["fitted_last", "fitted_row"]
+__all__ = ["PERSONAL", "fitted_last", "fitted_row"]
 
 Row = dict[str, Any]
-PERSONAL = ("accuracy", "macro_f1", "balanced_accuracy", "loss")
+PERSONAL = ("accuracy", "macro_f1", "balanced_accuracy", "loss")  # what is recorded of the clients' own models
 
 
 def fitted_row(

@@ -17,25 +17,20 @@ from fedskew.component import Component, LocalStep, Pace, Sampler, Selector, Ser
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["infinite", "marked", "names_of", "snapshot", "tensors_of", "unchanged", "written"]
+__all__ = ["infinite", "marked", "names_of", "tensors_of", "written"]
 
-Seen = tuple[str, Any]  # name of an input, its value or a copy
-Marked = tuple[str, Any, Any]  # name of an input, its value, what moves with its content
-
-
-def snapshot(hook: str, args: tuple[Any, ...], *, copied: bool = True) -> list[Seen]:
-    """Every tensor and array in a hook's arguments, by name."""
-    return [(name, _copy(value) if copied else value) for name, value in _inside(names_of(hook, args))]
+Seen = tuple[str, Any]  # name of an input, its value
+Marked = tuple[str, Any, Any]  # name of an input, its value, what its content is compared with
 
 
-def marked(values: Any) -> list[Marked]:
+def marked(values: Any, whole: bool = False) -> list[Marked]:
     """Every tensor and array in some values, with what tells that somebody wrote into it.
 
     Of a tensor this is the counter that torch keeps of its changes, so no tensor is copied; of an array a copy, since
     those that hooks get are rows of one client or of the server. What is written past torch, as by ``x.data``, only
-    the copies of `snapshot` show.
+    copies of tensors show: ``whole`` takes them.
     """
-    return [(name, value, _mark(value)) for name, value in _inside(values)]
+    return [(name, value, _copy(value) if whole else _mark(value)) for name, value in _inside(values)]
 
 
 def _mark(value: Any) -> Any:
@@ -49,13 +44,22 @@ def _mark(value: Any) -> Any:
 def written(before: list[Marked], values: Any) -> str:
     """The name of the first value that was written into or replaced; "" where none was."""
     now = list(_inside(values))
-    if len(now) != len(before):
-        return unchanged([(name, value) for name, value, _ in before], now)
-    for (name, value, mark), (_, other) in zip(before, now, strict=True):
-        same = _mark(value) == mark if isinstance(value, Tensor) else np.array_equal(value, mark, equal_nan=True)
-        if value is not other or not same:
-            return name
-    return ""
+    if gone := {name for name, *_ in before} ^ {name for name, _ in now}:
+        return min(gone)
+    pairs = zip(before, now, strict=True)
+    return next((name for (name, a, mark), (_, b) in pairs if a is not b or not _as_marked(a, mark)), "")
+
+
+def _as_marked(value: Any, mark: Any) -> bool:
+    """Whether a value is what its mark says, to the bit; a NaN equals itself."""
+    if isinstance(mark, np.ndarray):
+        return bool(np.array_equal(value, mark, equal_nan=mark.dtype.kind == "f"))
+    if not isinstance(mark, Tensor):
+        return bool(_mark(value) == mark)
+    if value.shape != mark.shape or value.dtype != mark.dtype:
+        return False
+    equal = (value.detach() == mark) | (value.detach().isnan() & mark.isnan())
+    return bool(equal.all())
 
 
 def names_of(hook: str, args: tuple[Any, ...]) -> dict[str, Any]:
@@ -84,23 +88,6 @@ def _inside(value: Any, path: str = "") -> Iterator[Seen]:
 
 def _copy(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else value.copy()
-
-
-def unchanged(before: list[Seen], now: list[Seen]) -> str:
-    """The name of the first input that is not what it was; "" where all are."""
-    if [name for name, _ in before] != [name for name, _ in now]:
-        gone = {name for name, _ in before} ^ {name for name, _ in now}
-        return min(gone, default="the order of its inputs")
-    return next((name for (name, a), (_, b) in zip(before, now, strict=True) if not _equal(a, b)), "")
-
-
-def _equal(a: Any, b: Any) -> bool:
-    """Equal to the bit; a NaN equals itself."""
-    if isinstance(a, np.ndarray):
-        return bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    return torch.equal(a, b.detach()) or (a.is_floating_point() and bool(((a == b) | (a.isnan() & b.isnan())).all()))
 
 
 def infinite(value: Any, *, only_nan: bool = False) -> str | None:

@@ -1,6 +1,6 @@
 """Passes over the graph of a traced local step: they remove work and change no bit of the result.
 
-A graph is a ``torch.fx.Graph`` of ATen operators. A pass must not move a read past a write, and must not merge or move
+A graph is a ``torch.fx.Graph`` of ATen operators. A pass must not move a read past a write, and must not move
 an operator that draws random numbers; `written`, `touches` and `draws` answer these questions.
 """
 
@@ -19,11 +19,10 @@ FILLED = {"ones_like": 1, "zeros_like": 0, "new_zeros": 0, "new_ones": 1}  # ope
 
 
 def tidy(graph: Any) -> None:
-    """Remove operators that do nothing, fold constants, write ``addmm`` as ``linear``, and merge equal operators."""
+    """Remove operators that do nothing, fold constants, and write ``addmm`` as ``linear``."""
     _remove_identities(graph)
     _fold_constants(graph)
     _addmm_to_linear(graph)
-    _merge_equal(graph)
     graph.eliminate_dead_code()
 
 
@@ -72,17 +71,6 @@ def _replace(graph: Any, node: Any, target: Any, args: tuple[Any, ...], kwargs: 
     call.meta = node.meta
     node.replace_all_uses_with(call)
     return call
-
-
-def _merge_equal(graph: Any) -> None:
-    """Common subexpression elimination: compute once what several operators compute from the same arguments."""
-    seen: dict[Any, Any] = {}
-    changed = written(list(graph.nodes))
-    for node in list(graph.nodes):
-        if node.op == "call_function" and not touches(node, changed) and not draws(node):
-            first = seen.setdefault((node.target, repr(node.args), repr(node.kwargs)), node)
-            if first is not node:
-                node.replace_all_uses_with(first)
 
 
 def split(whole: Any, lasting: int) -> tuple[Any, Any]:

@@ -27,7 +27,6 @@ class Steps(NamedTuple):
     at: Tensor  # [T, K, B] rows of the stack, 0 for padding
     y: Tensor  # [T, K, B, 1]
     share: Tensor  # [T, K, B] of each row in its client's mean; 0 for padding
-    keys: Tensor  # [T, K]
     widths: list[int]  # [T] clients that have not ended: the first of the stack
 
 
@@ -55,7 +54,7 @@ def descend(net: Dense, params: Params, x: Tensor, steps: Steps, lr: Tensor, dec
         if width != last:
             here, last = {name: p[:width] for name, p in params.items()}, width
             updates = Updates(here, None if shrink is None else shrink[:width])
-        out, notes = net.forward(here, taken(x, steps.at[t, :width]), steps.keys[t, :width])
+        out, notes = net.forward(here, taken(x, steps.at[t, :width]))
         slope = torch.log_softmax(out, 2)
         torch.gather(slope, 2, steps.y[t, :width], out=right[t, :width])
         slope.exp_().scatter_add_(2, steps.y[t, :width], minus[:width]).mul_(scaled[t, :width])
@@ -71,6 +70,5 @@ def steps_of(places: Sequence[Place], y: Tensor, dtype: torch.dtype) -> Steps:
     labels = torch.where(real, y[at], 0).unsqueeze(3)
     share = real.to(dtype)
     share /= share.sum(2, keepdim=True).clamp_(min=1)
-    keys = torch.nn.utils.rnn.pad_sequence([place.keys[:, 0] for place in places])
     widths = real.any(2).sum(1).tolist()
-    return Steps(at, labels, share, keys, widths)
+    return Steps(at, labels, share, widths)

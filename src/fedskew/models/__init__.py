@@ -27,29 +27,11 @@ from fedskew.models.architectures import (
     TwoNN,
     architecture,
     build,
-)
+)  # fmt: skip
 from fedskew.models.projection import CLASSIFIER, projected
 
 __all__ = [
-    "CLASSIFIER",
-    "MLP",
-    "MODELS",
-    "TFCNN",
-    "Architecture",
-    "CharLSTM",
-    "CharTransformer",
-    "ConvNet",
-    "EmnistCNN",
-    "LeNet",
-    "Logistic",
-    "PFLlibCNN",
-    "PflCNN",
-    "ResNet9",
-    "ResNet18",
-    "ResNet20",
-    "SeolKimCNN",
-    "TwoNN",
-    "architecture",
-    "build",
-    "projected",
-]
+    "CLASSIFIER", "MLP", "MODELS", "TFCNN", "Architecture", "CharLSTM", "CharTransformer", "ConvNet", "EmnistCNN",
+    "LeNet", "Logistic", "PFLlibCNN", "PflCNN", "ResNet9", "ResNet18", "ResNet20", "SeolKimCNN", "TwoNN",
+    "architecture", "build", "projected",
+]  # fmt: skip

@@ -44,7 +44,6 @@ from fedskew.fields import AtLeast, Within, demand
 from fedskew.models.initial import initialise
 from fedskew.models.networks import (
     Architecture,
-    GlobalAverage,
     Init,
     PflCNN,
     PFLlibCNN,
@@ -54,6 +53,7 @@ from fedskew.models.networks import (
     allocate,
     dense,
     image_shape,
+    residual_stages,
     stack,
     width_after,
 )  # fmt: skip
@@ -238,23 +238,15 @@ class EmnistCNN(Architecture):
 # ResNet-20
 
 
-class _Block(nn.Module):
-    """Two 3x3 convolutions and an option-A shortcut: every second pixel, zeros for the new channels."""
+class _Padded(nn.Module):
+    """The option-A shortcut: every second pixel, zeros for the new channels."""
 
-    def __init__(self, before: int, after: int, stride: int, options: ResNet20) -> None:
+    def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
-        self.norm1 = options.norm_of(after)
-        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
-        self.norm2 = options.norm_of(after)
         self.stride, self.grow = stride, (after - before) // 2
 
     def forward(self, x: Tensor) -> Tensor:  # [B, before, H, W] -> [B, after, H/stride, W/stride]
-        out = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
-        if self.grow:
-            s = self.stride
-            x = F.pad(x[:, :, ::s, ::s], (0, 0, 0, 0, self.grow, self.grow))
-        return F.relu(out + x)
+        return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.grow, self.grow))
 
 
 @dataclass(frozen=True)
@@ -286,33 +278,17 @@ class ResNet20(Architecture):
         """Convolution -> norm -> ReLU -> nine blocks -> average -> classifier."""
         channels = image_shape(self.name, shape)[0]
         layers = stack(conv1=nn.Conv2d(channels, 16, 3, 1, 1, bias=False), norm1=self.norm_of(16), relu1=nn.ReLU())
-        before = 16
-        for stage, after in enumerate((16, 32, 64), start=1):
-            for block in range(1, 4):
-                stride = 2 if stage > 1 and block == 1 else 1
-                layers[f"stage{stage}_block{block}"] = _Block(before, after, stride, self)
-                before = after
-        layers["pool"] = GlobalAverage()
+        residual_stages(layers, (16, 32, 64), 3, self.norm_of, _Padded)
         return dense(layers, [64], classes)
 
 
 MODELS: dict[str, type[Architecture]] = {
-    "logistic": Logistic,
-    "mlp": MLP,
-    "2nn": TwoNN,
-    "lenet": LeNet,
-    "convnet": ConvNet,
-    "tfcnn": TFCNN,
-    "seolkim_cnn": SeolKimCNN,
-    "emnist_cnn": EmnistCNN,
-    "resnet9": ResNet9,
-    "resnet18": ResNet18,
-    "resnet20": ResNet20,
-    "pfl_cnn": PflCNN,
-    "pfllib_cnn": PFLlibCNN,
-    "char_lstm": CharLSTM,
-    "char_transformer": CharTransformer,
-}
+    network.name: network
+    for network in (
+        Logistic, MLP, TwoNN, LeNet, ConvNet, TFCNN, SeolKimCNN, EmnistCNN, ResNet9, ResNet18, ResNet20, PflCNN,
+        PFLlibCNN, CharLSTM, CharTransformer,
+    )
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
@@ -17,7 +18,7 @@ from fedskew.fields import AtLeast, Checked, Within, demand, later
 
 __all__ = [
     "Architecture", "GlobalAverage", "Init", "PFLlibCNN", "PflCNN", "ResNet9", "ResNet18", "Shape", "allocate",
-    "dense", "image_shape", "stack", "width_after",
+    "dense", "image_shape", "residual_stages", "stack", "width_after",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -157,23 +158,49 @@ class GlobalAverage(nn.Module):
 # ResNet-18
 
 
-class _BasicBlock(nn.Module):
-    """Two 3x3 convolutions and an option-B shortcut: a 1x1 convolution where the shape changes, else the identity."""
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut: [B, before, H, W] -> [B, after, H/stride, W/stride]."""
 
-    def __init__(self, before: int, after: int, stride: int, options: ResNet18) -> None:
+    def __init__(
+        self, before: int, after: int, stride: int, norm_of: Callable[[int], nn.Module], shortcut: nn.Module
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
-        self.norm1 = options.norm_of(after)
+        self.norm1 = norm_of(after)
         self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
-        self.norm2 = options.norm_of(after)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride > 1 or before != after:
-            projection = nn.Conv2d(before, after, 1, stride, bias=False)
-            self.shortcut = nn.Sequential(stack(conv=projection, norm=options.norm_of(after)))
+        self.norm2 = norm_of(after)
+        self.shortcut = shortcut
 
-    def forward(self, x: Tensor) -> Tensor:  # [B, before, H, W] -> [B, after, H/stride, W/stride]
+    def forward(self, x: Tensor) -> Tensor:
+        """Add the shortcut to what the convolutions give."""
         out = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
         return F.relu(out + self.shortcut(x))
+
+
+def residual_stages(
+    layers: OrderedDict[str, nn.Module],
+    widths: Sequence[int],
+    blocks: int,
+    norm_of: Callable[[int], nn.Module],
+    shortcut_of: Callable[[int, int, int], nn.Module],
+) -> None:
+    """Add stages of basic blocks, of which all but the first halve the image, and the global average.
+
+    Args:
+        layers: Layers that come before, which give ``widths[0]`` channels.
+        widths: Channels of each stage.
+        blocks: Number of blocks in each stage.
+        norm_of: The normalisation for a number of channels.
+        shortcut_of: The shortcut for channels before and after, and the stride, where they differ.
+    """
+    before = widths[0]
+    for stage, after in enumerate(widths, start=1):
+        for block in range(1, blocks + 1):
+            stride = 2 if stage > 1 and block == 1 else 1
+            shortcut = shortcut_of(before, after, stride) if stride > 1 or before != after else nn.Identity()
+            layers[f"stage{stage}_block{block}"] = BasicBlock(before, after, stride, norm_of, shortcut)
+            before = after
+    layers["pool"] = GlobalAverage()
 
 
 @dataclass(frozen=True)
@@ -207,13 +234,12 @@ class ResNet18(Architecture):
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """Stem -> eight blocks -> average -> classifier."""
         layers = self._stem(image_shape(self.name, shape)[0])
-        before = 64
-        for stage, after in enumerate((64, 128, 256, 512), start=1):
-            for block in (1, 2):
-                stride = 2 if stage > 1 and block == 1 else 1
-                layers[f"stage{stage}_block{block}"] = _BasicBlock(before, after, stride, self)
-                before = after
-        layers["pool"] = GlobalAverage()
+
+        def shortcut_of(before: int, after: int, stride: int) -> nn.Module:
+            projection = nn.Conv2d(before, after, 1, stride, bias=False)
+            return nn.Sequential(stack(conv=projection, norm=self.norm_of(after)))
+
+        residual_stages(layers, (64, 128, 256, 512), 2, self.norm_of, shortcut_of)
         return dense(layers, [512], classes)
 
     def _stem(self, channels: int) -> OrderedDict[str, nn.Module]:

@@ -14,13 +14,13 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fedskew.config.schema import Row
 from fedskew.errors import RecordError, require, visible
 from fedskew.plots import canvas
 from fedskew.plots.canvas import Floats, matplotlib
 from fedskew.plots.groups import Group, groups_of, title_of
 from fedskew.plots.panels import drawing, look_of
 from fedskew.records.summary import collapses
+from fedskew.records.typed import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

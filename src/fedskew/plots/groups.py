@@ -13,11 +13,11 @@ import numpy as np
 from fedskew.config import variants
 from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import OPTIONAL, Run, name_of, read_run
-from fedskew.config.schema import Row
 from fedskew.data.describe import Counted, counted
 from fedskew.errors import DataError, RecordError, plural
 from fedskew.method import method_spec
 from fedskew.methods import METHODS
+from fedskew.records.typed import Row
 
 __all__ = ["Group", "federation_of", "groups_of", "parted_labels", "title_of"]
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedskew.config.schema import Row
 from fedskew.errors import RecordError
 from fedskew.plots import canvas
 from fedskew.plots.canvas import Floats
+from fedskew.records.typed import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

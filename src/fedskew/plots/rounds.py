@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedskew.config.recorded import Run
-from fedskew.config.schema import Row
 from fedskew.errors import RecordError, require, unknown
 from fedskew.plots import canvas
 from fedskew.plots import curves as plots
@@ -23,6 +22,7 @@ from fedskew.plots.canvas import Floats
 from fedskew.plots.features import tsne
 from fedskew.plots.groups import Group, groups_of, title_of
 from fedskew.plots.panels import Shown, colour, drawing, floats, legend, lines, look_of, panels_of
+from fedskew.records.typed import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

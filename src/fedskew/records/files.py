@@ -17,7 +17,7 @@ from fedskew import digests, tree
 from fedskew.errors import RecordError, from_json, regular
 from fedskew.tree import Tree
 
-__all__ = ["DAMAGED", "UnwritableError", "load_tree", "save_tree", "write_atomic", "write_tensors"]
+__all__ = ["DAMAGED", "UnwritableError", "load_tree", "replace_whole", "save_tree", "write_atomic", "write_tensors"]
 
 DAMAGED = "put a copy of it back, or begin the run again in another folder"  # what to do
 
@@ -36,7 +36,7 @@ def write_atomic(path: Path, content: bytes) -> None:
     Raises:
         UnwritableError: The file cannot be written.
     """
-    _replace(path, lambda waiting: waiting.write_bytes(content))
+    replace_whole(path, lambda waiting: waiting.write_bytes(content))
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str] | None = None) -> None:
@@ -50,11 +50,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     Raises:
         UnwritableError: The file cannot be written.
     """
-    _replace(path, lambda waiting: save_file(_apart(tensors), waiting, None if header is None else dict(header)))
+    replace_whole(path, lambda waiting: save_file(_apart(tensors), waiting, None if header is None else dict(header)))
 
 
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a temporary file, sync it, and rename it."""
+def replace_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a temporary file, sync it, and rename it. Raises UnwritableError where that fails."""
     waiting = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         waiting.unlink(missing_ok=True)  # a link of this name would lead to a file elsewhere

@@ -30,19 +30,19 @@ import torch
 from torch import Tensor
 
 from fedskew import digests
-from fedskew.errors import RecordError, json_file
+from fedskew.errors import RecordError
 from fedskew.records import manifest, rounds
 from fedskew.records.files import DAMAGED, UnwritableError, load_tree, save_tree, write_atomic, write_tensors
 from fedskew.records.lock import Hold, held
 from fedskew.records.manifest import Manifest
 from fedskew.records.rounds import Rounds
 from fedskew.records.summary import summarise
+from fedskew.records.typed import Row, object_of
 from fedskew.records.watch import watched
 from fedskew.tree import Tree
 
 __all__ = ["FORMAT", "TIMES", "Record", "check_config", "check_format", "finished", "read"]
 
-Row = dict[str, Any]
 FORMAT = manifest.FORMAT  # of a run folder
 READABLE = (1, 2)  # 1 has no digests: it is read, and not resumed
 START, CHECKPOINT = ("config.json", "env.json"), Path("checkpoint") / "state.safetensors"
@@ -218,9 +218,10 @@ def _json(content: Any) -> bytes:
 
 def check_format(config: Mapping[str, Any], file: Path) -> None:
     """Raise RecordError for a configuration that another version of the format wrote."""
-    found = config.get("format", FORMAT)
-    if found not in READABLE:
-        raise RecordError(f"{file} has format {found!r}; this fedskew reads formats {' and '.join(map(str, READABLE))}")
+    number = config.get("format", FORMAT)
+    if number not in READABLE:
+        readable = " and ".join(map(str, READABLE))
+        raise RecordError(f"{file} has format {number!r}; this fedskew reads formats {readable}")
 
 
 def check_config(folder: Path) -> None:
@@ -228,16 +229,11 @@ def check_config(folder: Path) -> None:
     manifest.check_file(folder, "config.json", remedy=DAMAGED)
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def _config(folder: Path) -> Row:
     file = folder / "config.json"
-    try:
-        found = json_file(file)
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{file} is damaged: {getattr(error, 'strerror', None) or error}") from None
-    if not isinstance(found, dict):
-        raise RecordError(f"{file} is damaged: it holds no entries by name")
-    check_format(found, file)
-    return found
+    config = object_of(file, Row)
+    check_format(config, file)
+    return config
 
 
 def read(folder: str | Path) -> tuple[dict[str, Any], list[Row], dict[str, Any]]:
@@ -273,13 +269,11 @@ def _vouched(folder: Path) -> Manifest | None:
 
 def _rows(folder: Path, vouched: Manifest | None) -> list[Row]:
     """The rounds, up to a torn last line. Raises RecordError where one was altered."""
-    found = rounds.scan(folder / rounds.FILE, vouched.run if vouched else None)
-    trouble = found.trouble
-    if vouched and vouched.last and not trouble:
-        trouble = found.ends(*vouched.last, vouched.run)
-    if trouble:
-        raise RecordError(f"{folder / rounds.FILE} was altered: {trouble}; {DAMAGED}")
-    return found.rows
+    run, last = (vouched.run, vouched.last) if vouched else (None, None)
+    read = rounds.scan(folder / rounds.FILE, run, last)
+    if read.trouble:
+        raise RecordError(f"{folder / rounds.FILE} was altered: {read.trouble}; {DAMAGED}")
+    return read.rows
 
 
 def _summary(folder: Path, vouched: Manifest | None) -> Row | None:
@@ -290,10 +284,9 @@ def _summary(folder: Path, vouched: Manifest | None) -> Row | None:
         vouched.check("summary.json", remedy=manifest.AGAIN)
     file = folder / "summary.json"
     try:
-        found = json_file(file) if file.exists() else None
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{file} is damaged: {error}; {manifest.AGAIN}") from None
-    return found if isinstance(found, dict) else None
+        return object_of(file, Row) if file.exists() else None
+    except RecordError as error:
+        raise RecordError(f"{error}; {manifest.AGAIN}") from None
 
 
 def finished(folder: str | Path, number: int, patience: int | None = None) -> bool:

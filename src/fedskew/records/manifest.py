@@ -10,11 +10,11 @@ import json
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from fedskew import digests
-from fedskew.errors import RecordError, json_file
+from fedskew.errors import RecordError
 from fedskew.records.files import DAMAGED, write_atomic
+from fedskew.records.typed import Natural, Row, entries, object_of
 
 __all__ = ["FILE", "Manifest", "check_file"]
 
@@ -22,6 +22,8 @@ FILE = "manifest.json"
 FORMAT = 2
 ROUNDS = "rounds.jsonl"  # the last of the files that a new run begins with
 AGAIN = "resume the run, which writes it again"
+Last = entries("Last", {"round": Natural, "digest": str})
+Content = entries("Content", {"run": str, "files": dict[str, list[str]], "last": Last | None, "digest": str})
 
 
 class Manifest:
@@ -47,32 +49,20 @@ class Manifest:
     def read(cls, folder: Path) -> Manifest:
         """The manifest of a folder. Raises RecordError where there is none, or it is damaged."""
         file = folder / FILE
-        try:
-            content: Any = json_file(file)
-            told = content.pop("digest")
-            if told != _digest(content):
-                raise ValueError("its digest does not fit its content")
-            last = content["last"]
-            made = cls(folder, content["run"], content["files"], last and (last["round"], last["digest"]))
-            made._check()
-            return made
-        except FileNotFoundError:
+        if not file.exists():
             begun = (folder / ROUNDS).exists()
             remedy = DAMAGED if begun else "the run ended while it began, with no round: begin it again, in this folder"
-            raise RecordError(f"{file} is missing; {remedy}") from None
-        except OSError as error:
-            raise RecordError(f"cannot read {file}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            why = str(error) if isinstance(error, ValueError) else "it lacks an entry"
-            raise RecordError(f"{file} is damaged: {why}; {DAMAGED}") from None
-
-    def _check(self) -> None:
-        """Raise ValueError for what no run writes: a forged digest fits, and a name could be that of any file."""
-        plain = isinstance(self.run, str) and isinstance(self.files, dict)
-        if not plain or not all(_is_name(name) and _are_digests(found) for name, found in self.files.items()):
-            raise ValueError("it must list files of its folder, each with its digests")
-        if self.last and not (type(self.last[0]) is int and self.last[0] >= 0 and isinstance(self.last[1], str)):
-            raise ValueError("its last round must be a number and a digest")
+            raise RecordError(f"{file} is missing; {remedy}")
+        try:
+            content = object_of(file, Content)
+        except RecordError as error:
+            raise RecordError(f"{error}; {DAMAGED}") from None
+        if content.pop("digest") != _digest(content):
+            raise RecordError(f"{file} is damaged: its digest does not fit its content; {DAMAGED}")
+        if not all(map(_is_name, content["files"])):  # a forged digest fits, and a name could be that of any file
+            raise RecordError(f"{file} is damaged: it must list files of its folder; {DAMAGED}")
+        last = content["last"]
+        return cls(folder, content["run"], content["files"], last and (last["round"], last["digest"]))
 
     def write(self) -> None:
         """Replace the file. Raises RecordError where it cannot be written."""
@@ -135,11 +125,7 @@ def _is_name(name: str) -> bool:
     return name == Path(name).name and name not in ("", ".", "..") and "\0" not in name
 
 
-def _are_digests(found: object) -> bool:
-    return isinstance(found, list) and all(isinstance(one, str) for one in found)
-
-
-def _digest(content: dict[str, Any]) -> str:
+def _digest(content: Row) -> str:
     return digests.of_parts(json.dumps(content, sort_keys=True))
 
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from fedskew.errors import RecordError
 from fedskew.records.probabilities import EACH, RANKED, SCORES
+from fedskew.records.typed import Row
 
 __all__ = ["Collapse", "collapses", "summarise", "summary_names", "worst_class", "worst_words"]
 
-Row = dict[str, Any]
 METRICS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")
 TOTALS = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
 FITTED = "fitted_"  # of the model with fitted biases and temperature

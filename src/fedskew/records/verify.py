@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from fedskew.records import folder as records
 from fedskew.records import rounds
 from fedskew.records.files import load_tree
 from fedskew.records.manifest import Manifest
+from fedskew.records.typed import Row
 from fedskew.tree import Tree
 
 __all__ = ["troubles"]
@@ -49,8 +49,8 @@ def troubles(folder: str | Path) -> tuple[int, list[str]]:
     try:
         return _troubles(path)
     except UNLIKE as error:
-        told = " ".join(str(error).split())[:120]
-        return 0, [f"{path} holds something else than a run writes ({type(error).__name__}: {told})"]
+        words = " ".join(str(error).split())[:120]
+        return 0, [f"{path} holds something else than a run writes ({type(error).__name__}: {words})"]
 
 
 def _troubles(path: Path) -> tuple[int, list[str]]:
@@ -63,22 +63,14 @@ def _troubles(path: Path) -> tuple[int, list[str]]:
         if not (path / "manifest.json").exists() and records.read(path)[0].get("format", 1) == 1:
             raise RecordError(f"{str(path)!r} is of format 1, whose files have no digests to compare with") from None
         return 0, [str(error)]
-    found = rounds.scan(path / rounds.FILE, vouched.run)
-    told = [trouble for name in vouched.files if (trouble := vouched.trouble(name))]
-    told += [f"{path / rounds.FILE}: {trouble}" for trouble in _of_rounds(found, vouched)]
-    told += _of_checkpoint(path, found, vouched)
-    told += _of_features(path, found.rows)
-    return len(found.rows), told
+    read = rounds.scan(path / rounds.FILE, vouched.run, vouched.last)
+    lines = [trouble for name in vouched.files if (trouble := vouched.trouble(name))]
+    lines += [f"{path / rounds.FILE}: {read.trouble}"] if read.trouble else []
+    lines += [*_of_checkpoint(path, read, vouched), *_of_features(path, read.rows)]
+    return len(read.rows), lines
 
 
-def _of_rounds(found: rounds.Found, vouched: Manifest) -> Iterator[str]:
-    if found.trouble:
-        yield found.trouble
-    elif vouched.last and (trouble := found.ends(*vouched.last, vouched.run)):
-        yield trouble
-
-
-def _of_checkpoint(folder: Path, found: rounds.Found, vouched: Manifest) -> Iterator[str]:
+def _of_checkpoint(folder: Path, read: rounds.Scan, vouched: Manifest) -> Iterator[str]:
     file = folder / records.CHECKPOINT
     if not file.exists():
         return
@@ -90,7 +82,7 @@ def _of_checkpoint(folder: Path, found: rounds.Found, vouched: Manifest) -> Iter
     number = facts["round"]
     if facts["run"] != vouched.run:
         yield f"{file} is the checkpoint of another run"
-    elif len(found.rows) >= number and found.digest(number, vouched.run) != facts["digest"]:
+    elif len(read.rows) >= number and read.digest(number, vouched.run) != facts["digest"]:
         yield f"{file} is not of the rounds before it"
     memory = content.get("memory", {})
     if "slots" in memory:
@@ -100,23 +92,23 @@ def _of_checkpoint(folder: Path, found: rounds.Found, vouched: Manifest) -> Iter
 def _of_memory(file: Path, memory: Tree) -> Iterator[str]:
     """Of the records that the checkpoint lists; the others are free."""
     slots, wanted, size = memory["slots"], memory["digests"], int(memory["size"])
-    held = file.stat().st_size if file.exists() else 0
-    if held < size * (int(slots[:, 1].max()) + 1 if len(slots) else 0):
-        yield f"{file} is missing" if not held else f"{file} was cut"
-        return
     if not len(slots):
         return
+    held = file.stat().st_size if file.exists() else 0
+    if held < size * (int(slots[:, 1].max()) + 1):
+        yield f"{file} was cut" if held else f"{file} is missing"
+        return
     whole = torch.from_numpy(np.memmap(file, np.uint8, "c"))
-    found = digests.of_records(whole, size, slots[:, 1].tolist())
-    for client in slots[:, 0][(found != wanted).any(1)].tolist():
+    present = digests.of_records(whole, size, slots[:, 1].tolist())
+    for client in slots[:, 0][(present != wanted).any(1)].tolist():
         yield f"{file}: what client {client} keeps was altered"
 
 
-def _of_features(folder: Path, rows: list[dict[str, Any]]) -> Iterator[str]:
+def _of_features(folder: Path, rows: list[Row]) -> Iterator[str]:
     for row in rows:
-        told = row.get("diagnostics", {}).get("features", {})
-        if "digest" not in told:
+        written = row.get("diagnostics", {}).get("features", {})
+        if "digest" not in written:
             continue
-        file = folder / "features" / Path(told["file"]).name  # of its own folder, whatever is named
-        if not file.is_file() or digests.of_file(file) != told["digest"]:
+        file = folder / "features" / Path(written["file"]).name  # of its own folder, whatever is named
+        if not file.is_file() or digests.of_file(file) != written["digest"]:
             yield f"{file}, written in round {row['round']}, {'was altered' if file.is_file() else 'is missing'}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from fedskew.records.typed import Row
 
 __all__ = ["Best", "Watch", "best_of", "watched"]
-
-Row = dict[str, Any]
 
 
 class Best(NamedTuple):

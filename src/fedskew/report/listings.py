@@ -12,7 +12,7 @@ import numpy as np
 
 from fedskew.component import SLOTS
 from fedskew.config.recorded import Run
-from fedskew.config.schema import Row
+from fedskew.records.typed import Row
 from fedskew.report.compared import Compared
 from fedskew.report.entries import Trial, ended_early, value_of
 from fedskew.report.figures import words

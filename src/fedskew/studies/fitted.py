@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedskew.config.schema import Row
 from fedskew.errors import plural, unknown
 from fedskew.records.summary import FITTED, summary_names
+from fedskew.records.typed import Row
 from fedskew.studies.differences import Difference
 
 __all__ = ["beside", "fitted_labels", "fitted_name", "fitted_rows", "fitted_summary", "verdict"]

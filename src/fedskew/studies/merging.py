@@ -180,17 +180,14 @@ def take(entries: Sequence[Run], into: Store) -> None:
         lacking = [entry for entry in entries if entry.address not in into.archived]
         try:
             before = content_of(file) if file.exists() else b""
-            write_atomic(file, before + "".join(_line(entry) for entry in lacking).encode())
+            write_atomic(
+                file, before + "".join(f"{archive_line(run, max(1, len(run.rows)))}\n" for run in lacking).encode()
+            )
         except OSError as error:
             raise RecordError(f"cannot read {file}: {error.strerror}") from None
         into.__dict__.pop("archived", None)  # it was read before
         for entry in entries:
             into.forgive(entry.address)
-
-
-def _line(entry: Run) -> str:
-    """A run as it came, with as many rounds."""
-    return f"{archive_line(entry, max(1, len(entry.rows)))}\n"
 
 
 def _notes(source: Store, into: Store) -> None:

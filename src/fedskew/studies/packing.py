@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
+import shutil
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from io import SEEK_END, BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, NotRequired, Required, TypedDict
+from typing import Any, NotRequired, Required, TypedDict
 
-from fedskew.config.recorded import Run, object_of
-from fedskew.config.schema import Number, Whole, fault_of
+from fedskew.config.recorded import Run
 from fedskew.errors import DataError, RecordError, from_json, regular
-from fedskew.records.files import UnwritableError, write_atomic
+from fedskew.records.files import replace_whole, write_atomic
+from fedskew.records.typed import Number, Whole, fault_of, object_of
 from fedskew.studies.merging import Merged, existing, merge
 from fedskew.studies.runs import plain_files
 from fedskew.studies.store import Address, Store, archive_line, ended, read_archive
@@ -172,17 +172,12 @@ def pack(place: str | Path, out: str | Path, whole: bool = False) -> int:
     store, addresses, study = members(place)
     if not addresses:
         raise DataError(f"{str(place)!r} must hold a run that has ended")
-    target, waiting = Path(out), Path(out).with_name(f".{Path(out).name}.{os.getpid()}.tmp")
-    try:
-        waiting.unlink(missing_ok=True)  # a link of this name would lead to a file elsewhere
+
+    def write(waiting: Path) -> None:
         if not _write(waiting, _content(store, addresses, study, whole), zipfile.ZIP_DEFLATED):
             _write(waiting, _content(store, addresses, study, whole), zipfile.ZIP_STORED)  # it shrank like a bomb
-        waiting.replace(target)
-    except OSError as error:
-        raise UnwritableError(f"cannot write {target}: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            waiting.unlink(missing_ok=True)
+
+    replace_whole(Path(out), write)
     return len(addresses)
 
 
@@ -206,38 +201,26 @@ def _content(
     """(name, content) of each file but the manifest."""
     if study is not None:
         yield "study.json", json.dumps({**study, "store": ""}, indent=1).encode()  # a path of this machine
-    lines = []
-    for address in addresses:
-        entry = store.entry(address)
-        if entry is not None:
-            lines.append(f"{archive_line(entry)}\n")
-    yield "archive.jsonl", "".join(lines).encode()
+    runs = filter(None, map(store.entry, addresses))
+    yield "archive.jsonl", "".join(f"{archive_line(run)}\n" for run in runs).encode()
     for address in addresses if whole else ():
         folder = store.run_folder(address)
         for name in plain_files(folder):
             yield f"runs/{address}/{name}", folder / name
 
 
-def _add(file: zipfile.ZipFile, name: str, content: bytes | Path, how: int) -> dict[str, Any]:
+def _add(file: zipfile.ZipFile, name: str, content: bytes | Path, how: int) -> File:
     """Put a file into a zip; its length and digest."""
-    facts = zipfile.ZipInfo(name, STAMP)
-    facts.compress_type, facts.external_attr = how, 0o644 << 16
-    found, size = hashlib.sha256(), 0
-    with file.open(facts, "w", force_zip64=True) as inner:
-        for block in _blocks(content):
-            inner.write(block)
-            found.update(block)
-            size += len(block)
-    return {"bytes": size, "sha256": found.hexdigest()}
-
-
-def _blocks(content: bytes | Path) -> Iterator[bytes]:
-    if isinstance(content, bytes):
-        yield content
-        return
-    with open(content, "rb") as stream:
-        while block := stream.read(BLOCK):
-            yield block
+    entry = zipfile.ZipInfo(name, STAMP)
+    entry.compress_type, entry.external_attr = how, 0o644 << 16
+    with (
+        BytesIO(content) if isinstance(content, bytes) else open(content, "rb") as source,
+        file.open(entry, "w", force_zip64=True) as target,
+    ):
+        shutil.copyfileobj(source, target, BLOCK)
+        source.seek(0)
+        digest = hashlib.file_digest(source, "sha256").hexdigest()
+        return {"bytes": source.seek(0, SEEK_END), "sha256": digest}
 
 
 # Unpacking
@@ -262,8 +245,8 @@ def unpack(path: str | Path, into: str | Path) -> tuple[Merged, Path | None]:
     store = Store(folder)
     try:
         with zipfile.ZipFile(regular(place)) as file, TemporaryDirectory(prefix=".unpack-", dir=folder) as room:
-            for name, facts in _checked(file, place).items():
-                _extract(file, place, name, facts, Path(room))
+            for name, listed in _checked(file, place).items():
+                _extract(file, place, name, listed, Path(room))
             study = _study_of(Path(room), place)
             with store.writing():
                 return _taken(Path(room), store, place, study)
@@ -299,7 +282,7 @@ def _taken(room: Path, store: Store, place: Path, study: dict[str, Any] | None) 
     return merged, target
 
 
-def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, dict[str, Any]]:
+def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, File]:
     """The files that the manifest lists; the zip must hold these and no others. Raises RecordError."""
     found = {facts.filename: facts for facts in file.infolist()}
     if len(found) != len(file.infolist()):
@@ -323,7 +306,7 @@ def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, dict[str, Any]]:
         raise RecordError(f"{place} must be of format {FORMAT}; got {got!r}")
     if told := fault_of(content, Manifest):
         raise RecordError(f"{MANIFEST} of {place} is damaged: {told}")
-    listed: dict[str, dict[str, Any]] = content["files"]
+    listed: dict[str, File] = content["files"]
     for name in {*listed} ^ ({*found} - {MANIFEST}):
         raise RecordError(f"{place} must hold what its manifest lists; {name!r} is on one side only")
     if "archive.jsonl" not in listed:
@@ -331,21 +314,14 @@ def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, dict[str, Any]]:
     return listed
 
 
-def _extract(file: zipfile.ZipFile, place: Path, name: str, facts: dict[str, Any], room: Path) -> None:
+def _extract(file: zipfile.ZipFile, place: Path, name: str, listed: File, room: Path) -> None:
     """Write a file below a folder. Raises RecordError where its length or digest is another one."""
-    target, digest, size = room / name, hashlib.sha256(), 0
+    target, digest = room / name, ""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with file.open(name) as stream, open(target, "xb") as out:
-        size = _copied(stream, out, digest, int(facts.get("bytes", 0)))
-    if size != facts.get("bytes") or digest.hexdigest() != facts.get("sha256"):
+    if file.getinfo(name).file_size == listed["bytes"]:  # no more than that is read
+        with file.open(name) as stream, open(target, "xb+") as out:
+            shutil.copyfileobj(stream, out, BLOCK)
+            out.seek(0)
+            digest = hashlib.file_digest(out, "sha256").hexdigest()
+    if digest != listed["sha256"]:
         raise RecordError(f"{name} of {place} was altered, by the digest in its manifest")
-
-
-def _copied(stream: IO[bytes], out: IO[bytes], digest: Any, limit: int) -> int:
-    """Copy at most a byte more than a limit; how many were copied."""
-    size = 0
-    while size <= limit and (block := stream.read(min(BLOCK, limit - size + 1))):
-        out.write(block)
-        digest.update(block)
-        size += len(block)
-    return size

@@ -9,12 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fedskew.config.recorded import INNER, Run, object_of, run_folders
-from fedskew.config.schema import Config, Row, Summary
+from fedskew.config.recorded import INNER, Run, run_folders
+from fedskew.config.schema import Config, Summary
 from fedskew.errors import FedskewError, RecordError, from_json
 from fedskew.records import rounds
 from fedskew.records.folder import check_format
 from fedskew.records.lock import Hold
+from fedskew.records.typed import Row, object_of
 
 __all__ = [
     "OWN",

@@ -20,12 +20,12 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from fedskew.config.recorded import Run, faults, finished, object_of, read_run
-from fedskew.config.schema import Row, entries, fault_of
+from fedskew.config.recorded import Run, faults, finished, read_run
 from fedskew.errors import RecordError, from_json, json_file, text_of
 from fedskew.records.files import write_atomic
 from fedskew.records.lock import Hold
 from fedskew.records.summary import TOTALS
+from fedskew.records.typed import Row, entries, fault_of, object_of
 from fedskew.studies.address import ADDRESS
 
 __all__ = [

@@ -13,12 +13,12 @@ from typing import Any
 
 from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import Run
-from fedskew.config.schema import Row
 from fedskew.config.variants import flat
 from fedskew.errors import ConfigError, FedskewError, require, unknown
 from fedskew.method import method_spec
 from fedskew.records.files import UnwritableError, write_atomic
 from fedskew.records.sheets import csv_text
+from fedskew.records.typed import Row
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.arguments import Entry as Method
 from fedskew.studies.arguments import options_of_table, seeds_of, shard_of

@@ -13,7 +13,6 @@ from fedskew.data.partitioners import (
     largest_remainder,
     log_dirichlet,
 )
-from fedskew.data.partitioners.base import argsort
 from support.strategies import seeds
 
 
@@ -56,10 +55,3 @@ def test_log_dirichlet_has_the_moments_of_the_distribution(alpha):
     variance = 0.25 * 0.75 / (4 * alpha + 1)
     assert np.allclose(shares.mean(axis=0), 0.25, atol=5 * (variance / 40_000) ** 0.5)
     assert np.allclose(shares.var(axis=0), variance, rtol=0.05)
-
-
-@given(bound=st.sampled_from([1, 60, 1 << 16, (1 << 16) + 1, 10**7, 1 << 33]), n=st.integers(0, 400), seed=seeds)
-def test_the_radix_order_is_the_stable_order(bound, n, seed):
-    keys = np.random.default_rng(seed).integers(0, bound, n)
-    keys[: n // 2 : 3] = bound - 1
-    assert np.array_equal(argsort(keys, bound), np.argsort(keys, kind="stable"))

@@ -35,6 +35,7 @@ from fedskew.data.partitioners import (
     Shards,
     Shared,
 )
+from fedskew.data.partitioners.file import convention_of
 from fedskew.errors import DataError
 from fedskew.fields import recorded
 from support.labels import BALANCED, MIXED, SITES, content, histograms
@@ -95,8 +96,8 @@ def test_nothing_is_lost(partitioner, labels, clients, seed):
 def test_the_table_holds_each_convention_under_its_own_name():
     assert all(PARTITIONERS[name].name == name for name in CONVENTIONS)
     assert PARTITIONERS["dirichlet"] is Dirichlet
-    assert DirExtended(alpha=0.1).options() == {"labels": 2, "alpha": 0.1} and Dirichlet(0.1) == Dirichlet(alpha=0.1)
-    assert Dirichlet(0.1).options() == {"alpha": 0.1} and Iid().options() == {}
+    assert convention_of(DirExtended(alpha=0.1)) == {"name": "dir_extended", "labels": 2, "alpha": 0.1}
+    assert Dirichlet(0.1) == Dirichlet(alpha=0.1) and convention_of(Iid()) == {"name": "iid"}
 
 
 # Recorded behaviour

@@ -174,7 +174,7 @@ def test_records_and_files_of_splits_without_sizes_are_as_before(tmp_path):
     given_ = fs.federate("digits", Iid(sizes=[10] * 5), clients=5)
     save_partition(tmp_path / "b.npz", given_)
     assert load_partition(tmp_path / "b.npz").header["convention"] == {"name": "iid", "sizes": "given"}
-    assert "5 given" in fs.data.describe.counted(given_).title
+    assert "sizes given" in fs.data.describe.counted(given_).title
 
 
 def test_a_long_tail_thins_before_sizes_are_drawn():

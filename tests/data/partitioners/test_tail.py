@@ -15,7 +15,7 @@ from fedskew.data.partitioners import (
     QuantityPower,
     Shards,
 )
-from fedskew.data.partitioners.tail import long_tail
+from fedskew.data.partitioners.layered import long_tail
 from fedskew.errors import ConfigError
 from support.labels import BALANCED, MIXED, SITES, content
 

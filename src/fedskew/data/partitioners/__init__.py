@@ -20,16 +20,13 @@ Example:
 from __future__ import annotations
 
 from fedskew.data.partitioners.base import Partition, Partitioner, Table, deal, largest_remainder, log_dirichlet
-from fedskew.data.partitioners.common import Shared
 from fedskew.data.partitioners.dirichlet import DirBernoulli, DirClientEqual, DirClientNorm, Dirichlet
 from fedskew.data.partitioners.file import File
 from fedskew.data.partitioners.given import Counts, Feature, Natural
-from fedskew.data.partitioners.labels import Double, ExclusiveIid, LabelsK, Mix, Shards
-from fedskew.data.partitioners.owners import DirExtended, Pathological
+from fedskew.data.partitioners.labels import DirExtended, Double, ExclusiveIid, LabelsK, Mix, Pathological, Shards
+from fedskew.data.partitioners.layered import LongTail, Shared
 from fedskew.data.partitioners.prior import DirPrior
-from fedskew.data.partitioners.quantity import Iid, QuantityDir, QuantityLognormal, QuantityPower
-from fedskew.data.partitioners.sizes import Sized
-from fedskew.data.partitioners.tail import LongTail
+from fedskew.data.partitioners.sizes import Iid, QuantityDir, QuantityLognormal, QuantityPower, Sized
 
 __all__ = [
     "PARTITIONERS",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -15,8 +14,8 @@ from fedskew.errors import DataError, FieldError, require
 from fedskew.fields import Checked, demand, fits
 
 __all__ = [
-    "FULL", "TRIES", "Columns", "Floats", "Ints", "Layered", "Partition", "Partitioner", "Rounding", "Table", "argsort",
-    "by_label", "check_clients", "check_size", "checked", "deal", "enough_rows", "gather", "guarded",
+    "FULL", "TRIES", "Columns", "Floats", "Ints", "Partition", "Partitioner", "Rounding", "Table", "by_label",
+    "check_clients", "check_size", "checked", "deal", "enough_rows", "gather", "guarded",
     "label_histograms", "largest_remainder", "log_dirichlet", "normalised", "ordered", "redrawn", "rounded", "table_of",
 ]  # fmt: skip
 
@@ -164,29 +163,18 @@ def normalised(logs: Floats) -> Floats:
     return out
 
 
-def argsort(keys: npt.NDArray[Any], bound: int) -> Ints:
-    """Stable order of whole numbers in [0, bound), [n], in O(n) by radix passes of 16 bits."""
-    low = np.argsort((keys & 0xFFFF).astype(np.uint16), kind="stable")
-    if bound <= 1 << 16:
-        return low
-    if bound > 1 << 32:
-        return np.argsort(keys, kind="stable")
-    high = (keys >> 16).astype(np.uint16)
-    return low[np.argsort(high[low], kind="stable")]
-
-
 def gather(owner: Ints, clients: int) -> Partition:
     """The partition of an owner for each row, [n]. Rows of owner -1 belong to nobody."""
     places = owner + 1
     sizes = np.bincount(places, minlength=clients + 1)
-    rows = argsort(places, clients + 1)[sizes[0] :]
+    rows = np.argsort(places, kind="stable")[sizes[0] :]
     return Partition(rows, np.concatenate([[0], np.cumsum(sizes[1:])]))
 
 
-def by_label(codes: Ints, classes: int, gen: np.random.Generator) -> Ints:
+def by_label(codes: Ints, gen: np.random.Generator) -> Ints:
     """Row numbers [n] sorted by class, in random order within a class."""
     order = gen.permutation(len(codes))
-    return order[argsort(codes[order], classes)]
+    return order[np.argsort(codes[order], kind="stable")]
 
 
 def deal(codes: Ints, counts: Ints, gen: np.random.Generator) -> Partition:
@@ -201,7 +189,7 @@ def deal(codes: Ints, counts: Ints, gen: np.random.Generator) -> Partition:
         The partition. Rows of each class are shuffled and dealt in the order of the clients.
     """
     clients, classes = counts.shape
-    order = by_label(codes, classes, gen)
+    order = by_label(codes, gen)
     starts = np.cumsum(np.bincount(codes, minlength=classes)) - np.bincount(codes, minlength=classes)
     owner = np.full(len(codes), -1)
     for start, hands in zip(starts, counts.T, strict=True):
@@ -226,15 +214,8 @@ def table_of(labels: npt.ArrayLike, columns: Columns | None) -> Table:
     values = np.asarray(labels)
     if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
         raise DataError(f"labels must be a non-empty vector of integers; got {values.dtype} of shape {values.shape}")
-    low, high = int(values.min()), int(values.max())
-    if not 0 <= low <= high < 1 << 20:  # np.unique sorts; small labels can be counted instead
-        _, codes, totals = np.unique(values, return_inverse=True, return_counts=True)
-        return Table(codes.astype(np.int64), totals.astype(np.int64), columns or {})
-    rows = np.bincount(values, minlength=high + 1)
-    present = np.flatnonzero(rows)
-    code = np.zeros(high + 1, dtype=np.int64)
-    code[present] = np.arange(len(present))
-    return Table(code[values], rows[present].astype(np.int64), columns or {})
+    _, codes, totals = np.unique(values, return_inverse=True, return_counts=True)
+    return Table(codes.astype(np.int64), totals.astype(np.int64), columns or {})
 
 
 def check_clients(clients: int, classes: int) -> None:
@@ -437,44 +418,3 @@ class Partitioner(Checked, ABC):
         Raises:
             ConfigError: The request cannot be met.
         """
-
-    def options(self) -> dict[str, Any]:
-        """The fields that are set, by name; None counts as unset."""
-        of: Any = self
-        names = [f.name for f in dataclasses.fields(of)] if dataclasses.is_dataclass(of) else []
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
-
-
-class Layered(Partitioner):
-    """Base of the partitioners that choose rows and leave their division to another one."""
-
-    base: Partitioner
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        draws = not self.base.overlaps and self.base.name not in ("counts", "file", self.name)
-        if not draws:
-            owner, rule = type(self).__name__, "be a partitioner that draws"
-            raise FieldError(owner, "base", rule, self.base.name, "for example dirichlet")
-
-    @property
-    def decides(self) -> bool:
-        """Whether the base decides the number of clients."""
-        return self.base.decides
-
-    def count(self, columns: Columns) -> int:
-        """Number of clients that the base decides."""
-        return self.base.count(columns)
-
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
-        """Draw as the base does; the table must hold the chosen rows alone."""
-        return self.base.draw(table, clients, gen)
-
-    def divided(self, rows: Ints, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None) -> Partition:
-        """The base's division of these rows; a base that decides the number of clients divides all rows before."""
-        if self.base.decides:
-            whole = self.base.split(labels, clients, seed, columns)
-            return whole.masked(np.isin(whole.rows, rows))
-        facts = {name: np.asarray(values)[rows] for name, values in (columns or {}).items()}
-        local = self.base.split(np.asarray(labels)[rows], clients, seed, facts)
-        return Partition(rows[local.rows], local.offsets)

@@ -54,7 +54,7 @@ from fedskew.fields import demand, recorded
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["File", "PartitionFile", "labels_digest", "load_partition", "save_partition", "verify_partition"]
+__all__ = ["File", "PartitionFile", "convention_of", "load_partition", "save_partition", "verify_partition"]
 
 FORMAT, VERSION, TESTED = "fedskew-partition", 1, 2  # TESTED: the version with a local test
 NOBODY = np.empty(0, np.int64)
@@ -354,7 +354,7 @@ def _header(
     return {
         "format": FORMAT,
         "version": VERSION,
-        "convention": _spec(partitioner),
+        "convention": convention_of(partitioner),
         "seed": seed,
         "clients": partition.clients,
         "classes": int(y.max()) + 1 if data is None else data.classes,
@@ -364,7 +364,7 @@ def _header(
     }
 
 
-def _spec(partitioner: Any) -> dict[str, Any]:
+def convention_of(partitioner: Any) -> dict[str, Any]:
     """Name and fields of a partitioner and of its base. Matrix and list of sizes are not told: the rows hold them."""
     if partitioner is None:
         return {"name": "unknown"}
@@ -372,7 +372,7 @@ def _spec(partitioner: Any) -> dict[str, Any]:
     values.pop("matrix", None)
     if isinstance(values.get("sizes"), tuple):
         values["sizes"] = "given"
-    told = {n: _spec(v) if isinstance(v, Partitioner) else v for n, v in values.items()}
+    told = {n: convention_of(v) if isinstance(v, Partitioner) else v for n, v in values.items()}
     plain = {n: v if isinstance(v, str | int | float | bool | dict | None) else str(v) for n, v in told.items()}
     return {"name": partitioner.name, **plain}
 

@@ -66,6 +66,10 @@ class Table(NamedTuple):
         """Names of the columns."""
         return list(self.columns)
 
+    def where(self, name: str) -> str:
+        """What a message calls a column."""
+        return f"{self.file}: column {name!r}"
+
 
 def merged(place: Path, tables: Sequence[Table], owner: str = "client") -> Table:
     """Tables of several clients as one, with a column that says whose a row is: the name of its file.
@@ -80,12 +84,11 @@ def merged(place: Path, tables: Sequence[Table], owner: str = "client") -> Table
     """
     first = tables[0]
     for table in tables[1:]:
-        lacks = next((n for n in first.names if n not in table.columns), None)
-        more = next((n for n in table.names if n not in first.columns), None)
-        if lacks is not None or more is not None:
-            other = first.file.name
-            told = f"{lacks!r}, as {other} has" if lacks is not None else f"no column {more!r}, as {other} has none"
-            raise DataError(f"{table.file} must have {'the column ' if lacks is not None else ''}{told}")
+        odd = next((n for n in [*first.names, *table.names] if (n in first.columns) != (n in table.columns)), None)
+        if odd in first.columns:
+            raise DataError(f"{table.file} must have the column {odd!r}, as {first.file.name} has")
+        if odd is not None:
+            raise DataError(f"{table.file} must have no column {odd!r}, as {first.file.name} has none")
     columns = {name: _joined([t.columns[name] for t in tables]) for name in first.names}
     if owner not in columns:
         columns[owner] = np.repeat(np.array([t.file.stem for t in tables]), [len(t.rows) for t in tables])
@@ -130,7 +133,6 @@ class Roles:
         labels, names = self._labels(tables, label)
         pairs = [part for pair in zip(splits, labels, strict=True) for part in pair]
         owners = {group: tables[0].columns[group] for group in groups}
-        notes += [note for feature in features if (note := self._identifies(tables[0], feature, encoding))]
         data = build(name, *pairs, columns=owners, label_names=names, source=source, notes=notes, encoding=encoding)
         data = self.options.of_classes(data)
         return _standardised(data) if self.options.standardise else data
@@ -181,82 +183,84 @@ class Roles:
         filled, grouped, ordered = self.options.missing == "fill", self._grouped(table), self._ordered(table)
         made, notes = [], list[str]()
         for name in features:
-            cells, where = table.columns[name], f"{table.file}: column {name!r}"
             if name in ordered:
-                made.append(self._places(name, cells, ordered[name], train, where, table.rows))
-            elif name in grouped or (self.options.categories == AUTO and self._words(name, cells, where)):
+                made.append(self._places(table, name, ordered[name], train))
+            elif name in grouped or (self.options.categories == AUTO and self._words(table, name)):
+                cells = table.columns[name]
                 known = tuple(str(value) for value in np.unique(cells[train] if filled else cells))
                 if filled:
                     known = (*(value for value in known if value), "")
                 else:
                     advice = f"; set {self.owner}.missing to fill, and a blank is a category of its own"
-                    one_hot(cells, [value for value in known if value], where, table.rows, advice)
+                    one_hot(cells, [value for value in known if value], table.where(name), table.rows, advice)
                 made.append(Column(name, known))
             else:
-                made.append(self._number(name, cells, train, where, table.rows, notes))
+                made.append(self._number(table, name, train, notes))
         return Encoding(tuple(made), label=label), notes
 
-    def _number(
-        self, name: str, cells: np.ndarray, train: np.ndarray, where: str, rows: Sequence[Any], notes: list[str]
-    ) -> Column:
-        """A column of numbers. Raises DataError for a cell that is none."""
-        owner = self.owner
+    def _number(self, table: Table, name: str, train: np.ndarray, notes: list[str]) -> Column:
+        """A column of numbers; notes say that it has none, or looks like an identifier."""
+        owner, filled = self.owner, self.options.missing == "fill"
         hint = f"leave the column out by {owner}.exclude, or name it in {owner}.categories or {owner}.columns"
-        if self.options.missing != "fill":
-            numbers_of(cells, where, rows, hint=hint, fill=f", or set {owner}.missing to fill")
-            return Column(name)
-        values = numbers_of(cells, where, rows, missing=np.inf, hint=hint)  # infinite where missing: inf is refused
+        advice, gone = ("", np.inf) if filled else (f", or set {owner}.missing to fill", None)  # inf itself is refused
+        values = numbers_of(table.columns[name], table.where(name), table.rows, gone, hint, advice)
         seen = values[train & np.isfinite(values)]
+        missing = float(np.median(seen)) if len(seen) else 0.0
         if not len(seen):
             notes.append(f"feature {name!r} has no value in any training row: it is 0; {owner}.exclude leaves it out")
-        return Column(name, missing=float(np.median(seen)) if len(seen) else 0.0)
+        values = np.where(np.isfinite(values), values, missing)
+        apart = len(np.unique(values)) == len(values) >= LIKELY and bool((values == np.floor(values)).all())
+        if apart or IDENTIFIER.search(name):
+            why = f"its {len(values)} values are all different whole numbers" if apart else "by its name"
+            notes.append(f"feature {name!r} looks like an identifier, {why}; {owner}.exclude {name} leaves it out")
+        return Column(name, missing=missing if filled else None)
 
-    def _places(
-        self, name: str, cells: np.ndarray, order: tuple[str, ...], train: np.ndarray, where: str, rows: Sequence[Any]
-    ) -> Column:
+    def _places(self, table: Table, name: str, order: tuple[str, ...], train: np.ndarray) -> Column:
         """A column of ordered categories: the order given, else that of the sorted values, as numbers where all are."""
-        filled = self.options.missing == "fill"
+        cells, where, filled = table.columns[name], table.where(name), self.options.missing == "fill"
         if not order:
             seen = [str(value) for value in np.unique(cells[train] if filled else cells) if str(value)]
-            whole = all(np.isfinite(number_of(cell)) for cell in seen)
-            order = tuple(sorted(seen, key=float) if whole else seen)
+            numbers = all(np.isfinite(number_of(cell)) for cell in seen)
+            order = tuple(sorted(seen, key=float) if numbers else seen)
         if not filled:
-            places(cells, order, where, rows, fill=f"; set {self.owner}.missing to fill, and it takes the median place")
+            advice = f"; set {self.owner}.missing to fill, and it takes the median place"
+            places(cells, order, where, table.rows, fill=advice)
             return Column(name, order, ordered=True)
-        found = places(cells[train], order, where, rows, missing=np.nan)
-        found = found[~np.isnan(found)]
-        return Column(name, order, missing=float(np.median(found)) if len(found) else 0.0, ordered=True)
+        known = places(cells[train], order, where, table.rows, missing=np.nan)
+        known = known[~np.isnan(known)]
+        return Column(name, order, missing=float(np.median(known)) if len(known) else 0.0, ordered=True)
 
-    def _words(self, name: str, cells: np.ndarray, where: str) -> bool:
+    def _words(self, table: Table, name: str) -> bool:
         """Whether a column holds words. Raises DataError for one whose words are too many to be categories."""
+        cells = table.columns[name]
         texts = [] if cells.dtype.kind in "fiub" else cells.astype(str).tolist()
         if all(is_absent(text) or np.isfinite(number_of(text)) for text in texts):
             return False
-        many = len(np.unique(cells))
-        if many > MANY:
+        if (many := len(np.unique(cells))) > MANY:
+            rule = f"have at most {MANY} categories to be one by itself; got {many}"
             hint = f"leave it out by {self.owner}.exclude, or list every category column in {self.owner}.categories"
-            raise DataError(f"{where} must have at most {MANY} categories to be one by itself; got {many}; {hint}")
+            raise DataError(f"{table.where(name)} must {rule}; {hint}")
         return True
 
     def _labels(self, tables: Sequence[Table], name: str) -> tuple[list[np.ndarray], tuple[str, ...]]:
         """(labels of each file as numbers 0..C-1 or strings, names of the classes where they are settled here)."""
         cells = [table.columns[name] for table in tables]
         every = np.concatenate(cells)
-        where = f"{tables[0].file}: column {name!r}"
         if len(np.unique(every)) < 2:
             told = f"has one class, {str(every[0])!r}, in all {len(every)} rows"
             hint = f"a classifier needs two; is another column meant by {self.owner}.y_column?"
-            raise DataError(f"{where} {told}; {hint}")
+            raise DataError(f"{tables[0].where(name)} {told}; {hint}")
         numbers = np.array([number_of(cell) for cell in every.tolist()])
         if not np.isfinite(numbers).all():
             return cells, ()
         if self.names and not self.options.named_labels:
             return [cell.astype(np.float64) for cell in cells], self.names
-        if not self.options.named_labels:
+        codes, names = numbers.astype(np.int64), list[str]()
+        if self.options.named_labels:
+            names = sorted(set(every.tolist()), key=lambda cell: (float(cell), cell))
+            codes = np.array([names.index(cell) for cell in every.tolist()])
+        else:
             self._check_numbers(numbers, tables, name)
-            return np.split(numbers.astype(np.int64), [len(cells[0])])[: len(cells)], ()
-        names = sorted(set(every.tolist()), key=lambda cell: (float(cell), cell))
-        codes = np.array([names.index(cell) for cell in every.tolist()])
         return np.split(codes, [len(cells[0])])[: len(cells)], tuple(names)
 
     def _check_numbers(self, numbers: np.ndarray, tables: Sequence[Table], name: str) -> None:
@@ -277,18 +281,6 @@ class Roles:
             rule = f"be true where labels are numbers other than 0 to {len(found) - 1}"
             raise FieldError(self.owner, "named_labels", rule, self.options.named_labels, told)
 
-    def _identifies(self, table: Table, name: str, encoding: Encoding) -> str:
-        """A note on a feature that looks like an identifier; "" for another."""
-        column = next(column for column in encoding.columns if column.name == name)
-        if column.values:
-            return ""
-        values = numbers_of(table.columns[name], name, table.rows, column.missing)
-        apart = len(np.unique(values)) == len(values) >= LIKELY and bool((values == np.floor(values)).all())
-        if not apart and not IDENTIFIER.search(name):
-            return ""
-        why = f"its {len(values)} values are all different whole numbers" if apart else "by its name"
-        return f"feature {name!r} looks like an identifier, {why}; {self.owner}.exclude {name} leaves it out"
-
 
 def _filled(table: Table, names: Sequence[str]) -> None:
     """Raise DataError unless these columns have a value in every row."""
@@ -299,10 +291,9 @@ def _filled(table: Table, names: Sequence[str]) -> None:
         cells = table.columns[name]
         blank = np.flatnonzero([not cell or cell.lower() == "nan" for cell in map(str, cells.tolist())])
         if len(blank):
-            told = f"row {table.rows[int(blank[0])]} has {str(cells[blank[0]])!r}"
-            told = f"{told}, {len(blank)} of {len(cells)} rows lack one"
-            hint = "fill them, or leave those rows out"
-            raise DataError(f"{table.file}: column {name!r} must have a value in every row; {told}; {hint}")
+            first = f"row {table.rows[int(blank[0])]} has {str(cells[blank[0]])!r}"
+            told = f"{first}, {len(blank)} of {len(cells)} rows lack one; fill them, or leave those rows out"
+            raise DataError(f"{table.where(name)} must have a value in every row; {told}")
 
 
 def _texts(cells: np.ndarray) -> np.ndarray:

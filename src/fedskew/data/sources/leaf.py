@@ -118,18 +118,17 @@ class Shakespeare(ClassOptions):
         Raises:
             DataError: The files are absent or damaged, or a row has another form.
         """
-        found = [place for place in places(path, ("shakespeare", "leaf/shakespeare")) if _text_of(place) is not None]
-        if found:
-            file = _text_of(found[0])
-            assert file is not None
-            owners, splits = self._windows(file)
-            source = f"file {file}"
+        folders = ("shakespeare", "leaf/shakespeare")
+        texts = [file for place in places(path, folders) if (file := _text_of(place)) is not None]
+        if texts:
+            owners, splits = self._windows(texts[0])
+            source = f"file {texts[0]}"
         else:
-            groups = _leaf_files(self.name, path, ("shakespeare", "leaf/shakespeare"))
+            groups = _leaf_files(self.name, path, folders)
             read = [self._kept(_users(group, _letter_row)) for group in groups]
             owners, source = read[0].owner, f"files in {groups[0][0].parent}"
             splits = [(np.stack(part.x), np.array(part.y)) for part in read]
-        return self.of_classes(_tokens(self.name, splits, owners, source, official=not found))
+        return self.of_classes(_tokens(self.name, splits, owners, source, official=not texts))
 
     def _windows(self, file: Path) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
         """(speaker of each training row, windows and next characters of both splits)."""
