@@ -336,7 +336,7 @@ SHOWN = {
     "no folder": (["show", "no/such"], "there is no run at 'no/such'"),
     "no run": (["show", "."], "is not a run folder"),
     "metric": (["show", "runs/a", "--metric", "acuracy"], "unknown metric of this run 'acuracy'; did you mean"),
-    "two": (["show", "a", "b"], "fedskew show takes RUN; got 'a', 'b'"),
+    "two": (["show", "a", "b"], "fedskew show takes one RUN at a time; got 'a', 'b'"),
 }
 
 

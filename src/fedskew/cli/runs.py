@@ -13,8 +13,7 @@ import click
 from fedskew.cli.base import Command
 from fedskew.cli.listing import age, cell, columns
 from fedskew.cli.output import say
-from fedskew.cli.values import Place
-from fedskew.config.words import scan
+from fedskew.cli.values import FOLDER
 from fedskew.errors import ConfigError, plural
 
 if TYPE_CHECKING:
@@ -33,28 +32,10 @@ HERE = "runs"  # where `fedskew run` puts them
 USUAL = ("folder", "method", "data", "partition", "done", "accuracy", "state", "age")
 
 
-class RunsCommand(Command):
-    """``--where`` may stand several times."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Set all conditions but the first aside."""
-        if ctx.resilient_parsing:
-            return super().parse_args(ctx, args)
-        conditions, rest = [], []
-        for flag, value in scan(args, self.bare):
-            if flag == "--where" and value is not None:
-                conditions.append(value)
-            else:
-                rest += [flag or str(value)] if value is None or not flag else [f"{flag}={value}"]
-        found = super().parse_args(ctx, [*rest, *(["--where", conditions[0]] if conditions else [])])
-        ctx.params["where"] = tuple(conditions)
-        return found
-
-
-@click.command(cls=RunsCommand, lines=EXAMPLES)
-@click.argument("folders", nargs=-1, metavar="[FOLDER ...]", type=Place("dir"))
+@click.command(cls=Command, lines=EXAMPLES)
+@click.argument("folders", nargs=-1, metavar="[FOLDER ...]", type=FOLDER)
 @click.option(
-    "--where", metavar="FIELD=VALUE",
+    "--where", metavar="FIELD=VALUE", multiple=True,
     help="a condition on an entry of config.json or summary.json, or on a column; = != < <= > >= compare, ~ finds a "
     "part of a word; several may be given",
 )  # fmt: skip
@@ -64,9 +45,8 @@ class RunsCommand(Command):
 @click.option("--json", "as_json", is_flag=True, help="print the runs as JSON, with configuration and summary")
 @click.option("--delete", is_flag=True, help="delete these runs, after showing them and asking")
 @click.option("--yes", is_flag=True, help="delete without asking")
-@click.pass_context
 def runs(
-    ctx: click.Context, folders: tuple[str, ...], where: Sequence[str], sort: str | None, wanted: str | None,
+    folders: tuple[str, ...], where: Sequence[str], sort: str | None, wanted: str | None,
     settings: bool, as_json: bool, delete: bool, yes: bool,
 ) -> int:  # fmt: skip
     """List recorded runs, found at any depth below FOLDER, or below `runs`.

@@ -13,7 +13,7 @@ from fedskew.cli.base import Command
 from fedskew.cli.listing import age, cell, columns
 from fedskew.cli.output import say
 from fedskew.cli.sketch import bars, curve, plain
-from fedskew.cli.values import Runs
+from fedskew.cli.values import RUN
 from fedskew.errors import FedskewError, RecordError, unknown
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ MANY = 60  # classes that are shown one by one
 
 
 @click.command("show", cls=Command, lines=EXAMPLES, missing=MISSING)
-@click.argument("run", required=False, metavar="RUN", type=Runs())
+@click.argument("run", required=False, metavar="RUN", type=RUN)
 @click.option("--metric", metavar="NAME,...", help=f"entries of a round to draw  [default: {','.join(USUAL)}]")
 @click.option(
     "--ascii", "as_ascii", is_flag=True, help="draw with ASCII alone  [default: where the terminal lacks more]"
