@@ -26,14 +26,12 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-settings.register_profile("fedskew", deadline=None, derandomize=True, max_examples=15)
-settings.register_profile("thorough", settings.get_profile("fedskew"), max_examples=100)
+settings.register_profile("fedskew", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("thorough", settings.get_profile("fedskew"), max_examples=200)
 settings.load_profile("fedskew")
 
 # What only `make test-all` runs, by folder or file; in other files the marker is on single tests and cases.
-THOROUGH = (
-    "attack", "house/test_doctests.py", "house/test_wheel.py",
-)  # fmt: skip
+THOROUGH = ("attack", "house/test_doctests.py", "house/test_wheel.py")
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, and so would each command that they interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -25,6 +25,7 @@ pytestmark = [
     pytest.mark.skipif(not CHROMIUM, reason="no Chromium: apt install chromium"),
 ]
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
+pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plot]'")
 
 FRAME = """<!DOCTYPE html><html><head><link rel="icon" href="data:,"></head>
 <body><iframe id="f" style="border:0" width="%(width)d" height="900" %(more)s></iframe><script>
@@ -152,7 +153,7 @@ def test_without_scripts_every_table_and_picture_is_there(browser: Browser, smal
       return {tables: [...page.querySelectorAll("main table")].filter(t => !t.closest("details")).every(seen),
               pictures: [...page.querySelectorAll("svg[role=img]")].every(seen),
               buttons: page.querySelectorAll("button").length,
-              paths: [...page.querySelectorAll("svg[role=img] path.l")].every(
+              paths: [...page.querySelectorAll("svg[role=img] path.line")].every(
                 p => view.getComputedStyle(p).stroke !== "none")};"""
     found = browser.look(small, script, more='sandbox="allow-same-origin"')
     assert found["tables"] and found["pictures"] and found["paths"] and found["buttons"] == 0

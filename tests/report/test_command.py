@@ -10,12 +10,12 @@ import pytest
 
 from fedskew import report
 from fedskew.config.flags import experiment_from
-from fedskew.report.svg import number, ticks
 from support.command import SMALL, fedskew, mistake
 from support.old_format import as_format_1
 from support.reports import parsed, words_of
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
+pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plot]'")
 
 
 @pytest.fixture(scope="module")
@@ -101,15 +101,3 @@ def test_a_damaged_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     file.write_text(file.read_text().replace("accuracy", "akkuracy", 1))
     capsys.readouterr()
     assert "rounds.jsonl" in mistake(capsys, "report", tmp_path, "--out", tmp_path / "r.html")
-
-
-@pytest.mark.parametrize(
-    ("low", "high"), [(0, 1), (0.1, 0.13), (3, 1e6), (-5, 5), (1e-9, 3e-9), (2, 2), (0.3333, 97.1)]
-)
-def test_ticks_are_few_round_and_inside(low: float, high: float) -> None:
-    found = ticks(low, high)
-    assert (
-        1 <= len(found) <= 6
-        and all(low - 1e-9 <= t <= high + 1e-9 for t in found)
-        and len(set(map(number, found))) == len(found)
-    )

@@ -19,6 +19,7 @@ from fedskew.report.tables import Cell, Table, fixed, to_csv, to_latex
 from support.reports import made_run, parsed, study
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
+pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plot]'")
 HOSTILE = ["$x^2$ & 5 %", "a_b#{c}~\\input{/etc/passwd}", "=1+1", '<b>|"', "line\nbreak\x1b"]
 
 
@@ -109,7 +110,6 @@ def test_every_table_of_the_page_is_written(tmp_path: Path) -> None:
 
 
 def test_every_figure_of_the_page_is_written(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     entries = study(3, 2, 2, names=("$\\frac{$", "_b", "漢字"))
     entries = [Entry(f"_{e.method}$^", *e[1:]) for e in entries]
     list(paper.write(entries, tmp_path / "r.html", figures=tmp_path / "figures"))

@@ -18,9 +18,10 @@ from fedskew.report.compared import compare
 from fedskew.report.figures import ranking
 from fedskew.studies.scores import Scores
 from fedskew.studies.statistics import aggregate, average_ranks, differences, improvement, over_seeds, profiles, reach
-from support.reports import made_run, parsed, study, words_of
+from support.reports import lines_of, made_run, parsed, points_of, study, words_of
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
+pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plot]'")
 
 
 def sections(page: str) -> dict[str, str]:
@@ -118,13 +119,11 @@ def test_the_profile_is_drawn_where_the_runs_are(metric: str) -> None:
     entries = study(2, 2, 6)
     root = parsed(report.build(entries, metric=metric))
     section = next(s for s in root.iter("section") if s.attrib["id"] == "overall")
-    lines = [
-        p for p in section.iter("path") if p.attrib.get("class", "").startswith("l c") and p.find("title") is not None
-    ]
-    bands = [p for p in section.iter("path") if p.attrib.get("class", "").startswith("b ")]
+    lines = lines_of(section)
+    bands = [p for p in section.iter("path") if "opacity" in p.attrib]
     assert len(lines) == len(bands) == 2
-    first = re.findall(r"-?\d+", lines[0].attrib["d"])
-    assert len(first) == 102 and int(first[0]) == 96, "51 points, from the worst run of all"
+    x, _ = points_of(lines[0])
+    assert len(x) == 51, "from the worst run of all"
     values = scores_of(entries, metric, metric.endswith("accuracy")).values
     side = "above" if metric.endswith("accuracy") else "below"
     told = section.find(".//desc").text or ""  # type: ignore[union-attr]

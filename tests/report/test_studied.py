@@ -11,6 +11,7 @@ from support.command import fedskew
 from support.reports import parsed, words_of
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
+pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plot]'")
 
 FILE = """
 title = "Five & <one>"

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "COLOURS", "DASHES", "STYLE", "Counts", "Floats", "counted", "entry", "figure", "logarithmic", "matplotlib",
-    "name_classes", "save",
+    "COLOURS", "DASHES", "STYLE", "Counts", "Floats", "content_of", "counted", "entry", "figure", "logarithmic",
+    "matplotlib", "name_classes", "save",
 ]  # fmt: skip
 
 Floats = npt.NDArray[np.float64]
@@ -98,17 +98,23 @@ def save(drawn: Figure, out: str | Path) -> Path:
         RecordError: The file cannot be written.
     """
     path = target(out)
-    kind, content = path.suffix.lower(), io.BytesIO()
-    _plain(drawn)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks is drawn as a box
-        drawn.savefig(content, format=kind[1:], metadata=UNDATED[kind])
+    content = content_of(drawn, path.suffix.lower())
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RecordError(f"cannot write {path}: {error.strerror}") from None
-    write_atomic(path, content.getvalue())
+    write_atomic(path, content)
     return path
+
+
+def content_of(drawn: Figure, kind: str) -> bytes:
+    """The content of a figure's file with this suffix."""
+    content = io.BytesIO()
+    _plain(drawn)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks is drawn as a box
+        drawn.savefig(content, format=kind[1:], metadata=UNDATED[kind])
+    return content.getvalue()
 
 
 def _plain(drawn: Figure) -> None:

@@ -31,6 +31,7 @@ SCORED = {
 }  # fmt: skip
 COLUMNS = 60  # clients of a heat map; of more, neighbours share a column
 CLASSES = 40  # most classes whose confusion matrix is drawn
+WRITTEN = 12  # classes up to which the shares of a confusion matrix are written into it
 TOLD = 12  # most methods that a description lists
 ALIKE = 1.01  # ratio of the greatest cost to the least below which it is not drawn
 WRONG = 0.005  # a smaller share of a class is not named among its mistakes
@@ -39,12 +40,16 @@ WRONG = 0.005  # a smaller share of a class is not named among its mistakes
 class Detail(NamedTuple):
     """How much a page shows: less of it where there are many runs."""
 
-    points: int = 100  # of a line
+    points: int = 60  # of a line
+    methods: int = 12  # that have a line in each picture
     settings: int = 12  # that have pictures
-    methods: int = 12  # that have a line in each
     heats: int = 6  # federations
-    matrices: int = 48  # confusion matrices
-    numbers: int = 8  # confusion matrices with their shares written into them
+    matrices: int = 24  # confusion matrices
+
+    def halved(self, times: int) -> Detail:
+        """The same with half as many pictures, so many times."""
+        settings, heats, matrices = (n >> times for n in (self.settings, self.heats, self.matrices))
+        return self._replace(settings=max(settings, 1), heats=heats, matrices=matrices)
 
 
 def words(metric: str) -> str:
@@ -162,7 +167,7 @@ def _recall(run: Run) -> Floats:
     return np.where(support > 0, recall, np.nan)
 
 
-def confusion(found: Compared, method: str, setting: str, numbers: bool) -> Heat | None:
+def confusion(found: Compared, method: str, setting: str) -> Heat | None:
     """Shares of each true class, [C, C], of the last evaluation: the rows of all seeds together."""
     counts = [
         m for run in found.runs(method, setting) if (m := _matrix(run.summary.get("final_confusion"))) is not None
@@ -176,6 +181,7 @@ def confusion(found: Compared, method: str, setting: str, numbers: bool) -> Heat
     names = names_of(found.runs(method, setting), len(whole))
     where = f", {setting}" if setting else ""
     told = mixed_up(shares, names)
+    numbers = len(names) <= WRITTEN
     return Heat("confusion", f"{method}{where}", shares, names, names, "predicted", "true class", told, numbers)
 
 

@@ -14,12 +14,12 @@ from fedskew.component import SLOTS
 from fedskew.config.recorded import Run
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared
+from fedskew.report.drawing import levels
 from fedskew.report.entries import Trial, ended_early, value_of
 from fedskew.report.figures import words
 from fedskew.report.fitted import fitted_cells, fitted_head, fitted_record, twice
 from fedskew.report.pictures import Heat
 from fedskew.report.sentences import measured, p_value
-from fedskew.report.svg import levels
 from fedskew.report.tables import Cell, Table, amount, fixed, row, spread, titled
 from fedskew.studies.differences import Difference
 from fedskew.studies.intervals import Summary

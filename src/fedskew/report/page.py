@@ -12,28 +12,26 @@ from typing import Any
 
 from fedskew import __version__
 from fedskew.errors import ConfigError, plural
+from fedskew.plots import canvas
 from fedskew.report import figures, listings, sentences
 from fedskew.report.compared import Compared, compare
+from fedskew.report.drawing import inline, sample
 from fedskew.report.entries import Entry, Trial
 from fedskew.report.figures import Detail
 from fedskew.report.fitted import twice
 from fedskew.report.overall import overall
 from fedskew.report.parts import Figure, Section
-from fedskew.report.pictures import Heat
+from fedskew.report.pictures import Heat, Picture
 from fedskew.report.reached import checked, reached
 from fedskew.report.scored import scored
-from fedskew.report.svg import clean, draw, sample
-from fedskew.report.tables import Table
+from fedskew.report.tables import Table, clean
 
 __all__ = ["build", "sections"]
 
 LIMIT = 1_000_000  # bytes of a page of 500 runs
 FULL = 500  # runs
 OPEN = 12  # rows of a table of options that is not folded
-STEPS = (
-    Detail(), Detail(60, 12, 12, 6, 24, 0), Detail(40, 8, 10, 4, 12, 0), Detail(25, 6, 8, 2, 6, 0),
-    Detail(15, 3, 6, 1, 2, 0),
-)  # fmt: skip
+HALVINGS = 6  # of the pictures that a page shows, until it is small enough
 TRIALS = "The methods have different numbers of trials: compare what was tuned with care."
 WHOLE = "the tables of results, cost and runs hold all"
 WRITTEN = "the files of --tables hold all"
@@ -81,7 +79,7 @@ def build(
     Raises:
         RecordError: There is no run, or no run was evaluated.
         ConfigError: Two runs have one method, setting and seed; no run has the metric; the baseline is none of the
-            methods; a target is no finite number; Jinja2 is missing.
+            methods; a target is no finite number; Jinja2 or matplotlib is missing.
 
     Example:
         >>> import fedskew as fs
@@ -96,17 +94,20 @@ def build(
     found = compare([Entry(*entry) for entry in entries], metric, baseline)
     heading = title or f"{', '.join(found.methods[:4])}{' and more' if len(found.methods) > 4 else ''}"
     most, page = LIMIT * max(1.0, len(found.entries) / FULL), ""
-    heats = {s: figures.federation(found, s) for s in found.settings[: STEPS[0].heats]}
-    for detail in STEPS:
+    whole, drawn = Detail(), dict[tuple[str, str, str], str]()
+    heats = {s: figures.federation(found, s) for s in found.settings[: whole.heats]}
+    for halved in range(HALVINGS):
+        detail = whole.halved(halved)
         made = sections(found, detail, command=command, notes=notes, trials=trials, targets=targets, heats=heats)
-        page = _rendered(template, heading, sentences.compared_what(found), made)
+        page = _rendered(template, heading, sentences.compared_what(found), made, drawn)
         if len(page.encode()) <= most:
             break
     return page
 
 
 def _template() -> Any:
-    """The page's template. Raises ConfigError that names the extra where Jinja2 is missing."""
+    """The page's template. Raises ConfigError that names the extra where Jinja2 or matplotlib is missing."""
+    canvas.matplotlib()
     try:
         import jinja2
         from markupsafe import Markup
@@ -120,18 +121,22 @@ def _template() -> Any:
     return environment.get_template("report.html")
 
 
-def _rendered(template: Any, title: str, lead: str, made: Sequence[Section]) -> str:
+def _rendered(
+    template: Any, title: str, lead: str, made: Sequence[Section], drawn: dict[tuple[str, str, str], str]
+) -> str:
+    """The page. ``drawn`` keeps every picture, since a page may be made several times with fewer of them."""
     style, script = _asset("style.css"), _asset("sort.js")
-    numbered, count = {}, 0
-    for section in made:
-        for part in section.parts:
-            if isinstance(part, Figure):
-                numbered[id(part)] = [draw(picture, f"f{count + i}") for i, picture in enumerate(part.pictures)]
-                count += len(part.pictures)
+
+    def draw(picture: Picture) -> str:
+        key = picture.key, picture.title, picture.told
+        if key not in drawn:
+            drawn[key] = inline(picture, f"f{len(drawn)}")
+        return drawn[key]
+
     return str(
         template.render(
             title=title, lead=lead, sections=made, version=__version__, style=style, script=script,
-            style_hash=_hash(style), script_hash=_hash(script), drawn=lambda part: numbered[id(part)],
+            style_hash=_hash(style), script_hash=_hash(script), draw=draw,
             is_table=lambda part: isinstance(part, Table), sample=sample,
         )
     )  # fmt: skip
@@ -273,8 +278,7 @@ def _federation(found: Compared, detail: Detail, heats: dict[str, tuple[Heat | N
 
 def _confusion(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
     pairs = [(m, s) for s in found.settings[: detail.settings] for m in shown][: detail.matrices]
-    numbers = len(pairs) <= detail.numbers
-    heats = [heat for m, s in pairs if (heat := figures.confusion(found, m, s, numbers))]
+    heats = [heat for m, s in pairs if (heat := figures.confusion(found, m, s))]
     if not heats:
         return Section("confusion", "Confusion matrices")
     mistakes = listings.mistakes([(heat.title, heat.told) for heat in heats])

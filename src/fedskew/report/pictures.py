@@ -1,4 +1,4 @@
-"""Pictures of a report as plain values. `fedskew.report.svg` draws them for the page, `paper` for a paper."""
+"""Pictures of a report as plain values. `fedskew.report.drawing` draws them."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedskew.records.probabilities import EACH, PRECISION, SCORES
 from fedskew.report.compared import Compared, Floats
+from fedskew.report.drawing import levels
 from fedskew.report.figures import names_of
 from fedskew.report.parts import Section
-from fedskew.report.svg import levels
 from fedskew.report.tables import Cell, Table, fixed, row, titled
 
 __all__ = ["scored"]

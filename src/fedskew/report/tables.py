@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 from fedskew.errors import visible
 from fedskew.records.sheets import csv_text
 
-__all__ = ["Cell", "Table", "amount", "fixed", "row", "spread", "titled", "to_csv", "to_latex"]
+__all__ = ["Cell", "Table", "amount", "clean", "fixed", "row", "spread", "titled", "to_csv", "to_latex"]
 
 SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -69,6 +70,12 @@ def amount(value: float, measured: bool = True) -> str:
         return fixed(value, 0)
     plain = not measured or abs(value) >= 10 or value == 0
     return fixed(value, 1 if plain else min(6, 2 - math.floor(math.log10(abs(value)))))
+
+
+def clean(text: object, most: int = 0) -> str:
+    """Text of others for a page: control characters written out, cut to a length, and escaped."""
+    told = visible(str(text).replace("\n", " ").replace("\t", " "))
+    return escape(told if not most or len(told) <= most else f"{told[: most - 1]}…")
 
 
 def titled(setting: str, what: str) -> str:
