@@ -238,7 +238,7 @@ def test_a_run_deleted_halfway_can_be_deleted_again(whole: int, runs: Path, monk
 
 
 MISTAKES = {
-    "no folder": (["no/such"], "there is no run at 'no/such': no such folder"),
+    "no folder": (["no/such"], "there is no run at 'no/such': no such file or folder"),
     "no condition": (["--where", "accuracy"], "--where must be FIELD=VALUE, or with one of"),
     "no number": (["--where", "accuracy>much"], "--where must compare by > with a number; got 'accuracy>much'"),
     "field": (["--where", "accuray=1"], "unknown field 'accuray' of these runs; did you mean 'accuracy'?"),

@@ -125,16 +125,16 @@ def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool
     from fedskew.engines.decomposed import decompose as parts
 
     _own_data(run, about)  # which refuses data that are not those of the run
-    found = parts(trained, config.load(run.folder).federation())
+    steps = parts(trained, config.load(run.folder).federation())
     if as_json:
-        say(json.dumps(found, indent=1))
+        say(json.dumps(steps, indent=1))
         return
     view = Table(box=None, pad_edge=False, header_style="dim")
     view.add_column("step", no_wrap=True)
     for head in ("accuracy", "balanced", "loss", "ECE", "AUROC"):
         view.add_column(head, justify="right")
     view.add_column("what is fitted on training rows", overflow="fold")
-    for step, row in found.items():
+    for step, row in steps.items():
         view.add_row(step, *("–" if value is None else f"{value:.4f}" for value in row.values()), STEPS[step])
     show(view)
 
@@ -150,9 +150,11 @@ def _own_data(run: Run, about: dict[str, Any]) -> Dataset:
         raise RecordError(f"{named} trained over Flower, and its nodes kept theirs")
     experiment = load(run.folder)
     data: Dataset = experiment.data.load(experiment.path)
-    was, found = about["data"]["fingerprint"], data.fingerprint
-    if was != found:
-        raise RecordError(f"the data must be those of the run; fingerprint was {was}, is {found}; name them by --data")
+    was, fingerprint = about["data"]["fingerprint"], data.fingerprint
+    if was != fingerprint:
+        raise RecordError(
+            f"the data must be those of the run; fingerprint was {was}, is {fingerprint}; name them by --data"
+        )
     return data
 
 

@@ -30,12 +30,12 @@ def verify(runs: tuple[str, ...]) -> int:
     damaged = 0
     for folder in find_runs([Path(run) for run in runs]):
         try:
-            rounds, found = troubles(folder)
+            rounds, faults = troubles(folder)
         except RecordError as error:
-            rounds, found = 0, [str(error)]
-        for trouble in found:
+            rounds, faults = 0, [str(error)]
+        for trouble in faults:
             say(f"{folder}: ALTERED: {trouble}")
-        if not found:
+        if not faults:
             say(f"{folder}: whole, {plural(rounds, 'round')}")
-        damaged += bool(found)
+        damaged += bool(faults)
     return 2 if damaged else 0
