@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 SLOTS: dict[str, tuple[str, ...]] = {  # what --NAME takes -> (file, dictionaries); none of a file of imports
     "data": ("data/sources/*.py",),
     "partition": ("data/partitioners/*.py",),
-    "model": ("models/architectures.py", "MODELS"),
+    "model": ("models/*.py",),
     "parts": ("slots/parts.py",),
     "sampler": ("slots/samplers.py",),
     "selector": ("slots/selectors.py",),
