@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-import time
+import timeit
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -149,14 +149,8 @@ def step_seconds(model: Any, shape: tuple[int, ...], classes: int, batch: int) -
 
 def _median(what: Callable[[], None]) -> float:
     """Seconds, after a first call that warms up; of what is slow, that call says enough."""
-
-    def seconds() -> float:
-        began = time.perf_counter()
-        what()
-        return time.perf_counter() - began
-
-    first = seconds()
-    return first if first > SLOW else statistics.median(seconds() for _ in range(REPEATS))
+    first = timeit.timeit(what, number=1)
+    return first if first > SLOW else statistics.median(timeit.repeat(what, repeat=REPEATS, number=1))
 
 
 def _alike(one: Planned) -> list[str]:
