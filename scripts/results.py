@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
+from fedskew.papers.costs import HERE as COSTS
+from fedskew.papers.costs import measured_costs, read_costs
+from fedskew.papers.page import pages as both
+from fedskew.papers.rows import ledger, text_of
+from fedskew.papers.runs import HERE, Runs
 from fedskew.studies.archives import lend
 from fedskew.studies.differences import differences
 from fedskew.studies.intervals import t_interval
-from fedskew.studies.papers.costs import HERE as COSTS
-from fedskew.studies.papers.costs import measured_costs, read_costs
-from fedskew.studies.papers.found import HERE, Runs
-from fedskew.studies.papers.ledger import ledger, text_of
-from fedskew.studies.papers.page import appendix_beside, appendix_of, page_of
 from fedskew.studies.ranks import average_ranks
 from fedskew.studies.scores import Scores
 from fedskew.studies.shipped import shipped
@@ -183,10 +183,9 @@ def tables(text: str) -> str:
 
 def papers() -> dict[Path, str]:
     """The ledger and its pages."""
-    runs, page = Runs.of(ROOT / HERE), ROOT / "notes/papers.md"
+    runs = Runs.of(ROOT / HERE)
     rows = ledger(runs, costs=read_costs(ROOT / COSTS))
-    beside = {page: page_of(rows, runs, page.name), appendix_beside(page): appendix_of(rows, page.name)}
-    return {ROOT / "results/ledger.csv": text_of(rows), **beside}
+    return {ROOT / "results/ledger.csv": text_of(rows), **both(rows, runs, ROOT / "notes/papers.md")}
 
 
 def pages() -> dict[Path, str]:

@@ -76,19 +76,19 @@ class Result:
 
     def __repr__(self) -> str:
         accuracy = self.summary.get("final_accuracy")
-        told = f"rounds={len(self.rounds)}, accuracy={accuracy if accuracy is None else round(accuracy, 4)}"
-        return f"Result({'; '.join([told, *(f'COLLAPSED: {found.words}' for found in self.collapsed)])})"
+        numbers = f"rounds={len(self.rounds)}, accuracy={accuracy if accuracy is None else round(accuracy, 4)}"
+        return f"Result({'; '.join([numbers, *(f'COLLAPSED: {collapse.words}' for collapse in self.collapsed)])})"
 
     @property
     def confusion(self) -> Tensor | None:
         """Confusion matrix of the test rows, int64 [C, C], rows are true classes; None of a run that was stopped."""
-        found = self.summary.get("final_confusion")
-        return None if found is None else torch.tensor(found)
+        matrix = self.summary.get("final_confusion")
+        return None if matrix is None else torch.tensor(matrix)
 
     @property
     def collapsed(self) -> list[Collapse]:
         """Signs that training collapsed, see `fedskew.records.summary.collapses`; an empty list of a healthy run."""
-        return [Collapse(**found) for found in self.summary["collapsed"]]
+        return [Collapse(**entries) for entries in self.summary["collapsed"]]
 
 
 def run(
@@ -242,9 +242,9 @@ def _facts(
     fed: Federation, method: Method, model: Architecture | nn.Module, settings: Settings, cohort: int
 ) -> dict[str, Any]:
     """What config.json holds of a run that Python started; its data and network have no name, so `load` refuses it."""
-    own = isinstance(model, nn.Module)
-    width = method.projection if own else model.projection
-    net = {"name": type(model).__name__ if own else model.name, **({"projection": width} if width else {})}
+    is_module = isinstance(model, nn.Module)
+    width = method.projection if is_module else model.projection
+    net = {"name": type(model).__name__ if is_module else model.name, **({"projection": width} if width else {})}
     names = {"data": {"name": fed.dataset.name}, "partition": spec(fed.partitioner), "model": net}
     facts: dict[str, Any] = {"clients": fed.clients, "longtail": fed.longtail, "fingerprint": fed.dataset.fingerprint}
     facts |= {name: value for name in deciding(Division, "split") if name in UNSET and (value := getattr(fed, name))}

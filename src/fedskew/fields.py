@@ -13,7 +13,6 @@ import math
 import numbers
 import types
 import typing
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -21,13 +20,15 @@ from typing import Annotated, Any, Literal
 from fedskew.errors import FieldError
 
 __all__ = [
-    "LATER", "Above", "AtLeast", "AtMost", "Checked", "Limit", "Within", "check", "choices", "deciding", "demand",
-    "documented", "fits", "hints_of", "kind_of", "later", "limits_of", "option", "plain_types", "recorded", "resumed",
+    "LATER", "Above", "AtLeast", "AtMost", "Checked", "Limit", "Within", "breach", "check", "choices", "deciding",
+    "demand", "documented", "fits", "hints_of", "kind_of", "later", "limits_of", "option", "plain_types", "recorded",
+    "resumed",
 ]  # fmt: skip
 
 LARGEST, INFINITY = 3.4e38, float("inf")  # of float32
 MOST = 10**6  # of a whole number with a limit: it becomes a loop or an array
 EXACT = 2**31  # a whole number in the place of a number: times a count of rows it still fits int64
+UNION = (typing.Union, types.UnionType)
 LATER = "later"  # mark of a field that records leave out while it has its default
 
 
@@ -130,17 +131,25 @@ def check(value: Any) -> None:
         FieldError: A field has another type, or breaks a limit of its annotation.
     """
     kind: Any = type(value)
-    for name, hint in hints_of(kind).items():
-        if not hasattr(value, name):  # a user's subclass without a call of its base's __init__
+    for name, hint, default in _checks(kind):
+        got = getattr(value, name, default)  # a user's subclass may not call its base's __init__
+        if got is default:
             continue
-        got = getattr(value, name)
         if not fits(got, hint):
             raise FieldError(kind.__name__, name, _misfit(got, hint), got, _nearest(got, hint))
-        for limit, number in _bounded(hint, got) if name in _limited(kind) else ():
-            if not limit.holds(number):
-                if number == INFINITY and not isinstance(limit, Within):
-                    raise FieldError(kind.__name__, name, "be finite", got)
-                raise FieldError(kind.__name__, name, limit.rule, got, limit.hint)
+        if broken := breach(hint, got):
+            raise FieldError(kind.__name__, name, broken[0], got, broken[1])
+
+
+@cache
+def _checks(kind: type) -> tuple[tuple[str, Any, Any], ...]:
+    """(name, annotation, a default that keeps it) of each field."""
+    hints, found = hints_of(kind), []
+    for f in fields(kind):
+        hint = hints[f.name]
+        fitting = f.default is not dataclasses.MISSING and fits(f.default, hint) and not breach(hint, f.default)
+        found.append((f.name, hint, f.default if fitting else dataclasses.MISSING))
+    return tuple(found)
 
 
 class Checked:
@@ -212,7 +221,7 @@ def _plain_type(hint: Any) -> Any:
         return _plain_type(hint.__origin__)
     if typing.get_origin(hint) is typing.Literal:
         return str
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+    if typing.get_origin(hint) in UNION:
         inner = [_plain_type(one) for one in typing.get_args(hint) if one is not type(None)]
         return inner[0] | None if len(inner) == 1 and inner[0] else None
     return hint if hint in (int, float, bool, str) else None
@@ -235,23 +244,25 @@ def recorded(value: Any) -> dict[str, Any]:
     return {name: got for name, got in held.items() if name not in unset}
 
 
-def _bounded(hint: Any, value: Any) -> Iterator[tuple[Limit, Any]]:
-    """(limit, number that must keep it) of a field."""
-    if value is None or not limits_of(hint):
-        return
-    if typing.get_origin(hint) is Annotated:
-        own = [limit for limit in hint.__metadata__ if isinstance(limit, Limit)]
-        if own and hint.__origin__ is int and not any(isinstance(limit, AtMost | Within) for limit in own):
-            own.append(AtMost())
-        yield from ((limit, value) for limit in own)
-        yield from _bounded(hint.__origin__, value)
-    elif typing.get_origin(hint) in (typing.Union, types.UnionType):
-        for one in typing.get_args(hint):
-            if fits(value, one):
-                yield from _bounded(one, value)
-    elif typing.get_origin(hint) is tuple:
-        for one in value:
-            yield from _bounded(typing.get_args(hint)[0], one)
+def breach(hint: Any, value: Any) -> tuple[str, str] | None:
+    """(rule, suggestion) of the limit of an annotation that a value of its type breaks; None where it keeps all."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if value is None or origin is None:
+        return None
+    if origin is Annotated:
+        limits = [limit for limit in hint.__metadata__ if isinstance(limit, Limit)]
+        if limits and hint.__origin__ is int and not any(isinstance(limit, AtMost | Within) for limit in limits):
+            limits.append(AtMost())
+        for limit in limits:
+            if not limit.holds(value):
+                finite = value == INFINITY and not isinstance(limit, Within)
+                return ("be finite", "") if finite else (limit.rule, limit.hint)
+        return breach(hint.__origin__, value)
+    if origin in UNION:
+        return next((found for one in inner if fits(value, one) and (found := breach(one, value))), None)
+    if origin is tuple:
+        return next((found for element in value if (found := breach(inner[0], element))), None)
+    return None
 
 
 @cache
@@ -264,12 +275,6 @@ def hints_of(kind: type) -> dict[str, Any]:
     return {f.name: found.get(f.name, Any) for f in fields(kind)}
 
 
-@cache
-def _limited(kind: type) -> frozenset[str]:
-    """The fields that have a limit: instances are made by the thousand, and annotations are slow to read."""
-    return frozenset(name for name, hint in hints_of(kind).items() if limits_of(hint))
-
-
 def limits_of(hint: Any) -> tuple[Limit, ...]:
     """Every limit in an annotation, those of a tuple's elements among them."""
     own = [m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Limit)]
@@ -279,12 +284,12 @@ def limits_of(hint: Any) -> tuple[Limit, ...]:
 
 def fits(value: object, hint: Any) -> bool:
     """Whether a value is of a field's type; NaN is no number, nor is what float32 cannot hold."""
-    if hint is Any:
+    while typing.get_origin(hint) is Annotated:
+        hint = hint.__origin__
+    if hint is Any or (type(value) is hint and hint in (bool, str)):
         return True
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        return fits(value, hint.__origin__)
-    if origin in (typing.Union, types.UnionType):
+    if origin in UNION:
         return any(fits(value, one) for one in inner)
     if origin is typing.Literal:
         return any(type(value) is type(one) and value == one for one in inner)
@@ -327,7 +332,7 @@ def _nearest(value: object, hint: Any) -> str:
 def _alternatives(hint: Any) -> tuple[Any, ...]:
     if typing.get_origin(hint) is typing.Literal:
         return typing.get_args(hint)
-    united = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    united = typing.get_origin(hint) in UNION
     return tuple(a for one in typing.get_args(hint) for a in _alternatives(one)) if united else ()
 
 
@@ -337,7 +342,7 @@ def kind_of(hint: Any) -> str:
         return kind_of(hint.__origin__)
     if typing.get_origin(hint) is typing.Literal:
         return "one of " + ", ".join(map(str, typing.get_args(hint)))
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+    if typing.get_origin(hint) in UNION:
         return " or ".join(kind_of(one) for one in typing.get_args(hint) if one is not type(None))
     if typing.get_origin(hint) is tuple:
         return f"a tuple, each {kind_of(typing.get_args(hint)[0])}"

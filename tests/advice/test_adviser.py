@@ -301,8 +301,8 @@ MISTAKES = {
     "evidence": (["--evidence", "nope", "--clients", "5"], "evidence must be a folder of runs"),
     "option": (["--evidnce", "x"], "unknown option '--evidnce'"),
     "measure": (["--clients", "5", "--measure", "accuracyy"], "unknown measure 'accuracyy'; did you mean 'accuracy'?"),
-    "top": (["--clients", "5", "--top", "0"], "--top must be a whole number of at least 1; got '0'"),
-    "top word": (["--top", "all"], "--top must be a whole number of at least 1; got 'all'"),
+    "top": (["--clients", "5", "--top", "0"], "--top must be at least 1; got 0"),
+    "top word": (["--top", "all"], "--top must be a whole number; got 'all'"),
     "partition": (["--partition", "dirichlt"], "did you mean 'dirichlet'?"),
 }  # fmt: skip
 

@@ -19,6 +19,7 @@ import pytest
 import fedskew as fs
 from fedskew.config.recorded import Run
 from fedskew.errors import FedskewError, RecordError
+from fedskew.papers.runs import Runs
 from fedskew.records.lock import Hold
 from fedskew.records.manifest import Manifest
 from fedskew.records.verify import troubles
@@ -26,7 +27,6 @@ from fedskew.studies import repeating
 from fedskew.studies import study as studies
 from fedskew.studies.archives import lend, write
 from fedskew.studies.merging import take
-from fedskew.studies.papers.found import Runs
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Address, Store, read_line
 from fedskew.studies.study import Study

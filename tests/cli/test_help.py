@@ -147,7 +147,7 @@ MISTAKES = {
     "action": (["partition", "verfy"], "unknown action of fedskew partition 'verfy'; did you mean 'verify'?"),
     "no file": (["partition", "show"], "fedskew partition show needs a file"),
     "two files": (["partition", "verify", "a", "b"], "one FILE at a time"),
-    "shell": (["completion", "fihs"], "unknown shell 'fihs'; did you mean 'fish'?"),
+    "shell": (["completion", "fihs"], "shell must be one of bash, fish, zsh; got 'fihs'; did you mean 'fish'?"),
     "no shell": (["completion"], "fedskew completion needs one of bash, fish, zsh"),
     "nothing to cite": (["cite"], "fedskew cite needs at least one method, ingredient or dataset, or fedskew"),
     "two forms of a page": (["methods", "fedavg", "--json"], "takes one of NAME, --json, --markdown; got NAME and"),

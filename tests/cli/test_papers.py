@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from fedskew import papers
 from fedskew.cli import reproduce as reproducing
 from fedskew.cli.output import show
-from fedskew.studies.papers import protocol as protocols
-from fedskew.studies.papers.found import Runs
-from fedskew.studies.papers.ledger import Row
-from fedskew.studies.papers.printed import printed
+from fedskew.papers.printed import printed
+from fedskew.papers.rows import Row
+from fedskew.papers.runs import Runs
 from support.command import fedskew, mistake
 from support.paths import ROOT
 
@@ -31,7 +31,7 @@ def test_the_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_costs_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Of every study, and of one whose data are not at hand how many runs it has."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(protocols, "names", lambda: ("fedga-table1-mnist", "fedga-table1-svhn"))
+    monkeypatch.setattr(papers, "names", lambda: ("fedga-table1-mnist", "fedga-table1-svhn"))
     there = iter([True, False])
     monkeypatch.setattr(reproducing, "_at_hand", lambda cells: next(there))
     assert fedskew("reproduce", "--scale", "smoke", "--dry-run") == 0
@@ -52,7 +52,7 @@ def test_a_list_of_costs_does_not_ask_the_hub(
     datasets = pytest.importorskip("datasets")
     asked: list[str] = []
     monkeypatch.setattr(datasets, "load_dataset", lambda repo, *more: asked.append(repo) or 1 / 0)
-    monkeypatch.setattr(protocols, "names", lambda: ("fedga-table1-svhn",))
+    monkeypatch.setattr(papers, "names", lambda: ("fedga-table1-svhn",))
     monkeypatch.setenv("FEDSKEW_DATA", str(tmp_path))
     monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -120,7 +120,7 @@ def test_the_printed_numbers_stand_beside_ours(
     said = capsys.readouterr().out
     assert "nothing to do" in said and not list((tmp_path / "store/runs").iterdir())
     beside = [line for line in said.splitlines() if "accuracy" in line and "FedAvg" in line and "alpha=0.05" in line]
-    one = protocols.protocol(words[1])
+    one = papers.protocol(words[1])
     (number,) = (p for p in one.numbers() if (p.method, p.metric, p.setting) == ("FedAvg", "accuracy", "alpha=0.05"))
     (cell,) = (c for c in one.spec.cells() if (c.label, c.setting, c.seed) == ("FedAvg", "alpha=0.05", 0))
     ours = Runs.of(ROOT / "results/papers").get(cell.experiment)
@@ -174,9 +174,9 @@ def test_seeds_that_are_named_stand_beside_the_printed_numbers(
 ) -> None:
     """Seeds that the protocol has not, too."""
     monkeypatch.chdir(tmp_path)
-    one = protocols.protocol("fedga-table1-mnist")
-    quick = protocols.Scale((("rounds", "1"), ("model", "logistic")), (0,), ("alpha=10",), ("FedAvg", "FedNTD"))
-    monkeypatch.setattr(protocols, "protocol", lambda name: replace(one, scales={"small": quick}))
+    one = papers.protocol("fedga-table1-mnist")
+    quick = papers.Scale((("rounds", "1"), ("model", "logistic")), (0,), ("alpha=10",), ("FedAvg", "FedNTD"))
+    monkeypatch.setattr(papers, "protocol", lambda name: replace(one, scales={"small": quick}))
     assert fedskew("reproduce", "fedga-table1-mnist", "--seeds", "7-8", "--processes", 1) == 0
     said = capsys.readouterr().out
     assert said.count("2 of 2") == 4 and "printed" in said

@@ -238,7 +238,7 @@ def test_a_run_deleted_halfway_can_be_deleted_again(whole: int, runs: Path, monk
 
 
 MISTAKES = {
-    "no folder": (["no/such"], "there is no run at 'no/such': no such folder"),
+    "no folder": (["no/such"], "there is no run at 'no/such': no such file or folder"),
     "no condition": (["--where", "accuracy"], "--where must be FIELD=VALUE, or with one of"),
     "no number": (["--where", "accuracy>much"], "--where must compare by > with a number; got 'accuracy>much'"),
     "field": (["--where", "accuray=1"], "unknown field 'accuray' of these runs; did you mean 'accuracy'?"),
@@ -336,7 +336,7 @@ SHOWN = {
     "no folder": (["show", "no/such"], "there is no run at 'no/such'"),
     "no run": (["show", "."], "is not a run folder"),
     "metric": (["show", "runs/a", "--metric", "acuracy"], "unknown metric of this run 'acuracy'; did you mean"),
-    "two": (["show", "a", "b"], "fedskew show takes RUN; got 'a', 'b'"),
+    "two": (["show", "a", "b"], "fedskew show takes one RUN at a time; got 'a', 'b'"),
 }
 
 

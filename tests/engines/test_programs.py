@@ -139,15 +139,12 @@ def test_what_lasts_is_computed_once() -> None:
     assert [each.count(f"aten::{op}(") for op in ("log", "sum", "exp", "ones_like")] == [0, 1, 1, 0]
 
 
-def test_memory_that_a_step_writes_into_is_made_in_every_step() -> None:
-    def step(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
-        total = fixed.own["counts"] * 2
-        total.view(3, 1).add_(now[0])  # under another name
-        w = carry["w"] + total
-        return {"w": w}, w.sum()
-
-    plain, traced, _ = programmed(step, [0.1, 0.2, -0.3])
-    assert torch.equal(plain, traced)
+def views(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+    """Writes into memory that label counts alone have made, under another name."""
+    total = fixed.own["counts"] * 2
+    total.view(3, 1).add_(now[0])
+    w = carry["w"] + total
+    return {"w": w}, w.sum()
 
 
 def listed(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
@@ -158,30 +155,37 @@ def listed(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
     return {"w": w}, w.sum()
 
 
-def negated(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
-    """Writes into what two signs have made of the parameters, not into them."""
-    twice = carry["w"].neg().neg()
+def read_again(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+    """Reads what it has written into under its old name."""
+    twice = carry["w"] * 2
     twice.add_(now[0] + 1)
     w = 0.5 * twice + carry["w"] + rows[0].sum()
     return {"w": w}, w.sum()
 
 
-@pytest.mark.parametrize("step", [listed, negated])
-def test_the_order_of_reading_and_writing_is_kept(step: Any) -> None:
-    plain, traced, _ = programmed(step, [0.1, 0.2, -0.3], now=0.0)
-    assert torch.equal(plain, traced)
+def drawn(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+    """Draws numbers, which change no bit at now = 0."""
+    return {"w": torch.rand(3) * now[0] + rows[0].sum()}, torch.rand(3).sum() * now[0]
 
 
-def test_what_is_drawn_is_drawn_in_every_step() -> None:
-    def step(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
-        return {"w": torch.rand(3) * now[0] + rows[0].sum()}, torch.rand(3).sum() * now[0]
-
-    rows, fixed = (torch.ones(2),), Fixed({}, {"counts": torch.ones(3)})
+@pytest.mark.parametrize("step", [views, listed, drawn])
+def test_steps_that_write_or_draw_are_not_traced(step: Any) -> None:
     stepper = Stepper(step, Way.TRACED)
-    stepper.make(rows, fixed, {"w": torch.ones(3)}, (torch.tensor(0.0),))  # where its draws change no bit
-    assert stepper.traced == 1
-    carry, losses = stepper.run(rows, fixed, {"w": torch.ones(3)}, [(torch.tensor(1.0),)] * 3)
-    assert len({float(loss) for loss in [*losses, carry["w"].sum()]}) == 4
+    fixed = Fixed({}, {"counts": torch.tensor([3.0, 0.0, 5.0])})
+    stepper.make((torch.arange(4.0),), fixed, {"w": torch.ones(3)}, (torch.tensor(0.0),))
+    assert list(stepper.programs.values()) == [None]
+
+
+def filled(rows: Any, fixed: Any, carry: Any, now: Any) -> Any:
+    """Writes into what nobody else reads, as the gradient of a norm does."""
+    w = (carry["w"] * now[0]).masked_fill_(fixed.own["counts"] == 0, 0.5) + rows[0].sum()
+    return {"w": w}, w.sum()
+
+
+@pytest.mark.parametrize("step", [filled, read_again])
+def test_writing_into_memory_of_its_own_is_traced(step: Any) -> None:
+    plain, traced, _ = programmed(step, [0.1, 0.2, -0.3])
+    assert torch.equal(plain, traced)
 
 
 def test_it_is_due_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from fedskew.studies.papers.ledger import STATES
+from fedskew.papers.rows import STATES
 from support.paths import ROOT
 
 

@@ -10,7 +10,7 @@ import zipfile
 from functools import partial
 from pathlib import Path
 
-from fedskew.studies.papers.protocol import names as protocols
+from fedskew.papers.tables import names as protocols
 from fedskew.studies.shipped import names as shipped
 from support.paths import ROOT
 
@@ -22,8 +22,8 @@ BESIDE_CODE = {
     "fedskew/config/presets/paces.toml",
 }  # what else the package brings
 BESIDE_CODE |= {f"fedskew/studies/shipped/{name}.toml" for name in shipped()}
-BESIDE_CODE |= {f"fedskew/studies/papers/protocols/{name}.toml" for name in protocols()}
-BESIDE_CODE |= {f"fedskew/studies/papers/{name}" for name in ("printed.csv", "verdicts.toml")}
+BESIDE_CODE |= {f"fedskew/papers/protocols/{name}.toml" for name in protocols()}
+BESIDE_CODE |= {f"fedskew/papers/{name}" for name in ("printed.csv", "verdicts.toml")}
 BESIDE_CODE |= {f"fedskew/report/templates/{name}" for name in ("report.html", "sort.js", "style.css")}
 
 

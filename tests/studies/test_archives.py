@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from fedskew.cli.studying import told_plan
+from fedskew.cli.studying import print_plan
 from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import Run, read_run
 from fedskew.errors import ConfigError
+from fedskew.papers.runs import Runs
 from fedskew.studies import cost as costs
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.archives import lend, write
 from fedskew.studies.cost import Cost, cost_of
 from fedskew.studies.merging import merge, take
-from fedskew.studies.papers.found import Runs
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Store, archive_line, read_archive
 from fedskew.studies.study import Study
@@ -62,7 +62,7 @@ def test_a_run_without_fits_stands_until_the_study_that_asks_for_them_ran_it_aga
     spec = spec_from(["fedavg"], [*SMALL, ("fit-logits", "tail")])
     asked = Study(spec, tmp_path / "new")
     assert lend(asked, tmp_path / "a.jsonl") == 1
-    told_plan(asked, 1)
+    print_plan(asked, 1)
     assert "1 missing" in (said := capsys.readouterr().out) and "1 of the missing ones are there without" in said
     (raw,), (again,) = asked.table(), asked.missing()
     assert raw["state"] == "finished" and "mean10_fitted_accuracy" not in raw
@@ -87,7 +87,7 @@ def test_a_run_that_cannot_be_measured_costs_an_unknown_time_and_not_none(
     study.plan()
     monkeypatch.setattr(costs, "step_seconds", refuse)
     assert cost_of(study, measure=True) == Cost(0.0, 1, 0, 1)
-    assert told_plan(study, 1) == 0 and "of 1 nothing is known" in capsys.readouterr().out
+    assert print_plan(study, 1) == 0 and "of 1 nothing is known" in capsys.readouterr().out
 
 
 def test_runs_of_an_archive_keep_their_rounds_in_a_store(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_a_method_has_options_of_its_own_in_brackets() -> None:
     expected = (("parts", "cross_entropy,proximal"), ("weighting", "uniform"), ("lr", "0.05"))
     assert entry.method == "fedbal" and entry.options == expected
     assert entry.name == "fedbal(parts=cross_entropy,proximal, weighting=uniform, lr=0.05)"
-    assert entry_of("fedavg").words == ["fedavg"] and entry_of(" fedavg() ").name == "fedavg"
+    assert entry_of(" fedavg() ").name == "fedavg"
 
 
 @pytest.mark.parametrize("text", ["", "fed avg", "fedavg(uniform)", "fedavg(lr=0.1", "fedavg)x", "1fed"])
@@ -158,8 +158,8 @@ def test_methods_of_a_group_share_options(tmp_path: Path) -> None:
     )
     plain, first, second = read_spec(tmp_path / "s.toml").methods
     assert plain.options == () and first.name == "fedavg a" and second.name == "fedprox(lr=0.3, mu=1) a"
-    assert first.options == (("lr", "0.1"), ("epochs", "2"))
-    assert second.options == (("epochs", "2"), ("lr", "0.3"), ("mu", "1"))
+    assert first.options == (("lr", 0.1), ("epochs", 2))
+    assert second.options == (("epochs", 2), ("lr", "0.3"), ("mu", "1"))
 
 
 def test_shipped_studies_can_be_read_and_name_only_what_there_is() -> None:
@@ -173,7 +173,7 @@ def test_a_study_takes_the_settings_of_a_shipped_one_under_their_options(tmp_pat
     mine, theirs = (dict(read_spec(p).axes()) for p in (tmp_path / "s.toml", shipped("federations") or ""))
     assert list(mine) == list(theirs) and len(mine) == 16
     for name, options in theirs.items():
-        assert dict(mine[name]) == {**dict(options), "validation": "0.1"}
+        assert dict(mine[name]) == {**dict(options), "validation": 0.1}
 
 
 @pytest.mark.parametrize(

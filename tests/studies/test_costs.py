@@ -8,14 +8,14 @@ import pytest
 
 from fedskew.config.flags import experiment_from
 from fedskew.errors import RecordError
+from fedskew.papers import costs as costing
+from fedskew.papers.costs import measured_costs, read_costs
+from fedskew.papers.page import appendix_of
+from fedskew.papers.rows import ledger
+from fedskew.papers.runs import Runs
+from fedskew.papers.tables import protocol
 from fedskew.studies import cost
 from fedskew.studies.cost import run_seconds
-from fedskew.studies.papers import costs as costing
-from fedskew.studies.papers.costs import measured_costs, read_costs
-from fedskew.studies.papers.found import Runs
-from fedskew.studies.papers.ledger import ledger
-from fedskew.studies.papers.page import appendix_of
-from fedskew.studies.papers.protocol import protocol
 
 
 @pytest.fixture

@@ -13,16 +13,15 @@ import pytest
 from fedskew.config.flags import experiment_from
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError
-from fedskew.studies.papers import protocol as protocols
-from fedskew.studies.papers.found import Runs, likeness
-from fedskew.studies.papers.ledger import TOTAL, Row, coverage, how, ledger, rows_of
-from fedskew.studies.papers.measures import measured
-from fedskew.studies.papers.page import appendix_of, page_of
-from fedskew.studies.papers.printed import FIVE, PAPERS, THIRD, Printed, printed
-from fedskew.studies.papers.protocol import Scale, protocol, scaled
-from fedskew.studies.papers.rules import gain_of, level_of
-from fedskew.studies.papers.verdicts import claims
-from fedskew.studies.papers.worked import worked
+from fedskew.papers import tables as protocols
+from fedskew.papers.page import appendix_of, page_of
+from fedskew.papers.printed import FIVE, PAPERS, THIRD, Printed, printed
+from fedskew.papers.rows import TOTAL, Row, coverage, how, ledger, rows_of
+from fedskew.papers.rules import gain_of, level_of
+from fedskew.papers.runs import Runs, likeness, measured
+from fedskew.papers.tables import Scale, protocol, scaled
+from fedskew.papers.verdicts import claims
+from fedskew.papers.worked import worked
 from fedskew.studies.store import thinned
 
 MNIST = "fedga-table1-mnist"

@@ -17,8 +17,8 @@ from fedskew.config.variants import flat
 from fedskew.errors import ConfigError
 from fedskew.method import method_spec
 from fedskew.methods.fednova import FedNova
-from fedskew.studies.papers.printed import printed
-from fedskew.studies.papers.protocol import Protocol, Scale, names, protocol, scaled
+from fedskew.papers.printed import printed
+from fedskew.papers.tables import Protocol, Scale, names, protocol, scaled
 from support.smoke import smoked
 
 OURS = [name for name in names() if name.startswith(("fedbal-", "fedgr-"))]

@@ -12,8 +12,8 @@ import pytest
 from fedskew.config.experiment import Experiment
 from fedskew.config.variants import flat
 from fedskew.method import method_spec
-from fedskew.studies.papers.printed import printed
-from fedskew.studies.papers.protocol import names, protocol
+from fedskew.papers.printed import printed
+from fedskew.papers.tables import names, protocol
 from support.smoke import smoked
 
 OURS = [name for name in names() if protocol(name).paper == "Flower"]

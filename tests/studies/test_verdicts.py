@@ -12,13 +12,12 @@ import pytest
 from fedskew.config.flags import experiment_from
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError
-from fedskew.studies.papers.found import Runs
-from fedskew.studies.papers.ledger import Row, rows_of
-from fedskew.studies.papers.order import tables
-from fedskew.studies.papers.printed import printed
-from fedskew.studies.papers.protocol import protocol
-from fedskew.studies.papers.quantities import Evidence, Outcome
-from fedskew.studies.papers.verdicts import VERDICTS, Claim, claims, verdict_of, word_of
+from fedskew.papers.order import tables
+from fedskew.papers.printed import printed
+from fedskew.papers.rows import Row, rows_of
+from fedskew.papers.runs import Runs
+from fedskew.papers.tables import protocol
+from fedskew.papers.verdicts import VERDICTS, Claim, Evidence, Outcome, claims, verdict_of, word_of
 
 NAME = "fedga-table1-mnist"
 # Gains over FedAvg in points; the seed moves every method alike but FedGA

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import NAMED, Option, options_of, outline, table_names
-from fedskew.config.words import ALIASES, choices_of, without_none
+from fedskew.config.words import ALIASES, choices_of, plain_kinds
 from fedskew.methods import METHODS
 
 __all__ = ["HUGE", "WORDS", "Grammar", "mutated"]
@@ -93,7 +93,7 @@ class Grammar:
 
     def value(self, option: Option) -> str:
         """A value of an option: often one of its type, within its limits or not."""
-        plain, _ = without_none(option.type)
+        plain = plain_kinds(option.type)[0]
         if self.often(0.15):
             return str(self.one(WORDS))
         if option.place[-1] == "path":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedskew.studies.papers.protocol import protocol
+from fedskew.papers.tables import protocol
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
 

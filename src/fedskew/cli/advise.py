@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedskew.cli.composed import FEDERATION, FileOrOptions
+from fedskew.cli.base import TYPED
+from fedskew.cli.composed import FileOrOptions
 from fedskew.cli.describe import source_of
 from fedskew.cli.output import say, show
-from fedskew.cli.values import TYPED, Names, Place, Positive, Runs
+from fedskew.cli.values import FILE, FOLDER, POSITIVE, RUN, Names
 
 if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
@@ -24,20 +25,18 @@ EXAMPLES = (
 )
 
 
-@click.command(cls=FileOrOptions, slots=("data", "partition", "model"), fields=FEDERATION, lines=EXAMPLES)
-@click.argument("file", required=False, metavar="[FILE]", type=Place())
-@click.option("--from", "source", metavar="RUN", type=Runs(), help="a run folder or its config.json: its federation")
+@click.command(cls=FileOrOptions, slots=("data", "partition", "model"), fields="federation", lines=EXAMPLES)
+@click.argument("file", required=False, metavar="[FILE]", type=FILE)
+@click.option("--from", "source", type=RUN, help="a run folder or its config.json: its federation")
 @click.option(
-    "--evidence", metavar="FOLDER", type=Place("dir"),
+    "--evidence", type=FOLDER,
     help="a folder of runs, or an archive of them; read beside the runs that come with fedskew",
 )  # fmt: skip
 @click.option(
-    "--measure", metavar="NAME", type=Names("measure of advice"), default="accuracy", show_default=True,
+    "--measure", metavar="NAME", type=Names("measure of advice"), default="accuracy",
     help="a name: accuracy or macro_f1, of the last ten rounds",
 )  # fmt: skip
-@click.option(
-    "--top", metavar="INT", type=Positive(), default=5, show_default=True, help="a whole number: how many methods"
-)
+@click.option("--top", type=POSITIVE, default=5, help="a whole number: how many methods")
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON")
 @click.pass_context
 def advise(
@@ -52,7 +51,7 @@ def advise(
     from fedskew.advice import adviser
     from fedskew.advice.table import advice_table
 
-    typed = set(ctx.meta[TYPED])
+    typed = dict(ctx.meta[TYPED]).keys()
     model = experiment.model.name if experiment and typed & {"--model", "--from"} else None
     cohort = experiment.cohort if experiment and typed & {"--cohort", "--from"} else None
     found = adviser.advise(source_of(file, experiment), evidence, model=model, cohort=cohort, measure=measure, top=top)

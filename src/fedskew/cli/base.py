@@ -13,24 +13,39 @@ import click
 
 from fedskew.cli import interrupt
 from fedskew.cli.output import say
-from fedskew.cli.values import TYPED
-from fedskew.config.words import SHORT, scan, split
+from fedskew.config.words import SHORT, Pair, scan, split
 from fedskew.errors import ConfigError, FedskewError, FieldError, closest, unknown
 
-__all__ = ["HELP", "Command", "Group", "Section", "asks_help", "examples", "prepare"]
+__all__ = ["TYPED", "WORDS", "Command", "Group", "Section", "prepare"]
 
 HELP = ("-h", "--help")
+WORDS, TYPED = "fedskew.words", "fedskew.typed"  # in Context.meta: the words after the command; its flags and values
 HEAVY = "fedskew.config.flags"  # imports all that makes an experiment, torch too
-SETTINGS = {"help_option_names": [*HELP], "max_content_width": 120}
+SETTINGS = {"help_option_names": [*HELP], "max_content_width": 120, "show_default": True}
 Section = tuple[str, list[tuple[str, str]]]  # (title, [(option, what it is)])
 
 
-def asks_help(args: Sequence[str]) -> bool:
-    """Whether help is asked for, wherever the flag stands."""
-    return any(word in args for word in HELP)
+class Page(click.Command):
+    """What help of commands and groups shares: examples, ``lines``, as they are typed, and the words of --help."""
+
+    lines: tuple[str, ...] = ()
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Click's; its text begins small and has no full stop, as all others."""
+        if option := super().get_help_option(ctx):
+            option.help = "show this page and exit"
+        return option
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What the command does, and examples, never wrapped."""
+        super().format_help_text(ctx, formatter)
+        if self.lines:
+            with formatter.section("Examples"):
+                for line in self.lines:
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
 
 
-class Command(click.Command):
+class Command(Page):
     """A subcommand.
 
     Args:
@@ -40,30 +55,50 @@ class Command(click.Command):
     """
 
     def __init__(
-        self,
-        *args: Any,
-        lines: Sequence[str] = (),
-        missing: str = "",
-        light: bool = False,
-        **options: Any,
+        self, *args: Any, lines: Sequence[str] = (), missing: str = "", light: bool = False, **options: Any
     ) -> None:
         super().__init__(*args, **options)
         self.lines, self.missing, self.light = tuple(lines), missing, light
+        self.own = {flag: p for p in self.params if isinstance(p, click.Option) for flag in p.opts}
+        self.bare = {flag for flag, param in self.own.items() if param.is_flag}
 
     # Words
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Check the words, then let Click read them. Raises ConfigError."""
+        """Check the words, then let Click read the options of the command itself. Raises ConfigError."""
+        ctx.meta[WORDS] = args
         if ctx.resilient_parsing:
-            return super().parse_args(ctx, self._readable(ctx, args))
+            return super().parse_args(ctx, self._readable(args))
         with self.naming_flags():
-            if asks_help(args):
+            if any(word in args for word in HELP):
                 say(self.get_help(ctx))
                 ctx.exit()
-            positional, flags = split(args, self.bare, lambda flag: self.wanted(ctx, flag, args))
-            ctx.meta[TYPED] = [flag for flag, _ in flags]
-            self.check(ctx, positional, flags)
-            return super().parse_args(ctx, args)
+            repeated = [flag for flag, param in self.own.items() if param.multiple]
+            positional, flags = split(args, self.bare, lambda flag: self.wanted(flag, args), repeated)
+            ctx.meta[TYPED] = flags
+            if not positional and self.missing:
+                raise ConfigError(f"{ctx.command_path} needs {self.missing}")
+            self.take(ctx, positional, flags)
+            arguments = [p for p in self.params if isinstance(p, click.Argument)]
+            if len(positional) > len(arguments) and all(p.nargs == 1 for p in arguments):
+                taken = "".join(f"one {str(p.metavar).strip('[]')} at a time" for p in arguments) or "options alone"
+                raise ConfigError(f"{ctx.command_path} takes {taken}; got {', '.join(map(repr, positional))}")
+            switches = [word for word in args if word in self.bare]
+            given = [f"{flag}={value}" for flag, value in flags if flag in self.own]
+            return super().parse_args(ctx, [*switches, *given, *positional])
+
+    def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
+        """Take the options that are not the command's own: here there are none. Raises ConfigError."""
+        for flag, _ in flags:
+            if flag not in self.own:
+                near = closest(flag, self.own).partition("; known")[0]
+                listed = f"; it takes {', '.join(self.own) or 'no options'}"
+                raise ConfigError(f"unknown option {flag!r} of {ctx.command_path}{near or listed}")
+
+    def wanted(self, flag: str, args: Sequence[str]) -> str:
+        """What a flag without its value wants, after "must be followed by a value"."""
+        param = self.own.get(flag)
+        return f", {' '.join((param.help or '').split()).partition(';')[0].rstrip('.')}" if param else ""
 
     @contextmanager
     def naming_flags(self) -> Iterator[None]:
@@ -80,53 +115,17 @@ class Command(click.Command):
             named = SHORT.get(flag, flag)  # --data.path, which is what users type
             raise type(error)(f"{named}{str(error).removeprefix(first)}") from None
 
-    def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Click's, in the words of the other options."""
-        return _worded(super().get_help_option(ctx))
-
     def flags(self) -> set[str]:
         """The flags that a message may mean."""
-        return {*self.own()}
+        return {*self.own}
 
-    @property
-    def bare(self) -> set[str]:
-        """Flags that take no value."""
-        switches = [p for p in self.params if isinstance(p, click.Option) and p.is_flag]
-        return {flag for param in switches for flag in param.opts}
-
-    def own(self) -> dict[str, click.Option]:
-        """The options that are written with the command, by flag."""
-        return {flag: param for param in self.params if isinstance(param, click.Option) for flag in param.opts}
-
-    def wanted(self, ctx: click.Context, flag: str, args: Sequence[str]) -> str:
-        """What a flag without its value wants, after "must be followed by a value"."""
-        param = self.own().get(flag)
-        return f", {_first(param.help)}" if param else ""
-
-    def check(self, ctx: click.Context, positional: list[str], flags: list[tuple[str, str]]) -> None:
-        """Raise ConfigError for an option that the command lacks, and for words too many or too few."""
-        self.check_flags(ctx, [flag for flag, _ in flags])
-        arguments = [p for p in self.params if isinstance(p, click.Argument)]
-        if not positional and self.missing:
-            raise ConfigError(f"{ctx.command_path} needs {self.missing}")
-        if len(positional) > len(arguments) and all(p.nargs == 1 for p in arguments):
-            taken = " ".join(str(p.metavar) for p in arguments) or "options alone"
-            raise ConfigError(f"{ctx.command_path} takes {taken}; got {', '.join(map(repr, positional))}")
-
-    def check_flags(self, ctx: click.Context, flags: Sequence[str]) -> None:
-        """Raise ConfigError for an option that the command lacks."""
-        for flag in flags:
-            if flag not in (known := self.own()):
-                near = closest(flag, known).partition("; known")[0]
-                raise ConfigError(f"unknown option {flag!r} of {ctx.command_path}{near or f'; {_listed(known)}'}")
-
-    def _readable(self, ctx: click.Context, args: Sequence[str]) -> list[str]:
+    def _readable(self, args: Sequence[str]) -> list[str]:
         """The words of half a command line that Click can read."""
-        own, kept = self.own(), []
+        kept = []
         for flag, value in scan(args, self.bare):
             if not flag and value and not value.startswith("-"):
                 kept.append(value)
-            elif flag in own and (value is not None or flag in self.bare):
+            elif flag in self.own and (value is not None or flag in self.bare):
                 kept.append(flag if value is None else f"{flag}={value}")
         return kept
 
@@ -145,11 +144,6 @@ class Command(click.Command):
         arguments = [p for p in self.params if isinstance(p, click.Argument)]
         return [*(piece for p in arguments for piece in p.get_usage_pieces(ctx)), "[OPTIONS]"]
 
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """What the command does, and examples."""
-        super().format_help_text(ctx, formatter)
-        examples(formatter, self.lines)
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options, section by section."""
         for title, rows in self.sections(ctx):
@@ -162,7 +156,7 @@ class Command(click.Command):
         yield "Options", [record for p in shown if (record := p.get_help_record(ctx))]
 
 
-class Group(click.Group):
+class Group(Page, click.Group):
     """A command with subcommands, in titled sections."""
 
     def __init__(self, *args: Any, kind: str, lines: Sequence[str] = (), titles: Any = None, **options: Any) -> None:
@@ -190,15 +184,6 @@ class Group(click.Group):
         """COMMAND alone: no option stands before it but --help and --version."""
         return [self.subcommand_metavar]
 
-    def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Click's, in the words of the other options."""
-        return _worded(super().get_help_option(ctx))
-
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """What the command does, and examples."""
-        super().format_help_text(ctx, formatter)
-        examples(formatter, self.lines)
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Subcommands first."""
         self.format_commands(ctx, formatter)
@@ -206,10 +191,10 @@ class Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The subcommands under their titles."""
-        titles = self.titles or {"Commands": tuple(self.commands)}
+        titles = self.titles or {"Commands": tuple(self.commands.values())}
         for title, listed in titles.items():
             with formatter.section(title):
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(200)) for name in listed])
+                formatter.write_dl([(str(command.name), command.get_short_help_str(200)) for command in listed])
 
 
 def prepare() -> None:
@@ -222,27 +207,3 @@ def prepare() -> None:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def examples(formatter: click.HelpFormatter, lines: Sequence[str]) -> None:
-    """Write examples as they are typed, never wrapped."""
-    if lines:
-        with formatter.section("Examples"):
-            for line in lines:
-                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
-
-
-def _worded(option: click.Option | None) -> click.Option | None:
-    """The option of help; its text begins small and has no full stop, as all others."""
-    if option is not None:
-        option.help = "show this page and exit"
-    return option
-
-
-def _first(text: str | None) -> str:
-    """What an option's help says first: what its value is."""
-    return " ".join((text or "").split()).partition(";")[0].rstrip(".")
-
-
-def _listed(flags: Sequence[str] | dict[str, Any]) -> str:
-    return f"it takes {', '.join(flags)}" if flags else "it takes no options"

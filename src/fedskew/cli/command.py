@@ -38,13 +38,13 @@ ALLOCATION = (  # what torch, threading, the system's loader and its calls say o
     "can't allocate memory", "bad_alloc", "can't start new thread", "failed to map segment", "annot allocate memory",
 )  # fmt: skip
 TITLES = {
-    "Train and compare": ("run", "compare", "evaluate", "plot", "report", "advise"),
-    "Check the papers": ("reproduce", "ledger"),
-    "Train on machines of their own": ("flower",),
-    "Keep and share runs": ("runs", "show", "study", "verify"),
-    "Divide data over clients": ("describe", "partition"),
-    "What there is": ("methods", "datasets", "partitions", "models", "cite"),
-    "Shell": ("completion",),
+    "Train and compare": (run, compare, evaluate, plot, report, advise),
+    "Check the papers": (reproduce, ledger),
+    "Train on machines of their own": (flower,),
+    "Keep and share runs": (runs, show_run, study, verify),
+    "Divide data over clients": (describe, partition),
+    "What there is": (methods, datasets, partitions, models, cite),
+    "Shell": (completion,),
 }
 # What torch and numpy say, in errors of no class of their own, of an array that cannot be and of a number too large.
 TOO_LARGE = (
@@ -68,11 +68,9 @@ def root() -> None:
     """
 
 
-for _command in (
-    run, compare, evaluate, plot, report, advise, reproduce, ledger, runs, show_run, study, verify, describe, partition,
-    methods, datasets, partitions, models, cite, completion, flower,
-):  # fmt: skip
-    root.add_command(_command)
+for _commands in TITLES.values():
+    for _command in _commands:
+        root.add_command(_command)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -88,14 +86,14 @@ def main(words: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if words is None else words)
     with speaking():
         try:
-            code = interrupt.over(_ended(words))
+            code = interrupt.over(_exit_code(words))
         except KeyboardInterrupt:  # at any time up to the end of `over`, which lets no other come
             say("interrupted", sys.stderr)
             code = interrupt.over(interrupt.INTERRUPTED)
         sys.exit(code)
 
 
-def _ended(words: list[str]) -> int:
+def _exit_code(words: list[str]) -> int:
     """Run the command, and say in one line what went wrong; the exit code."""
     try:
         asked = answer(root)
@@ -104,15 +102,15 @@ def _ended(words: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        told = _told(error)
+        message = _message_of(error)
         if os.environ.get("FEDSKEW_DEBUG") and not isinstance(error, FedskewError | click.ClickException):
             raise
         fault = f"a fault of fedskew itself, {type(error).__name__}: {error}; FEDSKEW_DEBUG=1 shows where"
-        say(f"fedskew: {' '.join((told or fault).split())}", sys.stderr)
-        return 2 if told else 1
+        say(f"fedskew: {' '.join((message or fault).split())}", sys.stderr)
+        return 2 if message else 1
 
 
-def _told(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """What to say of a mistake, or of a machine that lacks room or rights; "" for a fault of fedskew itself.
 
     Files and memory are touched in many places, and each can fail at any time: this is the one place that says so.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli.base import Command
-from fedskew.cli.studying import done, store_of, stored, told_plan
-from fedskew.cli.tracking import tracked, trackers
-from fedskew.cli.values import Names, Positive
-from fedskew.config.words import Pair, scan, split
+from fedskew.cli.studying import print_plan, run_study, store_of, store_options
+from fedskew.cli.tracking import track_options, trackers
+from fedskew.cli.values import POSITIVE, Names
+from fedskew.config.words import Pair
 from fedskew.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ EXAMPLES = (
     "fedskew compare fedga --tune lr=log:0.01..0.3 --tune-trials 2 --rounds 3",
     "fedskew compare fedavg 'fedbal(weighting=uniform)' --seeds 0-9 --dry-run",
 )
-REST = "fedskew.rest"  # in Context.meta: the options of the runs
 MISSING = "at least one METHOD, or a study file"
 OF_FILE = ("--seeds", "--metric", "--baseline", "--controls", "--tune", "--tune-trials", "--tune-beyond", "--title")
 
@@ -34,20 +33,9 @@ OF_FILE = ("--seeds", "--metric", "--baseline", "--controls", "--tune", "--tune-
 class CompareCommand(Command):
     """Its own options, and every option of ``run`` beside them."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
         """Set the options of the runs aside."""
-        own, mine, rest = {*self.own(), *(ctx.help_option_names)}, [], []
-        for flag, value in scan(args, self.bare):
-            if not flag:
-                mine.append(str(value))
-            elif flag in own:
-                mine += [flag] if value is None else [f"{flag}={value}"]
-            else:
-                rest += [flag] if value is None else [flag, value]
-        if not ctx.resilient_parsing:
-            with self.naming_flags():
-                ctx.meta[REST] = [(flag[2:], value) for flag, value in split(rest)[1]]
-        return super().parse_args(ctx, mine)
+        ctx.params["options"] = [(flag[2:], value) for flag, value in flags if flag not in self.own]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Where the options of the runs are explained."""
@@ -63,7 +51,7 @@ class CompareCommand(Command):
 @click.command(cls=CompareCommand, lines=EXAMPLES, missing=MISSING)
 @click.argument("methods", nargs=-1, metavar="METHOD [METHOD ...] | STUDY.toml", type=Names("method"))
 @click.option("--seeds", metavar="NUMBERS", help="seeds of every method, such as 0-4 or 0,3,7  [default: 0]")
-@stored("results/studies")
+@store_options("results/studies")
 @click.option("--shard", metavar="PART/PARTS", help="only this part of the runs, for an array of jobs, such as 2/8")
 @click.option(
     "--cluster", metavar="ADDRESS",
@@ -78,17 +66,16 @@ class CompareCommand(Command):
     help="show the metric beside itself under fitted biases and a temperature, and say which gains are such a bias",
 )  # fmt: skip
 @click.option("--tune", metavar="SPACE", help="search space of every method, such as lr=log:0.01..0.3")
-@click.option("--tune-trials", metavar="INT", type=Positive(), help="trials of each method and setting  [default: 8]")
+@click.option("--tune-trials", type=POSITIVE, help="trials of each method and setting  [default: 8]")
 @click.option(
-    "--tune-beyond",
-    metavar="INT",
-    type=Positive(),
+    "--tune-beyond", type=POSITIVE,
     help="most trials outside of the range, one at a time while the best value is at its edge  [default: 0]",
-)
+)  # fmt: skip
 @click.option("--title", metavar="TEXT", help="what the study is called in its report")
-@tracked
-@click.pass_context
-def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, store: str | None, **given: Any) -> int:
+@track_options
+def compare(
+    methods: tuple[str, ...], out: str | None, store: str | None, options: list[Pair], **given: Any
+) -> int:  # fmt: skip
     """Compare methods over settings and seeds under equal conditions.
 
     Every method gets the same partition, initial weights, sequence of clients and order of rows. A run that the store
@@ -99,7 +86,7 @@ def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, st
     from fedskew.studies.study import Study, shard_of
 
     tracking = trackers(given["track"], given["track_folder"])
-    spec = _spec(methods, ctx.meta[REST], given)
+    spec = _spec(methods, options, given)
     if given["fitted"]:
         fitted_name(spec.metric)  # a metric without a fitted form is told before the runs are made
     study = Study(spec, store_of(store))
@@ -107,9 +94,9 @@ def compare(ctx: click.Context, /, methods: tuple[str, ...], out: str | None, st
     processes = given["processes"] or 0
     lend(study, given["archives"], keep=not given["dry_run"])
     if given["dry_run"]:
-        return told_plan(study, processes)
-    command = _command(methods, ctx.meta[REST], given)
-    return done(study, processes, part, given["retry"], out, command, tracking, given["cluster"], given["fitted"])
+        return print_plan(study, processes)
+    command = _command(methods, options, given)
+    return run_study(study, processes, part, given["retry"], out, command, tracking, given["cluster"], given["fitted"])
 
 
 def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -> Spec:

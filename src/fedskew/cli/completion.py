@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import os
+from typing import Literal
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class, shell_complete
+from click.shell_completion import get_completion_class, shell_complete
 
 from fedskew.cli.base import Command
-from fedskew.errors import unknown
+from fedskew.cli.values import Value
 
 __all__ = ["answer", "completion"]
 
 VARIABLE = "_FEDSKEW_COMPLETE"  # set by the script when the shell asks
-SHELLS = ("bash", "fish", "zsh")
 HOW = "one of bash, fish, zsh"
-
-
-class Shell(click.ParamType):  # type: ignore[type-arg]
-    """The name of a shell."""
-
-    name = "shell"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name. Raises ConfigError for a shell without a script."""
-        if value not in SHELLS:
-            raise unknown("shell", value, SHELLS)
-        return value
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-        """The names."""
-        return [CompletionItem(name) for name in SHELLS if name.startswith(incomplete)]
 
 
 @click.command(
@@ -39,7 +23,7 @@ class Shell(click.ParamType):  # type: ignore[type-arg]
     light=True,
     lines=("fedskew completion bash >> ~/.bashrc", "fedskew completion zsh >> ~/.zshrc"),
 )
-@click.argument("shell", required=False, metavar="SHELL", type=Shell())
+@click.argument("shell", required=False, metavar="SHELL", type=Value(Literal["bash", "fish", "zsh"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that completes fedskew's words on Tab, for bash, fish or zsh.

@@ -1,17 +1,16 @@
-"""Commands with the options of an experiment: its composition is read first, then options are made of its fields."""
+"""Commands with the options of an experiment: its composition is read first, then its other options are looked up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
-from fedskew.cli.base import Command, Section, prepare
+from fedskew.cli.base import TYPED, WORDS, Command, Section, prepare
 from fedskew.cli.names import SLOTS, names
-from fedskew.cli.values import TYPED, Names, Value, metavar_of, typed_flag
-from fedskew.config.words import choices_of, scan
+from fedskew.cli.values import Names, Value, metavar_of
+from fedskew.config.words import Pair, choices_of, scan
 from fedskew.errors import ConfigError
 from fedskew.fields import limits_of
 
@@ -19,47 +18,42 @@ if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
     from fedskew.config.flags import Option
 
-__all__ = ["FEDERATION", "WORDS", "Composed", "FileOrOptions"]
+__all__ = ["CHOSEN", "Beside", "Composed", "FileOrOptions"]
 
-BASE, WORDS, FIELDS, ALL = (f"fedskew.{name}" for name in ("base", "words", "fields", "all"))  # in Context.meta
-FEDERATION = (
-    "--path", "--clients", "--seed", "--seed-partition", "--longtail", "--validation", "--auxiliary", "--local-test",
-)  # fmt: skip
+EVERY = "fedskew.every"  # in Context.meta: whether completion lists every option
 CHOSEN = tuple(SLOTS)
 
 
 def _naming(flag: str, table: str) -> click.Option:
-    """The option that chooses an ingredient by its name; `compose` reads it, Click only completes it."""
+    """The option that chooses an ingredient by its name; Click only completes it."""
     several = flag == "parts"
-    kind = Names(table, several)
     metavar = "NAME,..." if several else "NAME"
-    return click.Option([f"--{flag}", f"name_{flag.replace('.', '_')}"], type=kind, metavar=metavar, expose_value=False)
+    return click.Option([f"--{flag}", f"name_{flag.replace('.', '_')}"], type=Names(table, several), metavar=metavar)
 
 
 NAMING = [_naming(slot, slot) for slot in CHOSEN]
 NAMING += [_naming("weighting.base", "weighting"), _naming("partition.base", "partition"), _naming("preset", "preset")]
 
 
-class Field(click.Option):
-    """The option of a field."""
+def click_option(option: Option) -> click.Option:
+    """An option of a field as one of Click, for help and completion: "what it is  [choices; limits; default]"."""
+    metavar = "PATH" if option.place[-1] == "path" else metavar_of(option.type)
+    listed = choices_of(option.type)
+    facts = [] if "|".join(listed) in metavar else [f"one of {', '.join(listed)}"]
+    facts += [limit.rule.removeprefix("be ") for limit in limits_of(option.type)]
+    if (default := _shown(option.default)) != "":
+        facts.append(f"default: {default}")
+    told = " ".join(option.help.split()) + (f"  [{'; '.join(facts)}]" if facts else "")
+    offered = (lambda: names("diagnostic")) if option.flag == "--diagnose.names" else None
+    name = f"field_{option.flag[2:].replace('.', '_').replace('-', '_')}"
+    return click.Option([*option.flags, name], type=Value(option.type, offered), metavar=metavar, help=told)
 
-    def __init__(self, option: Option) -> None:
-        offered: Callable[[], Sequence[str]] | None = None
-        if option.flag == "--diagnose.names":
-            offered = lambda: names("diagnostic")
-        name = f"field_{option.flag[2:].replace('.', '_').replace('-', '_')}"
-        super().__init__([*option.flags, name], type=Value(option.type, offered), metavar=_metavar(option))
-        self.option = option
-        self.help = " ".join(option.help.split())
 
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        """(flags and metavar, what it is [choices; limits; default])."""
-        limits = [limit.rule.removeprefix("be ") for limit in limits_of(self.option.type)]
-        default = _shown(self.option.default)
-        facts = [*_choices(self.option.type, str(self.metavar)), *limits, *([f"default: {default}"] if default else [])]
-        return f"{', '.join(self.opts)} {self.metavar}", f"{self.help}  [{'; '.join(facts)}]" if facts else str(
-            self.help
-        )
+def _shown(value: Any) -> str:
+    """A default as it is typed; "" where it is unset, which the help explains."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 class Composed(Command):
@@ -67,158 +61,121 @@ class Composed(Command):
 
     Args:
         slots: the slots whose names and options its help lists; all are taken.
-        fields: the flags of the run itself that its help lists; None: all.
+        fields: the options of the run itself that its help lists: "all", those of the "federation", or its "path".
     """
 
-    def __init__(
-        self, *args: Any, slots: Sequence[str] = CHOSEN, fields: Sequence[str] | None = None, **options: Any
-    ) -> None:
+    def __init__(self, *args: Any, slots: Sequence[str] = CHOSEN, fields: str = "all", **options: Any) -> None:
         super().__init__(*args, **options)
         self.slots, self.fields = tuple(slots), fields
 
-    def compose(self, positional: list[str], flags: list[tuple[str, str]]) -> Experiment | None:
-        """Pass one: the composition of these words; None where they name none."""
-        from fedskew.config.flags import compose
-
-        return compose(positional, flags)
-
-    def outline(self, args: Sequence[str]) -> Experiment:
-        """The composition of half a command line."""
-        from fedskew.config.flags import outline
-
-        return outline(args, self.bare)
-
     # Words
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Both passes: ``ctx.params["experiment"]`` is what the words name."""
-        ctx.meta[WORDS] = list(args)
-        if not ctx.resilient_parsing:
-            prepare()
-        rest = super().parse_args(ctx, args)
-        if not ctx.resilient_parsing:
-            ctx.params["experiment"] = self._assigned(ctx)
-        return rest
+    def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
+        """Both passes: ``ctx.params["experiment"]`` is what the words name. Raises ConfigError."""
+        prepare()
+        if "--from" in dict(flags) and "--from" not in self.own:
+            super().take(ctx, positional, [pair for pair in flags if pair[0] == "--from"])
+        options = [pair for pair in flags if pair[0] == "--from" or pair[0] not in self.own]
+        ctx.params["experiment"] = self.experiment(positional, options, dict(flags))
 
-    def check(self, ctx: click.Context, positional: list[str], flags: list[tuple[str, str]]) -> None:
-        """Pass one, then as for every command. Raises ConfigError."""
-        ctx.meta[BASE] = self.compose(positional, flags)
-        super().check(ctx, positional, flags)
+    def experiment(self, positional: list[str], options: list[Pair], given: dict[str, Any]) -> Experiment | None:
+        """The experiment that METHOD and options name; ``given`` has the command's own options, too."""
+        from fedskew.config.flags import experiment_of
 
-    def check_flags(self, ctx: click.Context, flags: Sequence[str]) -> None:
-        """Raise ConfigError for an option that neither the command nor the composition has."""
-        from fedskew.config.flags import unknown_option
+        return experiment_of(positional, options, self.own)
 
-        known = {flag for param in self.get_params(ctx) for flag in param.opts}
-        table = {field.option.flag: field.option for field in self._fields(ctx)}
-        for flag in flags:
-            if flag not in known:
-                unknown_option(flag, table, self.own())
-
-    def wanted(self, ctx: click.Context, flag: str, args: Sequence[str]) -> str:
+    def wanted(self, flag: str, args: Sequence[str]) -> str:
         """What a flag without its value wants."""
+        prepare()
         from fedskew.config.flags import wanted
 
-        return super().wanted(ctx, flag, args) or wanted(flag, args)
-
-    def _assigned(self, ctx: click.Context) -> Experiment | None:
-        """Pass two: the composition with the values that were given."""
-        from fedskew.config.flags import assign
-
-        values = {}
-        for field in self._fields(ctx):
-            value = ctx.params.pop(str(field.name), None)
-            if ctx.get_parameter_source(str(field.name)) is ParameterSource.COMMANDLINE:
-                values[typed_flag(field, ctx)] = value
-        base: Experiment | None = ctx.meta[BASE]
-        with self.naming_flags():
-            return base if base is None else assign(base, values)
+        return super().wanted(flag, args) or wanted(flag, args)
 
     def flags(self) -> set[str]:
-        """Those of the composition and of the run, too."""
+        """Those of the composition and of the federation, too."""
+        from fedskew.config.experiment import DIVISION
+
         named = {flag for param in NAMING for flag in param.opts}
-        return {*super().flags(), *named, *FEDERATION}
+        return {*super().flags(), *named, *(f"--{name.replace('_', '-')}" for name in DIVISION)}
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The command's own, the names, and the fields. Completion makes fields only where they are asked for."""
-        light = [*super().get_params(ctx), *NAMING]
-        if ctx.resilient_parsing and not ctx.meta.get(ALL):
-            words = ctx.meta.get(WORDS, [])
-            known = {flag for param in light for flag in param.opts}
-            if not words or not words[-1].startswith("--") or words[-1] in known:
-                return light
-        return [*light, *self._fields(ctx)]
+        """The command's own; for completion those of the composition, too, which are made where they are asked for."""
+        own = super().get_params(ctx)
+        if not ctx.resilient_parsing:
+            return own
+        last = ctx.meta.get(WORDS, [""])[-1:]
+        known = {flag for param in (*own, *NAMING) for flag in param.opts}
+        if not ctx.meta.get(EVERY) and (not last or not last[0].startswith("--") or last[0] in known):
+            return [*own, *NAMING]
+        prepare()
+        from fedskew.config.flags import options_of, outline
 
-    def _fields(self, ctx: click.Context) -> list[Field]:
-        if FIELDS not in ctx.meta:
-            prepare()
-            from fedskew.config.flags import options_of
-
-            base = ctx.meta[BASE] if BASE in ctx.meta else self.outline(ctx.meta.get(WORDS, []))
-            ctx.meta[FIELDS] = [] if base is None else [Field(option) for option in options_of(base)]
-        found: list[Field] = ctx.meta[FIELDS]
-        return found
+        return [*own, *NAMING, *map(click_option, options_of(outline(ctx.meta[WORDS], self.bare)))]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """Options: those of the composition that was typed so far."""
-        ctx.meta[ALL] = True
+        ctx.meta[EVERY] = True
         return super().shell_complete(ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run; a field that is found wrong only now is named by its flag, too."""
         from fedskew.config.flags import spoken
 
-        with spoken(ctx.params["experiment"], ctx.meta[TYPED]):
+        with spoken(ctx.params["experiment"], dict(ctx.meta[TYPED])):
             return super().invoke(ctx)
 
     # Help
 
     def sections(self, ctx: click.Context) -> Iterator[Section]:
         """The command's own options, the names of the composition, then a section for each ingredient's fields."""
-        base = ctx.meta[BASE] = self._for_help(ctx)
-        own = [p for p in self.params if isinstance(p, click.Option)]
-        if own:
+        prepare()
+        from fedskew.config.flags import compose, options_of
+
+        pairs = [(flag, value) for flag, value in scan(ctx.meta.get(WORDS, []), self.bare) if value is not None]
+        words = [value for flag, value in pairs if not flag and not value.startswith("-")]
+        methods = words[:1] if any(p.name == "method" for p in self.params) else []
+        flags = [pair for pair in pairs if pair[0]]
+        base = compose(methods or ([] if "--from" in dict(flags) else ["fedavg"]), flags)
+        if self.own:
+            own = [p for p in self.params if isinstance(p, click.Option)]
             yield "Options of the command", [record for p in own if (record := p.get_help_record(ctx))]
-        method = f" of {base.method.name}" if self.fields is None else ""
+        method = f" of {base.method.name}" if self.fields == "all" else ""
         composed = [row for slot in self.slots for row in _names_of(slot, base)]
         yield f"Composition{method}", [*composed, *([_preset_of(base)] if "pace" in self.slots else [])]
         rows: dict[str, list[tuple[str, str]]] = {}
-        for field in self._fields(ctx):
-            if self._shows(field.option):
-                rows.setdefault(field.option.section, []).append(field.get_help_record(ctx))
+        for option in options_of(base):
+            if self._shows(option) and (record := click_option(option).get_help_record(ctx)):
+                rows.setdefault(option.section, []).append(record)
         for section, listed in rows.items():
-            yield "Federation" if section == "run" and self.fields else _title(section, base), listed
+            title = "Federation" if section == "run" and self.fields != "all" else _title(section, base)
+            yield title, listed
 
     def _shows(self, option: Option) -> bool:
+        from fedskew.config.experiment import DIVISION
+
         if option.section in ("run", "diagnose"):
-            return self.fields is None or option.flag in self.fields
+            names = {"all": (option.place[0],), "federation": (*DIVISION, "seed"), "path": ("path",)}
+            return option.place[0] in names[self.fields]
         return option.section.partition(".")[0] in self.slots
-
-    def _for_help(self, ctx: click.Context) -> Experiment:
-        """The composition that help is about. Raises ConfigError for an unknown name in it."""
-        from fedskew.config.flags import compose
-
-        pairs = [(flag, value) for flag, value in scan(ctx.meta[WORDS], self.bare) if value is not None]
-        words = [value for flag, value in pairs if not flag and not value.startswith("-")]
-        methods = words[:1] if any(p.name == "method" for p in self.params) else []
-        return compose(methods or ([] if "--from" in dict(pairs) else ["fedavg"]), [pair for pair in pairs if pair[0]])
 
 
 class FileOrOptions(Composed):
     """A command that describes either a FILE or the federation that the options name."""
 
-    def compose(self, positional: list[str], flags: list[tuple[str, str]]) -> Experiment | None:
+    def experiment(self, positional: list[str], options: list[Pair], given: dict[str, Any]) -> Experiment | None:
         """None for a FILE. Raises ConfigError for a FILE and options."""
-        flags = [(flag, value) for flag, value in flags if flag not in self.beside]
-        if len(positional) > 1 or (positional and flags):
-            more = positional[1] if len(positional) > 1 else flags[0][0]
+        if positional and (options or len(positional) > 1) and any(isinstance(p, click.Argument) for p in self.params):
+            more = positional[1] if len(positional) > 1 else options[0][0]
             raise ConfigError(f"fedskew {self.name} takes one FILE, or options; got {positional[0]!r} and {more!r}")
-        return None if positional else super().compose(["fedavg"], flags)
+        return None if positional else super().experiment(["fedavg"], options, given)
 
-    @property
-    def beside(self) -> set[str]:
-        """The command's own options that go with a FILE, too."""
-        return {*self.own()} - {"--from"}
+
+class Beside(Composed):
+    """A command that takes a FILE or a RUN, and options that name data beside it."""
+
+    def experiment(self, positional: list[str], options: list[Pair], given: dict[str, Any]) -> Experiment | None:
+        """None where no data are named."""
+        return super().experiment(["fedavg"], options, given) if options else None
 
 
 def _in(slot: str, base: Experiment) -> Any:
@@ -229,22 +186,20 @@ def _in(slot: str, base: Experiment) -> Any:
 
 def _names_of(slot: str, base: Experiment) -> Iterator[tuple[str, str]]:
     """What a slot takes, and what stands in it; the same for what an ingredient wraps."""
-    found = _in(slot, base)
+    ingredient = _in(slot, base)
     if slot == "parts":
-        yield "--parts NAME,...", f"{', '.join(names(slot))}, none  [now: {','.join(part.name for part in found)}]"
+        now = ",".join(part.name for part in ingredient)
+        yield "--parts NAME,...", f"{', '.join(names(slot))}, none  [now: {now}]"
         return
-    yield f"--{slot} NAME", f"{', '.join(names(slot))}  [now: {found.name}]"
-    if hasattr(found, "base"):
-        yield f"--{slot}.base NAME", f"what {found.name} wraps, any of --{slot}  [now: {found.base.name}]"
+    yield f"--{slot} NAME", f"{', '.join(names(slot))}  [now: {ingredient.name}]"
+    if hasattr(ingredient, "base"):
+        yield f"--{slot}.base NAME", f"what {ingredient.name} wraps, any of --{slot}  [now: {ingredient.base.name}]"
 
 
 def _preset_of(base: Experiment) -> tuple[str, str]:
     """What --preset takes."""
-    told = (
-        f"{', '.join(names('preset'))}: the pace of the method's authors, cohort included, or a reading of a paper; "
-        "other options go before it"
-    )
-    return "--preset NAME", f"{told}  [now: {base.method.preset or 'none'}]"
+    what = "the pace of the method's authors, cohort included, or a reading of a paper; other options go before it"
+    return "--preset NAME", f"{', '.join(names('preset'))}: {what}  [now: {base.method.preset or 'none'}]"
 
 
 def _title(section: str, base: Experiment) -> str:
@@ -253,21 +208,3 @@ def _title(section: str, base: Experiment) -> str:
     if slot not in CHOSEN:
         return {"run": "Run", "diagnose": "Diagnostics"}.get(section, section)
     return f"--{slot} {part or _in(slot, base).name}"
-
-
-def _metavar(option: Option) -> str:
-    return "PATH" if option.place[-1] == "path" else metavar_of(option.type)
-
-
-def _choices(kind: Any, metavar: str) -> list[str]:
-    listed = choices_of(kind)
-    return [] if "|".join(listed) in metavar else [f"one of {', '.join(listed)}"]
-
-
-def _shown(value: Any) -> str:
-    """A default as it is typed; "" where it is unset, which the help explains."""
-    if value is None or value in ("", ()):
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

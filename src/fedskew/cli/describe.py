@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from fedskew.cli.composed import FEDERATION, FileOrOptions
+from fedskew.cli.composed import FileOrOptions
 from fedskew.cli.output import say, show
-from fedskew.cli.values import Place
+from fedskew.cli.values import FILE
 
 if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
@@ -34,10 +34,10 @@ def source_of(file: str | None, experiment: Experiment | None) -> Any:
     return experiment.federation()
 
 
-@click.command(cls=FileOrOptions, slots=("data", "partition"), fields=FEDERATION, lines=EXAMPLES)
-@click.argument("file", required=False, metavar="[FILE]", type=Place())
+@click.command(cls=FileOrOptions, slots=("data", "partition"), fields="federation", lines=EXAMPLES)
+@click.argument("file", required=False, metavar="[FILE]", type=FILE)
 @click.option(
-    "--out", metavar="PICTURE", type=Place(),
+    "--out", metavar="PICTURE", type=FILE,
     help="a picture's file, .png, .svg or .pdf; histograms and overlap are drawn beside it  [default: no picture]",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print numbers as JSON in place of the table")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedskew.cli.composed import Composed
+from fedskew.cli.composed import Beside
 from fedskew.cli.output import say, show
-from fedskew.cli.values import Place, Runs
+from fedskew.cli.values import FILE, RUN
+from fedskew.config.words import Pair
 from fedskew.errors import ConfigError, RecordError, require
 
 if TYPE_CHECKING:
@@ -37,26 +38,23 @@ OF_THE_RUN = (  # options of data that a model settles
 )  # fmt: skip
 
 
-class RunAndData(Composed):
+class RunAndData(Beside):
     """A command that takes a RUN, and options that name the data."""
 
-    def compose(self, positional: list[str], flags: list[tuple[str, str]]) -> Experiment | None:
+    def experiment(self, positional: list[str], options: list[Pair], given: dict[str, Any]) -> Experiment | None:
         """None where no data are named. Raises ConfigError for an option that the run decides."""
-        if len(positional) > 1:
-            raise ConfigError(f"fedskew evaluate takes one RUN at a time; got {positional[1]!r} too")
-        options = [(flag, value) for flag, value in flags if flag not in self.own()]
         for flag, _ in options:
             if flag in OF_THE_RUN:
                 raise ConfigError(f"{flag} has no meaning here: rows are treated as the run's training rows were")
-        if options and "--data" not in dict(options):
+        if options and "--data" not in given:
             raise ConfigError(f"{options[0][0]} must stand beside --data, which names the kind of data")
-        return super().compose(["fedavg"], options) if options else None
+        return super().experiment(positional, options, given)
 
 
-@click.command(cls=RunAndData, slots=("data",), fields=("--path",), missing="a run folder", lines=EXAMPLES)
-@click.argument("run", required=False, metavar="RUN", type=Runs())
+@click.command(cls=RunAndData, slots=("data",), fields="path", missing="a run folder", lines=EXAMPLES)
+@click.argument("run", required=False, metavar="RUN", type=RUN)
 @click.option(
-    "--out", metavar="FILE", type=Place(),
+    "--out", type=FILE,
     help="a new csv file: of each row its predicted class and the probability of every class",
 )  # fmt: skip
 @click.option("--best", is_flag=True, help="the model of the best round by --monitor, in place of the last one")
@@ -127,16 +125,16 @@ def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool
     from fedskew.engines.decomposed import decompose as parts
 
     _own_data(run, about)  # which refuses data that are not those of the run
-    found = parts(trained, config.load(run.folder).federation())
+    steps = parts(trained, config.load(run.folder).federation())
     if as_json:
-        say(json.dumps(found, indent=1))
+        say(json.dumps(steps, indent=1))
         return
     view = Table(box=None, pad_edge=False, header_style="dim")
     view.add_column("step", no_wrap=True)
     for head in ("accuracy", "balanced", "loss", "ECE", "AUROC"):
         view.add_column(head, justify="right")
     view.add_column("what is fitted on training rows", overflow="fold")
-    for step, row in found.items():
+    for step, row in steps.items():
         view.add_row(step, *("–" if value is None else f"{value:.4f}" for value in row.values()), STEPS[step])
     show(view)
 
@@ -152,9 +150,11 @@ def _own_data(run: Run, about: dict[str, Any]) -> Dataset:
         raise RecordError(f"{named} trained over Flower, and its nodes kept theirs")
     experiment = load(run.folder)
     data: Dataset = experiment.data.load(experiment.path)
-    was, found = about["data"]["fingerprint"], data.fingerprint
-    if was != found:
-        raise RecordError(f"the data must be those of the run; fingerprint was {was}, is {found}; name them by --data")
+    was, fingerprint = about["data"]["fingerprint"], data.fingerprint
+    if was != fingerprint:
+        raise RecordError(
+            f"the data must be those of the run; fingerprint was {was}, is {fingerprint}; name them by --data"
+        )
     return data
 
 

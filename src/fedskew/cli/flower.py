@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedskew.cli.base import Command, Group
-from fedskew.cli.composed import WORDS, Composed
+from fedskew.cli.base import TYPED, Command, Group
+from fedskew.cli.composed import Composed
 from fedskew.cli.output import say
-from fedskew.cli.values import Names, Place, Positive
-from fedskew.config.words import scan
+from fedskew.cli.values import FOLDER, POSITIVE, Names
 from fedskew.errors import plural
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["flower"]
 
-OWN = ("--out", "--own-data", "--from")
 EXAMPLES = (
     "fedskew flower init scaffold --clients 5 --rounds 20 --out app",
     "fedskew flower keys --app app --nodes 5 --host server.example.org",
@@ -32,7 +30,7 @@ def flower() -> None:
 
 @flower.command("init", cls=Composed, lines=(EXAMPLES[0],), missing="METHOD")
 @click.argument("method", required=False, metavar="METHOD", type=Names("method"))
-@click.option("--out", metavar="FOLDER", type=Place("dir"), default="app", show_default=True, help="the app's folder")
+@click.option("--out", type=FOLDER, default="app", help="the app's folder")
 @click.option("--own-data", is_flag=True, help="nodes bring their own data, shaped and labelled as --data is")
 @click.pass_context
 def init(ctx: click.Context, method: str | None, out: str, own_data: bool, experiment: Experiment) -> None:
@@ -53,8 +51,7 @@ def init(ctx: click.Context, method: str | None, out: str, own_data: bool, exper
     fed = None if own_data else experiment.federation()
     data = experiment.data.load(experiment.path) if fed is None else fed.dataset
     clients = (experiment.clients or 5) if fed is None else fed.clients
-    pairs = [(f, v) for f, v in scan(ctx.meta.get(WORDS, []), {"--own-data"}) if f and v is not None and f not in OWN]
-    given = {ALIASES.get(flag, flag)[2:]: _typed(value) for flag, value in pairs}
+    given = {ALIASES.get(flag, flag)[2:]: _typed(value) for flag, value in ctx.meta[TYPED] if flag != "--out"}
     aliases = {full[2:]: short[2:] for short, full in ALIASES.items()}
     config = config_of(experiment, {}, own_data=own_data, clients=clients, out="run")
     if own_data:
@@ -68,12 +65,9 @@ def init(ctx: click.Context, method: str | None, out: str, own_data: bool, exper
 
 
 @flower.command("keys", cls=Command, lines=(EXAMPLES[1],))
-@click.option("--app", metavar="FOLDER", type=Place("dir"), default=".", show_default=True, help="the app's folder")
-@click.option("--nodes", metavar="INT", type=Positive(), help="a whole number of nodes; unset: those of the app")
-@click.option(
-    "--host", metavar="HOST", default="127.0.0.1", show_default=True,
-    help="name or address by which nodes reach the server",
-)  # fmt: skip
+@click.option("--app", type=FOLDER, default=".", help="the app's folder")
+@click.option("--nodes", type=POSITIVE, help="a whole number of nodes; unset: those of the app")
+@click.option("--host", metavar="HOST", default="127.0.0.1", help="name or address by which nodes reach the server")
 def keys(app: str, nodes: int | None, host: str) -> None:
     """Write the certificates of a server and a key for each node into the app's folder keys.
 

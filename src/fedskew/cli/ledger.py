@@ -10,7 +10,7 @@ import click
 from fedskew.cli.base import Command
 from fedskew.cli.output import say, show
 from fedskew.cli.reproduce import beside
-from fedskew.cli.values import Place
+from fedskew.cli.values import FILE, FOLDER
 from fedskew.errors import RecordError, unknown
 
 __all__ = ["ledger"]
@@ -20,12 +20,10 @@ EXAMPLES = ("fedskew ledger", "fedskew ledger --paper FedGA", "fedskew ledger --
 
 @click.command(cls=Command, lines=EXAMPLES)
 @click.option("--paper", metavar="NAME", help="the numbers of one: FedBal, FedGA, Seol-Kim, FedGR, FedLA or Flower")
-@click.option("--out", metavar="FILE", type=Place(), help="write every number as CSV")
+@click.option("--out", type=FILE, help="write every number as CSV")
+@click.option("--page", type=FILE, help="write the page: coverage, verdicts and tables; beside it its appendix")
 @click.option(
-    "--page", metavar="FILE", type=Place(), help="write the page: coverage, verdicts and tables; beside it its appendix"
-)
-@click.option(
-    "--archives", metavar="FOLDER", type=Place("dir"),
+    "--archives", type=FOLDER,
     help="files of finished runs, as `fedskew study archive` writes them  [default: results/papers]",
 )  # fmt: skip
 def ledger(paper: str | None, out: str | None, page: str | None, archives: str | None) -> None:
@@ -39,13 +37,9 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     """
     from rich.table import Table
 
+    from fedskew.papers import HERE, PAPERS, STATES, THIRD, TOTAL, Runs, coverage, pages, read_costs, text_of
+    from fedskew.papers import ledger as every
     from fedskew.records.files import write_atomic
-    from fedskew.studies.papers.costs import read_costs
-    from fedskew.studies.papers.found import HERE, Runs
-    from fedskew.studies.papers.ledger import STATES, TOTAL, coverage, text_of
-    from fedskew.studies.papers.ledger import ledger as every
-    from fedskew.studies.papers.page import appendix_beside, appendix_of, page_of
-    from fedskew.studies.papers.printed import PAPERS, THIRD
 
     if paper is not None and paper not in PAPERS:
         raise unknown("paper", paper, PAPERS)
@@ -76,8 +70,7 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
         say(f"no number of {paper} was run")
     made = {} if out is None else {Path(out): text_of(rows)}
     if page is not None:
-        made[Path(page)] = page_of(rows, runs, Path(page).name)
-        made[appendix_beside(Path(page))] = appendix_of(rows, Path(page).name)
+        made |= pages(rows, runs, Path(page))
     for file, text in made.items():
         try:
             write_atomic(file, text.encode())

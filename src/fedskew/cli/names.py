@@ -1,7 +1,7 @@
 """The names of the tables, read from their source: completion must not wait for torch.
 
-A table is a literal dictionary, whose keys stand in the text of its file, or a file of imports. The name of an
-ingredient stands in the text of its class.
+A table is a literal dictionary, whose keys stand in the text of its file, a file of imports, or every class of a folder
+that has a name. The name of an ingredient stands in the text of its class.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ __all__ = ["SLOTS", "TABLES", "names"]
 
 ROOT = Path(__file__).parents[1]
 SLOTS: dict[str, tuple[str, ...]] = {  # what --NAME takes -> (file, dictionaries); none of a file of imports
-    "data": ("data/sources/table.py", "DATASETS"),
-    "partition": ("data/partitioners/__init__.py", "PARTITIONERS"),
-    "model": ("models/architectures.py", "MODELS"),
+    "data": ("data/sources/*.py",),
+    "partition": ("data/partitioners/*.py",),
+    "model": ("models/*.py",),
     "parts": ("slots/parts.py",),
     "sampler": ("slots/samplers.py",),
     "selector": ("slots/selectors.py",),
@@ -43,10 +43,12 @@ TABLES: dict[str, tuple[str, ...]] = {
 def names(table: str) -> tuple[str, ...]:
     """The names of a table, sorted: ``names("server")`` holds "adam"."""
     if table == "protocol":
-        return tuple(sorted(file.stem for file in (ROOT / "studies/papers/protocols").glob("*.toml")))
+        return tuple(sorted(file.stem for file in (ROOT / "papers/protocols").glob("*.toml")))
     file, *dictionaries = TABLES[table]
-    source = (ROOT / file).read_text(encoding="utf-8")
-    if file.endswith(".toml"):
+    source = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob(file))
+    if "*" in file:
+        found = {*re.findall(r'^    name: ClassVar\[str\] = "(\w+)"', source, re.M)}
+    elif file.endswith(".toml"):
         found = {*re.findall(r"^\[(\w+)\.", source, re.M)}  # the first word of a table's name
     elif dictionaries:
         tree = ast.parse(source)

@@ -5,37 +5,26 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from fedskew.cli import output
 from fedskew.cli.base import Command, Group
-from fedskew.cli.composed import FEDERATION, Composed
-from fedskew.cli.output import say
-from fedskew.cli.values import Names, Place, Value
-from fedskew.errors import ConfigError, plural, require
+from fedskew.cli.composed import Beside, FileOrOptions
+from fedskew.cli.output import say, show
+from fedskew.cli.values import FILE, FOLDER, Names, Value
+from fedskew.errors import plural, require
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from fedskew.config.experiment import Experiment
-    from fedskew.data import describe
     from fedskew.data.arrays import Dataset
     from fedskew.data.federation import Federation
 
-__all__ = ["Shown", "free", "make", "partition", "show", "verify"]
+__all__ = ["free", "make", "partition", "verify"]
 
 Style = Literal["auto", "circles", "colours"]
 Match = Literal["dataset", "labels"]
 MADE = "fedskew partition make --partition shards --clients 20 --out split.npz"
-
-
-class Shown(NamedTuple):
-    """What `show` found."""
-
-    body: str | RenderableType  # JSON, or a table for rich
-    pictures: tuple[Path, ...]
 
 
 def free(out: str | Path | None) -> Path:
@@ -60,34 +49,6 @@ def make(fed: Federation, path: Path) -> str:
     return (
         f"{path}: {plural(fed.clients, 'client')}, {plural(rows, 'row')}{aside}, {size:.1f} MB, sha256 {digest[:16]}…"
     )
-
-
-def show(
-    source: describe.Source,
-    *,
-    as_json: bool = False,
-    pictures: str | Path | None = None,
-    style: Style = "auto",
-    measure: str = "overlap",
-    most: int = 500,
-) -> Shown:
-    """The skew report of a partition file, a file of counts, a federation or a matrix, as a table or as JSON.
-
-    ``pictures`` is a folder for heatmap.png, histograms.png and pairs.png (`fedskew.plots.skew`: ``style`` of the
-    first, ``measure`` of the last); ``most`` clients at most are compared pairwise.
-    """
-    from fedskew.data import describe
-
-    body = json.dumps(describe.describe(source, most), indent=1) if as_json else describe.describe_table(source, most)
-    if pictures is None:
-        return Shown(body, ())
-    from fedskew.plots import skew as skewplots
-
-    found, folder = describe.counted(source), Path(pictures)
-    files = (folder / "heatmap.png", folder / "histograms.png", folder / "pairs.png")
-    names = found.class_names
-    drawn = skewplots.report(found.counts, files, title=found.title, class_names=names, style=style, measure=measure)
-    return Shown(body, drawn)
 
 
 def verify(path: str | Path, dataset: Dataset | None = None, match: Match = "dataset") -> str:
@@ -116,19 +77,8 @@ def partition() -> None:
     """Keep a partition as a file: make one, show it, verify it."""
 
 
-class OptionsAlone(Composed):
-    """A command without positional words."""
-
-    def compose(self, positional: list[str], flags: list[tuple[str, str]]) -> Experiment | None:
-        """The composition of the options. Raises ConfigError for a positional word."""
-        if positional:
-            hint = "the file is named by --out"
-            raise ConfigError(f"fedskew partition make takes options here; got {positional[0]!r}; {hint}")
-        return super().compose(["fedavg"], flags)
-
-
-@partition.command("make", cls=OptionsAlone, slots=("data", "partition"), fields=FEDERATION, lines=(MADE,))
-@click.option("--out", metavar="FILE", type=Place(), help="a new file  [default: partition.npz]")
+@partition.command("make", cls=FileOrOptions, slots=("data", "partition"), fields="federation", lines=(MADE,))
+@click.option("--out", type=FILE, help="a new file  [default: partition.npz]")
 def _make(out: str | None, experiment: Experiment) -> None:
     """Divide a dataset over clients and write who holds which rows to a file.
 
@@ -143,43 +93,40 @@ def _make(out: str | None, experiment: Experiment) -> None:
     "show", cls=Command, missing="a file",
     lines=("fedskew partition show split.npz", "fedskew partition show split.npz --out pictures --measure js"),
 )  # fmt: skip
-@click.argument("file", required=False, metavar="FILE", type=Place())
-@click.option("--out", metavar="FOLDER", type=Place("dir"), help="a folder for heatmap, histograms and pairs as .png")
+@click.argument("file", required=False, metavar="FILE", type=FILE)
+@click.option("--out", type=FOLDER, help="a folder for heatmap, histograms and pairs as .png")
 @click.option(
-    "--style", metavar="NAME", type=Value(Style), default="auto", show_default=True,
+    "--style", metavar="NAME", type=Value(Style), default="auto",
     help="a name, how the heat map is drawn: auto, circles or colours",
 )  # fmt: skip
 @click.option(
-    "--measure", metavar="NAME", type=Names("measure"), default="overlap", show_default=True,
+    "--measure", metavar="NAME", type=Names("measure"), default="overlap",
     help="a name, how two clients are compared: overlap, js, tv, emd or hellinger",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print numbers as JSON in place of the table")
 def _show(file: str, out: str | None, style: Style, measure: str, as_json: bool) -> None:
     """Say how skewed the partition in FILE is, or a matrix of counts (csv, npy, npz)."""
-    shown = show(file, as_json=as_json, pictures=out, style=style, measure=measure)
-    say(str(shown.body)) if as_json else output.show(shown.body)
-    for picture in shown.pictures:
-        say(f"picture: {picture}", sys.stderr if as_json else sys.stdout)
+    from fedskew.data import describe
 
+    say(json.dumps(describe.describe(file), indent=1)) if as_json else show(describe.describe_table(file))
+    if out is not None:
+        from fedskew.plots import skew
 
-class FileAndOptions(Composed):
-    """A command that takes a FILE, and options that name the dataset to compare it with."""
-
-    def compose(self, positional: list[str], flags: list[tuple[str, str]]) -> Experiment | None:
-        """None where no dataset is named."""
-        if len(positional) > 1:
-            raise ConfigError(f"fedskew partition verify takes one FILE at a time; got {positional[1]!r} too")
-        options = [(flag, value) for flag, value in flags if flag not in self.own()]
-        return super().compose(["fedavg"], options) if options else None
+        counted, folder = describe.counted(file), Path(out)
+        files = (folder / "heatmap.png", folder / "histograms.png", folder / "pairs.png")
+        names, title = counted.class_names, counted.title
+        drawn = skew.report(counted.counts, files, title=title, class_names=names, style=style, measure=measure)
+        for picture in drawn:
+            say(f"picture: {picture}", sys.stderr if as_json else sys.stdout)
 
 
 @partition.command(
-    "verify", cls=FileAndOptions, slots=("data",), fields=("--path",), missing="a file",
+    "verify", cls=Beside, slots=("data",), fields="path", missing="a file",
     lines=("fedskew partition verify split.npz", "fedskew partition verify split.npz --data digits"),
 )  # fmt: skip
-@click.argument("file", required=False, metavar="FILE", type=Place())
+@click.argument("file", required=False, metavar="FILE", type=FILE)
 @click.option(
-    "--match", metavar="NAME", type=Value(Match), default="dataset", show_default=True,
+    "--match", metavar="NAME", type=Value(Match), default="dataset",
     help="dataset or labels: what of the data must be the same",
 )  # fmt: skip
 def _verify(file: str, match: Match, experiment: Experiment | None) -> None:

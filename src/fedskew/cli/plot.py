@@ -9,7 +9,7 @@ import click
 from fedskew.cli.base import Command
 from fedskew.cli.names import names
 from fedskew.cli.output import say, show
-from fedskew.cli.values import Names, Place, Positive, Runs
+from fedskew.cli.values import FILE, POSITIVE, RUN, Names
 from fedskew.errors import ConfigError, unknown
 
 __all__ = ["plot"]
@@ -24,17 +24,17 @@ MISSING = "at least one run folder, or a folder that holds some"
 
 
 @click.command(cls=Command, lines=EXAMPLES, missing=MISSING)
-@click.argument("runs", nargs=-1, metavar="RUN [RUN ...]", type=Runs())
+@click.argument("runs", nargs=-1, metavar="RUN [RUN ...]", type=RUN)
 @click.option(
     "--figure", metavar="NAME", type=Names("figure"),
     help=f"a figure of docs/guide/figures.md: {', '.join(names('figure'))}  [default: curves, with a table]",
 )  # fmt: skip
 @click.option(
-    "--out", metavar="PICTURE", type=Place(),
+    "--out", metavar="PICTURE", type=FILE,
     help="a picture's file, .png, .svg or .pdf  [default: in the folder of one RUN, else here]",
 )  # fmt: skip
 @click.option(
-    "--smooth", metavar="INT", type=Positive(), default=1, show_default=True,
+    "--smooth", type=POSITIVE, default=1,
     help="a whole number: evaluations that a line of the curves averages; 1 draws what was measured",
 )  # fmt: skip
 def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int) -> None:

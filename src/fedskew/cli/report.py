@@ -9,7 +9,7 @@ import click
 
 from fedskew.cli.base import Command
 from fedskew.cli.output import say
-from fedskew.cli.values import Place, Runs
+from fedskew.cli.values import FILE, FOLDER, RUN
 
 __all__ = ["report"]
 
@@ -22,11 +22,9 @@ MISSING = "at least one run folder, or a folder that holds some"
 
 
 @click.command(cls=Command, lines=EXAMPLES, missing=MISSING)
-@click.argument("runs", nargs=-1, metavar="RUN [RUN ...]", type=Runs())
-@click.option("--out", metavar="PAGE", type=Place(), default="report.html", show_default=True, help="the page's file")
-@click.option(
-    "--title", metavar="WORDS", help="title of the page  [default: the methods]",
-)  # fmt: skip
+@click.argument("runs", nargs=-1, metavar="RUN [RUN ...]", type=RUN)
+@click.option("--out", metavar="PAGE", type=FILE, default="report.html", help="the page's file")
+@click.option("--title", metavar="WORDS", help="title of the page  [default: the methods]")
 @click.option(
     "--metric", metavar="NAME",
     help="a metric of the rounds, compared by its mean over the last 10; or a number of the summary, as final_accuracy"
@@ -39,12 +37,9 @@ MISSING = "at least one run folder, or a folder that holds some"
     "--targets", metavar="NUMBERS",
     help="values of the metric whose cost is shown, such as 0.5,0.8  [default: 50, 75 and 90 % of the best]",
 )  # fmt: skip
+@click.option("--tables", type=FOLDER, help="a folder for every table as CSV and LaTeX  [default: none]")
 @click.option(
-    "--tables", metavar="FOLDER", type=Place("dir"),
-    help="a folder for every table as CSV and LaTeX  [default: none]",
-)  # fmt: skip
-@click.option(
-    "--figures", metavar="FOLDER", type=Place("dir"),
+    "--figures", type=FOLDER,
     help="a folder for every figure as PDF and SVG; needs the extra plot  [default: none]",
 )  # fmt: skip
 def report(

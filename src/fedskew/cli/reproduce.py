@@ -9,15 +9,14 @@ import click
 
 from fedskew.cli.base import Command
 from fedskew.cli.output import say, show
-from fedskew.cli.studying import done, store_of, stored, told_plan
+from fedskew.cli.studying import print_plan, run_study, store_of, store_options
 from fedskew.cli.values import Names
 from fedskew.errors import ConfigError, FieldError, require, unknown, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedskew.studies.papers.ledger import Row
-    from fedskew.studies.papers.protocol import Protocol
+    from fedskew.papers import Protocol, Row
     from fedskew.studies.spec import Cell
 
 __all__ = ["beside", "reproduce"]
@@ -33,7 +32,7 @@ EXAMPLES = (
 @click.command(cls=Command, lines=EXAMPLES)
 @click.argument("name", required=False, metavar="[NAME]", type=Names("protocol"))
 @click.option(
-    "--scale", metavar="NAME", default="small", show_default=True,
+    "--scale", metavar="NAME", default="small",
     help="smoke: seconds, on the digits; small: what a study file reduces is named; paper: to the letter",
 )  # fmt: skip
 @click.option("--seeds", metavar="NUMBERS", help="seeds, such as 0-4  [default: those of the scale]")
@@ -42,7 +41,7 @@ EXAMPLES = (
 @click.option("--device", metavar="NAME", help="where to run: cpu, cuda  [default: cpu]")
 @click.option("--precision", metavar="NAME", help="of products: float32, tf32, bfloat16  [default: float32]")
 @click.option("--retry", is_flag=True, help="try runs again that were refused or failed")
-@stored("results/papers")
+@store_options("results/papers")
 def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
     """Run a table or figure of one of the five papers again, and set our numbers beside the printed ones.
 
@@ -54,9 +53,9 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     from dataclasses import replace
 
     from fedskew.data.sources.parquet import offline
+    from fedskew.papers import Scale, protocol, scaled
     from fedskew.studies.archives import lend
     from fedskew.studies.arguments import seeds_of, words_of
-    from fedskew.studies.papers.protocol import Scale, protocol, scaled
     from fedskew.studies.study import Study
 
     how = tuple((option, given[option]) for option in ("device", "precision") if given[option])
@@ -82,10 +81,10 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     for line in _told(one, scale):
         say(line)
     if given["dry_run"]:
-        return told_plan(study, given["processes"] or 0)
+        return print_plan(study, given["processes"] or 0)
     told = [*([("seeds", seeds)] if seeds else []), *part, *how]
     command = shlex.join(["fedskew", "reproduce", name, "--scale", scale, *words_of(told)])
-    code = done(study, given["processes"] or 0, (1, 1), given["retry"], out, command)
+    code = run_study(study, given["processes"] or 0, (1, 1), given["retry"], out, command)
     if scale != "smoke":
         _beside(one, scale, study)
     return code
@@ -111,7 +110,7 @@ def _check_device(name: str, there: bool) -> None:
 
 def _check_list(scale: str, **of_one: object) -> None:
     """Raise ConfigError for a scale that there is not, and for options that mean nothing without a NAME."""
-    from fedskew.studies.papers.protocol import SCALES
+    from fedskew.papers import SCALES
 
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
@@ -123,7 +122,7 @@ def _check_list(scale: str, **of_one: object) -> None:
 
 def _archives() -> str | None:
     """Where the repository keeps finished runs of the papers' studies."""
-    from fedskew.studies.papers.found import HERE
+    from fedskew.papers import HERE
 
     return str(HERE) if HERE.is_dir() else None
 
@@ -138,7 +137,7 @@ def _listing() -> Any:
     """The studies, by paper."""
     from rich.table import Table
 
-    from fedskew.studies.papers.protocol import names, protocol
+    from fedskew.papers import names, protocol
 
     table = Table("name", "what", "printed numbers")
     for name in names():
@@ -151,9 +150,9 @@ def _costs(scale: str, store: str | None, archives: str | None) -> Any:
     """What is missing of every study at a scale, and what it costs."""
     from rich.table import Table
 
+    from fedskew.papers import names, protocol
     from fedskew.studies.archives import lend
     from fedskew.studies.cost import cost_of
-    from fedskew.studies.papers.protocol import names, protocol
     from fedskew.studies.study import Study
 
     table = Table("name", "runs", "missing", "no data", "core-hours")
@@ -186,8 +185,7 @@ def _at_hand(cells: Sequence[Cell]) -> bool:
 
 def _beside(one: Protocol, scale: str, study: Any) -> None:
     """Print the numbers of the paper and ours."""
-    from fedskew.studies.papers.found import Runs
-    from fedskew.studies.papers.ledger import rows_of
+    from fedskew.papers import Runs, rows_of
 
     entries = [entry for _, entry in study.entries() if entry is not None]
     rows = [row for row in rows_of(one, scale, Runs(entries), study.spec.seeds) if row.ours is not None]

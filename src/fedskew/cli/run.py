@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedskew.cli.composed import WORDS, Composed
+from fedskew.cli.base import WORDS
+from fedskew.cli.composed import Composed
 from fedskew.cli.output import say
-from fedskew.cli.tracking import tracked, trackers
-from fedskew.cli.values import Names, Place, Runs
-from fedskew.config.words import SHORT, scan
+from fedskew.cli.tracking import track_options, trackers
+from fedskew.cli.values import FOLDER, RUN, Names
+from fedskew.config.words import SHORT, Pair, scan
 from fedskew.errors import ConfigError, FieldError, RecordError
 
 if TYPE_CHECKING:
@@ -33,32 +35,34 @@ EXAMPLES = (
 class RunCommand(Composed):
     """``--resume RUN`` stands alone, or beside what ends a run or says where it is: its own record decides the rest."""
 
-    def compose(self, positional: list[str], flags: list[tuple[str, str]]) -> Experiment | None:
-        """The run's own composition where one is resumed. Raises ConfigError where other words stand beside it."""
+    def experiment(self, positional: list[str], options: list[Pair], given: dict[str, Any]) -> Experiment | None:
+        """The run's own experiment where one is resumed. Raises ConfigError where other words stand beside it."""
+        if "--resume" not in given:
+            return super().experiment(positional, options, given)
         from fedskew.config.experiment import load
+        from fedskew.config.flags import with_flags
         from fedskew.config.schema import Config
         from fedskew.fields import resumed
         from fedskew.records.typed import object_of
         from fedskew.settings import Settings
 
-        if "--resume" not in dict(flags):
-            return super().compose(positional, flags)
         new = [f"--{name.replace('_', '-')}" for name in resumed(Settings, "new")]
         beside = [*(SHORT.get(flag, flag) for flag in new), "--track", "--track.folder"]
-        others = [" ".join(pair) for pair in flags if SHORT.get(pair[0], pair[0]) not in ("--resume", *beside)]
+        others = {flag: value for flag, value in given.items() if SHORT.get(flag, flag) not in ("--resume", *beside)}
         if others or positional:
-            told = " ".join([*positional, *others])
             rule = f"stand alone, or beside {', '.join(beside)}: the run's own config.json decides the rest"
-            raise ConfigError(f"--resume must {rule}; got {told!r}")
-        folder = _run_folder(Path(dict(flags)["--resume"]))
+            raise ConfigError(f"--resume must {rule}; got {' '.join([*positional, *chain(*others.items())])!r}")
+        folder = Path(given["--resume"])
+        if not folder.is_dir():
+            raise RecordError(f"--resume must be a run folder; got {str(folder)!r}")
         experiment = load(folder / "config.json")
         if object_of(folder / "config.json", Config).get("started_by") == "flower":
             hint = "`sh run.sh` in the folder of its app does"
             raise ConfigError(f"--resume cannot go on with a run over Flower, whose nodes keep their memory; {hint}")
-        far = [flag for flag, _ in flags if flag.startswith("--ray")]
+        far = [flag for flag, _ in options if flag.startswith("--ray")]
         if far and experiment.engine != "ray":
             raise ConfigError(f"{far[0]} must go with a run of the engine ray; {folder} is one of {experiment.engine}")
-        return experiment
+        return with_flags(experiment, options)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Whose options this page lists comes first where the command line does not say it."""
@@ -77,17 +81,17 @@ class RunCommand(Composed):
 
 @click.command(cls=RunCommand, lines=EXAMPLES)
 @click.argument("method", required=False, metavar="METHOD", type=Names("method"))
-@click.option("--out", metavar="FOLDER", type=Place("dir"), help="a folder for the record  [default: runs/METHOD-HASH]")
+@click.option("--out", type=FOLDER, help="a folder for the record  [default: runs/METHOD-HASH]")
 @click.option(
-    "--from", "source", metavar="RUN", type=Runs(),
+    "--from", "source", type=RUN,
     help="a run folder or its config.json: the same run again, where no other option changes it",
 )  # fmt: skip
 @click.option(
-    "--resume", metavar="RUN", type=Runs(),
+    "--resume", type=RUN,
     help="a run folder: go on after its last checkpoint; --rounds beside it adds rounds to the run, --ray.address "
     "names another cluster",
 )  # fmt: skip
-@tracked
+@track_options
 def run(
     method: str | None, out: str | None, source: str | None, resume: str | None, track: str | None,
     track_folder: str | None, experiment: Experiment,
@@ -109,7 +113,7 @@ def run(
     tracking = trackers(track, track_folder)
     folder = Path(resume or out or "")
     if resume and finished(folder, experiment.rounds, experiment.patience):
-        return _told_finished(experiment, folder)
+        return _report_finished(experiment, folder)
     if not (resume or out):
         folder = config.folder_of(experiment)
     choose(experiment.engine, experiment.device)  # a misspelt engine is told before data are read
@@ -123,7 +127,7 @@ def run(
     return report(experiment.method, result.summary, folder, result.stopped)
 
 
-def _told_finished(experiment: Experiment, folder: Path) -> int:
+def _report_finished(experiment: Experiment, folder: Path) -> int:
     """Say that a run that is resumed has nothing left to do, and what it reached."""
     from fedskew.cli.progress import report
     from fedskew.config.recorded import read_run
@@ -143,12 +147,6 @@ def _told_finished(experiment: Experiment, folder: Path) -> int:
     done = f"all {asked} rounds are done" if asked > 1 else "its round is done"
     say(f"{folder} is finished: {done}; {more}")
     return report(experiment.method, summary, folder)
-
-
-def _run_folder(folder: Path) -> Path:
-    if not folder.is_dir():
-        raise RecordError(f"--resume must be a run folder; got {str(folder)!r}")
-    return folder
 
 
 def _unused(experiment: Any) -> list[str]:

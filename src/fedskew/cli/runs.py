@@ -13,8 +13,7 @@ import click
 from fedskew.cli.base import Command
 from fedskew.cli.listing import age, cell, columns
 from fedskew.cli.output import say
-from fedskew.cli.values import Place
-from fedskew.config.words import scan
+from fedskew.cli.values import FOLDER
 from fedskew.errors import ConfigError, plural
 
 if TYPE_CHECKING:
@@ -33,28 +32,10 @@ HERE = "runs"  # where `fedskew run` puts them
 USUAL = ("folder", "method", "data", "partition", "done", "accuracy", "state", "age")
 
 
-class RunsCommand(Command):
-    """``--where`` may stand several times."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Set all conditions but the first aside."""
-        if ctx.resilient_parsing:
-            return super().parse_args(ctx, args)
-        conditions, rest = [], []
-        for flag, value in scan(args, self.bare):
-            if flag == "--where" and value is not None:
-                conditions.append(value)
-            else:
-                rest += [flag or str(value)] if value is None or not flag else [f"{flag}={value}"]
-        found = super().parse_args(ctx, [*rest, *(["--where", conditions[0]] if conditions else [])])
-        ctx.params["where"] = tuple(conditions)
-        return found
-
-
-@click.command(cls=RunsCommand, lines=EXAMPLES)
-@click.argument("folders", nargs=-1, metavar="[FOLDER ...]", type=Place("dir"))
+@click.command(cls=Command, lines=EXAMPLES)
+@click.argument("folders", nargs=-1, metavar="[FOLDER ...]", type=FOLDER)
 @click.option(
-    "--where", metavar="FIELD=VALUE",
+    "--where", metavar="FIELD=VALUE", multiple=True,
     help="a condition on an entry of config.json or summary.json, or on a column; = != < <= > >= compare, ~ finds a "
     "part of a word; several may be given",
 )  # fmt: skip
@@ -64,9 +45,8 @@ class RunsCommand(Command):
 @click.option("--json", "as_json", is_flag=True, help="print the runs as JSON, with configuration and summary")
 @click.option("--delete", is_flag=True, help="delete these runs, after showing them and asking")
 @click.option("--yes", is_flag=True, help="delete without asking")
-@click.pass_context
 def runs(
-    ctx: click.Context, folders: tuple[str, ...], where: Sequence[str], sort: str | None, wanted: str | None,
+    folders: tuple[str, ...], where: Sequence[str], sort: str | None, wanted: str | None,
     settings: bool, as_json: bool, delete: bool, yes: bool,
 ) -> int:  # fmt: skip
     """List recorded runs, found at any depth below FOLDER, or below `runs`.
@@ -81,18 +61,18 @@ def runs(
     _check(folders, where, settings, as_json, delete, yes)
     conditions = [condition_of(text) for text in where]
     everything = described(folders or [HERE])
-    found = matching(everything, conditions)
+    listed = matching(everything, conditions)
     if sort:
-        found = sorted_by(found, sort)
+        listed = sorted_by(listed, sort)
     if as_json:
-        say(json.dumps([_json(run) for run in found], indent=1))
+        say(json.dumps([_json(run) for run in listed], indent=1))
         return 0
-    if not found:
+    if not listed:
         say(f"no run matches; {plural(len(everything), 'run')} in {', '.join(folders or [HERE])}")
         return 0
-    for line in _differences(found) if settings else _table(found, wanted):
+    for line in _differences(listed) if settings else _table(listed, wanted):
         say(line)
-    return _delete(found, folders or (HERE,), yes) if delete else 0
+    return _delete(listed, folders or (HERE,), yes) if delete else 0
 
 
 def _check(
@@ -113,14 +93,14 @@ def _check(
         raise ConfigError("--delete must be confirmed by --yes where there is no terminal to ask")
 
 
-def _table(found: Sequence[Run], wanted: str | None) -> list[str]:
+def _table(listed: Sequence[Run], wanted: str | None) -> list[str]:
     """Lines of the list."""
     from fedskew.studies.filters import path_of
 
     names = [name.strip() for name in wanted.split(",")] if wanted else list(USUAL)
-    known = dict.fromkeys([*(path for run in found for path in run.fields), "done"])
+    known = dict.fromkeys([*(path for run in listed for path in run.fields), "done"])
     paths = [path_of(name, known) for name in names]
-    return columns(names, [[_shown(run, path) for path in paths] for run in found])
+    return columns(names, [[_shown(run, path) for path in paths] for run in listed])
 
 
 def _shown(run: Run, path: str) -> str:
@@ -134,14 +114,14 @@ def _shown(run: Run, path: str) -> str:
     return cell(fields.get(path)) if path != "folder" else str(fields["folder"])
 
 
-def _differences(found: Sequence[Run]) -> list[str]:
+def _differences(listed: Sequence[Run]) -> list[str]:
     """Lines of the settings in which runs differ."""
     from fedskew.studies.runs import differing
 
-    different = differing(found, [{**run.settings, **{what: seed for seed, what in run.seeds}} for run in found])
+    different = differing(listed, [{**run.settings, **{what: seed for seed, what in run.seeds}} for run in listed])
     if not different:
         return ["these runs differ in no setting"]
-    rows = [[str(run.folder), *(_setting(each[i]) for _, each in different)] for i, run in enumerate(found)]
+    rows = [[str(run.folder), *(_setting(each[i]) for _, each in different)] for i, run in enumerate(listed)]
     return columns(["folder", *(path for path, _ in different)], rows)
 
 
@@ -153,17 +133,17 @@ def _json(run: Run) -> dict[str, Any]:
     return {**run.shown, "config": run.config, "summary": run.summary}
 
 
-def _delete(found: Sequence[Run], folders: Sequence[str], yes: bool) -> int:
+def _delete(listed: Sequence[Run], folders: Sequence[str], yes: bool) -> int:
     """Delete runs; the exit code is 2 where one is still there."""
     from fedskew.studies.runs import remove
 
-    if not yes and not _agreed(len(found)):
+    if not yes and not _agreed(len(listed)):
         say("nothing is deleted")
         return 0
-    kept = [why for run in found if (why := remove(run, [Path(folder) for folder in folders]))]
+    kept = [why for run in listed if (why := remove(run, [Path(folder) for folder in folders]))]
     for why in kept:
         say(f"fedskew: {why}", sys.stderr)
-    say(f"deleted {plural(len(found) - len(kept), 'run')}")
+    say(f"deleted {plural(len(listed) - len(kept), 'run')}")
     return 2 if kept else 0
 
 

@@ -13,7 +13,7 @@ from fedskew.cli.base import Command
 from fedskew.cli.listing import age, cell, columns
 from fedskew.cli.output import say
 from fedskew.cli.sketch import bars, curve, plain
-from fedskew.cli.values import Runs
+from fedskew.cli.values import RUN
 from fedskew.errors import FedskewError, RecordError, unknown
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ MANY = 60  # classes that are shown one by one
 
 
 @click.command("show", cls=Command, lines=EXAMPLES, missing=MISSING)
-@click.argument("run", required=False, metavar="RUN", type=Runs())
+@click.argument("run", required=False, metavar="RUN", type=RUN)
 @click.option("--metric", metavar="NAME,...", help=f"entries of a round to draw  [default: {','.join(USUAL)}]")
 @click.option(
     "--ascii", "as_ascii", is_flag=True, help="draw with ASCII alone  [default: where the terminal lacks more]"
@@ -45,18 +45,18 @@ def show_run(run: str, metric: str | None, as_ascii: bool) -> None:
     folder = Path(run)
     if not folder.is_dir():
         raise RecordError(f"there is no run at {run!r}: no such folder")
-    found = read_run(folder)
+    recorded = read_run(folder)
     about = listed(folder)
-    say(f"{about.label or found.name}: {title_of([found])}")
+    say(f"{about.label or recorded.name}: {title_of([recorded])}")
     say(f"{run}: {_ended(about)}")
     drawn = as_ascii or plain()
-    for line in _curves(found, metric, drawn):
+    for line in _curves(recorded, metric, drawn):
         say(line)
-    for line in _classes(found, drawn):
+    for line in _classes(recorded, drawn):
         say(line)
-    for line in _numbers(found.summary):
+    for line in _numbers(recorded.summary):
         say(line)
-    for line in _settings(found, run):
+    for line in _settings(recorded, run):
         say(line)
 
 
@@ -98,12 +98,12 @@ def _classes(run: Run, ascii_only: bool) -> Iterator[str]:
         (f"{c} {labels[c]}" if c < len(labels) and labels[c] != str(c) else str(c), value if n else None)
         for c, (value, n) in enumerate(zip(recalls, support, strict=True))
     ]
-    told = ""
+    note = ""
     if len(listed) > MANY:
         listed = sorted((one for one in listed if one[1] is not None), key=lambda one: one[1] or 0.0)[:MANY]
-        told = f", the worst {MANY} of {len(recalls)} classes"
+        note = f", the worst {MANY} of {len(recalls)} classes"
     yield ""
-    yield f"recall of each class in round {last['round']}{told}"
+    yield f"recall of each class in round {last['round']}{note}"
     yield from bars([name for name, _ in listed], [value for _, value in listed], ascii_only=ascii_only)
 
 
@@ -118,10 +118,10 @@ def _numbers(summary: dict[str, Any]) -> Iterator[str]:
         yield from columns(["metric", "final", "best", "mean of last 10", "mean of last 50"], rows)
     totals = [f"{name.removeprefix('total_')} {cell(value)}" for name, value in summary.items() if "total_" in name]
     yield f"total: {', '.join(totals)}"
-    for found in summary.get("collapsed", ()):
+    for collapse in summary.get("collapsed", ()):
         from fedskew.records.summary import Collapse
 
-        yield f"COLLAPSED: {Collapse(**found).words}"
+        yield f"COLLAPSED: {Collapse(**collapse).words}"
 
 
 def _settings(run: Run, folder: str) -> Iterator[str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from fedskew.cli.base import Command, Group
 from fedskew.cli.output import say
-from fedskew.cli.values import Natural, Place, Positive
+from fedskew.cli.values import FILE, FOLDER, POSITIVE, Value
 from fedskew.errors import ConfigError, plural
+from fedskew.fields import AtLeast
 
 if TYPE_CHECKING:
     from fedskew.studies.merging import Merged
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["study"]
 
-SAID = {
+VERDICTS = {
     "bits": "agrees to the bit",
     "near": "agrees within 1e-6",
     "differs": "DIFFERS",
@@ -37,8 +38,8 @@ def study() -> None:
 
 
 @study.command("pack", cls=Command, missing=STORED, lines=("fedskew study pack study --out study.zip",))
-@click.argument("place", required=False, metavar="STUDY|STORE", type=Place("dir"))
-@click.option("--out", metavar="FILE", type=Place(), help="the zip file  [default: study.zip]", default="study.zip")
+@click.argument("place", required=False, metavar="STUDY|STORE", type=FOLDER)
+@click.option("--out", type=FILE, default="study.zip", help="the zip file")
 @click.option("--whole", is_flag=True, help="put whole run folders into it, with weights and every round")
 def pack(place: str, out: str, whole: bool) -> None:
     """Write the runs of a study as one zip file with a digest of everything in it.
@@ -57,12 +58,9 @@ def pack(place: str, out: str, whole: bool) -> None:
 @study.command(
     "archive", cls=Command, missing=STORED, lines=("fedskew study archive study --out results/studies/mine.jsonl",)
 )
-@click.argument("place", required=False, metavar="STUDY|STORE", type=Place("dir"))
-@click.option("--out", metavar="FILE", type=Place(), help="the archive; what it held is replaced")
-@click.option(
-    "--points", metavar="INT", type=Positive(), default=25, show_default=True,
-    help="a whole number: rounds that are kept of each run, at most",
-)  # fmt: skip
+@click.argument("place", required=False, metavar="STUDY|STORE", type=FOLDER)
+@click.option("--out", type=FILE, help="the archive; what it held is replaced")
+@click.option("--points", type=POSITIVE, default=25, help="a whole number: rounds that are kept of each run, at most")
 def archive(place: str, out: str | None, points: int) -> None:
     """Write the finished runs of a study as one file to keep beside the code: one line a run, without weights.
 
@@ -80,10 +78,8 @@ def archive(place: str, out: str | None, points: int) -> None:
 
 
 @study.command("unpack", cls=Command, missing="a zip file", lines=("fedskew study unpack study.zip --into theirs",))
-@click.argument("file", required=False, metavar="ZIP", type=Place())
-@click.option(
-    "--into", metavar="STORE", type=Place("dir"), help="the store that gets the runs; made where there is none"
-)
+@click.argument("file", required=False, metavar="ZIP", type=FILE)
+@click.option("--into", metavar="STORE", type=FOLDER, help="the store that gets the runs; made where there is none")
 def unpack(file: str, into: str | None) -> int:
     """Check a zip file of `fedskew study pack`, and merge its runs into a store.
 
@@ -96,16 +92,14 @@ def unpack(file: str, into: str | None) -> int:
     merged, written = unpack(file, into)
     if written:
         say(f"study: {written}")
-    return _told(merged, into)
+    return _print_merged(merged, into)
 
 
 @study.command(
     "merge", cls=Command, missing="at least one STORE", lines=("fedskew study merge theirs --into runs/store",)
 )
-@click.argument("stores", nargs=-1, metavar="STORE [STORE ...]", type=Place("dir"))
-@click.option(
-    "--into", metavar="STORE", type=Place("dir"), help="the store that gets the runs; made where there is none"
-)
+@click.argument("stores", nargs=-1, metavar="STORE [STORE ...]", type=FOLDER)
+@click.option("--into", metavar="STORE", type=FOLDER, help="the store that gets the runs; made where there is none")
 def merge(stores: tuple[str, ...], into: str | None) -> int:
     """Copy the runs of stores into another one, each address once.
 
@@ -118,21 +112,17 @@ def merge(stores: tuple[str, ...], into: str | None) -> int:
     if into is None:
         raise ConfigError("--into must name the store that gets the runs")
     sources = [existing(store) for store in stores]
-    return _told(merge(sources, Store(into)), into)
+    return _print_merged(merge(sources, Store(into)), into)
 
 
 @study.command("verify", cls=Command, missing=STORED, lines=("fedskew study verify study --sample 2",))
-@click.argument("place", required=False, metavar="STUDY|STORE", type=Place("dir"))
+@click.argument("place", required=False, metavar="STUDY|STORE", type=FOLDER)
+@click.option("--sample", type=POSITIVE, default=5, help="a whole number: runs to repeat")
 @click.option(
-    "--sample", metavar="INT", type=Positive(), default=5, show_default=True, help="a whole number: runs to repeat"
-)
-@click.option(
-    "--seed", metavar="INT", type=Natural(), default=0, show_default=True,
+    "--seed", type=Value(Annotated[int, AtLeast(0)]), default=0,
     help="a whole number: it decides which runs are drawn",
 )  # fmt: skip
-@click.option(
-    "--processes", metavar="INT", type=Positive(), help="worker processes, one thread each  [default: a core]"
-)
+@click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: a core]")
 def verify(place: str, sample: int, seed: int, processes: int | None) -> int:
     """Repeat a random handful of runs, and compare every number of their summaries but the times.
 
@@ -147,19 +137,19 @@ def verify(place: str, sample: int, seed: int, processes: int | None) -> int:
     if not drawn:
         raise ConfigError(f"{place!r} must hold a run that has ended")
     say(f"repeating {len(drawn)} of {plural(len(entries), 'run')}")
-    found = repeating.repeat(drawn, processes or 0, _said)
+    found = repeating.repeat(drawn, processes or 0, _print_repeated)
     counts = {words: sum(one.verdict == verdict for one in found) for verdict, words in COUNTED.items()}
     say(", ".join(f"{count} {words}" for words, count in counts.items() if count))
     return int(any(one.verdict in ("differs", "failed") for one in found))
 
 
-def _said(one: Repeated) -> None:
+def _print_repeated(one: Repeated) -> None:
     run = one.run
     words = f"; {one.words}" if one.words else ""
-    say(f"{run.address} {run.label}, seed {run.config.get('seed')}: {SAID[one.verdict]}{words}")
+    say(f"{run.address} {run.label}, seed {run.config.get('seed')}: {VERDICTS[one.verdict]}{words}")
 
 
-def _told(done: Merged, into: str) -> int:
+def _print_merged(done: Merged, into: str) -> int:
     """Say what a merge did; the exit code."""
     for why in done.refused.values():
         say(f"fedskew: refused: {why}", sys.stderr)

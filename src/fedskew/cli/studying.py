@@ -12,36 +12,31 @@ import click
 
 from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import say, show
-from fedskew.cli.values import Place, Positive
+from fedskew.cli.values import FILE, FOLDER, POSITIVE
 from fedskew.errors import FedskewError
 
 if TYPE_CHECKING:
     from fedskew.studies.study import Study
     from fedskew.track import Named
 
-__all__ = ["done", "store_of", "stored", "told_plan"]
+__all__ = ["print_plan", "run_study", "store_of", "store_options"]
 
 
-def stored(archives: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def store_options(archives: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options for a command's function; ``archives`` is where archives are found without being named."""
     options = (
+        click.option("--out", type=FOLDER, help="a folder for study.json, the tables and the report  [unset: none]"),
         click.option(
-            "--out", metavar="FOLDER", type=Place("dir"),
-            help="a folder for study.json, the tables and the report  [unset: none]",
-        ),
-        click.option(
-            "--store", metavar="FOLDER", type=Place("dir"),
+            "--store", type=FOLDER,
             help="where runs are kept and found; several studies may share it  "
             "[default: FEDSKEW_STORE, else runs/store]",
         ),
         click.option(
-            "--archives", metavar="FOLDER", type=Place(),
+            "--archives", metavar="FOLDER", type=FILE,
             help="files of finished runs, as `fedskew study archive` writes them: what they hold is not computed "
             f"again  [default: {archives}, where it exists]",
         ),
-        click.option(
-            "--processes", metavar="INT", type=Positive(), help="worker processes, one thread each  [default: a core]"
-        ),
+        click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: a core]"),
         click.option("--dry-run", is_flag=True, help="say what is missing and what it costs, and do nothing"),
     )  # fmt: skip
 
@@ -58,7 +53,7 @@ def store_of(given: str | None) -> str:
     return given or os.environ.get("FEDSKEW_STORE") or "runs/store"
 
 
-def told_plan(study: Study, processes: int) -> int:
+def print_plan(study: Study, processes: int) -> int:
     """Say how much is missing."""
     from fedskew.cli.compared import duration
     from fedskew.engines.workers import Workers
@@ -92,7 +87,7 @@ def told_plan(study: Study, processes: int) -> int:
     return 0
 
 
-def done(
+def run_study(
     study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str,
     tracking: Named | None = None, cluster: str | None = None, fitted: bool = False,
 ) -> int:  # fmt: skip

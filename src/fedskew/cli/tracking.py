@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli.names import names
-from fedskew.cli.values import Names, Place
+from fedskew.cli.values import FOLDER, Names
 from fedskew.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedskew.track import Named
 
-__all__ = ["tracked", "trackers"]
+__all__ = ["track_options", "trackers"]
 
 
-def tracked(command: Callable[..., Any]) -> Callable[..., Any]:
+def track_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The two options, for a command's function."""
     listed = click.option(
         "--track", metavar="NAME,...", type=Names("tracker", True),
         help=f"trackers that are told of every round: {', '.join(names('tracker'))}",
     )  # fmt: skip
     placed = click.option(
-        "--track.folder", "track_folder", metavar="FOLDER", type=Place("dir"),
+        "--track.folder", "track_folder", type=FOLDER,
         help="a folder for their files  [default: track]",
     )  # fmt: skip
     return listed(placed(command))

@@ -8,7 +8,7 @@ import click
 
 from fedskew.cli.base import Command
 from fedskew.cli.output import say
-from fedskew.cli.values import Runs
+from fedskew.cli.values import RUN
 from fedskew.errors import RecordError, plural
 
 __all__ = ["verify"]
@@ -16,10 +16,8 @@ __all__ = ["verify"]
 EXAMPLES = ("fedskew verify runs", "fedskew verify runs/fedavg runs/mixed")
 
 
-@click.command(
-    cls=Command, lines=EXAMPLES, missing="at least one run folder, or a folder that holds some",
-)  # fmt: skip
-@click.argument("runs", nargs=-1, metavar="RUN [RUN ...]", type=Runs())
+@click.command(cls=Command, lines=EXAMPLES, missing="at least one run folder, or a folder that holds some")
+@click.argument("runs", nargs=-1, metavar="RUN [RUN ...]", type=RUN)
 def verify(runs: tuple[str, ...]) -> int:
     """Compare every file, round and record of run folders with the digests that the runs wrote.
 
@@ -32,12 +30,12 @@ def verify(runs: tuple[str, ...]) -> int:
     damaged = 0
     for folder in find_runs([Path(run) for run in runs]):
         try:
-            rounds, found = troubles(folder)
+            rounds, faults = troubles(folder)
         except RecordError as error:
-            rounds, found = 0, [str(error)]
-        for trouble in found:
+            rounds, faults = 0, [str(error)]
+        for trouble in faults:
             say(f"{folder}: ALTERED: {trouble}")
-        if not found:
+        if not faults:
             say(f"{folder}: whole, {plural(rounds, 'round')}")
-        damaged += bool(found)
+        damaged += bool(faults)
     return 2 if damaged else 0

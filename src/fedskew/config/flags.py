@@ -1,7 +1,7 @@
 """From the words of a command line to an experiment, in two passes.
 
 Pass one reads the METHOD, ``--from`` and the names (``--data digits``, ``--parts a,b``, ``--weighting.base size``): the
-composition. Pass two makes one option of every field of what was chosen, and puts the values in.
+composition. Pass two looks up the other flags among the fields of what was chosen, and puts the values in.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import re
 import typing
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, ValuesView
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,26 +18,20 @@ from typing import Any
 from fedskew.config.experiment import Experiment, load
 from fedskew.config.presets import PRESETS, applied
 from fedskew.config.tables import TABLES, make, method_named
-from fedskew.config.words import ALIASES, SHORT, Pair, parse, scan, split
+from fedskew.config.words import ALIASES, SHORT, Pair, check_once, parse, scan, split
 from fedskew.errors import ConfigError, FedskewError, FieldError
 from fedskew.fields import documented, hints_of, kind_of
 from fedskew.method import SLOTS, Method, renamed
 from fedskew.methods import METHODS
 
 __all__ = [
-    "NAMED", "Option", "assign", "compose", "experiment_from", "flagged", "is_name", "options_of", "outline", "spoken",
-    "table_names", "table_of", "unknown_option", "wanted",
+    "NAMED", "Option", "Options", "assign", "compose", "experiment_from", "experiment_of", "flagged", "options_of",
+    "outline", "spoken", "table_names", "unknown_option", "wanted", "with_flags",
 ]  # fmt: skip
 
-HIDDEN = ("method", "data", "partition", "model", "fingerprint")  # fields of an experiment that are no options
+HIDDEN = ("method", "fingerprint")  # fields of an experiment that are no options
 SLOTTED = ("data", "partition", "model", *SLOTS)
 NAMED = (*SLOTTED, "parts", "weighting.base", "partition.base", "preset")  # --NAMED NAME chooses what stands there
-ELSEWHERE = {  # flags of the command that are no fields, and what they want
-    "--from": "a run folder or its config.json",
-    "--resume": "a run folder",
-    "--out": "a folder, or a picture's file",
-    "--figure": "a figure of docs/guide/figures.md",
-}
 
 
 @dataclass(frozen=True)
@@ -67,34 +61,96 @@ class Option:
         return "run" if len(words) == 1 else ".".join(words[:2]) if words[0] == "parts" else words[0]
 
 
+class Options(Mapping[str, Option]):
+    """The options of a composition by flag or alias. Each is made from its field when it is asked for."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.holders: dict[str, tuple[tuple[str, ...], Any]] = {"": ((), experiment)}
+        for f in dataclasses.fields(experiment):
+            if dataclasses.is_dataclass(value := getattr(experiment, f.name)) and f.name not in HIDDEN:
+                self._hold(f.name, (f.name,), value)
+        for slot in SLOTS:
+            self._hold(slot, ("method", slot), getattr(experiment.method, slot))
+        for part in experiment.method.parts:
+            self._hold(f"parts.{part.name}", ("method", "parts", part.name), part)
+
+    def _hold(self, prefix: str, place: tuple[str, ...], value: Any) -> None:
+        """Note a dataclass, and those among its fields, by what the flags of its fields begin with."""
+        self.holders[prefix] = place, value
+        for f in dataclasses.fields(value):
+            if dataclasses.is_dataclass(inner := getattr(value, f.name)):
+                self._hold(f"{prefix}.{f.name}", (*place, f.name), inner)
+
+    def __getitem__(self, flag: str) -> Option:
+        full = ALIASES.get(flag, flag)
+        prefix, _, name = full[2:].rpartition(".")
+        place, holder = self.holders[prefix]
+        if not prefix:
+            name = flag if "_" in name else name.replace("-", "_")
+        kind: Any = type(holder)
+        hint = hints_of(kind)[name]
+        if name in HIDDEN or dataclasses.is_dataclass(value := getattr(holder, name)):
+            raise KeyError(flag)
+        return Option(full, (*place, name), hint, value, kind)
+
+    def __iter__(self) -> Iterator[str]:
+        for prefix, (_, holder) in self.holders.items():
+            for f in dataclasses.fields(holder):
+                if f.name not in HIDDEN and not dataclasses.is_dataclass(getattr(holder, f.name)):
+                    yield f"--{prefix}.{f.name}" if prefix else f"--{f.name.replace('_', '-')}"
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def options_of(experiment: Experiment) -> ValuesView[Option]:
+    """Every flag that sets a field of this composition."""
+    return Options(experiment).values()
+
+
 def experiment_from(words: Sequence[str]) -> Experiment:
     """The experiment that a command line names: METHOD and flags, as after ``fedskew run``.
 
     Raises:
         ConfigError: one line for every mistake.
     """
-    positional, flags = split(words, wanted=lambda flag: wanted(flag, words))
+    return experiment_of(*split(words, wanted=lambda flag: wanted(flag, words)))
+
+
+def experiment_of(positional: Sequence[str], flags: Sequence[Pair], others: Collection[str] = ()) -> Experiment:
+    """The experiment of a METHOD and flags with their values.
+
+    Args:
+        positional: the METHOD; none beside ``--from``.
+        flags: flags or aliases, each with a word or with a value of the option's type.
+        others: other flags that there are, of which one may have been meant by an unknown one.
+
+    Raises:
+        ConfigError: as `experiment_from`.
+    """
+    check_once(flags)
     flags = list(_parted(flags))
-    base = compose(positional, flags)
-    table = table_of(base)
-    rest = [(f, v) for f, v in flags if not is_name(f) and f != "--from"]
-    found = {flag: table.get(ALIASES.get(flag, flag)) or unknown_option(flag, table) for flag, _ in rest}
-    return assign(base, {flag: parse(flag, found[flag].type, value) for flag, value in rest})
+    return with_flags(compose(positional, flags), flags, others)
+
+
+def with_flags(base: Experiment, flags: Iterable[Pair], others: Collection[str] = ()) -> Experiment:
+    """The composition with the values of those flags that are no names. Raises ConfigError."""
+    options, values = Options(base), dict[str, Any]()
+    for flag, value in flags:
+        if flag[2:] not in NAMED and flag != "--from":
+            option = options.get(flag) or unknown_option(flag, options, others)
+            values[flag] = parse(flag, option.type, value)
+    return assign(base, values)
 
 
 def _parted(flags: Sequence[Pair]) -> Iterator[Pair]:
     """``--epochs 0.5`` as ``--pace.part 0.5``, where no pace is named."""
     paced = any(flag == "--pace" for flag, _ in flags)
     for flag, value in flags:
-        if paced or ALIASES.get(flag, flag) != "--pace.epochs" or not re.fullmatch(r"\d*\.\d+", value):
+        if paced or ALIASES.get(flag, flag) != "--pace.epochs" or not re.fullmatch(r"\d*\.\d+", str(value)):
             yield flag, value
         else:
             yield "--pace.part", value
-
-
-def is_name(flag: str) -> bool:
-    """Whether a flag chooses an ingredient by its name."""
-    return flag[2:] in NAMED
 
 
 def table_names(slot: str) -> list[str]:
@@ -116,31 +172,36 @@ def compose(positional: Sequence[str], flags: Iterable[Pair]) -> Experiment:
         raise ConfigError(f"one METHOD is run at a time; got {', '.join(positional)}")
     experiment = _begin(positional, [value for flag, value in pairs if flag == "--from"])
     with spoken(None):
-        for flag, value in _in_order(pairs):
-            if is_name(flag):
-                experiment = _choose(experiment, flag[2:], value)
-    named = {ALIASES.get(flag, flag): flag for flag, _ in pairs}
-    return experiment if "--pace" in named else _lengthened(experiment, named)
+        for flag, value in sorted(pairs, key=_preset_first):
+            if flag[2:] in NAMED:
+                experiment = _choose(experiment, flag[2:], str(value))
+    typed = {ALIASES.get(flag, flag): flag for flag, _ in pairs}
+    return experiment if "--pace" in typed else _lengthened(experiment, typed)
 
 
-def _lengthened(experiment: Experiment, named: Mapping[str, str]) -> Experiment:
-    """With the pace that ``--steps`` or ``--epochs 0.5`` means; ``named`` are the flags as they were typed.
+def _preset_first(pair: tuple[str, Any]) -> bool:
+    """A preset sets the pace of METHOD, and an ingredient that is named replaces that."""
+    return pair[0] != "--preset"
+
+
+def _lengthened(experiment: Experiment, typed: Mapping[str, str]) -> Experiment:
+    """With the pace that ``--steps`` or ``--epochs 0.5`` means; ``typed`` are the flags by their full names.
 
     Raises ConfigError where the method has a schedule that this would replace, or where nothing reads ``--epochs``.
     """
     for kind in ("steps", "part"):
         pace = experiment.method.pace
-        if f"--pace.{kind}" not in named or hasattr(pace, kind):
+        if f"--pace.{kind}" not in typed or hasattr(pace, kind):
             continue
-        typed = named[f"--pace.{kind}"] if kind == "steps" else "--epochs with a part"
+        flag = typed[f"--pace.{kind}"] if kind == "steps" else "--epochs with a part"
         if pace.name not in ("fixed", "steps", "part"):
             hint = f"add --pace {kind} to replace it"
-            raise ConfigError(f"{typed} must go with a pace without a schedule of its own; got {pace.name!r}; {hint}")
+            raise ConfigError(f"{flag} must go with a pace without a schedule of its own; got {pace.name!r}; {hint}")
         experiment = _choose(experiment, "pace", kind)
     pace = experiment.method.pace
-    if "--pace.epochs" in named and pace.name in ("steps", "part"):
-        told = "the steps of a round are given, and epochs are not read"
-        raise ConfigError(f"{named['--pace.epochs']} must not go with the pace {pace.name!r}: {told}")
+    if "--pace.epochs" in typed and pace.name in ("steps", "part"):
+        why = "the steps of a round are given, and epochs are not read"
+        raise ConfigError(f"{typed['--pace.epochs']} must not go with the pace {pace.name!r}: {why}")
     return experiment
 
 
@@ -148,20 +209,14 @@ def outline(words: Sequence[str], bare: Collection[str] = ()) -> Experiment:
     """The composition of half a command line: what is unknown or wrong is left out, FedAvg where METHOD is missing."""
     pairs = [(flag, value) for flag, value in scan(words, bare) if value is not None]
     method = next((value for flag, value in pairs if not flag and value in METHODS), "")
-    sources = [value for flag, value in pairs if flag == "--from"]
     try:
-        experiment = _begin([method] if method else [], sources)
+        experiment = _begin([method] if method else [], [value for flag, value in pairs if flag == "--from"])
     except FedskewError:
         experiment = _begin([method or "fedavg"], [])
-    for flag, value in _in_order(pairs):
+    for flag, value in sorted(pairs, key=_preset_first):
         with suppress(FedskewError):
-            experiment = _choose(experiment, flag[2:], value) if is_name(flag) else experiment
+            experiment = _choose(experiment, flag[2:], value) if flag[2:] in NAMED else experiment
     return experiment
-
-
-def _in_order(pairs: Iterable[Pair]) -> list[Pair]:
-    """A preset first: it sets the pace of METHOD, and an ingredient that is named replaces that."""
-    return sorted(pairs, key=lambda pair: pair[0] != "--preset")
 
 
 def _begin(positional: Sequence[str], sources: list[str]) -> Experiment:
@@ -216,60 +271,19 @@ def _with_parts(before: Method, parts: tuple[Any, ...]) -> Method:
 # Pass two: the fields
 
 
-def options_of(experiment: Experiment) -> Iterator[Option]:
-    """Every flag that sets a field of this composition."""
-    yield from _of_run(experiment)
-    for slot in ("data", "partition", "model"):
-        yield from _fields(getattr(experiment, slot), (slot,), f"--{slot}")
-    for slot, ingredient in experiment.method.slots.items():
-        yield from _fields(ingredient, ("method", slot), f"--{slot}")
-    for part in experiment.method.parts:
-        yield from _fields(part, ("method", "parts", part.name), f"--parts.{part.name}")
-
-
-def table_of(experiment: Experiment) -> dict[str, Option]:
-    """`options_of` by flag."""
-    return {o.flag: o for o in options_of(experiment)}
-
-
-def _of_run(experiment: Experiment) -> Iterator[Option]:
-    """Options of the run itself; those of a field that is a value of its own come last."""
-    kind: Any = type(experiment)
-    hints = hints_of(kind)
-    shown = {f.name: getattr(experiment, f.name) for f in dataclasses.fields(experiment) if f.name not in HIDDEN}
-    inner = {name: value for name, value in shown.items() if dataclasses.is_dataclass(value)}
-    for name, value in shown.items():
-        if name not in inner:
-            yield Option(f"--{name.replace('_', '-')}", (name,), hints[name], value, kind)
-    for name, value in inner.items():
-        yield from _fields(value, (name,), f"--{name}")
-
-
-def _fields(ingredient: Any, place: tuple[str, ...], prefix: str) -> Iterator[Option]:
-    kind: Any = type(ingredient)
-    hints = hints_of(kind)
-    for f in dataclasses.fields(ingredient):
-        value, inner, flag = getattr(ingredient, f.name), (*place, f.name), f"{prefix}.{f.name}"
-        if dataclasses.is_dataclass(value):
-            yield from _fields(value, inner, flag)
-        else:
-            yield Option(flag, inner, hints[f.name], value, kind)
-
-
 def assign(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
     """The experiment with these values of its options, by flag or alias; all at once, whatever their order.
 
     Raises:
         ConfigError: a value that breaks a rule of its field, which is named as in ``values``.
     """
-    table = table_of(experiment)
-    changes: dict[str, Any] = {}
+    options, changes = Options(experiment), dict[str, Any]()
     for flag, value in values.items():
-        place = table[ALIASES.get(flag, flag)].place
+        *holders, name = options[flag].place
         inner = changes
-        for name in place[:-1]:
-            inner = inner.setdefault(name, {})
-        inner[place[-1]] = value
+        for holder in holders:
+            inner = inner.setdefault(holder, {})
+        inner[name] = value
     with spoken(experiment, values):
         return _with(experiment, changes) if changes else experiment
 
@@ -315,57 +329,50 @@ def _flag_of(error: FieldError, experiment: Experiment | None, typed: set[str]) 
     """The flag of a field's mistake; of several ingredients of one class the one whose option was typed."""
     if error.owner == "Method" and error.field in NAMED:
         return f"--{error.field}"
-    if experiment is None:
-        return None
-    found = [
-        o
-        for o in options_of(experiment)
-        if o.place[-1] == error.field and error.owner in {kind.__name__ for kind in o.owner.__mro__}
+    flags = [
+        flag
+        for option in (options_of(experiment) if experiment else ())
+        if option.place[-1] == error.field and error.owner in {kind.__name__ for kind in option.owner.__mro__}
+        for flag in option.flags
     ]
-    told = [flag for o in found for flag in o.flags if flag in typed]
-    return told[0] if told else found[0].flags[0] if found else None
+    return next((flag for flag in flags if flag in typed), flags[0] if flags else None)
 
 
 def wanted(flag: str, words: Sequence[str]) -> str:
     """ ", a whole number: number of rounds": what a flag without its value wants, as far as is known."""
-    if is_name(flag):
+    if flag[2:] in NAMED:
         return f", one of {', '.join(table_names(flag[2:].removesuffix('.base')))}"
-    if flag in ELSEWHERE:
-        return f", {ELSEWHERE[flag]}"
-    table = table_of(outline(words))
-    found = table.get(ALIASES.get(flag, flag))
-    if found is None:
-        unknown_option(flag, table)
-    kind = "commas between" if typing.get_origin(found.type) is tuple else kind_of(found.type)
-    return f", {kind}: {' '.join(found.help.split())}"
+    options = Options(outline(words))
+    option = options.get(flag) or unknown_option(flag, options)
+    kind = "commas between" if typing.get_origin(option.type) is tuple else kind_of(option.type)
+    return f", {kind}: {' '.join(option.help.split())}"
 
 
-def unknown_option(flag: str, table: Mapping[str, Option], others: Iterable[str] = ELSEWHERE) -> typing.NoReturn:
+def unknown_option(flag: str, options: Collection[str], others: Iterable[str] = ()) -> typing.NoReturn:
     """Raise ConfigError for a flag that this composition lacks, with what was probably meant."""
-    full = ALIASES.get(flag, flag)
-    slot, _, name = full[2:].partition(".")
+    slot, _, name = ALIASES.get(flag, flag)[2:].partition(".")
     if flag in ALIASES and slot in SLOTS:
         raise ConfigError(f"{flag} has no meaning here: {slot} is set by an ingredient without {name!r}; see --help")
-    own = [f for f in table if f.startswith(f"--{slot}.")]
-    known = [*table, *ALIASES, *others, *(f"--{s}" for s in (*SLOTTED, "parts") if not name or s != slot)]
+    own = [f for f in options if f.startswith(f"--{slot}.")]
+    known = [*options, *ALIASES, *others, *(f"--{s}" for s in (*SLOTTED, "parts") if not name or s != slot)]
     otherwise = "; see `fedskew run METHOD --help`"
     if name and slot in SLOTTED:
         otherwise = f": the {slot} of this run takes {', '.join(own) or 'no options'}"
-    raise ConfigError(f"unknown option {flag!r}" + (_meant(full, known, table) or otherwise))
+    raise ConfigError(f"unknown option {flag!r}" + (_meant(flag, known, options) or otherwise))
 
 
-def _meant(flag: str, known: list[str], table: Mapping[str, Option]) -> str:
+def _meant(flag: str, known: list[str], options: Iterable[str]) -> str:
     """ "; did you mean ...?": the same ending here, or in an ingredient that is not chosen; else a near flag."""
     slot, _, end = flag[2:].rpartition(".")
-    same = [f for f in table if f.rpartition(".")[2] == end]
+    same = [f for f in options if f.rpartition(".")[2] == end]
     if same:
         return f"; did you mean {' or '.join(map(repr, same))}?"
     near = difflib.get_close_matches(flag, known, n=1, cutoff=0.6)
     elsewhere = [(s, n) for s in (*SLOTTED, "parts") for n, kind in TABLES[s].items() if end in hints_of(kind)]
     if elsewhere and not (near and difflib.SequenceMatcher(None, flag, near[0]).ratio() > 0.8):
         elsewhere.sort(key=lambda place: place[0] != slot)
-        told = [
+        flags = [
             f"--{s}.{n}.{end} with --{s} {n}" if s == "parts" else f"--{s}.{end} with --{s} {n}" for s, n in elsewhere
         ]
-        return f"; did you mean {', or '.join(told[:3])}?"
+        return f"; did you mean {', or '.join(flags[:3])}?"
     return f"; did you mean {near[0]!r}?" if near else ""

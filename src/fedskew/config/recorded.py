@@ -126,8 +126,8 @@ class Run:
     def changed(self) -> Row:
         """Options of the method that differ from those of the table's method of this name, by dotted path."""
         method = self.config.get("method")
-        found = variants.changed(method) if isinstance(method, Mapping) else {}
-        return {f"method.{path}": value for path, value in found.items()}
+        options = variants.changed(method) if isinstance(method, Mapping) else {}
+        return {f"method.{path}": value for path, value in options.items()}
 
     @property
     def shown(self) -> Row:
@@ -199,13 +199,13 @@ def run_folders(places: Iterable[str | Path]) -> list[Path]:
     Raises:
         RecordError: A place is not there, or has too many folders below it.
     """
-    found: dict[Path, Path] = {}
+    folders: dict[Path, Path] = {}
     for place in map(Path, places):
         if not place.exists():
-            raise RecordError(f"there is no run at {str(place)!r}: no such folder")
+            raise RecordError(f"there is no run at {str(place)!r}: no such file or folder")
         for folder in _walk(place):
-            found.setdefault(folder.resolve(), folder)
-    return list(found.values())
+            folders.setdefault(folder.resolve(), folder)
+    return list(folders.values())
 
 
 def _walk(place: Path) -> Iterator[Path]:
@@ -235,8 +235,8 @@ def find_runs(places: Iterable[str | Path]) -> list[Path]:
         RecordError: A place does not exist, or no place leads to a run.
     """
     given = list(places)
-    if found := run_folders(given):
-        return found
+    if folders := run_folders(given):
+        return folders
     named = ", ".join(repr(str(place)) for place in given) or "no path"
     raise RecordError(f"no run folder found in {named}; a run folder holds config.json and rounds.jsonl")
 

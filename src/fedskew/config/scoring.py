@@ -77,10 +77,10 @@ class Scores:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values: the metrics, and of rows without labels the scores."""
-        told = {"rows": len(self.numbers), "label_names": list(self.label_names)}
+        content = {"rows": len(self.numbers), "label_names": list(self.label_names)}
         if self.labels is not None:
-            return {**told, **self.metrics}
-        return {**told, "predicted": self.predicted, "probabilities": self.probabilities.tolist()}
+            return {**content, **self.metrics}
+        return {**content, "predicted": self.predicted, "probabilities": self.probabilities.tolist()}
 
 
 def scores_of(trained: Trained, source: Rows | Dataset, recall_at: float = PRECISION, fitted: bool = False) -> Scores:
@@ -101,9 +101,9 @@ def scores_of(trained: Trained, source: Rows | Dataset, recall_at: float = PRECI
     """
     if not isinstance(source, Rows):
         x, y = trained.test_rows(source)
-        found = trained.of_labelled(x, y, recall_at, fitted)
+        metrics = trained.of_labelled(x, y, recall_at, fitted)
         chances = trained.of_samples(x, fitted)
-        return Scores(source.name, trained.label_names, chances, y, found, tuple(range(len(y))), {})
+        return Scores(source.name, trained.label_names, chances, y, metrics, tuple(range(len(y))), {})
     x = trained.inputs.samples(source.x, what=source.what, rows=source.numbers)
     labels = None
     if source.y is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Mapping
 from typing import Any
 
 from fedskew.component import SLOTS
+from fedskew.config.words import tupled
 from fedskew.data import DATASETS
 from fedskew.data.partitioners import PARTITIONERS
 from fedskew.errors import ConfigError, FieldError, require, unknown
@@ -43,20 +43,14 @@ def make(slot: str, spec: str | Mapping[str, Any], place: str = "") -> Any:
     place = place or (f"parts.{name}" if slot == "parts" else slot)
     hints = hints_of(kind)
     for option, value in fields.items():
-        if isinstance(value, list) and typing.get_origin(hints[option]) is tuple:  # JSON has lists alone
-            fields[option] = tuple(value)
+        if "tuple" in str(hints[option]):  # files have lists alone
+            fields[option] = tupled(value)
     if isinstance(fields.get("base"), Mapping):
         fields["base"] = make(slot, fields["base"], f"{place}.base")
-    listed = [n for n, v in fields.items() if isinstance(v, list) and "tuple" in str(hints_of(kind)[n])]
-    fields |= {option: _frozen(fields[option]) for option in listed}  # files know no tuples
     try:
         return kind(**fields)
     except FieldError as error:
         raise ConfigError(error.named(f"{place}.{error.field}")) from None
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def method_named(name: str) -> Method:

@@ -6,16 +6,19 @@ Nothing here needs torch, and nothing knows which options there are.
 from __future__ import annotations
 
 import difflib
-import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from types import NoneType, UnionType
 from typing import Annotated, Any
 
 from fedskew.errors import ConfigError, from_json
 from fedskew.fields import fits, kind_of
 
-__all__ = ["ALIASES", "SHORT", "Pair", "choices_of", "parse", "scan", "split", "without_none", "words_of"]
+__all__ = [
+    "ALIASES", "SHORT", "Pair", "check_once", "choices_of", "flags_of", "parse", "plain_kinds", "scan", "split",
+    "tupled",
+]  # fmt: skip
 
 ALIASES = {  # what users type -> the flag made from the field
     "--epochs": "--pace.epochs",
@@ -47,7 +50,7 @@ SHORT = {full: alias for alias, full in ALIASES.items()}
 TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 NOTHING = ("none", "null")  # how an optional value is unset again
 
-Pair = tuple[str, str]  # (flag, value)
+Pair = tuple[str, Any]  # (flag, a word or a value of its type)
 
 
 def scan(words: Sequence[str], bare: Collection[str] = ()) -> Iterator[tuple[str, str | None]]:
@@ -69,7 +72,10 @@ def scan(words: Sequence[str], bare: Collection[str] = ()) -> Iterator[tuple[str
 
 
 def split(
-    words: Sequence[str], bare: Collection[str] = (), wanted: Callable[[str], str] = lambda flag: ""
+    words: Sequence[str],
+    bare: Collection[str] = (),
+    wanted: Callable[[str], str] = lambda flag: "",
+    repeated: Collection[str] = (),
 ) -> tuple[list[str], list[Pair]]:
     """(positional words, [(flag, value)]) of a command line.
 
@@ -77,103 +83,84 @@ def split(
         words: the words after the subcommand.
         bare: flags that take no value; they are checked and left out.
         wanted: text after "must be followed by a value", of a flag without one.
+        repeated: flags that may be given several times.
 
     Raises:
         ConfigError: a flag without its value, with one that it does not take, or given twice; a single dash.
     """
-    positional: list[str] = []
-    flags: dict[str, Pair] = {}
+    positional, flags = list[str](), list[Pair]()
     for flag, value in scan(words, bare):
         if not flag:
-            positional.append(_undashed(value or ""))
-        elif flag in bare and value is not None:
-            raise ConfigError(f"{flag} takes no value; got {value!r}")
-        elif flag not in bare:
-            if value is None:
-                raise ConfigError(f"{flag} must be followed by a value{wanted(flag)}")
-            _once(flag, value, flags)
-    return positional, list(flags.values())
+            if str(value).startswith("-"):
+                raise ConfigError(f"unknown option {value!r}; did you mean {f'-{value}'!r}?")
+            positional.append(str(value))
+        elif flag in bare:
+            if value is not None:
+                raise ConfigError(f"{flag} takes no value; got {value!r}")
+        elif value is None:
+            raise ConfigError(f"{flag} must be followed by a value{wanted(flag)}")
+        else:
+            flags.append((flag, value))
+    check_once([pair for pair in flags if pair[0] not in repeated])
+    return positional, flags
 
 
-def words_of(values: Mapping[str, Any]) -> list[str]:
-    """Options by name, without dashes, as words of a command line.
-
-    Example:
-        >>> words_of({"lr": 0.1, "partition.strict": True})
-        ['--lr=0.1', '--partition.strict=true']
-    """
-    text = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
-    return [f"--{name}={value}" for name, value in text.items()]
+def flags_of(options: Iterable[Pair]) -> list[Pair]:
+    """Options without their dashes as flags: "lr" is "--lr"."""
+    return [(f"--{option}", value) for option, value in options]
 
 
-def _undashed(word: str) -> str:
-    if word.startswith("-"):
-        raise ConfigError(f"unknown option {word!r}; did you mean {'-' + word!r}?")
-    return word
+def check_once(flags: Sequence[Pair]) -> None:
+    """Raise ConfigError where an option is given twice, also under two names."""
+    before = dict[str, Pair]()
+    for flag, value in flags:
+        if first := before.get(full := ALIASES.get(flag, flag)):
+            raise ConfigError(f"{flag} must be given once; got {' '.join(map(str, first))!r} and {f'{flag} {value}'!r}")
+        before[full] = flag, value
 
 
-def _once(flag: str, value: str, flags: dict[str, Pair]) -> None:
-    full = ALIASES.get(flag, flag)
-    if full in flags:
-        before = " ".join(flags[full])
-        raise ConfigError(f"{flag} must be given once; got {before!r} and {f'{flag} {value}'!r}")
-    flags[full] = flag, value
-
-
-def parse(flag: str, kind: Any, text: str) -> Any:
-    """A word as a value of a field's type.
+def parse(flag: str, kind: Any, given: Any) -> Any:
+    """A word, or a value as TOML has it, as a value of a field's type.
 
     Limits are not checked here but where the value is used, by its dataclass.
 
     Raises:
         ConfigError: the flag, what it must be, the word, and the choice that was probably meant.
     """
-    plain, optional = without_none(kind)
-    if len(several := _united(kind)) > 1 and text.lower() not in NOTHING:
-        return _first_of(flag, several, text, kind_of(kind))
-    if typing.get_origin(plain) is tuple and not _is_rows(plain):
-        inner = typing.get_args(plain)[0]
-        return tuple(parse(flag, inner, word) for word in map(str.strip, text.split(",")) if word)
-    try:
-        return None if optional and plain is not str and text.lower() in NOTHING else _read(plain, text)
-    except (ValueError, KeyError):
-        near = difflib.get_close_matches(text, choices_of(plain), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        rule = "rows such as [[1,2],[3,4]]" if _is_rows(plain) else kind_of(plain)
-        raise ConfigError(f"{flag} must be {rule}; got {text!r}{hint}") from None
-
-
-def _united(kind: Any) -> list[Any]:
-    """The types of a union, without None."""
-    inner = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else ()
-    return [one for one in inner if one is not type(None)]
-
-
-def _first_of(flag: str, kinds: Sequence[Any], text: str, rule: str) -> Any:
-    """The word as a value of the first type that takes it: a name, or numbers with commas."""
-    for kind in kinds:
-        with suppress(ConfigError):
-            return parse(flag, kind, text)
-    near = difflib.get_close_matches(text, [word for kind in kinds for word in choices_of(kind)], n=1)
+    kinds = [plain for plain in plain_kinds(kind) if plain is not NoneType]
+    if type(given) is int and float in kinds and int not in kinds:
+        given = float(given)
+    if not isinstance(given, str) and fits(given, kind):
+        return given
+    text = str(given).lower() if isinstance(given, bool) else str(given)
+    if str not in kinds and text.lower() in NOTHING and NoneType in plain_kinds(kind):
+        return None
+    for plain in kinds:
+        with suppress(ValueError, KeyError, *([ConfigError] if len(kinds) > 1 else [])):
+            return _read(flag, plain, text)
+    near = difflib.get_close_matches(text, choices_of(kind), n=1)
+    rule = "rows such as [[1,2],[3,4]]" if _is_rows(kinds[0]) else kind_of(kind)
     raise ConfigError(f"{flag} must be {rule}; got {text!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 
-def without_none(kind: Any) -> tuple[Any, bool]:
-    """(the type itself without its limits, whether None is one of its values)."""
+def plain_kinds(kind: Any) -> list[Any]:
+    """The types of a field without their limits; NoneType is one of those of an optional field.
+
+    Example:
+        >>> plain_kinds(float | None)
+        [<class 'float'>, <class 'NoneType'>]
+    """
     if typing.get_origin(kind) is Annotated:
-        return without_none(kind.__origin__)
-    if typing.get_origin(kind) not in (typing.Union, types.UnionType):
-        return kind, False
-    inner = [one for one in typing.get_args(kind) if one is not type(None)]
-    return without_none(inner[0])[0], len(inner) < len(typing.get_args(kind))
+        return plain_kinds(kind.__origin__)
+    if typing.get_origin(kind) not in (typing.Union, UnionType):
+        return [kind]
+    return [plain for inner in typing.get_args(kind) for plain in plain_kinds(inner)]
 
 
 def choices_of(kind: Any) -> list[str]:
     """The words that a field takes, where its type lists them."""
-    plain, _ = without_none(kind)
-    if plain is bool:
-        return ["true", "false"]
-    return [str(one) for one in typing.get_args(plain)] if typing.get_origin(plain) is typing.Literal else []
+    listed = [typing.get_args(k) for k in plain_kinds(kind) if typing.get_origin(k) is typing.Literal]
+    return ["true", "false"] if bool in plain_kinds(kind) else [str(word) for words in listed for word in words]
 
 
 def _is_rows(kind: Any) -> bool:
@@ -181,8 +168,8 @@ def _is_rows(kind: Any) -> bool:
     return typing.get_origin(kind) is tuple and typing.get_origin(typing.get_args(kind)[0]) is tuple
 
 
-def _read(kind: Any, text: str) -> Any:
-    """The value of a type without None. Raises ValueError or KeyError."""
+def _read(flag: str, kind: Any, text: str) -> Any:
+    """The value of a type without None. Raises ValueError or KeyError, and ConfigError for an element of a list."""
     if kind is str:
         return text
     if kind is bool:
@@ -191,10 +178,15 @@ def _read(kind: Any, text: str) -> Any:
         return kind(text)
     if typing.get_origin(kind) is typing.Literal:
         return {str(choice): choice for choice in typing.get_args(kind)}[text]
-    if not _is_rows(kind):
-        raise ValueError(text)
-    found = from_json(text)
-    value = tuple(tuple(row) if isinstance(row, list) else row for row in found) if isinstance(found, list) else found
+    if typing.get_origin(kind) is tuple and not _is_rows(kind):
+        inner = typing.get_args(kind)[0]
+        return tuple(parse(flag, inner, word) for word in map(str.strip, text.split(",")) if word)
+    value = tupled(from_json(text)) if _is_rows(kind) else text
     if not fits(value, kind):
         raise ValueError(text)
     return value
+
+
+def tupled(value: Any) -> Any:
+    """A value of JSON with tuples in the place of lists."""
+    return tuple(map(tupled, value)) if isinstance(value, list) else value

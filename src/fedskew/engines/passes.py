@@ -1,7 +1,6 @@
 """Passes over the graph of a traced local step: they remove work and change no bit of the result.
 
-A graph is a ``torch.fx.Graph`` of ATen operators. A pass must not move a read past a write, and must not move
-an operator that draws random numbers; `written`, `touches` and `draws` answer these questions.
+A graph is a ``torch.fx.Graph`` of ATen operators. The passes move reads, so they are for graphs that are `pure`.
 """
 
 from __future__ import annotations
@@ -13,29 +12,53 @@ from torch import Tensor
 
 from fedskew.engines.flat import like
 
-__all__ = ["split", "tidy", "write_in_place"]
+__all__ = ["pure", "split", "tidy", "write_in_place"]
 
 FILLED = {"ones_like": 1, "zeros_like": 0, "new_zeros": 0, "new_ones": 1}  # operators whose result is one number
 
 
 def tidy(graph: Any) -> None:
-    """Remove operators that do nothing, fold constants, and write ``addmm`` as ``linear``."""
+    """Remove operators that do nothing, fold constants, and write ``addmm`` as ``linear``.
+
+    Raises TypeError for a graph that is not `pure`.
+    """
+    _write_apart(graph)
+    if not pure(graph):
+        raise TypeError("the step writes into memory, or draws numbers")
     _remove_identities(graph)
     _fold_constants(graph)
     _addmm_to_linear(graph)
     graph.eliminate_dead_code()
 
 
+def pure(graph: Any) -> bool:
+    """Whether no operator writes into memory or draws from torch's generator, so that none depends on its place."""
+    schemas = [_schema(node) for node in graph.nodes]
+    drawn = any(torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) for node in graph.nodes)
+    return not drawn and not any(schema is not None and schema.is_mutable for schema in schemas)
+
+
+def _write_apart(graph: Any) -> None:
+    """Let operators that write into what nobody else reads, as in the gradient of a norm, give new memory instead."""
+    for node in list(graph.nodes):
+        schema = _schema(node)
+        if schema is None or not schema.is_mutable or not schema.name.endswith("_"):
+            continue
+        into = node.args[0]
+        if getattr(into, "users", None) == {node: None} and _fresh(into):
+            twin = getattr(torch.ops.aten, schema.name.removeprefix("aten::")[:-1])
+            _replace(graph, node, getattr(twin, node.target._overloadname), node.args, dict(node.kwargs))
+            graph.erase_node(node)
+
+
 def _remove_identities(graph: Any) -> None:
     """Bypass detach, alias, and a transpose or negation that undoes the one before it."""
     ops = torch.ops.aten
-    changed = written(list(graph.nodes))
     for node in list(graph.nodes):
         if node.target in (ops.detach.default, ops.alias.default):
             node.replace_all_uses_with(node.args[0])
         elif node.target in (ops.t.default, ops.neg.default) and getattr(node.args[0], "target", None) is node.target:
-            if not (touches(node, changed) or touches(node.args[0], changed)):
-                node.replace_all_uses_with(node.args[0].args[0])
+            node.replace_all_uses_with(node.args[0].args[0])
         elif node.target is ops.bitwise_and.Scalar and node.args[1] is True:  # the interpreter does not know it
             node.replace_all_uses_with(node.args[0])
 
@@ -109,12 +132,10 @@ def split(whole: Any, lasting: int) -> tuple[Any, Any]:
 
 
 def _invariant(nodes: list[Any], lasting: int) -> set[Any]:
-    """The first ``lasting`` placeholders, and every node that depends on them alone and may be computed early."""
-    given = [node for node in nodes if node.op == "placeholder"]
-    known, changed = set(given[:lasting]), written(nodes)
+    """The first ``lasting`` placeholders, and every node that depends on them alone."""
+    known = set([node for node in nodes if node.op == "placeholder"][:lasting])
     for node in nodes:
-        pure = node.op in ("get_attr", "call_function") and not draws(node)
-        if pure and not touches(node, changed) and all(x in known for x in node.all_input_nodes):
+        if node.op in ("get_attr", "call_function") and all(x in known for x in node.all_input_nodes):
             known.add(node)
     return known
 
@@ -131,42 +152,6 @@ def write_in_place(graph: Any) -> None:
         if free:
             made.add(_replace(graph, node, into[node.target], node.args, {**node.kwargs, "out": free[0]}))
             graph.erase_node(node)
-
-
-def written(nodes: list[Any]) -> set[Any]:
-    """Nodes whose memory some operator writes into, views of that memory included."""
-    waiting = [x for node in nodes for x in _writes(node)]
-    found: set[Any] = set()
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, list | tuple):
-            waiting += node
-            continue
-        if not hasattr(node, "users") or node in found:
-            continue
-        found.add(node)
-        waiting += [user for user in node.users if not _fresh(user)]
-        waiting += [] if _fresh(node) else node.all_input_nodes
-    return found
-
-
-def _writes(node: Any) -> list[Any]:
-    """The node and the arguments that it writes into; nothing for an operator that only reads."""
-    schema = _schema(node)
-    if schema is None or not schema.is_mutable:
-        return []
-    into = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]
-    return [node, *node.kwargs.values(), *(x for x, is_write in zip(node.args, into, strict=False) if is_write)]
-
-
-def touches(node: Any, changed: set[Any]) -> bool:
-    """Whether a node is, or reads, memory that is written into: its place in the order then matters."""
-    return node in changed or any(x in changed for x in node.all_input_nodes)
-
-
-def draws(node: Any) -> bool:
-    """Whether an operator draws from torch's generator."""
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _schema(node: Any) -> Any:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fedskew.config.experiment import Experiment
-from fedskew.config.flags import experiment_from
-from fedskew.config.words import words_of
+from fedskew.config.flags import experiment_of as experiment_of_flags
+from fedskew.config.words import flags_of
 from fedskew.errors import ConfigError, FieldError, unknown
 from fedskew.fields import AtLeast, Within, check, demand
 from fedskew.flower.contract import PERMITS, allowed
@@ -104,7 +104,7 @@ def experiment_of(config: Mapping[str, Any]) -> Experiment:
     """
     given = {key: value for key, value in config.items() if not key.startswith(PREFIX) and value != ""}
     method = [str(given.pop("method"))] if "method" in given else []
-    return on_nodes(experiment_from([*method, *words_of(given)]))
+    return on_nodes(experiment_of_flags(method, flags_of(given.items())))
 
 
 def on_nodes(experiment: Experiment) -> Experiment:

@@ -143,8 +143,8 @@ class Moment:
 
     def recall(self, params: Params, buffers: Params) -> list[float]:
         """Recall of each class on the test rows, [C]."""
-        found: Any = from_confusion(self.confusion(params, buffers))["per_class_recall"]
-        return list(found)
+        recall: Any = from_confusion(self.confusion(params, buffers))["per_class_recall"]
+        return list(recall)
 
     def asymmetry(self, params: Params, buffers: Params) -> tuple[list[float | None], float | None]:
         """Error asymmetry of each class on the test rows, and its ratio."""
@@ -189,11 +189,11 @@ def asymmetry(moment: Moment, clients: tuple[int, ...]) -> Row:
         figures 3, 5 and 6. https://arxiv.org/abs/2412.16582
     """
     each, ratio = moment.asymmetry(moment.served, moment.buffers_after)
-    found = {at: moment.asymmetry(*moment.local(at)) for at in moment.places(clients)}
-    own = {str(k): {"each": found[at][0], "ratio": found[at][1]} for k, at in moment.chosen(clients).items()}
-    means = {"each": _means([e for e, _ in found.values()]), "ratio": _mean([r for _, r in found.values()])}
-    counts, local = moment.train_counts.tolist(), {**means, "models": len(found)}
-    return {"each": each, "ratio": ratio, "local": local, "clients": own, "train_counts": counts}
+    measured = {at: moment.asymmetry(*moment.local(at)) for at in moment.places(clients)}
+    chosen = {str(k): {"each": measured[at][0], "ratio": measured[at][1]} for k, at in moment.chosen(clients).items()}
+    means = {"each": _means([e for e, _ in measured.values()]), "ratio": _mean([r for _, r in measured.values()])}
+    counts, local = moment.train_counts.tolist(), {**means, "models": len(measured)}
+    return {"each": each, "ratio": ratio, "local": local, "clients": chosen, "train_counts": counts}
 
 
 def cosine(moment: Moment, clients: tuple[int, ...]) -> Row:
@@ -286,11 +286,11 @@ def features(moment: Moment, clients: tuple[int, ...]) -> Row:
         (DASFAA), figure 5. https://doi.org/10.1007/978-3-031-30637-2_47
     """
     rows = spread_rows(moment.labels, FEATURE_ROWS)
-    probabilities, found = moment.outputs(moment.served, moment.buffers_after, rows)
+    probabilities, values = moment.outputs(moment.served, moment.buffers_after, rows)
     name = f"features/round-{moment.round:06d}.safetensors"
-    content = {"features": found.float(), "labels": moment.labels[rows], "predictions": probabilities.argmax(1)}
+    content = {"features": values.float(), "labels": moment.labels[rows], "predictions": probabilities.argmax(1)}
     digest = moment.write(name, content)
-    return {"file": name, "rows": len(rows), "features": found.shape[1], "digest": digest}
+    return {"file": name, "rows": len(rows), "features": values.shape[1], "digest": digest}
 
 
 @dataclass(frozen=True)
@@ -339,18 +339,18 @@ def layers(params: Params) -> dict[str, list[str]]:
         >>> layers(dict.fromkeys(["conv1.weight", "conv1.bias", "scale"]))
         {'conv1': ['conv1.weight', 'conv1.bias'], 'scale': ['scale']}
     """
-    found: dict[str, list[str]] = {}
+    members: dict[str, list[str]] = {}
     for name in params:
-        found.setdefault(name.rpartition(".")[0] or name, []).append(name)
-    return found
+        members.setdefault(name.rpartition(".")[0] or name, []).append(name)
+    return members
 
 
 def spread_rows(labels: Tensor, most: int) -> Tensor:
     """At most ``most`` row numbers, as equally many of each class as possible, in ascending order."""
     classes = sorted(set(labels.tolist()))
     each = max(1, most // len(classes))
-    found = torch.cat([torch.nonzero(labels == c).flatten()[:each] for c in classes])
-    return found.sort().values[:most]
+    rows = torch.cat([torch.nonzero(labels == c).flatten()[:each] for c in classes])
+    return rows.sort().values[:most]
 
 
 def _flat(tensors: Iterable[Tensor], start: int = 0) -> Tensor:

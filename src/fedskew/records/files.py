@@ -73,14 +73,14 @@ def replace_whole(path: Path, write: Callable[[Path], object]) -> None:
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors on the host, contiguous. Tensors that share memory are copied, because the format requires it."""
     seen: set[int] = set()
-    found = {}
+    plain_tensors = {}
     for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous()
         memory = plain.untyped_storage()
         shared = memory.data_ptr() in seen or memory.nbytes() != plain.numel() * plain.element_size()
         seen.add(memory.data_ptr())
-        found[name] = plain.clone() if shared else plain
-    return found
+        plain_tensors[name] = plain.clone() if shared else plain
+    return plain_tensors
 
 
 def save_tree(path: Path, content: Tree, facts: Mapping[str, Any]) -> None:

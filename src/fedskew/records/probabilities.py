@@ -250,8 +250,8 @@ def from_mixes(m: Tensor, counts: Tensor) -> Values:
         >>> {name: round(value, 4) for name, value in found.items() if name.endswith(("mean", "p50", "decile"))}
         {'mix_accuracy_mean': 0.7, 'mix_accuracy_p50': 0.7, 'mix_accuracy_worst_decile': 0.5}
     """
-    found = mix_accuracy(m, counts)
-    held = found[~found.isnan()].sort().values
+    accuracies = mix_accuracy(m, counts)
+    held = accuracies[~accuracies.isnan()].sort().values
     worst = -(-len(held) // 10)
     at = [float(torch.quantile(held, q / 100)) if len(held) else math.nan for q in QUANTILES]
     return dict(zip(MIXES, map(_plain, (macro(held), *at, macro(held[:worst]))), strict=True))
@@ -265,25 +265,25 @@ def _ranked(labels: Tensor, probabilities: Tensor, precision: float | None) -> t
     if precision is not None:
         require(0 < precision <= 1, "precision", "be in (0, 1]", precision)
     labels, probabilities = _checked(labels, probabilities)
-    found = [torch.stack(part) for part in _blocks(labels, probabilities, 1.0 if precision is None else precision)]
-    roc, prc, recall = torch.cat(found, 1)
+    blocks = [torch.stack(part) for part in _blocks(labels, probabilities, 1.0 if precision is None else precision)]
+    roc, prc, recall = torch.cat(blocks, 1)
     return roc, prc, recall
 
 
 def _blocks(labels: Tensor, probabilities: Tensor, precision: float) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """As `_ranked`, of a few classes at a time. Rows are counted from the highest score on, so sums are exact."""
     rows, classes = probabilities.shape
-    place, size = torch.arange(rows).unsqueeze(1), max(1, CELLS // rows)
+    row, size = torch.arange(rows).unsqueeze(1), max(1, CELLS // rows)
     for a in range(0, classes, size):
         scores, order = probabilities[:, a : a + size].sort(dim=0, descending=True)
         positive = labels[order] == torch.arange(a, a + scores.shape[1])
-        found = positive.cumsum(0)  # positives so far, with this row
+        hits = positive.cumsum(0)  # positives so far, with this row
         parts = scores[1:] != scores[:-1]  # a threshold lies between a row and the next
         edge = torch.ones(1, scores.shape[1], dtype=torch.bool)
-        first = torch.where(torch.cat([edge, parts]), place, 0).cummax(0).values  # of the rows that tie with this one
-        last = torch.where(torch.cat([parts, edge]), place, rows).flip(0).cummin(0).values.flip(0)
-        above, upto = found.gather(0, first) - positive.gather(0, first).long(), found.gather(0, last)
-        positives = found[-1].double()
+        first = torch.where(torch.cat([edge, parts]), row, 0).cummax(0).values  # of the rows that tie with this one
+        last = torch.where(torch.cat([parts, edge]), row, rows).flip(0).cummin(0).values.flip(0)
+        above, upto = hits.gather(0, first) - positive.gather(0, first).long(), hits.gather(0, last)
+        positives = hits[-1].double()
         pairs = positives * (rows - positives)
         roc = ((above + upto) * ~positive).sum(0) / (2 * pairs)  # each negative: positives above, and half of its ties
         purity = upto.double() / (last + 1)

@@ -98,7 +98,7 @@ def summarise(
     scores = {name: value for name, value in _last(rows).items() if name in (*SCORES, *EACH)}
     out |= {f"final_{name}": value for name, value in (finals or scores).items()}
     out["worst_class"] = worst_class(_last(rows), class_names)
-    out["collapsed"] = [found._asdict() for found in collapses(rows)]
+    out["collapsed"] = [sign._asdict() for sign in collapses(rows)]
     for name in TOTALS:
         out[f"total_{name}"] = sum(row[name] for row in rows)
     return out
@@ -165,13 +165,13 @@ def worst_class(row: Row, class_names: Sequence[str] = ()) -> Row | None:
 
 def worst_words(summary: Row) -> str:
     """As in "worst class 6 (Shirt) with recall 0.4120, G-mean 0.7612"; "" where nothing was evaluated."""
-    found = summary.get("worst_class")
-    if not found:
+    worst = summary.get("worst_class")
+    if not worst:
         return ""
-    named = str(found["class"]) if found["name"] == str(found["class"]) else f"{found['class']} ({found['name']})"
-    if not found["unrecognised"]:
-        return f"worst class {named} with recall {found['recall']:.4f}, G-mean {summary['final_g_mean']:.4f}"
-    zero = f"{found['unrecognised']} of {found['classes']} classes have" if found["unrecognised"] > 1 else "1 class has"
+    named = str(worst["class"]) if worst["name"] == str(worst["class"]) else f"{worst['class']} ({worst['name']})"
+    if not worst["unrecognised"]:
+        return f"worst class {named} with recall {worst['recall']:.4f}, G-mean {summary['final_g_mean']:.4f}"
+    zero = f"{worst['unrecognised']} of {worst['classes']} classes have" if worst["unrecognised"] > 1 else "1 class has"
     return f"worst class {named} with recall 0, G-mean 0 ({zero} recall 0)"
 
 
@@ -202,20 +202,20 @@ def collapses(rows: Sequence[Row]) -> list[Collapse]:
     tested = sum(n > 0 for n in support)
     if tested < 2:
         return []
-    found = []
+    signs = []
     limit = LOSS_LIMIT * math.log(len(support))
     losses = [(row["round"], row["train_loss"]) for row in rows if row.get("train_loss") is not None]
     high = _spells(losses, lambda loss: not loss <= limit)
     if high:
         at, worst = max((pair for spell in high for pair in spell), key=lambda pair: pair[1])
-        found.append(Collapse("train_loss", limit, _ends(high), worst, at))
+        signs.append(Collapse("train_loss", limit, _ends(high), worst, at))
     least = CHANCE / tested
     scores = [(row["round"], row["balanced_accuracy"]) for row in rows if row.get("balanced_accuracy") is not None]
     low = [spell for spell in _spells(scores, lambda score: score < least) if len(spell) >= PATIENCE]
     if low:
         at, worst = min((pair for spell in low for pair in spell), key=lambda pair: pair[1])
-        found.append(Collapse("balanced_accuracy", least, _ends(low), worst, at))
-    return found
+        signs.append(Collapse("balanced_accuracy", least, _ends(low), worst, at))
+    return signs
 
 
 def _spells(pairs: Iterable[tuple[int, float]], bad: Any) -> list[list[tuple[int, float]]]:

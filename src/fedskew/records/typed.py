@@ -52,17 +52,17 @@ def fault_of(value: object, kind: Any) -> str:
         convert(value, kind)
         return ""
     except ValidationError as error:
-        told, _, path = str(error).replace("`", "").partition(" - at $")
-    place = path.lstrip(".")
-    if told.startswith(MISSING):
-        return f"{f'{place}.{told.removeprefix(MISSING)}'.lstrip('.')!r} is missing"
-    expected, _, got = told.removeprefix("Expected ").partition(", got ")
+        message, _, path = str(error).replace("`", "").partition(" - at $")
+    entry = path.lstrip(".")
+    if message.startswith(MISSING):
+        return f"{f'{entry}.{message.removeprefix(MISSING)}'.lstrip('.')!r} is missing"
+    expected, _, got = message.removeprefix("Expected ").partition(", got ")
     if "[...]" not in path:  # else the key is not told
         for key, number in PLACE.findall(path):
             value = value[key or int(number)]  # type: ignore[index]
         got = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:60]}..."
     kinds = expected.replace("int | float", "float").split(" | ")
-    return f"{place or 'its content'!r} must be {' or '.join(KINDS.get(kind, kind) for kind in kinds)}; got {got}"
+    return f"{entry or 'its content'!r} must be {' or '.join(KINDS.get(kind, kind) for kind in kinds)}; got {got}"
 
 
 def object_of(file: Path, kind: Any, name: str = "") -> Row:
@@ -77,9 +77,9 @@ def object_of(file: Path, kind: Any, name: str = "") -> Row:
         RecordError: It cannot be read, or is no such thing.
     """
     try:
-        found = json_file(file)
+        content = json_file(file)
     except (OSError, ValueError) as error:
         raise RecordError(f"{name or file} is damaged: {getattr(error, 'strerror', None) or error}") from None
-    if fault := fault_of(found, kind):
+    if fault := fault_of(content, kind):
         raise RecordError(f"{name or file} is damaged: {fault}")
-    return dict(found)
+    return dict(content)

@@ -38,15 +38,15 @@ def write(place: str | Path, out: str | Path, points: int = POINTS) -> int:
         RecordError: The study cannot be read, or the file not written.
     """
     require(points >= 1, "points", "be at least 1", points)
-    ended = [entry for entry in runs_of(place) if entry.state == "finished"]
+    ended = [run for run in runs_of(place) if run.state == "finished"]
     require(bool(ended), "runs", "hold one that has ended", str(place))
-    entries = sorted([*ended, *failures_of(place)], key=lambda entry: entry.address)
+    runs = sorted([*ended, *failures_of(place)], key=lambda run: run.address)
     try:
         Path(out).parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(Path(out), "".join(f"{archive_line(entry, points)}\n" for entry in entries).encode())
+        write_atomic(Path(out), "".join(f"{archive_line(run, points)}\n" for run in runs).encode())
     except OSError as error:
         raise RecordError(f"cannot write the archive {str(out)!r}: {error.strerror}") from None
-    return len(entries)
+    return len(runs)
 
 
 def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:
@@ -63,26 +63,26 @@ def lend(study: Study, folder: str | Path | None, keep: bool = True) -> int:
     Raises:
         RecordError: There is no such folder, a line of an archive is no run, or the store cannot be written.
     """
-    place = HERE if folder is None else Path(folder)
-    if folder is None and not place.is_dir():
+    path = HERE if folder is None else Path(folder)
+    if folder is None and not path.is_dir():
         return 0
-    if not place.exists():
+    if not path.exists():
         raise RecordError(f"archives must be a folder or a file; there is none at {str(folder)!r}")
-    known = {entry.address: entry for entry in read_archives(place)}
+    known = {run.address: run for run in read_archives(path)}
     count, stage = 0, study.trials
     while True:  # the best trial decides whether there are more trials, and what the compared runs are
         missing = study.missing(stage())
-        held = (next((a for a in (one.address, one.before) if a in known), None) for one in missing)
-        found = [known[address] for address in sorted({a for a in held if a})]
+        addresses = (next((a for a in (one.address, one.before) if a in known), None) for one in missing)
+        runs = [known[address] for address in sorted({a for a in addresses if a})]
         if keep:
-            take([entry for entry in found if entry.state == "finished"], study.store)
-            for entry in found:
-                if entry.state == "failed":
-                    study.store.refuse(entry.address, "failed", entry.reason)
+            take([run for run in runs if run.state == "finished"], study.store)
+            for run in runs:
+                if run.state == "failed":
+                    study.store.refuse(run.address, "failed", run.reason)
         else:
-            study.store.archived.update({entry.address: entry for entry in found})
-        count += len(found)
+            study.store.archived.update({run.address: run for run in runs})
+        count += len(runs)
         if stage == study.plan:
             return count
-        if not found:
+        if not runs:
             stage = study.plan

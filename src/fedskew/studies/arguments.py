@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from fedskew.config.flags import compose, is_name, table_of
-from fedskew.config.words import ALIASES, Pair
+from fedskew.config.flags import NAMED, Options, compose
+from fedskew.config.words import ALIASES, Pair, flags_of
 from fedskew.errors import ConfigError, require
 
-__all__ = ["Entry", "combinations", "entry_of", "full", "options_of_table", "seeds_of", "shard_of", "words_of"]
+__all__ = [
+    "Entry", "as_word", "combinations", "entry_of", "full", "options_of_table", "seeds_of", "shard_of", "words_of",
+]  # fmt: skip
 
 METHOD = re.compile(r"\s*([A-Za-z_][\w]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 MOST_SEEDS = 10_000
@@ -27,15 +29,10 @@ class Entry:
     label: str = ""
 
     @property
-    def words(self) -> list[str]:
-        """The words of ``fedskew run``."""
-        return [self.method, *words_of(self.options)]
-
-    @property
     def name(self) -> str:
         """The label, or the method with its options: "fedbal(weighting=uniform)"."""
-        told = ", ".join(f"{option}={value}" for option, value in self.options)
-        return self.label or (f"{self.method}({told})" if told else self.method)
+        options = ", ".join(f"{option}={as_word(value)}" for option, value in self.options)
+        return self.label or (f"{self.method}({options})" if options else self.method)
 
 
 def entry_of(text: str) -> Entry:
@@ -123,23 +120,27 @@ def combinations(method: str, options: Sequence[Pair]) -> Iterator[tuple[Pair, .
     Raises:
         ConfigError: a value is empty or is given twice.
     """
-    named = [(o, v.split(";" if o == "parts" else ",")) for o, v in options if is_name(f"--{o}")]
+    named = [(o, _several(v, listed=o == "parts")) for o, v in options if o in NAMED]
     for names in product(*(values for _, values in named)):
-        chosen = {option: name.strip() for (option, _), name in zip(named, names, strict=True)}
-        table = table_of(compose([method], [(f"--{option}", name) for option, name in chosen.items()]))
-        several = []
+        chosen = {option: str(name).strip() for (option, _), name in zip(named, names, strict=True)}
+        known = Options(compose([method], flags_of(list(chosen.items()))))
+        several: list[Sequence[Any]] = []
         for option, value in options:
-            if option in chosen:
-                several.append([chosen[option]])
-                continue
-            known = table.get(f"--{full(option)}")
-            listed = known is not None and "tuple" in str(known.type)
-            pieces = [piece.strip() for piece in value.split(";" if listed else ",")]
-            if "" in pieces or len(set(pieces)) < len(pieces):
-                raise ConfigError(f"--{option} must name each value once; got {value!r}")
-            several.append(pieces)
-        for values in product(*several):
-            yield tuple((option, v) for (option, _), v in zip(options, values, strict=True))
+            found = known.get(f"--{option}")
+            listed = found is not None and "tuple" in str(found.type)
+            values = [chosen[option]] if option in chosen else _several(value, listed)
+            if "" in values or len(set(values)) < len(values):
+                raise ConfigError(f"--{option} must name each value once; got {as_word(value)!r}")
+            several.append(values)
+        for point in product(*several):
+            yield tuple((option, v) for (option, _), v in zip(options, point, strict=True))
+
+
+def _several(value: Any, listed: bool) -> list[Any]:
+    """The values of an option; of one that is a list itself, a list of a study file is one value."""
+    if isinstance(value, str):
+        return [piece.strip() for piece in value.split(";" if listed else ",")]
+    return [as_word(value)] if listed else list(value) if isinstance(value, tuple) else [value]
 
 
 def full(option: str) -> str:
@@ -147,9 +148,16 @@ def full(option: str) -> str:
     return ALIASES.get(f"--{option}", f"--{option}")[2:]
 
 
+def as_word(value: Any) -> str:
+    """A value as it is typed on a command line."""
+    if isinstance(value, tuple):
+        return ",".join(map(as_word, value))
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def words_of(options: Sequence[Pair]) -> list[str]:
     """Options as words of a command line."""
-    return [word for option, value in options for word in (f"--{option}", value)]
+    return [word for flag, value in flags_of(options) for word in (flag, as_word(value))]
 
 
 def options_of_table(content: Mapping[str, Any], place: str) -> tuple[Pair, ...]:
@@ -168,9 +176,5 @@ def options_of_table(content: Mapping[str, Any], place: str) -> tuple[Pair, ...]
         listed = value if isinstance(value, list) else [value]
         plain = all(isinstance(v, str | int | float) for v in listed)
         require(bool(listed) and plain, f"{place}.{key}", "be a word, a number or a list of them", value)
-        found.append((key, ",".join(_word(v) for v in listed)))
+        found.append((key, tuple(value) if isinstance(value, list) else value))
     return tuple(found)
-
-
-def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedskew.config.experiment import RECORDED, Experiment
-from fedskew.config.flags import experiment_from, options_of
+from fedskew.config.flags import experiment_from, experiment_of, options_of
+from fedskew.config.words import flags_of
 from fedskew.errors import FedskewError
 from fedskew.method import SLOTS
 from fedskew.methods import METHODS
-from fedskew.studies.arguments import words_of
+from fedskew.studies.arguments import as_word, words_of
 
 __all__ = ["changed_options", "command_of", "recorded_experiment"]
 
@@ -43,14 +44,10 @@ def changed_options(experiment: Experiment) -> list[tuple[str, str]]:
     parts = [part.name for part in experiment.method.parts]
     if parts != [part.name for part in plain.method.parts]:
         names.append(("parts", ",".join(parts) or "none"))
-    composed = experiment_from([bare, *words_of(names)])
-    usual_values = {option.flag: option.default for option in options_of(composed)}
-    rest = [
-        (option.flags[0][2:], _word(option.default))
-        for option in options_of(experiment)
-        if option.flag not in usual_values or usual_values[option.flag] != option.default
-    ]
-    return [*names, *rest]
+    composed = experiment_of([bare], flags_of(names))
+    usual = {option.flag: option.default for option in options_of(composed)}
+    changed = [o for o in options_of(experiment) if o.flag not in usual or usual[o.flag] != o.default]
+    return [*names, *((option.flags[0][2:], as_word(option.default)) for option in changed)]
 
 
 def recorded_experiment(config: Mapping[str, Any]) -> Experiment:
@@ -75,14 +72,3 @@ def command_of(experiment: Experiment, folder: str) -> str:
 
 def _in(slot: str, experiment: Experiment) -> Any:
     return getattr(experiment if slot in ("data", "partition", "model") else experiment.method, slot)
-
-
-def _word(value: Any) -> str:
-    """A value as it is typed."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return ",".join(map(_word, value))
-    return repr(value) if isinstance(value, float) else str(value)

@@ -123,8 +123,8 @@ def _replace(folder: Path, target: Path) -> None:
         for name in plain_files(folder):
             (waiting / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / name, waiting / name)
-        if found := troubles(waiting)[1]:
-            raise RecordError(f"{folder} was altered: {found[0]}".replace(str(waiting), str(folder)))
+        if faults := troubles(waiting)[1]:
+            raise RecordError(f"{folder} was altered: {faults[0]}".replace(str(waiting), str(folder)))
         (waiting / "checkpoint").mkdir(exist_ok=True)
         if not target.exists():
             os.rename(waiting, target)
@@ -193,15 +193,15 @@ def take(entries: Sequence[Run], into: Store) -> None:
 def _notes(source: Store, into: Store) -> None:
     """Take over why runs cannot be, where nothing is known of them."""
     for address in source.noted():
-        told = source.refusal(address)
+        refusal = source.refusal(address)
         known = (into.run_folder(address) / "rounds.jsonl").exists() or address in into.archived
-        if told and not known and into.refusal(address) is None:
-            into.refuse(address, *told)
+        if refusal and not known and into.refusal(address) is None:
+            into.refuse(address, *refusal)
 
 
 def _require_same(mine: Run | None, there: Run) -> None:
     """Raise RecordError where two runs of one address differ in a number."""
     here, other = mine.summary if mine else {}, there.summary
-    found = compared({name: value for name, value in here.items() if name in other}, other)
-    if found.verdict == "differs":
-        raise RecordError(f"run {there.address} must be the same in both stores; {found.words}")
+    comparison = compared({name: value for name, value in here.items() if name in other}, other)
+    if comparison.verdict == "differs":
+        raise RecordError(f"run {there.address} must be the same in both stores; {comparison.words}")

@@ -132,16 +132,16 @@ def _named(study: dict[str, Any]) -> list[Address]:
 def runs_of(place: str | Path) -> list[Run]:
     """The finished runs of a study or of a store. Raises RecordError as `members`, and for a damaged run."""
     store, addresses, _ = members(place)
-    found = (store.entry(address) for address in addresses)
-    return [entry for entry in found if entry is not None]
+    runs = (store.entry(address) for address in addresses)
+    return [run for run in runs if run is not None]
 
 
 def failures_of(place: str | Path) -> list[Run]:
     """The runs of a study or of a store that ended by their own numbers. Raises RecordError as `members`."""
     store, _, study = members(place)
     wanted = store.noted() if study is None else _named(study)
-    found = (store.entry(address) for address in wanted if store.refusal(address) is not None)
-    return [run for run in found if run is not None and run.state == "failed"]
+    runs = (store.entry(address) for address in wanted if store.refusal(address) is not None)
+    return [run for run in runs if run is not None and run.state == "failed"]
 
 
 def _entry(store: Store, address: Address) -> bool:
@@ -284,18 +284,18 @@ def _taken(room: Path, store: Store, place: Path, study: dict[str, Any] | None) 
 
 def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, File]:
     """The files that the manifest lists; the zip must hold these and no others. Raises RecordError."""
-    found = {facts.filename: facts for facts in file.infolist()}
-    if len(found) != len(file.infolist()):
+    entries = {entry.filename: entry for entry in file.infolist()}
+    if len(entries) != len(file.infolist()):
         raise RecordError(f"{place} holds a name twice")
-    for name, facts in found.items():
-        if not NAMES.fullmatch(name) or facts.is_dir() or (facts.external_attr >> 16) & 0o170000 not in (0, 0o100000):
+    for name, entry in entries.items():
+        if not NAMES.fullmatch(name) or entry.is_dir() or (entry.external_attr >> 16) & 0o170000 not in (0, 0o100000):
             raise RecordError(f"{place} must hold a study's files alone; got {name!r}")
-        if facts.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise RecordError(f"{place} must be compressed as `fedskew study pack` does; {name!r} is not")
-    size = sum(facts.file_size for facts in found.values())
+    size = sum(entry.file_size for entry in entries.values())
     if _is_bomb(size, place):
         raise RecordError(f"{place} unpacks to {size} bytes, more than {RATIO} times its size: it is no study")
-    if MANIFEST not in found or found[MANIFEST].file_size > LARGEST_MANIFEST:
+    if MANIFEST not in entries or entries[MANIFEST].file_size > LARGEST_MANIFEST:
         raise RecordError(f"{place} must hold {MANIFEST}; `fedskew study pack` writes it")
     try:
         content = from_json(file.read(MANIFEST))
@@ -304,10 +304,10 @@ def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, File]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         got = content.get("format") if isinstance(content, dict) else None
         raise RecordError(f"{place} must be of format {FORMAT}; got {got!r}")
-    if told := fault_of(content, Manifest):
-        raise RecordError(f"{MANIFEST} of {place} is damaged: {told}")
+    if fault := fault_of(content, Manifest):
+        raise RecordError(f"{MANIFEST} of {place} is damaged: {fault}")
     listed: dict[str, File] = content["files"]
-    for name in {*listed} ^ ({*found} - {MANIFEST}):
+    for name in {*listed} ^ ({*entries} - {MANIFEST}):
         raise RecordError(f"{place} must hold what its manifest lists; {name!r} is on one side only")
     if "archive.jsonl" not in listed:
         raise RecordError(f"{place} must hold archive.jsonl")

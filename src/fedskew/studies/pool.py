@@ -24,15 +24,15 @@ IMPORTED = ["fedskew.studies.work", "fedskew.config.flags"]
 
 
 def schedule(
-    jobs: Sequence[Job], processes: int, told: Callable[[Outcome], None], began: Callable[[Job], None]
+    jobs: Sequence[Job], processes: int, on_end: Callable[[Outcome], None], on_begin: Callable[[Job], None]
 ) -> None:
     """Do runs, several at a time.
 
     Args:
         jobs: the runs, in the order in which they begin.
         processes: workers; 0 takes one a core.
-        told: called with the end of each run, in this process.
-        began: called when a run is handed to a worker.
+        on_end: called with the end of each run, in this process.
+        on_begin: called when a run is handed to a worker.
 
     A worker that is killed takes its run down; another one resumes it. A run that kills three workers is given up.
     """
@@ -42,7 +42,7 @@ def schedule(
         with _one_thread(), _pool(count) as pool:
             running: dict[Future[Outcome], Job] = {}
             try:
-                _feed(pool, running, waiting, count, told, began)
+                _feed(pool, running, waiting, count, on_end, on_begin)
             except BrokenProcessPool:
                 lost = list(running.values())
                 for job in reversed(lost):
@@ -50,7 +50,7 @@ def schedule(
                     if deaths[job.address] < DEATHS * count:  # all that ran beside the dead one are counted, too
                         waiting.appendleft(job)
                     else:
-                        told(Outcome(job.address, "broken", f"its worker process died {deaths[job.address]} times"))
+                        on_end(Outcome(job.address, "broken", f"its worker process died {deaths[job.address]} times"))
             except BaseException:
                 _end(pool)
                 raise
@@ -58,7 +58,7 @@ def schedule(
 
 def _feed(
     pool: ProcessPoolExecutor, running: dict[Future[Outcome], Job], waiting: deque[Job], count: int,
-    told: Callable[[Outcome], None], began: Callable[[Job], None],
+    on_end: Callable[[Outcome], None], on_begin: Callable[[Job], None],
 ) -> None:  # fmt: skip
     """Keep the workers busy until nothing waits. Raises BrokenProcessPool where one died."""
     later: list[tuple[float, Job]] = []  # runs of other processes, and when to look again
@@ -71,7 +71,7 @@ def _feed(
             with _alone():
                 running[pool.submit(work, job)] = job
             waiting.popleft()
-            began(job)
+            on_begin(job)
         done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
         for future in done:
             outcome = future.result()  # raises BrokenProcessPool before the run is forgotten
@@ -79,7 +79,7 @@ def _feed(
             if outcome.state == "busy":
                 later.append((time.monotonic() + BUSY_S, job))
             else:
-                told(outcome)
+                on_end(outcome)
 
 
 @contextmanager

@@ -40,27 +40,27 @@ def sample(entries: Sequence[Run], count: int, seed: int = 0) -> list[Run]:
 
 
 def repeat(
-    entries: Sequence[Run], processes: int = 0, told: Callable[[Repeated], None] = lambda found: None
+    runs: Sequence[Run], processes: int = 0, on_run: Callable[[Repeated], None] = lambda repeated: None
 ) -> list[Repeated]:
     """Repeat runs in a store that is thrown away, and compare every number of their summaries but the times.
 
     The engine and its threads are those of the record.
 
     Args:
-        entries: The runs.
+        runs: The runs.
         processes: Worker processes; 0 takes one a core.
-        told: Called with each run that is repeated.
+        on_run: Called with each run that is repeated.
 
     Returns:
         One for each entry, in their order.
     """
-    found: dict[str, Repeated] = {}
+    repeated: dict[str, Repeated] = {}
     with TemporaryDirectory(prefix="fedskew-verify-") as room:
-        store, by, jobs = Store(room), {entry.address: entry for entry in entries}, []
+        store, by, jobs = Store(room), {run.address: run for run in runs}, []
 
         def noted(address: str, verdict: str, words: str = "") -> None:
-            found[address] = Repeated(by[address], verdict, words)
-            told(found[address])
+            repeated[address] = Repeated(by[address], verdict, words)
+            on_run(repeated[address])
 
         def ended(outcome: Outcome) -> None:
             again = store.entry(outcome.address) if outcome.state == "finished" else None
@@ -70,14 +70,14 @@ def repeat(
                 same = compared(by[outcome.address].summary, again.summary)
                 noted(outcome.address, same.verdict, same.words)
 
-        for entry in entries:
+        for run in runs:
             try:
-                experiment = _experiment(entry.config)
-                jobs.append(Job(entry.address, experiment.to_json(experiment.fingerprint), room))
+                experiment = _experiment(run.config)
+                jobs.append(Job(run.address, experiment.to_json(experiment.fingerprint), room))
             except (FedskewError, KeyError, OSError, TypeError, ValueError) as error:
-                noted(entry.address, "failed", f"its configuration cannot be read: {' '.join(str(error).split())}")
+                noted(run.address, "failed", f"its configuration cannot be read: {' '.join(str(error).split())}")
         schedule(jobs, processes, ended, lambda job: None)
-    return [found[entry.address] for entry in entries]
+    return [repeated[run.address] for run in runs]
 
 
 def _experiment(config: dict[str, Any]) -> Experiment:

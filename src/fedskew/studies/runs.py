@@ -86,19 +86,19 @@ def differing(runs: Sequence[Run], settings: Sequence[Row]) -> list[tuple[str, l
         runs: The runs.
         settings: Of each run, what decides its numbers, by dotted path.
     """
-    found: list[tuple[str, list[Any]]] = []
+    different: list[tuple[str, list[Any]]] = []
     if len({run.label for run in runs}) > 1:
-        found.append(("method", [run.label for run in runs]))
-    for path in dict.fromkeys(path for one in settings for path in one):
+        different.append(("method", [run.label for run in runs]))
+    for path in dict.fromkeys(path for setting in settings for path in setting):
         if path in UNSAID or (path.startswith("method.parts.") and path.endswith(".name")):
             continue  # the label says it
         owner, _, end = path.rpartition(".")
         by: dict[Any, list[Any]] = {}
-        for one in settings:
-            by.setdefault(one.get(f"{owner}.name", "") if end != "name" else "", []).append(one.get(path))
+        for setting in settings:
+            by.setdefault(setting.get(f"{owner}.name", "") if end != "name" else "", []).append(setting.get(path))
         if any(v != group[0] for name, group in by.items() if name is not None for v in group):
-            found.append((path, [one.get(path) for one in settings]))
-    return found
+            different.append((path, [setting.get(path) for setting in settings]))
+    return different
 
 
 def remove(run: Run, within: Sequence[str | Path]) -> str:
@@ -179,11 +179,11 @@ def _halfway(folder: Path) -> list[str]:
 
 def _some(folder: Path) -> str:
     try:
-        found = sorted(p.name for p in folder.iterdir())
+        names = sorted(p.name for p in folder.iterdir())
     except OSError:
         return "which cannot be listed"
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return f"{', '.join(found[:3])}{more}"
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
 
 
 def is_running(folder: Path) -> bool:
@@ -229,7 +229,7 @@ def _last(file: Path) -> Row:
 
 def _row(line: bytes) -> Row | None:
     try:
-        found = from_json(line)
+        row = from_json(line)
     except ValueError:
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("round"), int) else None
+    return row if isinstance(row, dict) and isinstance(row.get("round"), int) else None

@@ -56,13 +56,13 @@ def compared(one: Mapping[str, Any], two: Mapping[str, Any]) -> Comparison:
         'final_loss is 0.5 and 0.6'
     """
     here, there = dict(_leaves(one)), dict(_leaves(two))
-    worst, found = 0.0, Comparison("bits")
-    for place, first in here.items():
-        second = there.get(place, MISSING)
+    worst, comparison = 0.0, Comparison("bits")
+    for entry, first in here.items():
+        second = there.get(entry, MISSING)
         apart = _apart(first, second)
         if apart > worst:
-            worst, found = apart, Comparison("near" if apart <= NEAR else "differs", place, first, second)
-    return found
+            worst, comparison = apart, Comparison("near" if apart <= NEAR else "differs", entry, first, second)
+    return comparison
 
 
 class _Missing:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.config.experiment import Experiment
-from fedskew.config.flags import experiment_from
-from fedskew.config.words import Pair
+from fedskew.config.flags import experiment_of
+from fedskew.config.words import Pair, flags_of
 from fedskew.errors import ConfigError, FedskewError, require, text_of, unknown
 from fedskew.methods import METHODS
 from fedskew.records.summary import summary_names
-from fedskew.studies.arguments import Entry, combinations, entry_of, full, options_of_table, seeds_of, words_of
+from fedskew.studies.arguments import Entry, as_word, combinations, entry_of, full, options_of_table, seeds_of
 from fedskew.studies.shipped import names, shipped
 from fedskew.studies.tuning import Tuning, tuning_of
 
@@ -137,7 +137,7 @@ class Spec:
         made, refused = dict[str, Experiment](), dict[str, str]()
         for number, entry in enumerate(self.methods):
             try:
-                made[entry.name] = made_of(entry, (*options, ("seed", str(self.seeds[0]))))
+                made[entry.name] = made_of(entry, (*options, ("seed", self.seeds[0])))
             except FedskewError as error:
                 own = (f"unknown option '--{option}'" in str(error) for option, _ in entry.options)
                 if entry.method not in METHODS or (strict and (number == 0 or any(own))):
@@ -154,14 +154,14 @@ def _told(pairs: Sequence[Pair], found: Sequence[tuple[Pair, ...]]) -> str:
     """The options of a setting in which some settings differ: "partition.alpha 0.1, rounds 30"."""
     options = dict.fromkeys(option for each in found for option, _ in each)
     differing = [o for o in options if len({dict(each).get(o) for each in found}) > 1]
-    return ", ".join(f"{option} {dict(pairs).get(option, 'unset')}" for option in differing)
+    return ", ".join(f"{option} {as_word(dict(pairs).get(option, 'unset'))}" for option in differing)
 
 
 def made_of(entry: Entry, options: Sequence[Pair], tuned: Sequence[Pair] = ()) -> Experiment:
     """The experiment of a method: tuned options win over its own, and these over the study's. Raises ConfigError."""
     own = without(entry.options, tuned)
     rest = without(options, [*own, *tuned])
-    return experiment_from([entry.method, *words_of([*own, *rest, *tuned])])
+    return experiment_of([entry.method], flags_of([*own, *rest, *tuned]))
 
 
 def alike(made: Experiment, auxiliary: int | None) -> Experiment:

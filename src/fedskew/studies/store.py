@@ -88,11 +88,11 @@ class Store:
                 write_atomic(file, json.dumps({"layout": LAYOUT, "address": ADDRESS}).encode())
         except OSError as error:
             raise RecordError(f"the store must be a writable folder; got {str(folder)!r}: {error.strerror}") from None
-        found = object_of(file, Row)
-        version = found.get("layout"), found.get("address")
+        layout = object_of(file, Row)
+        version = layout.get("layout"), layout.get("address")
         if version != (LAYOUT, ADDRESS):
-            told = f"must be of layout {LAYOUT} with addresses of version {ADDRESS}; got {version[0]} and {version[1]}"
-            raise RecordError(f"the store {str(folder)!r} {told}; name another folder with --store")
+            rule = f"must be of layout {LAYOUT} with addresses of version {ADDRESS}; got {version[0]} and {version[1]}"
+            raise RecordError(f"the store {str(folder)!r} {rule}; name another folder with --store")
 
     def run_folder(self, address: str) -> Path:
         """The run folder of an address, there or not."""
@@ -139,10 +139,10 @@ class Store:
         """(state, reason) of a run that cannot be."""
         note = self._note(address)
         try:
-            found = object_of(note, Note)
+            content = object_of(note, Note)
         except RecordError:
             return None  # none, or damaged: the run is tried again
-        return found["state"], found["reason"]
+        return content["state"], content["reason"]
 
     def done(self, address: str, rounds: int, patience: int | None = None) -> bool:
         """Whether nothing is left to do for a run."""
@@ -184,12 +184,12 @@ def ended(folder: Path) -> bool:
     A damaged summary counts as an end, so that who reads the run says what is wrong.
     """
     try:
-        found = json_file(folder / "summary.json")
+        summary = json_file(folder / "summary.json")
     except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, ValueError):
         return True
-    return not (isinstance(found, dict) and found.get("stopped"))
+    return not (isinstance(summary, dict) and summary.get("stopped"))
 
 
 def env_of(folder: Path) -> Row:
@@ -200,9 +200,9 @@ def env_of(folder: Path) -> Row:
         return {}
 
 
-def read_archives(place: Path) -> Iterator[Run]:
+def read_archives(path: Path) -> Iterator[Run]:
     """The runs of every archive in a folder, or of one archive. Raises RecordError for a line that is none."""
-    for file in sorted(place.glob("*.jsonl")) if place.is_dir() else [place]:
+    for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
         yield from read_archive(file)
 
 
@@ -238,16 +238,16 @@ def read_line(line: str) -> Run:
         RecordError: The line is no run; the message says which entry is missing or of another type.
     """
     try:
-        found = from_json(line)
+        content = from_json(line)
     except ValueError as error:
         raise RecordError(f"it is no JSON: {error}") from None
-    has_failed = isinstance(found, dict) and found.get("state") == "failed"
-    if fault := fault_of(found, Failed if has_failed else Line):
+    has_failed = isinstance(content, dict) and content.get("state") == "failed"
+    if fault := fault_of(content, Failed if has_failed else Line):
         raise RecordError(fault)
-    folder = Path(Address(found["address"]))
+    folder = Path(Address(content["address"]))
     if has_failed:
-        return Run(folder, state="failed", reason=found["reason"])
-    run = Run(folder, found["config"], found["rows"], found["summary"], found["env"])
+        return Run(folder, state="failed", reason=content["reason"])
+    run = Run(folder, content["config"], content["rows"], content["summary"], content["env"])
     for _, fault in faults(run):
         raise RecordError(fault)
     return run
@@ -281,7 +281,7 @@ def thinned(rows: Iterable[Row], points: int = POINTS) -> list[Row]:
         waiting = {name: waiting[name] + row.get(name, 0) for name in TOTALS}
         if i in stay:
             stands = row.get("round", i + 1) - (out[-1].get("round", last + 1) if out else 0)
-            told = {"rounds": stands} if stands > 1 else {}
-            out.append({**row, **{name: value for name, value in waiting.items() if name in row}, **told})
+            span = {"rounds": stands} if stands > 1 else {}
+            out.append({**row, **{name: value for name, value in waiting.items() if name in row}, **span})
             waiting, last = dict.fromkeys(TOTALS, 0), i
     return out

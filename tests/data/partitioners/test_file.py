@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.cli.partition import free, make, show, verify
+from fedskew.cli.partition import free, make, verify
 from fedskew.data import Dataset, Partition, federate, from_arrays, load_partition, save_partition, verify_partition
 from fedskew.data.partitioners import Dirichlet, File, Iid, LongTail, Shards
 from fedskew.errors import ConfigError, DataError
+from support.command import fedskew
 
 MIXED = np.random.default_rng(5).permutation(np.repeat(np.arange(4), [70, 60, 50, 40]))
 
@@ -233,15 +234,18 @@ def test_verify_says_what_was_checked(file: Path, data: Dataset) -> None:
 # the command's functions
 
 
-def test_make_show_and_verify(tmp_path: Path, data: Dataset) -> None:
+def test_make_show_and_verify(tmp_path: Path, data: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
     line = make(federate(data, Dirichlet(0.5), clients=4, validation=0.1), free(tmp_path / "made"))
     assert line.startswith(f"{tmp_path / 'made'}.npz: 4 clients, 198 rows, 22 validation, 0.0 MB, sha256 ")
     assert verify(tmp_path / "made.npz", data).startswith(f"{tmp_path / 'made'}.npz: intact, sha256 ")
     with pytest.raises(ConfigError, match=r"--out must be a file that is not there yet"):
         free(tmp_path / "made")
-    shown = show(tmp_path / "made.npz", as_json=True, pictures=tmp_path / "pictures", measure="js")
-    facts = json.loads(shown.body)
+    pictures = tmp_path / "pictures"
+    assert fedskew("partition", "show", tmp_path / "made.npz", "--json", "--out", pictures, "--measure", "js") == 0
+    said = capsys.readouterr()
+    facts = json.loads(said.out)
     assert facts["clients"] == 4 and facts["rows"] == 198 and facts["partition"] == "dirichlet"
     assert facts["partition_options"] == {"alpha": 0.5} and facts["sha256"][:16] in line
-    assert [p.name for p in shown.pictures] == ["heatmap.png", "histograms.png", "pairs.png"]
-    assert all(p.read_bytes().startswith(b"\x89PNG") for p in shown.pictures)
+    drawn = [pictures / name for name in ("heatmap.png", "histograms.png", "pairs.png")]
+    assert said.err.splitlines() == [f"picture: {file}" for file in drawn]
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in drawn)

@@ -10,8 +10,8 @@ from typing import Any
 
 from fedskew.config.words import Pair
 from fedskew.errors import ConfigError, FedskewError, require, unknown
+from fedskew.papers.printed import Printed, printed
 from fedskew.studies.arguments import options_of_table, seeds_of
-from fedskew.studies.papers.printed import Printed, printed
 from fedskew.studies.spec import Spec, spec_of, table_from, without
 
 __all__ = ["SCALES", "Protocol", "names", "protocol"]
@@ -123,7 +123,7 @@ def protocol(name: str) -> Protocol:
         ConfigError: There is none of this name, or its file has a mistake.
 
     Example:
-        >>> from fedskew.studies.papers.protocol import protocol
+        >>> from fedskew.papers.tables import protocol
         >>> len(protocol("fedga-table1-mnist").numbers())
         60
     """

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from fedskew.data.sources.parquet import offline
 from fedskew.errors import FedskewError, RecordError
+from fedskew.papers.tables import names, protocol
 from fedskew.records.sheets import csv_text
 from fedskew.studies.address import dataset_of
 from fedskew.studies.cost import run_seconds
-from fedskew.studies.papers.protocol import names, protocol
 
 __all__ = ["HERE", "Costs", "costs_of", "measured_costs", "read_costs"]
 

@@ -12,10 +12,10 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
+from fedskew.papers.rows import Row, place
+from fedskew.papers.rules import gain_of
+from fedskew.papers.tables import protocol
 from fedskew.studies.orders import permuted, printed_self_agreement, self_agreement, tau_b
-from fedskew.studies.papers.ledger import Row, place
-from fedskew.studies.papers.protocol import protocol
-from fedskew.studies.papers.rules import gain_of
 from fedskew.studies.scores import Floats
 
 __all__ = ["METHODS", "Cell", "Table", "tables"]

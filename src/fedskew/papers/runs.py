@@ -1,28 +1,107 @@
-"""What a run gives for a printed metric: by the rule of a protocol, under fitted biases, and how far it swings."""
+"""Runs that answer a protocol, wherever and however they were run, and what each gives for a printed metric."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import Run
-from fedskew.errors import ConfigError, require
-from fedskew.records.summary import TAIL
+from fedskew.errors import ConfigError, FedskewError, require
+from fedskew.papers.printed import Printed
+from fedskew.papers.tables import Protocol
+from fedskew.records.summary import FITTED, TAIL
+from fedskew.studies.address import asked
 from fedskew.studies.fitted import fitted_name
-from fedskew.studies.papers.found import Cells
-from fedskew.studies.papers.printed import Printed
+from fedskew.studies.spec import Cell
+from fedskew.studies.store import read_archives
 from fedskew.studies.targets import reach
 
-__all__ = ["fitted_of", "is_count", "is_whole", "measured", "swing", "values_of"]
+__all__ = ["HERE", "Cells", "Runs", "cells", "fitted_of", "is_whole", "likeness", "measured", "swing", "values_of"]
 
+HERE = Path("results/papers")  # in the current folder: the finished runs that the repository keeps
+# What changes the bits of a run and not what is run: the precision of products; and what is measured beside it
+MACHINE = ("precision", "dtype", "fit_logits")
 VALUE = re.compile(r"(\w+)(?:\s*\*\s*([-+.\deE]+))?")
 SPANS = ("final", "best", "mean10", "mean50")
 
 
-def is_count(number: Printed) -> bool:
-    """Whether a metric counts rounds, rows or times, and is no share: its gain is then a ratio, and no difference."""
-    share = number.metric in ("accuracy", "macro_F1") or "weight" in number.metric
-    return not share and not number.metric.endswith(("_pct", "_points"))
+def likeness(experiment: Experiment) -> str:
+    """A hash of what is run, which leaves out the engine, the machine, the precision of its products, and fits.
+
+    A run on a card with TF32 answers a protocol as one on a processor does; how it was run is named beside it.
+    """
+    kept = {name: value for name, value in asked(experiment).items() if name not in MACHINE}
+    kept["data"] = repr(experiment.data)  # by name and options: what it holds need not be at hand
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class Runs:
+    """Finished runs of archives, by what they ran.
+
+    Args:
+        entries: The runs. Of several that ran the same, the last of those with most fits counts.
+    """
+
+    def __init__(self, entries: Iterable[Run]) -> None:
+        self._by: dict[str, Run] = {}
+        for entry in entries:
+            if entry.state != "finished":
+                continue
+            try:
+                key = likeness(Experiment.from_json(entry.config))
+            except (FedskewError, KeyError, OSError):
+                continue  # of data or a partition that are not at hand, or of a version that this one cannot name
+            if _fits(entry) >= _fits(self._by.get(key, entry)):
+                self._by[key] = entry
+
+    def get(self, experiment: Experiment | None) -> Run | None:
+        """The run of an experiment, or None."""
+        if experiment is None:
+            return None
+        try:
+            return self._by.get(likeness(experiment))
+        except FedskewError:
+            return None
+
+    @staticmethod
+    def of(folder: Path) -> Runs:
+        """The runs of every archive in a folder. Raises RecordError for a line that is none."""
+        return Runs(entry for entry in read_archives(folder) if entry.state == "finished")
+
+
+def _fits(entry: Run) -> int:
+    """How many numbers of its fitted model a run has."""
+    return sum(FITTED in name for name in entry.summary)
+
+
+@dataclass
+class Cells:
+    """The runs of one protocol at one scale: summaries by (method, setting), each by seed."""
+
+    protocol: Protocol
+    scale: str
+    entries: dict[tuple[str, str], dict[int, Run]] = field(default_factory=dict)
+    planned: dict[tuple[str, str], list[Cell]] = field(default_factory=dict)
+
+
+def cells(protocol: Protocol, scale: str, runs: Runs, seeds: Sequence[int] = ()) -> Cells:
+    """What is there of a protocol, of other seeds than its own where they are named."""
+    found, spec = Cells(protocol, scale), protocol.at(scale)
+    for cell in (replace(spec, seeds=tuple(seeds)) if seeds else spec).cells():
+        key = cell.label, cell.setting
+        found.planned.setdefault(key, []).append(cell)
+        if (entry := runs.get(cell.experiment)) is not None:
+            found.entries.setdefault(key, {})[cell.seed] = entry
+    return found
+
+
+# What a run gives for a printed metric
 
 
 def values_of(held: Cells, method: str, number: Printed, rule: str) -> dict[int, float]:
@@ -42,7 +121,7 @@ def fitted_of(rule: str) -> str | None:
     """The rule of the same metric under fitted biases and a temperature; None where it has none.
 
     Example:
-        >>> from fedskew.studies.papers.measures import fitted_of
+        >>> from fedskew.papers.runs import fitted_of
         >>> fitted_of("final_accuracy * 100"), fitted_of("rounds_to FedAvg")
         ('final_fitted_accuracy * 100', None)
     """

@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from fedskew.studies.papers.found import Runs
-from fedskew.studies.papers.ledger import STATES, TOTAL, Row, coverage
-from fedskew.studies.papers.order import tables
-from fedskew.studies.papers.protocol import names, protocol
-from fedskew.studies.papers.quantities import Evidence
-from fedskew.studies.papers.rules import FEWEST
-from fedskew.studies.papers.verdicts import VERDICTS, claims, verdict_of
+from fedskew.papers.order import tables
+from fedskew.papers.rows import STATES, TOTAL, Row, coverage
+from fedskew.papers.rules import FEWEST
+from fedskew.papers.runs import Runs
+from fedskew.papers.tables import names, protocol
+from fedskew.papers.verdicts import VERDICTS, Evidence, claims, verdict_of
 
-__all__ = ["appendix_beside", "appendix_of", "page_of"]
+__all__ = ["appendix_of", "page_of", "pages"]
 
 HEAD = """# The five papers, and ours beside every number
 
@@ -70,38 +69,28 @@ name their hours each.
 """
 
 
-def appendix_beside(page: Path) -> Path:
-    """Where the appendix of a page stands: "papers-appendix.md" beside "papers.md"."""
-    return page.with_name(f"{page.stem}-appendix{page.suffix}")
-
-
-def page_of(rows: Sequence[Row], runs: Runs, name: str = "papers.md") -> str:
-    """The page.
+def pages(rows: Sequence[Row], runs: Runs, page: Path) -> dict[Path, str]:
+    """The page and its appendix, "papers-appendix.md" beside "papers.md", as Markdown.
 
     Args:
         rows: The ledger.
         runs: The runs that it was made from.
-        name: File name of the page, after which the appendix is named.
-
-    Returns:
-        Markdown that ends in a newline.
+        page: File of the page.
     """
-    head = HEAD.replace("APPENDIX", appendix_beside(Path(name)).name)
+    beside = page.with_name(f"{page.stem}-appendix{page.suffix}")
+    return {page: page_of(rows, runs, beside.name), beside: appendix_of(rows, page.name)}
+
+
+def page_of(rows: Sequence[Row], runs: Runs, appendix: str = "papers-appendix.md") -> str:
+    """The page: what was run, what holds, and the numbers that have a verdict."""
     judged = [row for row in rows if row.ours is not None and row.judged]
+    head = HEAD.replace("APPENDIX", appendix)
     return "\n".join([head, *_counts(rows), *_claims(rows, runs), *_orders(rows), *_judged(judged)]) + "\n"
 
 
-def appendix_of(rows: Sequence[Row], name: str = "papers.md") -> str:
-    """The appendix: what has no verdict, and what was not run.
-
-    Args:
-        rows: The ledger.
-        name: File name of the page.
-
-    Returns:
-        Markdown that ends in a newline.
-    """
-    return "\n".join([TAIL.replace("PAGE", name), *_unjudged(rows), *_missing(rows)]) + "\n"
+def appendix_of(rows: Sequence[Row], page: str = "papers.md") -> str:
+    """The appendix: what has no verdict, and what was not run."""
+    return "\n".join([TAIL.replace("PAGE", page), *_unjudged(rows), *_missing(rows)]) + "\n"
 
 
 # The page

@@ -13,6 +13,7 @@ __all__ = ["FIVE", "PAPERS", "THIRD", "Printed", "printed"]
 FIVE = ("FedBal", "FedGA", "Seol-Kim", "FedGR", "FedLA")
 THIRD = ("Flower",)  # parties that ran published methods and printed what they got
 PAPERS = (*FIVE, *THIRD)
+SHARES = ("accuracy", "macro_F1")  # metrics that count as shares of 1
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Printed:
         """The methods that it is computed from: two of "A minus B", one of "A vs baselines", those of "all three".
 
         Example:
-            >>> from fedskew.studies.papers.printed import printed
+            >>> from fedskew.papers.printed import printed
             >>> next(p for p in printed() if p.id == "seolkim-033").labels
             ('proposed', 'FedAvg')
         """
@@ -62,11 +63,22 @@ class Printed:
         return tuple(self.method.partition(" vs ")[0].split(" minus "))
 
     @property
+    def counts(self) -> bool:
+        """Whether it counts rounds, rows or times, and is no share: its gain is then a ratio, and no difference."""
+        share = self.metric in SHARES or "weight" in self.metric
+        return not share and not self.metric.endswith(("_pct", "_points"))
+
+    @property
+    def points(self) -> float:
+        """What turns the unit of its metric into points."""
+        return 100.0 if self.metric in SHARES else 1.0
+
+    @property
     def runs(self) -> int:
         """How many runs the paper names for it; 0 where it names none.
 
         Example:
-            >>> from fedskew.studies.papers.printed import printed
+            >>> from fedskew.papers.printed import printed
             >>> next(p for p in printed() if p.id == "fedga-001").runs
             5
         """
@@ -79,7 +91,7 @@ def printed() -> tuple[Printed, ...]:
     """Every printed number, in the order of papers and tables: 1039 of the five papers, then 60 of a third party.
 
     Example:
-        >>> from fedskew.studies.papers.printed import FIVE, printed
+        >>> from fedskew.papers.printed import FIVE, printed
         >>> sum(p.paper in FIVE for p in printed()), sum(p.paper not in FIVE for p in printed())
         (1039, 60)
     """

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedskew.papers.printed import Printed
 from fedskew.studies.equivalence import equivalence
-from fedskew.studies.papers.measures import is_count
-from fedskew.studies.papers.printed import Printed
 
 __all__ = ["FEWEST", "Gain", "Seeds", "gain_of", "level_of", "printed_gain"]
 
@@ -75,17 +74,12 @@ def printed_gain(number: Printed, reference: Printed | None) -> tuple[float, tup
         return math.log1p(number.mean / 100), ()
     if reference is None or reference.mean is None or reference is number:
         return None
-    if is_count(number):
+    if number.counts:
         both = number.mean > 0 and reference.mean > 0
         return (math.log(number.mean / reference.mean), ()) if both else None
-    spreads = tuple(_points(number) * s for s in (number.spread, reference.spread) if s is not None)
+    spreads = tuple(number.points * s for s in (number.spread, reference.spread) if s is not None)
     known = len(spreads) == 2 and number.runs == reference.runs >= 2
-    return _points(number) * (number.mean - reference.mean), spreads if known else ()
-
-
-def _points(number: Printed) -> float:
-    """What turns the unit of a metric into points."""
-    return 100.0 if number.metric in ("accuracy", "macro_F1") else 1.0
+    return number.points * (number.mean - reference.mean), spreads if known else ()
 
 
 def gain_of(number: Printed, reference: Printed | None, ours: Seeds, base: Seeds, name: str = "") -> Gain | None:
@@ -99,8 +93,8 @@ def gain_of(number: Printed, reference: Printed | None, ours: Seeds, base: Seeds
         name: The reference's name, where it has no printed number of its own.
 
     Example:
-        >>> from fedskew.studies.papers.printed import printed
-        >>> from fedskew.studies.papers.rules import gain_of
+        >>> from fedskew.papers.printed import printed
+        >>> from fedskew.papers.rules import gain_of
         >>> fedavg, fedga = (next(p for p in printed() if p.id == f"fedga-{i}") for i in ("049", "054"))
         >>> found = gain_of(fedga, fedavg, dict.fromkeys(range(5), 0.942), dict.fromkeys(range(5), 0.942))
         >>> found.reference, found.verdict
@@ -110,7 +104,7 @@ def gain_of(number: Printed, reference: Printed | None, ours: Seeds, base: Seeds
     if told is None or not ours:
         return None
     target, spreads = told
-    times = is_count(number) or number.metric.endswith("_change_pct")
+    times = number.counts or number.metric.endswith("_change_pct")
     each = _each(number, ours, base)
     if not each:
         return None
@@ -129,10 +123,10 @@ def _each(number: Printed, ours: Seeds, base: Seeds) -> list[float]:
     if number.metric.endswith("_change_pct"):
         return [math.log1p(value / 100) for value in ours.values()]
     pairs = [(ours[seed], base[seed]) for seed in sorted(set(ours) & set(base))]
-    if is_count(number):
+    if number.counts:
         with np.errstate(divide="ignore", invalid="ignore"):
             return [float(np.log(np.float64(a)) - np.log(np.float64(b))) for a, b in pairs]
-    return [_points(number) * (a - b) for a, b in pairs]
+    return [number.points * (a - b) for a, b in pairs]
 
 
 def level_of(number: Printed, ours: float, ends: tuple[float, float] | None) -> str:
@@ -142,8 +136,8 @@ def level_of(number: Printed, ours: float, ends: tuple[float, float] | None) -> 
     are within one point, or within a tenth of the printed number where it counts.
 
     Example:
-        >>> from fedskew.studies.papers.printed import printed
-        >>> from fedskew.studies.papers.rules import level_of
+        >>> from fedskew.papers.printed import printed
+        >>> from fedskew.papers.rules import level_of
         >>> number = printed()[2]  # FedBal's Table 2: 54.81, in percent
         >>> level_of(number, 55.5, None), level_of(number, 57.0, None)
         ('within', 'outside')
@@ -153,10 +147,10 @@ def level_of(number: Printed, ours: float, ends: tuple[float, float] | None) -> 
     if number.spread is not None and ends is not None:
         near = ends[0] <= number.mean + number.spread and number.mean - number.spread <= ends[1]
         return "within" if near else "outside"
-    far = SHARE * abs(number.mean) if is_count(number) else POINTS / _unit(number)
+    far = SHARE * abs(number.mean) if number.counts else POINTS / _unit(number)
     return "within" if abs(ours - number.mean) <= far * (1 + 1e-9) else "outside"
 
 
 def _unit(number: Printed) -> float:
     """Points in a unit of a metric; a weight is a share as accuracy is."""
-    return 100.0 if "weight" in number.metric else _points(number)
+    return 100.0 if "weight" in number.metric else number.points

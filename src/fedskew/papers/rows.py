@@ -10,15 +10,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedskew.config.recorded import Run
+from fedskew.papers.costs import Costs
+from fedskew.papers.printed import FIVE, THIRD, Printed, printed
+from fedskew.papers.rules import FEWEST, Gain, Seeds, gain_of, level_of
+from fedskew.papers.runs import Cells, Runs, cells, fitted_of, swing, values_of
+from fedskew.papers.tables import Protocol, names, protocol
+from fedskew.papers.worked import worked
 from fedskew.records.sheets import csv_text
 from fedskew.studies.intervals import t_interval
-from fedskew.studies.papers.costs import Costs
-from fedskew.studies.papers.found import Cells, Runs, cells
-from fedskew.studies.papers.measures import fitted_of, swing, values_of
-from fedskew.studies.papers.printed import FIVE, THIRD, Printed, printed
-from fedskew.studies.papers.protocol import Protocol, names, protocol
-from fedskew.studies.papers.rules import FEWEST, Gain, Seeds, gain_of, level_of
-from fedskew.studies.papers.worked import worked
 
 __all__ = ["STATES", "TOTAL", "Row", "coverage", "ledger", "place", "rows_of", "text_of"]
 

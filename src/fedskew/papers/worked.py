@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from fedskew.functional.weights import label_aware_weights
-from fedskew.studies.papers.printed import Printed, printed
+from fedskew.papers.printed import Printed, printed
 
 __all__ = ["COUNTS", "worked"]
 
@@ -16,7 +16,7 @@ def worked() -> dict[str, float]:
     """Our value of each number of the table that is not an input, by its id.
 
     Example:
-        >>> from fedskew.studies.papers.worked import worked
+        >>> from fedskew.papers.worked import worked
         >>> len(worked())
         18
     """
