@@ -20,7 +20,6 @@ from fedskew.plots.canvas import Floats, matplotlib
 from fedskew.plots.groups import Group, groups_of, recall_of, title_of
 from fedskew.plots.panels import drawing, look_of
 from fedskew.records.summary import collapses
-from fedskew.records.typed import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
