@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from fedskew import functional
 from fedskew.catalogue import listing
-from fedskew.catalogue.docstrings import prose
+from fedskew.catalogue.listing import prose
 from fedskew.cli.command import root
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import ALIASES

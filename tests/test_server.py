@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import fedskew as fs
 from fedskew import functional as F
+from fedskew import server
 from fedskew.method import Component, Weighting
 from fedskew.methods import METHODS
 from fedskew.methods.fedbal import AggregationBalancer
@@ -219,3 +220,26 @@ def test_the_round_is_absorbed_with_the_new_parameters() -> None:
     (cohort,) = seen
     assert cohort.after is not None and same(cohort.after, result.params)
     assert gap(cohort.after, cohort.before) > 0 and cohort.weights is not None and cohort.trained is not None
+
+
+# ask, of clients that join
+
+
+@dataclass(frozen=True)
+class Asked(Component):
+    """Notes the rounds of its questions, and asks nothing."""
+
+    name = "asked"
+    rounds: list[int]
+
+    def ask(self, state: Any, round: int, key: Tensor) -> None:
+        self.rounds.append(round)
+
+
+def test_clients_that_join_are_asked_what_the_next_round_asks() -> None:
+    rounds: list[int] = []
+    method = replace(fs.methods.fedavg(), parts=(Asked(rounds),))
+    state = go(blobs(RAGGED), method, rounds=3).state
+    assert rounds == [1, 2, 3]
+    server.joined(method, state, torch.tensor([0]), 0, lambda *_: pytest.fail("nothing was asked"))
+    assert rounds == [1, 2, 3, 4]

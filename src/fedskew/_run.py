@@ -6,8 +6,7 @@ import inspect
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from fedskew.engines.guard import guarded
 from fedskew.engines.inputs import tensors_of
 from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.trained import Trained, described
+from fedskew.engines.workers import one_thread
 from fedskew.errors import FieldError, RecordError, require
 from fedskew.fields import deciding, demand, is_later, resumed
 from fedskew.method import Method, check_method, method_spec, spec
@@ -210,7 +210,7 @@ def launch(
         if record and resume:
             session.restore()
             _extend(record, session, settings)
-        _told_begin(on_round, record, facts, session.done)
+        _tell_begin(on_round, record, facts, session.done)
         with arithmetic(settings.precision):
             ended = getattr(on_round, "end", None)
             return _loop(session, on_round, _Ending(session, model, prepared, ended), began)
@@ -275,10 +275,14 @@ def _recorded(
 
 def _check_continues(record: Record, facts: Mapping[str, Any], method: Method, settings: Settings) -> None:
     """Raise where the folder holds another run, or one that cannot have another number of rounds."""
-    _check_same_run(record, facts)
-    readers = [place for place, ingredient in method.ingredients() if ingredient.reads_rounds]
-    if readers and record.config().get("rounds", settings.rounds) != settings.rounds:
-        rule = f"stay {record.config()['rounds']}, since {readers[0]} runs a schedule over all rounds of the run"
+    before = record.config()
+    asked, held = {**UNSET, **json.loads(json.dumps(dict(facts)))}, {**UNSET, **before}
+    if other := [n for n, v in asked.items() if n not in FREE and held.get(n, v) != v]:
+        was, now = (json.dumps(c.get(other[0]))[:80] for c in (held, asked))
+        raise RecordError(f"resume must continue the same run; {other[0]} was {was} and is {now}")
+    readers = [slot for slot, ingredient in method.ingredients() if ingredient.reads_rounds]
+    if readers and before.get("rounds", settings.rounds) != settings.rounds:
+        rule = f"stay {before['rounds']}, since {readers[0]} runs a schedule over all rounds of the run"
         raise FieldError("Settings", "rounds", rule, settings.rounds, "begin a new run with the larger number")
 
 
@@ -293,16 +297,7 @@ def _extend(record: Record, session: Session, settings: Settings) -> None:
     record.go_on({name: None if name in UNSET and value == UNSET[name] else value for name, value in now.items()})
 
 
-def _check_same_run(record: Record, facts: Mapping[str, Any]) -> None:
-    """Raise RecordError where the folder holds another run. More rounds of the same are allowed."""
-    before = record.config()
-    asked, held = {**UNSET, **json.loads(json.dumps(dict(facts)))}, {**UNSET, **before}
-    if other := [n for n, v in asked.items() if n not in FREE and held.get(n, v) != v]:
-        was, now = (json.dumps(c.get(other[0]))[:80] for c in (held, asked))
-        raise RecordError(f"resume must continue the same run; {other[0]} was {was} and is {now}")
-
-
-def _told_begin(
+def _tell_begin(
     on_round: Callable[[Row], None] | None, record: Record | None, facts: Mapping[str, Any], done: list[Row]
 ) -> None:
     """Tell a tracker what begins, and the rounds that were done before: it may have lost the last of them."""
@@ -319,17 +314,6 @@ def _told_begin(
 # The loop
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One intra-op thread: sums then do not depend on the number of cores, and small models run faster."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _loop(
     session: Session, on_round: Callable[[Row], None] | None, end: Callable[[str, Row], Result], began: float
 ) -> Result:
@@ -337,7 +321,7 @@ def _loop(
     finals: Row = {}
     stopped, longest, limit = "", 0.0, 60 * (session.settings.max_minutes or float("inf"))
     try:
-        with torch.no_grad(), _one_thread():
+        with torch.no_grad(), one_thread():
             while not session.is_over():
                 start = time.monotonic()
                 row = session.round()
@@ -366,7 +350,7 @@ class _Ending:
     session: Session
     network: Architecture | nn.Module
     prepared: Model
-    told: Callable[[dict[str, Any]], None] | None = None  # how a tracker learns of the end
+    on_end: Callable[[dict[str, Any]], None] | None = None  # how a tracker learns of the end
 
     def __call__(self, stopped: str, finals: Row) -> Result:
         session, settings, data = self.session, self.session.settings, self.session.observer.fed.dataset
@@ -387,7 +371,7 @@ class _Ending:
                 trained, self.network, data, session.state.round, settings.dtype, session.method.projection
             )
             session.record.finish(summary, models, {"model": facts})
-        if self.told:
-            self.told(copied(summary))
+        if self.on_end:
+            self.on_end(copied(summary))
         folder = session.record.folder if session.record else None
         return Result(session.done, summary, params, buffers, session.state, session.task, trained, stopped, folder)

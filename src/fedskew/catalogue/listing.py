@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import inspect
-import typing
-from collections.abc import Sequence
-from dataclasses import MISSING, fields
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 from fedskew import methods
 from fedskew.catalogue.citations import bibtex, short, software
-from fedskew.catalogue.docstrings import SECTION, prose
 from fedskew.config.tables import TABLES, method_named
 from fedskew.errors import ConfigError, unknown
 from fedskew.fields import choices, documented, hints_of
 from fedskew.method import SLOTS, Component, Method, method_spec
 
-__all__ = ["catalogue", "citations", "explained", "named", "page"]
+__all__ = ["catalogue", "citations", "explained", "named", "page", "prose"]
 
+SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Note|Example|References):$", re.M)
 ITSELF = "fedskew"  # cited by its own name
 FACTS = {
     "discloses": "leaves the client",
@@ -26,6 +26,11 @@ FACTS = {
     "keeps": "state kept",
     "compute": "extra work",
 }
+
+
+def prose(thing: object) -> str:
+    """The docstring of a class or a function up to its first section, such as Raises or Example."""
+    return SECTION.split(inspect.cleandoc(thing.__doc__ or ""), maxsplit=1)[0].rstrip()
 
 
 def _all(method: Method) -> list[Component]:
@@ -71,15 +76,19 @@ def named(slot: str, names: Sequence[str] = ()) -> list[tuple[str, str, list[str
 def _named(slot: str, kind: type, fully: bool) -> tuple[str, str, list[str]]:
     own = getattr(kind, "name", "")
     aliases = [n for n, k in TABLES[slot].items() if k is kind and n != own]
-    helps, hints = documented(kind), typing.get_type_hints(kind)
-    text = prose(kind)
-    options = []
-    for f in fields(kind):
-        default = f.default_factory() if f.default_factory is not MISSING else f.default
-        shown = "unset" if default in (None, "", ()) else getattr(default, "name", default)
-        about = f": {' '.join(helps.get(f.name, '').split())}{choices(hints[f.name])}"
-        options.append(f"--{slot}.{f.name} = {shown}{about}" if fully else f"{f.name} = {shown}")
+    text, options = prose(kind), []
+    for name, value, about, words in _options(kind()):
+        shown = "unset" if value in (None, "", ()) else getattr(value, "name", value)
+        options.append(f"--{slot}.{name} = {shown}: {about}{words}" if fully else f"{name} = {shown}")
     return " = ".join([*aliases, own]), text if fully else text.split("\n\n")[0].replace("\n", " "), options
+
+
+def _options(made: Any) -> Iterator[tuple[str, Any, str, str]]:
+    """Name, value and help of each field, and the words that it takes."""
+    kind: Any = type(made)
+    helps, hints = documented(kind), hints_of(kind)
+    for f in fields(made):
+        yield f.name, getattr(made, f.name), " ".join(helps.get(f.name, "").split()), choices(hints[f.name])
 
 
 # The page of one method or ingredient
@@ -112,7 +121,7 @@ def _explained_method(factory: Any, method: Method) -> str:
     plain = methods.METHODS["fedavg"]()
     same = {c.name for c in plain.components}
     own = [(place, i) for place, i in method.ingredients() if i.name not in same] or list(method.ingredients())
-    text = SECTION.split(inspect.cleandoc(factory.__doc__ or ""), maxsplit=1)[0].rstrip()
+    text = prose(factory)
     beyond = ", ".join(i.name for place, i in own) if own[0][1].name not in same else ""
     head = [f"{method.name}, a method: fedskew run {method.name}", "", text, ""]
     head += [f"beyond FedAvg: {beyond}"] if beyond else []
@@ -144,15 +153,13 @@ def _costs(components: Sequence[Component], keys: Sequence[str]) -> list[str]:
 
 def _formula(made: Component, place: str) -> list[str]:
     """The docstring up to its example, and the options with the values that hold here."""
-    text = inspect.cleandoc(type(made).__doc__ or "").partition("\n\nExample:")[0]
-    kind: Any = type(made)
-    helps, hints = documented(kind), hints_of(kind)
-    shown = [(f.name, getattr(made, f.name)) for f in fields(made)]
-    options = [
-        f"--{place}.{name} = {_typed(value)}: {' '.join(helps[name].split())}{choices(hints[name])}"
-        for name, value in shown
-    ]
-    return [*text.splitlines(), *([""] if options else []), *options]
+    options = [f"--{place}.{name} = {_typed(value)}: {about}{words}" for name, value, about, words in _options(made)]
+    return [*_described(type(made)), *([""] if options else []), *options]
+
+
+def _described(kind: type) -> list[str]:
+    """The lines of a docstring up to its example."""
+    return inspect.cleandoc(kind.__doc__ or "").partition("\n\nExample:")[0].splitlines()
 
 
 def _typed(value: Any) -> str:
@@ -226,11 +233,8 @@ def page() -> str:
 
 
 def _ingredient(name: str, kind: type[Component]) -> list[str]:
-    text = inspect.cleandoc(kind.__doc__ or "").partition("\n\nExample:")[0]
     facts = [f"{label}: {getattr(kind, f)}" for f, label in FACTS.items() if getattr(kind, f)]
-    lines = [f"### `{name}` ({kind.__name__})", "", "```", *text.splitlines(), "```", ""]
+    lines = [f"### `{name}` ({kind.__name__})", "", "```", *_described(kind), "```", ""]
     lines += [f"{'; '.join(facts)}.", ""] if facts else []
-    helps, made = documented(kind), kind()
-    options = [(f.name, getattr(made, f.name), helps.get(f.name, "")) for f in fields(kind)]
-    shown = [(n, getattr(v, "name", v), " ".join(h.split())) for n, v, h in options]
-    return lines + [f"- `{n}` = `{v}`: {h}" for n, v, h in shown] + ([""] if shown else [])
+    shown = [f"- `{n}` = `{getattr(value, 'name', value)}`: {about}" for n, value, about, _ in _options(kind())]
+    return lines + shown + ([""] if shown else [])

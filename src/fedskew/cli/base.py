@@ -76,9 +76,9 @@ class Command(Page):
             repeated = [flag for flag, param in self.own.items() if param.multiple]
             positional, flags = split(args, self.bare, lambda flag: self.wanted(flag, args), repeated)
             ctx.meta[TYPED] = flags
+            self.take(ctx, positional, flags)
             if not positional and self.missing:
                 raise ConfigError(f"{ctx.command_path} needs {self.missing}")
-            self.take(ctx, positional, flags)
             arguments = [p for p in self.params if isinstance(p, click.Argument)]
             if len(positional) > len(arguments) and all(p.nargs == 1 for p in arguments):
                 taken = "".join(f"one {str(p.metavar).strip('[]')} at a time" for p in arguments) or "options alone"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from fedskew.errors import require
 from fedskew.functional import cross_entropy
 from fedskew.records.metrics import confusion_of, from_confusion, from_probabilities
 from fedskew.records.probabilities import PRECISION
+from fedskew.records.typed import Row
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["STEPS", "decompose", "pooled_head"]
 
-Row = dict[str, Any]
 RIDGE = 1e-3  # of the head's weights beside the mean loss, over standardised features
 CLOSE = 1e-7  # of the largest entry of the gradient, at which the head is done
 MOST = 1000  # evaluations of it

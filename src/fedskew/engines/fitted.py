@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedskew import server
 from fedskew.engines.fitting import measured
@@ -11,6 +11,7 @@ from fedskew.method import Method
 from fedskew.records.metrics import from_confusion
 from fedskew.records.probabilities import RANKED
 from fedskew.records.summary import FITTED, METRICS
+from fedskew.records.typed import Row
 from fedskew.server import State
 from fedskew.types import Params
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PERSONAL", "fitted_last", "fitted_row"]
 
-Row = dict[str, Any]
 PERSONAL = ("accuracy", "macro_f1", "balanced_accuracy", "loss")  # what is recorded of the clients' own models
 
 

@@ -25,6 +25,7 @@ from fedskew.functional import (
 )
 from fedskew.functional.fitting import RIDGE, Sums
 from fedskew.records.metrics import confusion_of, from_confusion, from_probabilities
+from fedskew.records.typed import Row
 from fedskew.settings import Settings
 
 __all__ = [
@@ -33,7 +34,6 @@ __all__ = [
 ]  # fmt: skip
 
 Ask = Callable[[Tensor, Tensor], Sums]  # (point [C + 1], weight of each class [C]) -> sums over all clients
-Row = dict[str, Any]
 Objective = Literal["prior", "balanced"]
 LIMIT = 256  # classes: 268 kB for each client and exchange; a model of more is not fitted
 CELLS = 1 << 15  # logits that are looked at together: what is made of them stays in the cache of a core

@@ -24,6 +24,7 @@ from fedskew.engines.begun import check_fits, tensors_of
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
 from fedskew.engines.runtime import Runtime
+from fedskew.engines.workers import one_thread
 from fedskew.errors import ConfigError, DataError, FieldError, RecordError, json_file, require, some
 from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
@@ -227,14 +228,12 @@ class Trained:
     def _evaluator(self, x: Tensor, y: Tensor) -> Iterator[Evaluator]:
         """What a run's evaluation is made of, with one thread and the chunks of a run, so that numbers are its own."""
         first = next(iter(self.params.values()))
-        runtime, threads = Runtime.of(self.model, str(first.device), 1, True), torch.get_num_threads()
+        runtime = Runtime.of(self.model, str(first.device), 1, True)
         store = self.inputs.store(x.to(first.device), y.to(first.device), first.dtype)
         try:
-            torch.set_num_threads(1)
-            with torch.no_grad(), arithmetic(self.precision):
+            with one_thread(), torch.no_grad(), arithmetic(self.precision):
                 yield Evaluator(runtime, store, len(self.label_names), keep=False)
         finally:
-            torch.set_num_threads(threads)
             runtime.workers.close()
 
 

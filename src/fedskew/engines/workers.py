@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,7 +14,18 @@ import torch
 from fedskew.models.precision import flushed
 from fedskew.models.prepare import Model
 
-__all__ = ["Workers"]
+__all__ = ["Workers", "one_thread"]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One intra-op thread: sums then do not depend on the number of cores, and small models run faster."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Workers:

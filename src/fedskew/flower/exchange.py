@@ -41,14 +41,6 @@ class Bad(NamedTuple):
 
 
 @dataclass
-class _Round:
-    """What was answered in one round: a round that is run again without a client asks the others nothing twice."""
-
-    number: int = 0
-    answers: dict[tuple[int, str], Envelope] = field(default_factory=dict)
-
-
-@dataclass
 class Exchange:
     """Asks clients, each in the moment of its memory."""
 
@@ -56,7 +48,8 @@ class Exchange:
     options: ServerOptions
     receipts: Receipts
     accept: Callable[[Hello], None]
-    round: _Round = field(default_factory=_Round)
+    number: int = 0  # of the round
+    answered: dict[tuple[int, str], Envelope] = field(default_factory=dict)  # in it: nobody is asked the same twice
 
     def request(
         self,
@@ -86,9 +79,9 @@ class Exchange:
 
     def answers(self, requests: list[Request], kind: str, number: int) -> Iterator[Answer]:
         """Answers in order, good or bad. What was answered in this round before is not asked again."""
-        if self.round.number != number:
-            self.round = _Round(number)
-        known = self.round.answers
+        if self.number != number:
+            self.number, self.answered = number, {}
+        known = self.answered
         keys = [(r.client, _key(r)) for r in requests]
         fresh = self.link.ask([r for r, key in zip(requests, keys, strict=True) if key not in known], kind, self.accept)
         for client, key in keys:

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from fedskew.engines.fitting import Fit, Sums, fits_by, whole_of
 from fedskew.errors import one_line
-from fedskew.flower.asked import MOST_FITTED
 from fedskew.flower.exchange import MALFORMED, Exchange
 from fedskew.flower.facts import quoted, receipt
 from fedskew.flower.link import Answer, Request
 from fedskew.flower.measuring import LARGEST, Measuring
 from fedskew.flower.memory import NONE
+from fedskew.flower.requests import MOST_FITTED
 from fedskew.flower.wire import Layout, Packed, pack
 
 __all__ = ["NodeFits", "check_sums"]
@@ -103,7 +103,7 @@ class _Asking:
         if next(self.left, None) is None:
             raise _Unfit(f"{MOST_FITTED} exchanges have not led to its end")
         exchange, measuring = self.fits.exchange, self.fits.measuring
-        number, size, wrong = exchange.round.number, len(point), False
+        number, size, wrong = exchange.number, len(point), False
         half = (size * (size + 1) // 2,)
         shapes = {"loss": (), "gradient": (size,), "triangle": half}
         expected: Layout = {("sums", name): (torch.float64, shape) for name, shape in shapes.items()}

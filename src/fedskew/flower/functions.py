@@ -93,6 +93,11 @@ do; `fedskew flower init fedprox` writes an app whose clients do
             )
 
 
+def _trained(model: Mapping[str, Tensor]) -> list[str]:
+    """Names of the parameters of a model, without the statistics of BatchNorm."""
+    return [name for name, leaf in model.items() if leaf.is_floating_point() and not name.endswith(STATISTICS)]
+
+
 def cohort_of(
     before: Mapping[str, Array],
     after: Sequence[Mapping[str, Array]],
@@ -136,7 +141,7 @@ def cohort_of(
             require(finite, f"{name} of client {k}", "be finite", "a value that is not")
             require(leaf.dtype == known[name].dtype, f"{name} of client {k}", f"be {known[name].dtype}", leaf.dtype)
         models.append(leaves)
-    trained = [n for n, p in known.items() if p.is_floating_point() and not n.endswith(STATISTICS)]
+    trained = _trained(known)
     params = {name: known[name] for name in trained}
     stacked = tree.stack(models)
     deltas = {name: stacked[name] - params[name] for name in trained}
@@ -165,7 +170,7 @@ def start_state(method: Method, model: Mapping[str, Array], clients_run: Sequenc
     """The server's state before the first round. Raises ConfigError where the method needs clients of fedskew."""
     check_server_side(method, clients_run)
     known = {name: torch.from_numpy(np.array(value)) for name, value in model.items()}
-    params = {n: p for n, p in known.items() if p.is_floating_point() and not n.endswith(STATISTICS)}
+    params = {name: known[name] for name in _trained(known)}
     buffers = {n: p for n, p in known.items() if n not in params}
     task = Task("", 0, 0, 0, 0)
     parts: dict[str, Tree] = {}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from fedskew.errors import ConfigError, one_line, visible
 from fedskew.flower.facts import EXACT, MOST_ROWS, short
 from fedskew.flower.hello import Hello, absent, claimed, hello_of
-from fedskew.flower.post import Post
+from fedskew.flower.messages import Post
 from fedskew.flower.wire import Envelope, Layout, Packed
 
 __all__ = ["Answer", "Link", "Request"]

@@ -18,7 +18,7 @@ from fedskew.client import Job, Own, Shared
 from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
-from fedskew.data.partitioners import Iid, Partition
+from fedskew.data.partitioners import Iid
 from fedskew.engines.finite import Fault, check
 from fedskew.engines.fitting import ClientLogits, triangle_of
 from fedskew.engines.guard import guarded
@@ -27,11 +27,12 @@ from fedskew.engines.memory import ClientMemory
 from fedskew.engines.network import initial_params, prepared_model
 from fedskew.engines.sequential import Threaded
 from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError, one_line, visible
-from fedskew.flower.asked import MOST_FITTED, number_of, own_of, pace_of, point_of, question_of, shared_of, used_of
 from fedskew.flower.contract import contract, disagreement, kind_of
 from fedskew.flower.facts import count, echoed, flag, quoted, receipt, session, table
 from fedskew.flower.memory import NONE, NodeMemory
 from fedskew.flower.options import NodeOptions
+from fedskew.flower.requests import MOST_FITTED, number_of, own_of, pace_of, point_of, question_of, shared_of, used_of
+from fedskew.flower.standin import alone
 from fedskew.flower.wire import Envelope, Packed, pack, travelling
 from fedskew.method import Method
 from fedskew.models.precision import arithmetic
@@ -41,7 +42,7 @@ from fedskew.settings import Settings
 from fedskew.tree import Tree
 from fedskew.types import Params, Task
 
-__all__ = ["Node", "Rows", "Work", "told_of"]
+__all__ = ["Node", "Rows", "Work", "error_text"]
 
 LOG = logging.getLogger("flwr")
 TRACE = 10_000  # characters of the details of a mistake
@@ -83,14 +84,8 @@ class Rows:
         )  # fmt: skip
         counts = torch.zeros(clients, data.classes, dtype=torch.int64)
         counts[client] = torch.bincount(self.y, minlength=data.classes)
-        own, held = (_alone(np.arange(a, b), client, clients) for a, b in ((0, n), (n, len(y))))
+        own, held = (alone(np.arange(a, b), client, clients) for a, b in ((0, n), (n, len(y))))
         return Federation(data, own, Iid(), clients, 0, counts, held=held, local_test=0.0)
-
-
-def _alone(rows: np.ndarray[Any, Any], client: int, clients: int) -> Partition:
-    offsets = np.zeros(clients + 1, np.int64)
-    offsets[client + 1 :] = len(rows)
-    return Partition(rows.astype(np.int64), offsets)
 
 
 def _whole(told: Tree, kind: str, engine: Threaded) -> Params:
@@ -99,7 +94,7 @@ def _whole(told: Tree, kind: str, engine: Threaded) -> Params:
     return {n: sent[n] if n in sent else initial[n] for n in (*initial, *(n for n in sent if n not in initial))}
 
 
-def told_of(error: Exception, whole: bool) -> str:
+def error_text(error: Exception, whole: bool) -> str:
     """What the server is told of a mistake: ``whole``, or without what may quote the node's data, which its log has."""
     said = one_line(error) or "no message"
     text = said if isinstance(error, FedskewError | OSError) else f"{type(error).__name__}: {said}"
@@ -158,12 +153,12 @@ class Node:
                 more, trees = self._answered(message)
             return {**echo, **more}, pack(trees)
         except (FedskewError, OSError) as error:
-            return {**echo, "error": told_of(error, self.options.trace)}, pack({})
+            return {**echo, "error": error_text(error, self.options.trace)}, pack({})
         except Exception as error:  # a component of the user's own may raise anything
             noted, trace = self.engine.guard.noted, traceback.format_exc()
             for line in trace[-TRACE:].splitlines():
                 LOG.error("fedskew: %s", visible(line))
-            said = told_of(error, self.options.trace) + (f"; {noted}" if noted else "")
+            said = error_text(error, self.options.trace) + (f"; {noted}" if noted else "")
             return {**echo, "error": said, "trace": trace if self.options.trace else ""}, pack({})
 
     def _answered(self, message: Envelope) -> tuple[dict[str, Any], dict[str, Tree]]:

@@ -13,6 +13,7 @@ from fedskew.client import Shared
 from fedskew.data.federation import Federation
 from fedskew.engines.outcomes import Outcome
 from fedskew.engines.sequential import Sequential
+from fedskew.flower.standin import alone
 from fedskew.flower.wire import Layout, layout_of, travelling
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
@@ -32,12 +33,16 @@ class Rehearsal:
         x, y = data.x.new_zeros(1, *data.x.shape[1:]), torch.zeros(1, dtype=torch.int64)
         counts = torch.zeros(task.clients, task.classes, dtype=torch.int64)
         counts[0, 0] = 1
-        ends = np.ones(task.clients + 1, np.int64)
-        ends[0] = 0
-        alone = type(fed.partition)(np.zeros(1, np.int64), ends)
         data = replace(data, x=x, y=y, columns={}, column_names={})
         none = np.empty(0, np.int64)
-        fed = replace(fed, dataset=data, partition=alone, counts=counts, validation_rows=none, auxiliary_rows=none)
+        fed = replace(
+            fed,
+            dataset=data,
+            partition=alone(np.zeros(1), 0, task.clients),
+            counts=counts,
+            validation_rows=none,
+            auxiliary_rows=none,
+        )
         self.engine = Sequential(model, fed, task, replace(settings, threads=1))
         self._sent: dict[tuple[Any, ...], Layout] = {}  # by what is sent down
 
@@ -60,8 +65,8 @@ class Rehearsal:
     def _outcome(self, method: Method, shared: Shared) -> Outcome:
         """A local run that is over before its first step."""
         engine, given = self.engine, Broadcast(1, shared.params, shared.buffers, shared.common, {})
-        alone = Assignment(torch.zeros(1, 1, dtype=torch.int64))
-        ((plan,),) = engine.planner.plans(method, alone, given, engine.clients.own)
+        assignment = Assignment(torch.zeros(1, 1, dtype=torch.int64))
+        ((plan,),) = engine.planner.plans(method, assignment, given, engine.clients.own)
         (place,) = engine.jobs.places(method, [plan], given, engine.memory, {0: 0})
         over = plan._replace(batches=plan.batches[:0], epoch=plan.epoch[:0])
         return engine.run_client(method, place._replace(plan=over, keys=place.keys[:0]))

@@ -32,7 +32,7 @@ from fedskew.flower.measuring import Measuring
 from fedskew.flower.options import ServerOptions
 from fedskew.flower.receipts import Receipts, of_receipt, written_to
 from fedskew.flower.rehearsal import Rehearsal
-from fedskew.flower.standin import nowhere, told_counts
+from fedskew.flower.standin import declared_counts, nowhere
 from fedskew.flower.wire import Envelope, Packed, pack, travelling
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
@@ -104,7 +104,7 @@ class Remote(Sequential):
 
     def accept(self, hello: Hello) -> None:
         """Check a node that has come, for the first time or again. Raises ConfigError where it does not fit the run."""
-        known, before = told_counts(hello.facts, self.task.classes), self.link.clients[hello.client].facts
+        known, before = declared_counts(hello.facts, self.task.classes), self.link.clients[hello.client].facts
         if not torch.equal(known, self.fed.counts[hello.client]) or hello.facts["test_rows"] != before["test_rows"]:
             raise ConfigError(f"{hello.name} must hold the rows that it had when the run began: its counts are others")
         if self.method is not None and (error := refused(self.method, frozenset(hello.facts["permits"]), hello.name)):
@@ -251,7 +251,7 @@ class Remote(Sequential):
 
     def fits(self, params: Params, buffers: Params) -> dict[str, Fit]:
         """A model's fits by objective; none where a node with training rows does not allow it."""
-        given = Broadcast(self.exchange.round.number, params, buffers, {}, {})
+        given = Broadcast(self.exchange.number, params, buffers, {}, {})
         return {} if self.task.classes > LIMIT else self.fitting.of(_common(given))
 
 

@@ -20,21 +20,21 @@ from fedskew.config.experiment import Experiment
 from fedskew.config.recorded import finished
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
-from fedskew.data.partitioners import Iid, Partition
+from fedskew.data.partitioners import Iid
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.network import prepared_model
 from fedskew.errors import ConfigError, FedskewError
 from fedskew.flower import require_flower
-from fedskew.flower.asked import check_data
 from fedskew.flower.contract import contract, needs, refused
 from fedskew.flower.facts import echoed
 from fedskew.flower.hello import Hello
 from fedskew.flower.link import Link
-from fedskew.flower.node import Node, Work, told_of
+from fedskew.flower.node import Node, Work, error_text
 from fedskew.flower.options import ServerOptions, experiment_of, node_options, server_options
 from fedskew.flower.remote import Remote
+from fedskew.flower.requests import check_data
 from fedskew.flower.rows import inputs_of, of_client, of_node, server_data
-from fedskew.flower.standin import stand_in, told_counts
+from fedskew.flower.standin import alone, declared_counts, stand_in
 from fedskew.flower.wire import pack, read, record
 from fedskew.models import architecture
 from fedskew.models.prepare import Model
@@ -165,9 +165,8 @@ def _server(config: Mapping[str, Any], build: Build, folder: Path) -> _Server:
         raise ConfigError("clients must say how many nodes there are, since they bring their own data; got none")
     inputs, _ = inputs_of(folder, options.inputs)
     data = server_data(inputs, options.test)
-    n, none = experiment.clients, np.empty(0, np.int64)
-    counts = torch.zeros(n, data.classes, dtype=torch.int64)
-    nobody = Partition(none, np.zeros(n + 1, np.int64))
+    n = experiment.clients
+    counts, nobody = torch.zeros(n, data.classes, dtype=torch.int64), alone(np.empty(0), 0, n)
     return _Server(experiment, options, Federation(data, nobody, Iid(), n, experiment.seed, counts), inputs)
 
 
@@ -205,7 +204,7 @@ def serve(
     )  # fmt: skip
 
     def checked(hello: Hello) -> None:
-        told_counts(hello.facts, server.fed.dataset.classes)
+        declared_counts(hello.facts, server.fed.dataset.classes)
         if error := refused(method, frozenset(hello.facts["permits"]), hello.name):
             raise error
 
@@ -280,7 +279,7 @@ def _answer(message: Any, context: Any, build: Build, folder: Path) -> Any:
         own = context.node_config.get("client")
         if echo["client"] in (None, -1) and isinstance(own, int):
             echo["client"] = own  # a hello has no client; its answer says whose mistake it is
-        return record({**echo, "error": told_of(error, bool(context.node_config.get("trace")))}, sent=pack({}))
+        return record({**echo, "error": error_text(error, bool(context.node_config.get("trace")))}, sent=pack({}))
     facts, packed = node.answer(envelope)
     return record(facts, sent=packed)
 

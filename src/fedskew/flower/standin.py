@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from fedskew.data.federation import Federation
+from fedskew.data.partitioners import Partition
 from fedskew.engines.clients import Source
 from fedskew.errors import ConfigError
 from fedskew.flower.facts import quoted
 from fedskew.flower.hello import Hello
 
-__all__ = ["nowhere", "stand_in", "told_counts"]
+__all__ = ["alone", "declared_counts", "nowhere", "stand_in"]
 
 
 def stand_in(server: Federation, hellos: Sequence[Hello]) -> Federation:
@@ -27,19 +28,19 @@ def stand_in(server: Federation, hellos: Sequence[Hello]) -> Federation:
     classes = server.dataset.classes
     counts = torch.zeros(len(hellos), classes, dtype=torch.int64)
     for hello in hellos:
-        counts[hello.client] = told_counts(hello.facts, classes)
+        counts[hello.client] = declared_counts(hello.facts, classes)
     held = np.concatenate([server.validation_rows, server.auxiliary_rows]).astype(np.int64)
     at = torch.from_numpy(held)
     data = replace(server.dataset, x=server.dataset.x[at], y=server.dataset.y[at], columns={}, column_names={})
     n = len(server.validation_rows)
-    nobody = type(server.partition)(np.empty(0, np.int64), np.zeros(len(hellos) + 1, np.int64))
+    nobody = alone(np.empty(0), 0, len(hellos))
     return replace(
         server, dataset=data, partition=nobody, clients=len(hellos), counts=counts, held=None, local_test=None,
         validation_rows=np.arange(n), auxiliary_rows=np.arange(n, len(held)),
     )  # fmt: skip
 
 
-def told_counts(facts: Mapping[str, Any], classes: int) -> Tensor:
+def declared_counts(facts: Mapping[str, Any], classes: int) -> Tensor:
     """Rows of each class, as far as a checked hello tells them, [C]. Raises ConfigError where they are no counts."""
     n, told, labels = facts["rows"], facts.get("counts"), facts.get("labels")
     if told is not None:
@@ -61,6 +62,13 @@ def told_counts(facts: Mapping[str, Any], classes: int) -> Tensor:
 
 def _below(values: list[Any], limit: int) -> bool:
     return all(type(value) is int and 0 <= value < limit for value in values)
+
+
+def alone(rows: np.ndarray[Any, Any], client: int, clients: int) -> Partition:
+    """The partition in which one client has these rows, and no other has any."""
+    offsets = np.zeros(clients + 1, np.int64)
+    offsets[client + 1 :] = len(rows)
+    return Partition(rows.astype(np.int64), offsets)
 
 
 def nowhere(fed: Federation) -> Source:

@@ -17,10 +17,9 @@ from rich.text import Text
 from fedskew.errors import RecordError, require, visible
 from fedskew.plots import canvas
 from fedskew.plots.canvas import Floats, matplotlib
-from fedskew.plots.groups import Group, groups_of, title_of
+from fedskew.plots.groups import Group, groups_of, recall_of, title_of
 from fedskew.plots.panels import drawing, look_of
 from fedskew.records.summary import collapses
-from fedskew.records.typed import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,12 +124,6 @@ def _spread_of(values: Sequence[float | None]) -> str:
     if not seen:
         return "–"
     return f"{np.mean(seen):.4f}" + (f"\n±{np.std(seen, ddof=1):.3f}" if len(seen) > 1 else "")
-
-
-def _recall(row: Row) -> Floats:
-    """Recall of each class [C], NaN without test rows."""
-    recall = np.array(row.get("per_class_recall", []), dtype=np.float64)
-    return np.where(np.array(row.get("support", np.ones(len(recall)))) > 0, recall, np.nan)
 
 
 # The picture that compares runs
@@ -255,7 +248,7 @@ def _spread(sent: list[Floats]) -> float:
 
 def _recalls(figure: Figure, axes: Axes, groups: list[Group]) -> None:
     """Draw the final recall of each class, [G, C]: means over seeds; grey where a class has no test rows."""
-    found = [[_recall(run.last) for run in g.runs if run.last] for g in groups]
+    found = [[recall_of(run.last) for run in g.runs if run.last] for g in groups]
     matrix = np.full((len(groups), max(len(r) for rows in found for r in rows)), np.nan)
     for i, rows in enumerate(found):
         matrix[i, : len(rows[0])] = np.mean(rows, axis=0)  # the seeds share their test set

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedskew.config import variants
 from fedskew.config.experiment import Experiment
@@ -19,7 +20,7 @@ from fedskew.method import method_spec
 from fedskew.methods import METHODS
 from fedskew.records.typed import Row
 
-__all__ = ["Group", "federation_of", "groups_of", "parted_labels", "title_of"]
+__all__ = ["Group", "federation_of", "groups_of", "parted_labels", "recall_of", "title_of"]
 
 UNSAID = ("folder", "fingerprint", "init_digest")
 TRAINING = ("method.pace.", "method.local.")  # what all runs of a picture change alike stands in its title
@@ -48,6 +49,12 @@ def federation_of(run: Run) -> Counted:
     if made.fingerprint not in ("", fed.dataset.fingerprint):
         raise DataError(f"the data {fed.dataset.name!r} are not those of the run")
     return counted(fed)
+
+
+def recall_of(row: Row) -> npt.NDArray[np.float64]:
+    """Recall of each class [C] in an evaluated round, NaN without test rows."""
+    recall = np.array(row.get("per_class_recall", []), dtype=np.float64)
+    return np.where(np.array(row.get("support", np.ones(len(recall)))) > 0, recall, np.nan)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedskew.config.recorded import Run
+from fedskew.config.recorded import Run, read_run
 from fedskew.errors import RecordError, require, unknown
 from fedskew.plots import canvas
 from fedskew.plots import curves as plots
 from fedskew.plots.canvas import Floats
 from fedskew.plots.features import tsne
-from fedskew.plots.groups import Group, groups_of, title_of
+from fedskew.plots.groups import Group, federation_of, groups_of, title_of
 from fedskew.plots.panels import Shown, colour, drawing, floats, legend, lines, look_of, panels_of
 from fedskew.records.typed import Row
 
@@ -353,14 +353,11 @@ def oversampling(runs: list[Shown]) -> Figure:
 
 
 def _heatmap(folders: list[str | Path], out: str | Path) -> Path:
-    """Rows of each class at each client; the federation is made again from the configuration."""
-    from fedskew.config import experiment as config
-    from fedskew.data import describe
+    """Rows of each class at each client: those on record, or of the split made again from the configuration."""
     from fedskew.plots import skew as skewplots
 
     require(len(folders) == 1, "fedskew plot", "be given one run for heatmap", len(folders))
-    fed = config.load(folders[0]).federation()
-    found = describe.counted(fed)
+    found = federation_of(read_run(folders[0]))
     return skewplots.heatmap(found.counts, out, title=found.title, class_names=found.class_names)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from fedskew.records.summary import METRICS
 from fedskew.records.typed import Row
 
 __all__ = ["Best", "Watch", "best_of", "watched"]
@@ -66,9 +67,6 @@ def watched(rows: Iterable[Row], metric: str, by: float = 0.0) -> Watch:
     return watch
 
 
-TEST = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")
-
-
 def best_of(rows: Sequence[Row], watch: Watch) -> Row:
     """The best round as summary.json has it: the metric, the round, its value, and what its model had on the test set.
 
@@ -81,4 +79,4 @@ def best_of(rows: Sequence[Row], watch: Watch) -> Row:
     if watch.best is None:
         return {}
     row = rows[watch.best.round - 1]
-    return {"monitor": watch.metric, **watch.best._asdict(), **{name: row[name] for name in TEST if name in row}}
+    return {"monitor": watch.metric, **watch.best._asdict(), **{name: row[name] for name in METRICS if name in row}}

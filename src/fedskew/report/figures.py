@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedskew.config import experiment as config
 from fedskew.config.recorded import Run
-from fedskew.data import describe
-from fedskew.errors import DataError, FedskewError, plural
+from fedskew.errors import FedskewError, plural
+from fedskew.plots.groups import federation_of, recall_of
 from fedskew.report.compared import Compared, Curve, curve_of
 from fedskew.report.entries import Trial
 from fedskew.report.pictures import Chart, Heat, Line, Ranking
@@ -147,7 +146,9 @@ def cost(found: Compared, setting: str, methods: Sequence[str]) -> list[Chart]:
 
 def recalls(found: Compared, setting: str, methods: Sequence[str]) -> Heat | None:
     """The final recall of each class, [methods, C]: means over the seeds; NaN without test rows."""
-    rows = {m: [_recall(run) for run in found.runs(m, setting) if run.last.get("per_class_recall")] for m in methods}
+    rows = {
+        m: [recall_of(run.last) for run in found.runs(m, setting) if run.last.get("per_class_recall")] for m in methods
+    }
     shown = {m: r for m, r in rows.items() if r}
     lengths = {len(row) for r in shown.values() for row in r}
     if len(lengths) != 1:
@@ -159,12 +160,6 @@ def recalls(found: Compared, setting: str, methods: Sequence[str]) -> Heat | Non
     told = f"Worst class of each method: {'; '.join(worst[:TOLD])}."
     where = f", {setting}" if setting else ""
     return Heat("recall", f"Final recall of each class{where}", cells, tuple(shown), names, "class", "", told)
-
-
-def _recall(run: Run) -> Floats:
-    recall = np.array(run.last["per_class_recall"], dtype=np.float64)
-    support = np.array(run.last.get("support", np.ones(len(recall))))
-    return np.where(support > 0, recall, np.nan)
 
 
 def confusion(found: Compared, method: str, setting: str) -> Heat | None:
@@ -220,9 +215,11 @@ def federation(found: Compared, setting: str) -> tuple[Heat | None, str]:
     """(rows of each class at each client, of the first seed; what to say of it)."""
     run, seed = next((entry.run, entry.seed) for entry in found.entries if entry.setting == setting)
     try:
-        counts, names = _counts(run)
+        split = federation_of(run)
     except FedskewError as error:
         return None, f"The counts of the split are not on record, and it cannot be made again here: {error}"
+    counts = np.asarray(split.counts, dtype=np.float64)
+    names = names_of([run], counts.shape[1])
     sizes, held = counts.sum(1), (counts > 0).sum(1)
     columns = min(len(counts), COLUMNS)
     starts = np.arange(columns) * len(counts) // columns
@@ -239,19 +236,6 @@ def federation(found: Compared, setting: str) -> tuple[Heat | None, str]:
     xlabel = f"client{mean}"
     heat = Heat("federation", title, blocks.T, names, labels, xlabel, "class", told, top=float(blocks.max()), root=True)
     return heat, told
-
-
-def _counts(run: Run) -> tuple[Floats, tuple[str, ...]]:
-    """(label histograms [N, C], names of the classes): on record, or of the split made again. Raises FedskewError."""
-    if run.config.get("counts"):
-        counts = np.asarray(run.config["counts"], dtype=np.float64)
-        return counts, names_of([run], counts.shape[1])
-    made = config.load(run.folder)
-    fed = made.federation()
-    if made.fingerprint not in ("", fed.dataset.fingerprint):
-        raise DataError(f"the data {fed.dataset.name!r} are not those of the run")
-    counts = np.asarray(describe.counted(fed).counts, dtype=np.float64)
-    return counts, names_of([run], counts.shape[1])
 
 
 def sensitivity(trials: Sequence[Trial], place: dict[str, int], metric: str) -> list[Chart]:

@@ -10,3 +10,6 @@ from fedskew.shared.weightings import Size as Size
 from fedskew.shared.weightings import Uniform as Uniform
 from fedskew.shared.weightings import UnionShare as UnionShare
 from fedskew.shared.weightings import Wrapping as Wrapping
+from fedskew.slots._named import named
+
+WEIGHTINGS = named(globals())

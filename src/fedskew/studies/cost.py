@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-import time
+import timeit
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +16,7 @@ from torch import nn
 from fedskew import models, rng
 from fedskew.config.experiment import CLIENTS, Experiment
 from fedskew.data.federation import federate
+from fedskew.engines.workers import one_thread
 from fedskew.errors import FedskewError
 from fedskew.settings import COHORT
 from fedskew.studies.address import dataset_of
@@ -128,38 +129,28 @@ def _rows(
 
 
 @lru_cache(64)
+@one_thread()
 def step_seconds(model: Any, shape: tuple[int, ...], classes: int, batch: int) -> tuple[float, float]:
     """(seconds of a training step of ``batch`` rows, of a forward pass of 512), on one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        network = models.build(model, shape, classes, 0)
-        rows = max(batch, EVALUATED)
-        x, y = rng.uniform(rng.key(0, "cost"), (rows, *shape)), torch.arange(rows) % classes
+    network = models.build(model, shape, classes, 0)
+    rows = max(batch, EVALUATED)
+    x, y = rng.uniform(rng.key(0, "cost"), (rows, *shape)), torch.arange(rows) % classes
 
-        def step() -> None:
-            loss = nn.functional.cross_entropy(network(x[:batch]), y[:batch])
-            torch.autograd.grad(loss, [p for p in network.parameters() if p.requires_grad])
+    def step() -> None:
+        loss = nn.functional.cross_entropy(network(x[:batch]), y[:batch])
+        torch.autograd.grad(loss, [p for p in network.parameters() if p.requires_grad])
 
-        def forward() -> None:
-            with torch.no_grad():
-                network(x[:EVALUATED])
+    def forward() -> None:
+        with torch.no_grad():
+            network(x[:EVALUATED])
 
-        return _median(step), _median(forward)
-    finally:
-        torch.set_num_threads(before)
+    return _median(step), _median(forward)
 
 
 def _median(what: Callable[[], None]) -> float:
     """Seconds, after a first call that warms up; of what is slow, that call says enough."""
-
-    def seconds() -> float:
-        began = time.perf_counter()
-        what()
-        return time.perf_counter() - began
-
-    first = seconds()
-    return first if first > SLOW else statistics.median(seconds() for _ in range(REPEATS))
+    first = timeit.timeit(what, number=1)
+    return first if first > SLOW else statistics.median(timeit.repeat(what, repeat=REPEATS, number=1))
 
 
 def _alike(one: Planned) -> list[str]:

@@ -119,10 +119,8 @@ def remove(run: Run, within: Sequence[str | Path]) -> str:
     except RecordError as error:
         return str(error)
     try:
-        for name in (
-            *_halfway(folder),
-            *own_files(folder),
-        ):  # what makes it a run folder goes last: a kill leaves one that can be deleted
+        # what makes it a run folder goes last: a kill leaves one that can be deleted
+        for name in (*_halfway(folder), *own_files(folder)):
             (folder / name).unlink(missing_ok=True)
         for name in INNER:
             with suppress(OSError):  # not there, or it holds something else
@@ -146,8 +144,7 @@ def _kept(folder: Path, within: Sequence[str | Path]) -> str:
     root = next((r for r in (Path(os.path.abspath(w)) for w in within) if whole == r or r in whole.parents), None)
     if root is None:
         return f"{folder} stays: it is outside of the folders that are named"
-    steps = [root, *(root.joinpath(*whole.relative_to(root).parts[: i + 1]) for i in range(len(whole.parts)))]
-    if any(step.is_symlink() for step in steps):
+    if root.is_symlink() or whole.resolve() != root.resolve() / whole.relative_to(root):
         return f"{folder} stays: it is behind a link"
     plain = all(_is_plain(whole / name) for name in ("config.json", rounds.FILE))
     return "" if plain else f"{folder} stays: it is no run folder"

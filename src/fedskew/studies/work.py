@@ -21,7 +21,7 @@ from fedskew.errors import ConfigError, DataError, RecordError, TrainingError, i
 from fedskew.records.files import UnwritableError
 from fedskew.records.lock import Hold, InUseError
 from fedskew.studies.store import Store
-from fedskew.track import Called, Named
+from fedskew.track import Named, Several
 
 __all__ = ["Job", "Outcome", "begin", "federation_of", "work"]
 
@@ -148,10 +148,10 @@ def _work(job: Job) -> Outcome:
     return Outcome(job.address, state, result.stopped, time.monotonic() - began, score, resume, tuple(notes))
 
 
-def _trackers(job: Job, note: Callable[[str], None]) -> Called | None:
+def _trackers(job: Job, note: Callable[[str], None]) -> Several | None:
     """Who is told of the rounds. A fault here is none of the run, which goes on."""
     try:
-        return Called(job.name, job.track.made(note)) if job.track else None
+        return Several(job.track.made(note), job.name) if job.track else None
     except Exception as error:
         note(f"nothing is tracked; the run goes on: {' '.join(str(error).split())}")
         return None

@@ -13,78 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.errors import require, unknown
-from fedskew.track._base import Called, Several, Tracker
+from fedskew.track._base import Several, Tracker
+from fedskew.track._packages import MLflow, TensorBoard, WandB
 
-__all__ = ["TRACKERS", "Called", "Named", "Several", "Tracker", "mlflow", "named", "several", "tensorboard", "wandb"]
-
-
-def tensorboard(folder: str | Path = "track/tensorboard") -> Tracker:
-    """A tracker that writes event files for TensorBoard.
-
-    Args:
-        folder: where they go, in a folder for each run; ``tensorboard --logdir FOLDER`` shows all of them.
-
-    Returns:
-        What `fedskew.run` takes as ``on_round``.
-
-    Raises:
-        ConfigError: the package tensorboard is not installed.
-
-    Example:
-        >>> import fedskew as fs
-        >>> tracker = fs.track.tensorboard("events")  # doctest: +SKIP
-        >>> fs.run(fed, fs.methods.fedavg(), rounds=3, on_round=tracker)  # doctest: +SKIP
-    """
-    from fedskew.track._tensorboard import TensorBoard
-
-    return TensorBoard(folder)
+__all__ = ["TRACKERS", "Named", "Several", "Tracker", "mlflow", "named", "several", "tensorboard", "wandb"]
 
 
-def mlflow(uri: str | Path | None = None, experiment: str = "fedskew") -> Tracker:
-    """A tracker that writes to an MLflow store.
-
-    Args:
-        uri: a folder, or the address of a server or database; unset: MLFLOW_TRACKING_URI, else track/mlruns.
-        experiment: name of the experiment, made where there is none.
-
-    Returns:
-        What `fedskew.run` takes as ``on_round``.
-
-    Raises:
-        ConfigError: neither mlflow-skinny nor mlflow is installed.
-
-    Example:
-        >>> import fedskew as fs
-        >>> tracker = fs.track.mlflow("mlruns")  # doctest: +SKIP
-        >>> fs.run(fed, fs.methods.fedavg(), rounds=3, on_round=tracker)  # doctest: +SKIP
-    """
-    from fedskew.track._mlflow import MLflow
-
-    return MLflow(uri, experiment)
-
-
-def wandb(folder: str | Path = "track", project: str = "fedskew", mode: str | None = None) -> Tracker:
-    """A tracker that writes a run of Weights & Biases, offline unless you say otherwise.
-
-    Args:
-        folder: where its files go; ``wandb sync FOLDER/wandb/offline-run-...`` sends them when you want that.
-        project: name of the project.
-        mode: "offline", "online" or "disabled"; unset: WANDB_MODE, else offline.
-
-    Returns:
-        What `fedskew.run` takes as ``on_round``.
-
-    Raises:
-        ConfigError: the package wandb is not installed, or ``mode`` is something else.
-
-    Example:
-        >>> import fedskew as fs
-        >>> tracker = fs.track.wandb("track")  # doctest: +SKIP
-        >>> fs.run(fed, fs.methods.fedavg(), rounds=3, on_round=tracker)  # doctest: +SKIP
-    """
-    from fedskew.track._wandb import WandB
-
-    return WandB(folder, project, mode)
+tensorboard, mlflow, wandb = TensorBoard, MLflow, WandB
+TRACKERS: dict[str, Callable[..., Tracker]] = {"mlflow": mlflow, "tensorboard": tensorboard, "wandb": wandb}
 
 
 def several(*listeners: Callable[[dict[str, Any]], None]) -> Several:
@@ -153,6 +89,3 @@ def named(names: str | Sequence[str], folder: str | Path | None = None) -> Named
     """
     listed = names.split(",") if isinstance(names, str) else names
     return Named(tuple(name.strip() for name in listed), None if folder is None else str(folder))
-
-
-TRACKERS: dict[str, Callable[..., Tracker]] = {"mlflow": mlflow, "tensorboard": tensorboard, "wandb": wandb}

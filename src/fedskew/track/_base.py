@@ -15,7 +15,7 @@ from typing import Any
 from fedskew.errors import ConfigError
 from fedskew.tree import copied
 
-__all__ = ["Called", "Several", "Tracker", "environment", "flat", "name_of", "numbers"]
+__all__ = ["Several", "Tracker", "environment", "flat", "name_of", "numbers"]
 
 Row = dict[str, Any]
 LARGE = ("counts", "label_names")  # of a configuration: no hyper-parameters
@@ -37,13 +37,13 @@ class Tracker(ABC):
         """Raises ConfigError where the package is not installed."""
         if not any(_installed(package) for package in self.packages):
             raise ConfigError(f"tracking by {self.name} needs its package: pip install 'fedskew[track]'")
-        self._broken = False
+        self._tracks = False  # whether a run has begun, and nothing has failed since
         self._labels: list[str] = []
         self.note: Callable[[str], None] = _warn  # told once what fails
 
     def prepare(self) -> None:
         """Make what several processes, each with a run of its own, could not make at the same time."""
-        self._broken = False
+        self._tracks = True
         self._safely(self._prepare)
 
     def begin(self, config: Mapping[str, Any]) -> None:
@@ -53,7 +53,7 @@ class Tracker(ABC):
             config: Content of config.json; beside it ``run``, the run's own name, which stays when it is resumed, and
                 ``folder``, its run folder or "". A run of a study has a ``name``, too.
         """
-        self._broken = False
+        self._tracks = True
         names = config.get("label_names") or ()
         self._labels = _apart([str(name) for name in names])
         self._safely(self._begin, dict(config))
@@ -65,17 +65,18 @@ class Tracker(ABC):
     def end(self, summary: Mapping[str, Any]) -> None:
         """The run ended, or was stopped; it may be resumed."""
         self._safely(self._end, dict(summary))
+        self._tracks = False
 
     def _safely(self, work: Callable[..., None], *given: Any) -> None:
         """Do something; a failure is told once, and nothing more is tried for this run."""
-        if self._broken:
+        if not self._tracks:
             return
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of the package: the user cannot mend what it deprecates
                 work(*given)
         except (Exception, SystemExit) as error:
-            self._broken = True
+            self._tracks = False
             why = " ".join(str(error).split())[:300]
             told = f"{self.name} failed and tracks this run no more; the run goes on: {type(error).__name__}: {why}"
             self.note(told)
@@ -94,16 +95,19 @@ class Tracker(ABC):
 
 
 class Several:
-    """Trackers and functions that are told of the same rounds, each by a copy of its own."""
+    """Trackers and functions that are told of the same rounds, each by a copy of its own.
 
-    def __init__(self, listeners: Sequence[Callable[[Row], None]]) -> None:
-        self.listeners = tuple(listeners)
+    ``name`` is that of the run, if it has one: its method, setting and seed in a study.
+    """
+
+    def __init__(self, listeners: Sequence[Callable[[Row], None]], name: str = "") -> None:
+        self.listeners, self.name = tuple(listeners), name
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """Tell those that want to know that a run begins."""
         for listener in self.listeners:
             if hasattr(listener, "begin"):
-                listener.begin(copied(dict(config)))
+                listener.begin(copied({**config, **({"name": self.name} if self.name else {})}))
 
     def again(self, row: Row) -> None:
         """Tell trackers alone of a round that was done before the run was resumed."""
@@ -121,18 +125,6 @@ class Several:
         for listener in self.listeners:
             if hasattr(listener, "end"):
                 listener.end(copied(dict(summary)))
-
-
-class Called(Several):
-    """Trackers of a run that has a name of its own: its method, setting and seed in a study."""
-
-    def __init__(self, name: str, listeners: Sequence[Callable[[Row], None]]) -> None:
-        super().__init__(listeners)
-        self.name = name
-
-    def begin(self, config: Mapping[str, Any]) -> None:
-        """Tell them the name as well."""
-        super().begin({**config, "name": self.name})
 
 
 def numbers(row: Mapping[str, Any], labels: Sequence[str] = ()) -> Iterator[tuple[str, float]]:

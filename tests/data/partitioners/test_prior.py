@@ -82,9 +82,9 @@ def test_clients_that_are_served_in_turn_keep_fewer_classes_of_a_long_tail():
         assert found == pytest.approx(held, abs=0.1)
 
 
-def test_the_guides_table_of_seol_and_kim_is_that_of_the_results():
+def test_the_table_of_seol_and_kim_is_that_of_the_results():
     rows = [json.loads(line) for line in (ROOT / "results/accuracy/seolkim-splits.jsonl").read_text().splitlines()]
-    page, found = (ROOT / "docs/guide/splits.md").read_text(encoding="utf-8"), 0
+    page, found = (ROOT / "notes/splits.md").read_text(encoding="utf-8"), 0
 
     def percent(**at):
         ratios = [r["samples_over_fedavg"] for r in rows if all(r[name] == value for name, value in at.items())]

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedskew.data.sources import labels, readers
+from fedskew.data.sources import readers
 from fedskew.data.sources.files import Known, altered, md5_of, together
 from fedskew.data.sources.images import Constants, Decoded, Published
 from fedskew.errors import DataError
@@ -20,6 +20,25 @@ CIFAR_CONSTANTS = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # CIFAR-
 DECODED_JPEGS = (
     1259, 1369, 1422, 2245, 2737, 2935, 3695, 3718, 4085, 4496,
     5791, 5896, 6286, 7580, 7707, 7724, 7832, 8117, 8551, 9254,
+)  # fmt: skip
+CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CIFAR100 = (
+    "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy",
+    "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee", "clock",
+    "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant", "flatfish",
+    "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard", "lamp", "lawn_mower", "leopard", "lion",
+    "lizard", "lobster", "man", "maple_tree", "motorcycle", "mountain", "mouse", "mushroom", "oak_tree", "orange",
+    "orchid", "otter", "palm_tree", "pear", "pickup_truck", "pine_tree", "plain", "plate", "poppy", "porcupine",
+    "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal", "shark", "shrew", "skunk",
+    "skyscraper", "snail", "snake", "spider", "squirrel", "streetcar", "sunflower", "sweet_pepper", "table", "tank",
+    "telephone", "television", "tiger", "tractor", "train", "trout", "tulip", "turtle", "wardrobe", "whale",
+    "willow_tree", "wolf", "woman", "worm",
+)  # fmt: skip
+CIFAR100_COARSE = (
+    "aquatic_mammals", "fish", "flowers", "food_containers", "fruit_and_vegetables", "household_electrical_devices",
+    "household_furniture", "insects", "large_carnivores", "large_man-made_outdoor_things",
+    "large_natural_outdoor_scenes", "large_omnivores_and_herbivores", "medium_mammals", "non-insect_invertebrates",
+    "people", "reptiles", "small_mammals", "trees", "vehicles_1", "vehicles_2",
 )  # fmt: skip
 
 
@@ -39,7 +58,7 @@ class Cifar10(Published):
     folders: ClassVar[tuple[str, ...]] = ("cifar10", "cifar-10")
     x_column: ClassVar[str] = "img"
     y_columns: ClassVar[tuple[str, ...]] = ("label",)
-    names: ClassVar[tuple[str, ...]] = labels.CIFAR10
+    names: ClassVar[tuple[str, ...]] = CIFAR10
     known: ClassVar[tuple[Known, Known]] = (
         Known(50000, "608b58aed9d6cb6699103559008cda70", "69c5f3349be54915edfca558b72ad888"),
         Known(10000, "87c9a27c33052a498ff7c4ff162a9c36", "251f18ce75337ae9ca5d0dbd7ea62cf4", DECODED_JPEGS),
@@ -97,7 +116,7 @@ class Cifar100(Cifar10):
     repo: ClassVar[str] = "uoft-cs/cifar100"
     folders: ClassVar[tuple[str, ...]] = ("cifar100", "cifar-100")
     y_columns: ClassVar[tuple[str, ...]] = ("fine_label", "coarse_label")
-    names: ClassVar[tuple[str, ...]] = labels.CIFAR100
+    names: ClassVar[tuple[str, ...]] = CIFAR100
     known: ClassVar[tuple[Known, Known]] = (
         Known(50000, "f9c530e1a417feb91bd4e4edc8910a7a", "00c0899b82d482aefa46cdb301dbaf9c"),
         Known(10000, "887656c7c745158fb8b3f227c1d6536d", "1ddeb59844e0066662ddddaec17677b9", proven=False),
@@ -112,7 +131,7 @@ class Cifar100(Cifar10):
 
     def target(self) -> tuple[int, tuple[str, ...]]:
         """Fine labels, or coarse ones."""
-        return (1, labels.CIFAR100_COARSE) if self.coarse else (0, self.names)
+        return (1, CIFAR100_COARSE) if self.coarse else (0, self.names)
 
     def _verify(self, d: Decoded, files: Sequence[Path]) -> list[str]:
         """The digest covers images and fine labels; a fine class lies in one superclass, which covers the others."""
@@ -124,6 +143,6 @@ class Cifar100(Cifar10):
 
     def columns(self, y: list[np.ndarray]) -> dict[str, np.ndarray]:
         """The superclass of each row, by name. Raises DataError for labels beyond 0..19."""
-        if len(y[1]) and not 0 <= int(y[1].min()) <= int(y[1].max()) < len(labels.CIFAR100_COARSE):
+        if len(y[1]) and not 0 <= int(y[1].min()) <= int(y[1].max()) < len(CIFAR100_COARSE):
             raise DataError(f"coarse labels must be 0..19; got {y[1].min()}..{y[1].max()}")
-        return {"coarse_label": np.array(labels.CIFAR100_COARSE)[y[1]]}
+        return {"coarse_label": np.array(CIFAR100_COARSE)[y[1]]}

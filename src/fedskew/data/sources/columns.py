@@ -255,12 +255,10 @@ class Roles:
             return cells, ()
         if self.names and not self.options.named_labels:
             return [cell.astype(np.float64) for cell in cells], self.names
-        codes, names = numbers.astype(np.int64), list[str]()
-        if self.options.named_labels:
-            names = sorted(set(every.tolist()), key=lambda cell: (float(cell), cell))
-            codes = np.array([names.index(cell) for cell in every.tolist()])
-        else:
+        names = sorted(set(every.tolist()), key=lambda cell: (float(cell), cell)) if self.options.named_labels else []
+        if not names:
             self._check_numbers(numbers, tables, name)
+        codes = np.array([names.index(cell) for cell in every.tolist()]) if names else numbers.astype(np.int64)
         return np.split(codes, [len(cells[0])])[: len(cells)], tuple(names)
 
     def _check_numbers(self, numbers: np.ndarray, tables: Sequence[Table], name: str) -> None:

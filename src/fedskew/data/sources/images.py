@@ -13,7 +13,7 @@ import torch
 
 from fedskew.data.arrays import Dataset, build, channel_statistics
 from fedskew.data.classes import ClassOptions
-from fedskew.data.sources import cache, labels, parquet, pictures, readers
+from fedskew.data.sources import cache, parquet, pictures, readers
 from fedskew.data.sources.digits import digits
 from fedskew.data.sources.files import Known, absent, places, together, verify
 from fedskew.errors import DataError, require
@@ -293,6 +293,11 @@ class Mnist(Published):
         return Decoded(x[:, None], [y], x_test[:, None], [y_test])
 
 
+FASHION_MNIST = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class FashionMnist(Mnist):
     """Fashion-MNIST (MIT licence): 60 000 training and 10 000 test images of clothes, 28x28, 10 classes.
@@ -307,7 +312,7 @@ class FashionMnist(Mnist):
     augmentations: ClassVar[tuple[str, ...]] = ("crop", "flip")
     repo: ClassVar[str] = "zalando-datasets/fashion_mnist"
     folders: ClassVar[tuple[str, ...]] = ("fashion-mnist", "fashion_mnist", "FashionMNIST/raw", "FashionMNIST")
-    names: ClassVar[tuple[str, ...]] = labels.FASHION_MNIST
+    names: ClassVar[tuple[str, ...]] = FASHION_MNIST
     known: ClassVar[tuple[Known, Known]] = (
         Known(60000, "4115895a719d060966a54c7f2e69e159", "3236f6424fc25388b2834cb19942cf7e"),
         Known(10000, "4e6f7641d5ba513061f4658044048c5c", "8dea97a4e78c1bd1b5a6e8efbb870b6e"),

@@ -108,7 +108,7 @@ def _label(source: Csv | Parquet, names: Sequence[str], encoding: Encoding | Non
     features = [column.name for column in encoding.columns] if encoding else []
     usual = [name for name in (encoding.label if encoding else "", *LABELS) if name in names and name not in features]
     asked = source.y_column is not None
-    return column_of(source, "y_column", names, usual, "one of the columns") if asked or usual else ""
+    return column_of(source, "y_column", names, usual, "columns of the file:") if asked or usual else ""
 
 
 def same_file(path: str | None, other: str | None) -> bool:

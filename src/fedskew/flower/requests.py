@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedskew.engines.guard import unguarded
 from fedskew.engines.planning import Pace
 from fedskew.errors import ConfigError, text_of
 from fedskew.flower.facts import count, flag, quoted
@@ -128,12 +129,13 @@ def point_of(trees: Mapping[str, Tree], classes: int) -> tuple[Tensor, Tensor]:
 
 def question_of(facts: Mapping[str, Any], method: Method, client: int) -> tuple[Query, Component]:
     """A component's question: "loss", "delta", or a function of the component that is no secret of Python's."""
-    part = next((c for c in method.components if c.name == facts.get("part")), None)
+    pairs = zip(method.components, unguarded(method).components, strict=True)
+    part, plain = next((pair for pair in pairs if pair[0].name == facts.get("part")), (None, None))
     if part is None:
         raise ConfigError(f"{method.name} must have the component that asks; got {quoted(facts.get('part'))}")
     what: Any = facts.get("what")
     if what not in ("loss", "delta"):
-        function = getattr(type(part), what, None) if isinstance(what, str) and what[:1] != "_" else None
+        function = getattr(type(plain), what, None) if isinstance(what, str) and what[:1] != "_" else None
         if not isinstance(function, types.FunctionType):
             raise ConfigError(f"a question must name a function of {part.name!r}; got {quoted(what)}")
         what = getattr(part, what)
