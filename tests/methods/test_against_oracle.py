@@ -792,7 +792,7 @@ def test_two_hybrid_paths(name: str, engine: str):
     agree_on_run((BASE | ALL)[name], TwoNN(hidden=5), engine, rounds=2)
 
 
-@pytest.mark.parametrize("engine", ["sequential", pytest.param("batched", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ALL)
 def test_variant(name: str, engine: str):
     agree_on_run(ALL[name], "mlp", engine, rounds=ROUNDS if engine == "sequential" else 2)
