@@ -81,7 +81,7 @@ def test_an_app_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["init"], "needs a METHOD"),
+        (["init"], "name a METHOD"),
         (["init", "fedvag"], "did you mean 'fedavg'"),
         (["init", "fedavg", "--clents", "3"], "did you mean '--clients'"),
         (["innit"], "did you mean 'init'"),

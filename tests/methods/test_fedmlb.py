@@ -57,7 +57,10 @@ def test_parameters_of_other_components_are_in_no_block(engine: str) -> None:
     method = having(HybridPaths(), Beside())
     found = go(federation(), method, model=DEEP, engine=engine).params
     plain = go(federation(), having(HybridPaths()), model=DEEP, engine=engine).params
-    assert same({name: found[name] for name in plain}, plain)
+    beside = {name: found[name] for name in plain}
+    assert (
+        gap(beside, plain) < 1e-12 if engine == "batched" else same(beside, plain)
+    )  # stacked by vmap, not written out
 
 
 @pytest.mark.parametrize("engine", ["sequential", "batched"])

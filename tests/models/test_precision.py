@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import fedskew as fs
-from fedskew.engines.stepper import Stepper
+from fedskew.engines.programs import program
+from fedskew.engines.stepper import MAKERS, Stepper
+from fedskew.engines.ways import Way
 from fedskew.errors import ConfigError
 from fedskew.method import Component, Method
 from fedskew.models.precision import arithmetic, flushed
@@ -55,7 +57,7 @@ def test_convolutions_are_narrow_too(net: str) -> None:
 
 
 def test_traces_and_threads_are_as_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedskew.engines.sequential.Threaded.trace_after", 2)
+    monkeypatch.setitem(MAKERS, Way.TRACED, (2, program))
     made, make = [], Stepper.make
 
     def noted(self: Stepper, *given: Any) -> None:

@@ -28,7 +28,7 @@ def flower() -> None:
     """Train on machines of their own with Flower: write an app, and the certificates and keys of a deployment."""
 
 
-@flower.command("init", cls=Composed, lines=(EXAMPLES[0],), missing="a METHOD (see `fedskew methods`)")
+@flower.command("init", cls=Composed, lines=(EXAMPLES[0],))
 @click.argument("method", required=False, metavar="METHOD", type=Names("method"))
 @click.option("--out", type=FOLDER, default="app", help="the app's folder")
 @click.option("--own-data", is_flag=True, help="nodes bring their own data, shaped and labelled as --data is")
