@@ -293,7 +293,9 @@ def test_show_draws_curves_and_bars_and_says_the_command_that_repeats_the_run(
     assert said.startswith("fedavg (lr 0.05): digits, dirichlet (alpha 0.5), 6 clients, cohort 3, logistic")
     assert "finished, 2 of 2 rounds" in said and "accuracy by round" in said and "loss by round" in said
     assert "recall of each class in round 2" in said and "█" in said and "⠤" in said
-    assert "macro_f1" in said and "total: upload_bytes" in said
+    assert "macro_f1" in said and "total: upload_bytes" in said and "per_class_auroc" not in said
+    table = said[said.index("metric ") : said.index("total: ")].splitlines()
+    assert len(table) > 10 and max(map(len, table)) <= 100
     (again,) = [line for line in said.splitlines() if line.startswith("again: ")]
     words = again.removeprefix("again: fedskew ").split()
     assert words[:2] == ["run", "fedavg"] and "--lr 0.05" in again and "--partition.alpha 0.5" in again

@@ -43,7 +43,7 @@ def test_the_targets_and_variables_of_make_are_there() -> None:
         assert f"{variable} ?=" in makefile
 
 
-@pytest.mark.parametrize("walk", ["A method", "A dataset", "A plot", "A command", "An engine"])
+@pytest.mark.parametrize("walk", ["A method", "A dataset", "A plot", "A metric", "A command", "An engine"])
 def test_a_walk_names_file_table_test_and_page(walk: str) -> None:
     steps = WALKS.split(f"### {walk}\n")[1].split("### ")[0]
     for number, what in enumerate(("File", "Table", "Test", "Page"), 1):

@@ -109,7 +109,11 @@ def _classes(run: Run, ascii_only: bool) -> Iterator[str]:
 
 def _numbers(summary: dict[str, Any]) -> Iterator[str]:
     """Final, best and mean values, and totals."""
-    kinds = [name.removeprefix("final_") for name in summary if name.startswith("final_")]
+    kinds = [  # lists of classes and the fit are in summary.json
+        name.removeprefix("final_")
+        for name, value in summary.items()
+        if name.startswith("final_") and not isinstance(value, list | dict)
+    ]
     rows = [
         [name, *(cell(summary.get(f"{how}_{name}")) for how in ("final", "best", "mean10", "mean50"))] for name in kinds
     ]

@@ -51,6 +51,8 @@ def fault_of(value: object, kind: Any) -> str:
     try:
         convert(value, kind)
         return ""
+    except UnicodeEncodeError as error:  # half of a pair of UTF-16, which JSON can spell
+        return f"its text must be Unicode; got {error.object!r:.60}"
     except ValidationError as error:
         message, _, path = str(error).replace("`", "").partition(" - at $")
     entry = path.lstrip(".")
