@@ -72,7 +72,7 @@ $(VENV)/.ray: $(NEEDS) $(VENV)/.dev
 FLOWER := .venv-flower
 $(FLOWER)/.flower: pyproject.toml constraints-flower.txt
 	@test -x $(FLOWER)/bin/python || $(MAKE) --no-print-directory VENV=$(FLOWER) CONSTRAINTS= $(FLOWER)/bin/python
-	@$(FLOWER)/bin/python -m pip --disable-pip-version-check install -qq -c constraints-flower.txt -e '.[flower]' \
+	@$(FLOWER)/bin/python -m pip --disable-pip-version-check install -qq -c constraints-flower.txt -e '.[flower,report]' \
 		'pytest>=8' 'pytest-xdist>=3.6' 'hypothesis>=6.100' 'pillow>=10'
 	@touch $@
 

@@ -319,6 +319,16 @@ def test_a_zip_with_an_archive_of_other_types_is_refused(place: Path, capsys: py
         )
 
 
+def test_an_empty_digest_vouches_for_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedskew("study", "pack", "one/study", "--out", "good.zip") == 0
+    with zipfile.ZipFile("good.zip") as file:
+        manifest = json.loads(file.read("manifest.json"))
+    manifest["files"]["study.json"] = {"bytes": 999, "sha256": ""}
+    rezipped("good.zip", "bad.zip", {"manifest.json": json.dumps(manifest).encode()})
+    capsys.readouterr()
+    assert "study.json of bad.zip was altered" in mistake(capsys, "study", "unpack", "bad.zip", "--into", "all")
+
+
 def test_a_link_in_a_zip_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fedskew("study", "pack", "one/study", "--out", "good.zip") == 0
     rezipped("good.zip", "bad.zip", {"study.json": None})

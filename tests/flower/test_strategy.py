@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from fedskew import functional as F
 from fedskew import methods, servers, weightings
 from fedskew.errors import ConfigError
 from fedskew.flower import aggregation_weights, server_step
+from fedskew.flower.functions import check_server_side
+from fedskew.shared import SGD
 
 NORM = {"fc.weight": np.zeros((2, 3), np.float32), "bn.running_mean": np.zeros(3, np.float32),
         "bn.num_batches_tracked": np.array(0)}  # fmt: skip
@@ -79,6 +82,17 @@ def test_a_method_that_needs_clients_of_fedskew_says_so(method: str) -> None:
         ConfigError, match=f"^{method} .*`fedskew flower init {method}` writes an app whose clients do$"
     ):
         server_step(method, None, {"w": np.zeros(2)}, [{"w": np.ones(2)}], [1])
+
+
+def test_a_local_step_with_a_hook_of_its_own_is_refused() -> None:
+    @dataclass(frozen=True)
+    class FromZero(SGD):
+        def start(self, params: Any, ctx: Any) -> Any:
+            return {name: 0 * value for name, value in params.items()}, None
+
+    method = methods.fedavg().with_(name="from zero", local=FromZero())
+    with pytest.raises(ConfigError, match="changes what clients do"):
+        check_server_side(method)
 
 
 def test_a_loss_that_clients_run_by_themselves_is_theirs() -> None:

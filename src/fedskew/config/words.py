@@ -129,7 +129,7 @@ def parse(flag: str, kind: Any, given: Any) -> Any:
     """
     kinds = [plain for plain in plain_kinds(kind) if plain is not NoneType]
     if type(given) is int and float in kinds and int not in kinds:
-        given = float(given)
+        given = float(str(given))  # infinite where a double does not hold it: the limits refuse that
     if not isinstance(given, str) and fits(given, kind):
         return given
     text = str(given).lower() if isinstance(given, bool) else str(given)

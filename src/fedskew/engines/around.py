@@ -52,7 +52,7 @@ class Around:
         """
         self.net, self.method, self.task, self.forward, self.dtype = net, method, task, forward, dtype
         self.fused, self.decay = is_fused(method), method.local.plain_decay
-        self.slopes = _plain_slopes if is_plain_loss(method) else self._slopes
+        self.plain = is_plain_loss(method)  # and no bound method, which would keep the engine alive in a circle
 
     def __call__(self, rows: Rows, job: Job, carry: Carry, now: Now) -> tuple[Carry, Tensor]:
         """The carry after a step, and the losses [K]. Plain SGD writes into the parameters that it is given."""
@@ -64,7 +64,8 @@ class Around:
         moment = Moment(batch, key, epoch, number)
         logits, notes = self.net.forward(carry.params, x)
         out = Output(logits, notes[-1])
-        losses, slopes, direct = self.slopes(job, carry, out, moment, -lr if self.fused else None)
+        slopes_of = _plain_slopes if self.plain else self._slopes
+        losses, slopes, direct = slopes_of(job, carry, out, moment, -lr if self.fused else None)
         shrink = 1 - lr * self.decay if self.decay else None
         sink = Updates(carry.params, shrink) if self.fused else Gradients(carry.params)
         self.net.back(carry.params, slopes.logits, notes, sink, slopes.features)

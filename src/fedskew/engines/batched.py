@@ -44,7 +44,6 @@ class Batched(LocalEngine):
 
     name = "batched"
     parallel = True
-    stacked = True
 
     def __init__(self, *args: Any, **options: Any) -> None:
         """As `LocalEngine`."""

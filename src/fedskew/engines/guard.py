@@ -126,13 +126,16 @@ class Watched:
                 setattr(self, hook, _looked_at(part, hook, guard))
 
     def __getattr__(self, name: str) -> Any:
+        if name == "part":  # of an object that is not made yet
+            raise AttributeError(name)
         return getattr(self.part, name)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Watched) and self.part == other.part
+        """Of the same component: fields may hold tensors, which have no single truth."""
+        return isinstance(other, Watched) and self.part is other.part
 
     def __hash__(self) -> int:
-        return hash(self.part)
+        return id(self.part)
 
 
 def _looked_at(part: Component, hook: str, guard: Guard) -> Callable[..., Any]:

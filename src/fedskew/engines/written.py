@@ -1,8 +1,8 @@
 """Plain steps of dense networks on stacks of clients: cross-entropy and SGD, all of it written out.
 
 A step by vmap and the tape is some sixty operators for logistic regression, here it is a dozen: stacked products of a
-client's rows with its weights, and the update is a product into the weights. So a stack may have any width without
-being traced. Other losses, corrections and local steps take `fedskew.engines.around`.
+client's rows with its weights, and the update is a product into the weights. A stack may have any width. Other losses,
+corrections and local steps take `fedskew.engines.around`.
 """
 
 from __future__ import annotations

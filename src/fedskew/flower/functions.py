@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedskew import server, tree
-from fedskew.component import Component, Weighting
+from fedskew.component import Component, Weighting, does_no_more
 from fedskew.config.tables import make, method_named
 from fedskew.errors import ConfigError, FieldError, require, unknown
 from fedskew.flower.facts import EXACT
@@ -81,7 +82,8 @@ do; `fedskew flower init fedprox` writes an app whose clients do
     for part in [p for p in method.components if p.name not in clients_run]:
         own = [hook for hook in CLIENT if part in method.having(hook)]
         told = part in method.parts and part.name != "cross_entropy" and part in method.having("loss")
-        if type(part).step is not SGD.step if part is method.local else own or told:
+        steps = part is method.local and not does_no_more(part, SGD, *(f.name for f in fields(part)))
+        if steps or (part is not method.local and (own or told)):
             why = f"changes what clients do ({part.name!r}), which clients of your own would not do"
             raise ConfigError(f"{method.name} {why}; {hint}")
         if part in method.having("ask") or part in method.having("broadcast") or part in method.having("init_params"):

@@ -16,7 +16,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from io import SEEK_END, BytesIO
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NotRequired, Required, TypedDict
@@ -217,10 +217,12 @@ def _add(file: zipfile.ZipFile, name: str, content: bytes | Path, how: int) -> F
         BytesIO(content) if isinstance(content, bytes) else open(content, "rb") as source,
         file.open(entry, "w", force_zip64=True) as target,
     ):
-        shutil.copyfileobj(source, target, BLOCK)
-        source.seek(0)
-        digest = hashlib.file_digest(source, "sha256").hexdigest()
-        return {"bytes": source.seek(0, SEEK_END), "sha256": digest}
+        digest, length = hashlib.sha256(), 0  # of the bytes that are written: a run may write on meanwhile
+        while block := source.read(BLOCK):
+            target.write(block)
+            digest.update(block)
+            length += len(block)
+        return {"bytes": length, "sha256": digest.hexdigest()}
 
 
 # Unpacking
@@ -316,12 +318,13 @@ def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, File]:
 
 def _extract(file: zipfile.ZipFile, place: Path, name: str, listed: File, room: Path) -> None:
     """Write a file below a folder. Raises RecordError where its length or digest is another one."""
-    target, digest = room / name, ""
+    target, whole = room / name, False
     target.parent.mkdir(parents=True, exist_ok=True)
     if file.getinfo(name).file_size == listed["bytes"]:  # no more than that is read
         with file.open(name) as stream, open(target, "xb+") as out:
             shutil.copyfileobj(stream, out, BLOCK)
+            length = out.tell()
             out.seek(0)
-            digest = hashlib.file_digest(out, "sha256").hexdigest()
-    if digest != listed["sha256"]:
+            whole = (length, hashlib.file_digest(out, "sha256").hexdigest()) == (listed["bytes"], listed["sha256"])
+    if not whole:
         raise RecordError(f"{name} of {place} was altered, by the digest in its manifest")

@@ -12,6 +12,7 @@ import torch
 
 import fedskew as fs
 from fedskew.data import load
+from fedskew.data.sources.files import reading
 from fedskew.errors import ConfigError, DataError
 from support.data_files import GEN, Runs
 
@@ -52,6 +53,11 @@ def test_a_file_names_its_clients_and_its_classes(kind: str, tmp_path: Path, mon
     assert owner == SITES[stays].tolist() and len(data.x) + len(data.x_test) == 90
     with pytest.raises(fs.ConfigError, match=r"\.columns must name .*; got 'site'"):
         load(kind, str(file), columns="site", **options)
+
+
+def test_a_machine_short_of_memory_says_nothing_of_the_file() -> None:
+    with pytest.raises(MemoryError), reading("a.csv", "is not a csv file"):
+        raise MemoryError
 
 
 def test_a_csv_file_is_standardised_by_its_training_rows(tmp_path: Path) -> None:

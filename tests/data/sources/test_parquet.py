@@ -40,6 +40,8 @@ def test_number_columns_are_features(tmp_path: Path) -> None:
             load("parquet", str(tmp_path), x_column="a,b", **options)
     with pytest.raises(ConfigError, match=r"Parquet\.x_column must name one of the columns a, b, v, y"):
         load("parquet", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"Parquet\.x_column must name one of the columns a, b, v, y; got ','"):
+        load("parquet", str(tmp_path), x_column=",")
 
 
 def test_parquet_that_cannot_be_read_is_named(tmp_path: Path) -> None:

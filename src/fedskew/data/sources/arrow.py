@@ -16,7 +16,7 @@ from fedskew.data.sources.columns import Roles, Table, column_of, known_columns,
 from fedskew.data.sources.files import client_files, given_file, listed, reading
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.values import insist_on_values, lacking, words_of
-from fedskew.errors import DataError, FieldError, closest
+from fedskew.errors import DataError, FieldError, closest, some
 from fedskew.fields import later
 
 __all__ = ["X_COLUMNS", "Hub", "Parquet", "cells"]
@@ -207,6 +207,8 @@ def _of_samples(
     there = splits[0].table.column_names
     usual = column_of(options, "x_column", there, X_COLUMNS, "one of the columns") if options.x_column is None else ""
     columns = [usual] if usual else known_columns(options, "x_column", there)
+    if not columns:
+        raise FieldError(type(options).__name__, "x_column", f"name one of the columns {some(there)}", options.x_column)
     parts = []
     for split in splits:
         for column in (*columns, label):

@@ -50,7 +50,7 @@ def reading(what: object, fault: str) -> Iterator[None]:
     """Say in one line what cannot be read: of a damaged file any element can fail, in any way."""
     try:
         yield
-    except FedskewError:
+    except (FedskewError, MemoryError):  # a machine short of memory says nothing of the file
         raise
     except Exception as error:
         raise DataError(f"{what} {fault}: {one_line(str(error) or type(error).__name__)}") from None
