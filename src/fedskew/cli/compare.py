@@ -59,7 +59,11 @@ class CompareCommand(Command):
 )  # fmt: skip
 @click.option("--retry", is_flag=True, help="try runs again that were refused or failed")
 @click.option("--controls", is_flag=True, help="add plain cross-entropy under uniform and under size weights")
-@click.option("--metric", metavar="NAME", help="entry of summary.json that is compared  [default: final_accuracy]")
+@click.option(
+    "--metric", metavar="NAME",
+    help="entry of summary.json that is compared  [default: mean10_accuracy, or mean10_served_accuracy where a method "
+    "gives clients models of their own alone]",
+)  # fmt: skip
 @click.option("--baseline", metavar="METHOD", help="what the others are compared with  [default: the first]")
 @click.option(
     "--fitted", is_flag=True,

@@ -39,6 +39,7 @@ class AttentiveMessages(Component):
     name = "attentive_messages"
     downloads = "P"
     averages_all = True
+    own_only = True
     keeps = "N P at the server, P on every client"
     compute = "server: N K distances of models"
     reference = "huang2021"

@@ -83,7 +83,7 @@ def _notes(groups: Sequence[Group]) -> list[str]:
     for g in groups:
         for run in g.runs:
             seed = "".join(f", {what} {n}" for n, what in run.seeds) if len(g.runs) > 1 else ""
-            notes += [f"{g.name}{seed} COLLAPSED: {found.words}" for found in collapses(run.rows)]
+            notes += [f"{g.name}{seed} COLLAPSED: {found.words}" for found in collapses(run.rows, run.serves)]
     return notes
 
 

@@ -73,7 +73,7 @@ def _seed(run: Run) -> tuple[int | str, str]:
 
 def value_of(run: Run, key: str) -> float:
     """A number of a run's summary, NaN where it has none."""
-    found = run.summary.get(key)
+    found = run.summary.get(key, run.summary.get(key.replace("served_", "personal_")))  # of before served_*
     return float(found) if isinstance(found, int | float) and math.isfinite(found) else math.nan
 
 
