@@ -127,7 +127,10 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
     elif alone := next((n for n in ("tune_trials", "tune_beyond") if given[n]), None):
         raise ConfigError(f"--{alone.replace('_', '-')} must stand beside --tune, which says what is tuned")
     seeds = seeds_of(given["seeds"] or "0")
-    return spec_from(methods, rest, seeds=seeds, controls=given["controls"], **facts)
+    spec = spec_from(methods, rest, seeds=seeds, controls=given["controls"], **facts)
+    if given["fitted"] and not given["metric"]:  # the last model is fitted, no other
+        return replace(spec, metric=spec.metric.replace("mean10_", "final_"))
+    return spec
 
 
 def _command(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -> str:

@@ -101,6 +101,11 @@ class Run:
         except (FedskewError, *UNLIKE):
             return "both" if any(name.startswith("final_personal") for name in self.summary) else "global"
 
+    def value(self, key: str) -> float:
+        """A number of the summary, NaN where it has none; of a run of before ``served_*`` that of own models."""
+        found = self.summary.get(key, self.summary.get(key.replace("served_", "personal_")))
+        return float(found) if isinstance(found, int | float) and math.isfinite(found) else math.nan
+
     @property
     def last(self) -> Row:
         """The last evaluated round."""

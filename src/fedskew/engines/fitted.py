@@ -49,10 +49,11 @@ def fitted_row(
     row: Row = {f"{FITTED}{name}": found[name] for name in names}
     rows = engine.rows_of_shares(engine.fed) if served else np.empty(0, np.int64)
     if len(rows):
-        shares = labels[rows], logits[rows]
-        if engine.fed.held is not None:
-            shares = engine.train_set.logits(params, buffers, rows)[::-1]
-        found = measured(*shares, fits, None)
+        if engine.fed.held is None:
+            logits, labels = logits[rows], labels[rows]
+        else:
+            logits, labels = engine.train_set.logits(params, buffers, rows)
+        found = measured(labels, logits, fits, None)
         row |= {f"{FITTED}served_{name}": found[name] for name in PERSONAL}
     return row if recall_at is None else {**row, "fit": {name: one.to_json() for name, one in fits.items()}}
 
