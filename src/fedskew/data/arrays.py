@@ -313,10 +313,9 @@ def _check(data: Dataset) -> None:
         raise DataError(f"x and x_test must have samples of one shape and dtype; got {got}")
     if data.label_names and len(data.label_names) != data.classes:
         raise DataError(f"label_names must name {data.classes} classes; got {len(data.label_names)}")
-    if not len(data.mean) == len(data.std) or (data.mean and len(data.mean) != data.x.shape[1]):
-        raise DataError(
-            f"mean and std must have {data.x.shape[1]} values each; got {len(data.mean)} and {len(data.std)}"
-        )
+    if len(data.mean) != len(data.std) or (data.mean and len(data.mean) != data.x.shape[1]):
+        got = f"{len(data.mean)} and {len(data.std)}"
+        raise DataError(f"mean and std must have {data.x.shape[1]} values each; got {got}")
     if data.mean and data.x.dtype != torch.uint8:
         raise DataError(f"mean and std are for uint8 images; got {data.x.dtype}: scale the features beforehand")
     if not all(s > 0 for s in data.std):

@@ -11,7 +11,8 @@ A parameter that several layers share has one entry, named after the head where 
 from __future__ import annotations
 
 import copy
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -62,6 +63,7 @@ def _whole(mask: Tensor) -> bool:
         return False
 
 
+@dataclass(eq=False, repr=False)
 class Model:
     """A network as a pure function, with its initial values. Made by `prepare`.
 
@@ -72,33 +74,20 @@ class Model:
     head: str  # name of the classifier layer; "" when the module is the layer
     shape: tuple[int, ...]  # of one row
     classes: int  # C
-    features: int  # F, what enters the head
-    params: Params  # initial values of what is trained
-    buffers: Params  # initial BatchNorm statistics, and whatever is not trained
-    narrow: Final[torch.dtype | None]  # products are rounded to this dtype; parameters and outputs are not
-    unpadded: Final[bool]  # True where no row is ever padded: masks need not be looked at
-    stored: Final[tuple[Attribute, ...]]  # what a forward stores in its layers; each call finds the first one's
+    narrow: torch.dtype | None = None  # products are rounded to this dtype; parameters and outputs are not
+    unpadded: bool = False  # True where no row is ever padded: masks need not be looked at
+    stored: tuple[Attribute, ...] = ()  # what a forward stores in its layers; each call finds the first one's
 
-    def __init__(
-        self,
-        module: nn.Module,
-        head: str,
-        shape: tuple[int, ...],
-        classes: int,
-        narrow: torch.dtype | None = None,
-        unpadded: bool = False,
-        stored: tuple[Attribute, ...] = (),
-    ) -> None:
-        """Wrap a converted module. Call `prepare` instead."""
-        self.head, self.shape, self.classes = head, shape, classes
-        self.narrow, self.unpadded, self.stored = narrow, unpadded, stored
-        self.module = module
-        layer: Any = module.get_submodule(head)
+    def __post_init__(self) -> None:
+        """Look up the places of parameters and buffers."""
+        module = self.module
+        layer: Any = module.get_submodule(self.head)
         self._call: Call = layer.fedskew_call
-        self.features = int(layer.weight.shape[1])
-        self._param_places, self._buffer_places = _places(module, head)
-        self.params = {place.name: place.tensor.detach() for place in self._param_places}
-        self.buffers = {place.name: place.tensor.detach() for place in self._buffer_places}
+        self.features = int(layer.weight.shape[1])  # F, what enters the head
+        self._param_places, self._buffer_places = _places(module, self.head)
+        # initial values of what is trained; initial BatchNorm statistics, and whatever is not trained
+        self.params: Params = {place.name: place.tensor.detach() for place in self._param_places}
+        self.buffers: Params = {place.name: place.tensor.detach() for place in self._buffer_places}
         norms = [layer._buffers for layer in module.modules() if tracks(layer)]
         self._statistics = [p for p in self._buffer_places if any(p.store is store for store in norms)]
         self._normalised = bool(norms)
@@ -107,7 +96,7 @@ class Model:
         places = (*self._param_places, *self._buffer_places)
         self._norms = tuple(place.name for place in places if any(place.store is store for store in stores))
         self._followers = [layer for layer in module.modules() if follows_mode(layer)]
-        held = [(vars(module.get_submodule(name)), attribute) for name, attribute in stored]
+        held = [(vars(module.get_submodule(name)), attribute) for name, attribute in self.stored]
         self._stored = [(values, name, values.get(name, MISSING)) for values, name in held]
         self._training = True
         module.train()
@@ -203,14 +192,12 @@ class Model:
         Args:
             unpadded: whether rows are never padded in calls of the copy; None takes this model's value.
         """
-        return self._of(copy.deepcopy(self.module), self.unpadded if unpadded is None else unpadded)
+        unpadded = self.unpadded if unpadded is None else unpadded
+        return replace(self, module=copy.deepcopy(self.module), unpadded=unpadded)
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Model:
         """A copy whose floating-point values have this dtype, on this device; None keeps what there is."""
-        return self._of(copy.deepcopy(self.module).to(device=device, dtype=dtype), self.unpadded)
-
-    def _of(self, module: nn.Module, unpadded: bool) -> Model:
-        return Model(module, self.head, self.shape, self.classes, self.narrow, unpadded, self.stored)
+        return replace(self, module=copy.deepcopy(self.module).to(device=device, dtype=dtype))
 
     def task(self, clients: int, rounds: int, held_out: int = 0) -> Task:
         """The static facts of a run of so many clients, of which some never train, and rounds with this model."""
@@ -233,7 +220,7 @@ class Model:
         return any(kind.startswith("Conv") for kind in self.layer_kinds)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Model, (self.module, self.head, self.shape, self.classes, self.narrow, self.unpadded, self.stored)
+        return Model, tuple(getattr(self, field.name) for field in fields(self))
 
     def __repr__(self) -> str:
         facts = f"head={self.head!r}, shape={self.shape}, classes={self.classes}, features={self.features}"
