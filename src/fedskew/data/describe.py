@@ -232,7 +232,7 @@ def _skew(d: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 def _classes(d: dict[str, Any]) -> Table:
     """Rows and owners of each class, with a bar; the largest and smallest ten where there are many."""
-    rows = d["class_rows"]
+    rows, names = d["class_rows"], d["label_names"]
     order = list(range(len(rows)))
     if len(order) > SHOWN:
         ranked = sorted(order, key=lambda c: (-rows[c], c))
@@ -243,16 +243,14 @@ def _classes(d: dict[str, Any]) -> Table:
     view.add_column("rows", justify="right", width=9)
     view.add_column("", width=BAR, no_wrap=True)
     for c in order:
-        view.add_row(*map(Text, _class(d, c) if c >= 0 else (f"… {len(rows) - SHOWN} more", "", "", "")))
+        if c < 0:
+            view.add_row(f"… {len(rows) - SHOWN} more")
+            continue
+        name = str(names[c]) if names and str(names[c]) != str(c) else ""
+        bar = "█" * max(round(BAR * rows[c] / max(rows)), 1 if rows[c] else 0)
+        cells = (f"{c} {name}".rstrip(), f"{d['class_owners'][c]:,.0f}", f"{rows[c]:,.0f}", bar)
+        view.add_row(*map(Text, cells))
     return view
-
-
-def _class(d: dict[str, Any], c: int) -> tuple[str, str, str, str]:
-    """One line of the table of classes."""
-    names, rows = d["label_names"], d["class_rows"]
-    name = str(names[c]) if names and str(names[c]) != str(c) else ""
-    bar = "█" * max(round(BAR * rows[c] / max(rows)), 1 if rows[c] else 0)
-    return f"{c} {name}".rstrip(), f"{d['class_owners'][c]:,.0f}", f"{rows[c]:,.0f}", bar
 
 
 def _plain(value: float) -> str:
