@@ -17,8 +17,8 @@ from torch import Tensor
 from fedskew import server, tree
 from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
-from fedskew.engines.finite import Fault, extremes, fetched, not_finite
 from fedskew.engines.fitted import PERSONAL, fitted_last, fitted_row
+from fedskew.engines.outcomes import Fault, extremes, fetched, not_finite
 from fedskew.engines.unseen import newcomers
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method

@@ -8,7 +8,6 @@ import os
 import tempfile
 from io import FileIO
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -59,27 +58,8 @@ def _allocate(file: FileIO, begin: int, size: int) -> None:
         raise
 
 
-class Home(Protocol):
-    """Keeps the memories of clients once a round is over."""
-
-    def read(self, client: int) -> Memory | None:
-        """One client's memory; None where none was written."""
-
-    def write(self, memories: dict[int, Memory]) -> None:
-        """Keep the memories of several clients: all of them, or none if it is interrupted. Safe to repeat."""
-
-    def dump(self) -> Tree:
-        """What a checkpoint must hold for `load`."""
-
-    def load(self, dumped: Tree) -> None:
-        """The inverse of `dump`. Raises RecordError where a home that does not fit wrote it."""
-
-    def close(self) -> None:
-        """Release what the home holds: the run is over."""
-
-
 class Held:
-    """Memories as tensors in a dict, on the device of the template."""
+    """Keeps the memories of clients once a round is over: as tensors in a dict, on the device of the template."""
 
     def __init__(self, template: Memory) -> None:
         self.template = template
@@ -90,7 +70,7 @@ class Held:
         return self.kept.get(client)
 
     def write(self, memories: dict[int, Memory]) -> None:
-        """Keep the tensors, not copies of them."""
+        """Keep the tensors, not copies of them: all, or none if it is interrupted. Safe to repeat."""
         self.kept.update(memories)
 
     def close(self) -> None:
@@ -101,7 +81,10 @@ class Held:
         return {str(client): memory for client, memory in sorted(self.kept.items())}
 
     def load(self, dumped: Tree) -> None:
-        """The inverse of `dump`. Components that keep nothing come from the template."""
+        """The inverse of `dump`. Components that keep nothing come from the template.
+
+        Raises RecordError where another home wrote it.
+        """
         if "slots" in dumped:
             raise RecordError("memory must be disk to go on: the clients' memories are in the run folder's file")
         place = place_of(self.template)
@@ -272,6 +255,9 @@ class Mapped:
         """From now on, the records in use stay as they are until the next checkpoint; all others are free."""
         fixed = frozenset(self.slots.values())
         self.fixed, self.free = fixed, [slot for slot in range(self.used) if slot not in fixed]
+
+
+Home = Held | Mapped
 
 
 def home(name: str, template: Memory, folder: Path | None) -> Home:

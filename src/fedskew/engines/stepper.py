@@ -11,8 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from fedskew.engines.captured import Captured, captured
-from fedskew.engines.flat import flatten, leaves_of, like
-from fedskew.engines.programs import Along, Program, StepFunction, program
+from fedskew.engines.programs import Along, Program, StepFunction, flatten, leaves_of, like, program
 from fedskew.engines.ways import Way
 from fedskew.method import Method
 

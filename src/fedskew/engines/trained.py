@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from fedskew import models
 from fedskew.component import spec
 from fedskew.data.inputs import Inputs
-from fedskew.engines.begun import check_fits, tensors_of
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
-from fedskew.engines.runtime import Runtime
-from fedskew.engines.workers import one_thread
+from fedskew.engines.network import check_fits, tensors_of
+from fedskew.engines.runtime import Runtime, one_thread
 from fedskew.errors import ConfigError, DataError, FieldError, RecordError, json_file, require, some
 from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic

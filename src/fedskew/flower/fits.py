@@ -15,10 +15,9 @@ from torch import Tensor
 
 from fedskew.engines.fitting import Fit, Sums, fits_by, whole_of
 from fedskew.errors import one_line
-from fedskew.flower.exchange import MALFORMED, Exchange
+from fedskew.flower.exchange import LARGEST, MALFORMED, Exchange, Measuring
 from fedskew.flower.facts import quoted, receipt
 from fedskew.flower.link import Answer, Request
-from fedskew.flower.measuring import LARGEST, Measuring
 from fedskew.flower.memory import NONE
 from fedskew.flower.requests import MOST_FITTED
 from fedskew.flower.wire import Layout, Packed, pack

@@ -19,12 +19,12 @@ from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.partitioners import Iid
-from fedskew.engines.finite import Fault, check
 from fedskew.engines.fitting import ClientLogits, triangle_of
 from fedskew.engines.guard import guarded
-from fedskew.engines.jobs import Place
 from fedskew.engines.memory import ClientMemory
 from fedskew.engines.network import initial_params, prepared_model
+from fedskew.engines.outcomes import Fault, check
+from fedskew.engines.planning import Member, Place, Used
 from fedskew.engines.sequential import Threaded
 from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError, one_line, visible
 from fedskew.flower.contract import contract, disagreement, kind_of
@@ -230,8 +230,9 @@ class Node:
         source, member = engine.clients.own, count(facts, "member", most=1 << 31)
         offered, used = used_of(own, source.counts[k])
         pace = pace_of(facts, int(torch.maximum(offered, used).sum()))
-        plan = engine.planner.plan(method, source, k, member, int(shared.round), offered, used, pace,
-                                   shared.common.get(method.sampler.name, {}))  # fmt: skip
+        at = Member(k, member, offered, Used(used, used.numpy(), int(used.sum())))
+        said = shared.common.get(method.sampler.name, {})
+        plan = engine.planner.plan(method, source, at, pace, said, int(shared.round))
         memory = ClientMemory(engine.memory.template)
         held = self.memory.load(facts["receipt"])
         memory.put(k, {**held, **own["written"]})

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from fedskew.engines.workers import Workers
+from fedskew.engines.runtime import Workers
 from fedskew.errors import ConfigError
 
 __all__ = ["Cluster", "require_ray"]

@@ -14,8 +14,8 @@ from fedskew import tree
 from fedskew.client import Shared
 from fedskew.data.partitioners import Iid
 from fedskew.engines.guard import unguarded
-from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
+from fedskew.engines.planning import Place
 from fedskew.engines.processors import processor
 from fedskew.engines.ray.cluster import Cluster
 from fedskew.engines.ray.packing import Message, pack, size
