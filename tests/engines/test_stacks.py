@@ -16,7 +16,7 @@ from fedskew.engines import stacks as cuts
 from fedskew.engines.runtime import Workers
 from fedskew.engines.sequential import longest
 from fedskew.engines.stacks import Length, Price, cut, legs, narrowed, whole
-from fedskew.engines.ways import Way
+from fedskew.engines.stepper import Way
 from fedskew.models.prepare import prepare
 from fedskew.shared import Fixed
 from fedskew.types import Carry

@@ -26,12 +26,10 @@ from fedskew.engines.memory import ClientMemory, home
 from fedskew.engines.outcomes import Outcome, Reduction, Settle, Watch, Watcher, as_it_is, chained, check
 from fedskew.engines.personal import pooled
 from fedskew.engines.planning import Jobs, Place, Plan, Planner
-from fedskew.engines.processors import Processors
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.queries import Queries
-from fedskew.engines.runtime import Runtime
-from fedskew.engines.stepper import Steppers
-from fedskew.engines.ways import Way
+from fedskew.engines.runtime import Processors, Runtime
+from fedskew.engines.stepper import Steppers, Way
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast

@@ -18,7 +18,7 @@ from fedskew.engines.outcomes import Outcome, Settle, as_it_is
 from fedskew.engines.planning import Place
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.stacks import DIMS, Now, Price, cloned, cut, length, narrowed, schedule, stack, whole
-from fedskew.engines.ways import Way, way_of_stacks
+from fedskew.engines.stepper import Way, way_of_stacks
 from fedskew.engines.written import Around, descend, steps_of
 from fedskew.method import Method
 from fedskew.models.prepare import Model

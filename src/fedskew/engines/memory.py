@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedskew import digests, tree
 from fedskew.errors import RecordError, require, unknown
-from fedskew.records.files import DAMAGED, UnwritableError
+from fedskew.records.files import DAMAGED, writing
 from fedskew.tree import Tree
 
 __all__ = ["HOMES", "ClientMemory", "Held", "Home", "Mapped", "home"]
@@ -124,7 +124,7 @@ class Mapped:
         if held >= needed and self._map is not None:
             return
         generous = max(needed, held + max(self.GROWTH, held // 2))
-        try:
+        with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with open(self.path, "ab"), open(self.path, "r+b", buffering=0) as file:
                 try:
@@ -134,8 +134,6 @@ class Mapped:
                         raise
                     _allocate(file, held, needed)  # the disk has room for less
                 fresh = mmap.mmap(file.fileno(), 0)
-        except OSError as error:
-            raise UnwritableError(f"cannot write {self.path}: {error.strerror}") from None
         self._map, self._bytes = fresh, torch.frombuffer(fresh, dtype=torch.uint8)
 
     def _views(self, slot: int) -> dict[tuple[str, ...], Tensor | None]:
@@ -202,10 +200,8 @@ class Mapped:
         Raises RecordError where they cannot be written.
         """
         if self._map is not None:
-            try:
+            with writing(self.path):
                 self._map.flush()
-            except OSError as error:
-                raise UnwritableError(f"cannot write {self.path}: {error.strerror}") from None
             # the pages stay in the system's cache, but no longer count as memory of this process
             if hasattr(mmap, "MADV_DONTNEED"):
                 self._map.madvise(mmap.MADV_DONTNEED)

@@ -23,7 +23,7 @@ from fedskew import tree
 from fedskew.client import Job, Own
 from fedskew.engines.planning import Place
 from fedskew.engines.programs import leaves_of, rebuild
-from fedskew.engines.ways import Way
+from fedskew.engines.stepper import Way
 from fedskew.types import Carry
 
 __all__ = [

@@ -25,7 +25,7 @@ from fedskew.client import Job, Own
 from fedskew.engines.dense import Dense, Gradients, Updates, taken
 from fedskew.engines.planning import Place
 from fedskew.engines.stacks import Now, mapped, positions
-from fedskew.engines.ways import is_fused, is_plain_loss
+from fedskew.engines.stepper import is_fused, is_plain_loss
 from fedskew.method import Method
 from fedskew.types import Batch, Carry, Forward, Output, Params, Task, View
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -193,6 +193,7 @@ def _key(request: Request) -> str:
 
 
 LOG = logging.getLogger("flwr")
+T = TypeVar("T")
 LARGEST = 1e100  # mean loss of a node: its sum over rows and nodes is finite
 
 
@@ -216,20 +217,28 @@ class Measuring:
             written = {"written": written_to(self.exchange.receipts.get(k))}
             requests.append(self.exchange.request(k, {"kind": kind, **facts}, shared, written, expected))
         matrix, total, rows = torch.zeros(classes, classes, dtype=torch.int64), 0.0, 0
-        for answer in self.exchange.answers(requests, "evaluate", number):
-            n = link.clients[answer.client].facts["test_rows"]
-            try:
-                found, loss = _measured(answer, n)
-                _same_rows(self._tested.setdefault(answer.client, found.sum(1)), found.sum(1))
-            except MALFORMED as error:
-                self.leave_out(answer, one_line(error), number)
-                continue
+        for client, (found, loss) in self.of_use(requests, "evaluate", number, self._measured):
+            n = link.clients[client].facts["test_rows"]
             matrix, total, rows = matrix + found, total + loss * n, rows + n
         if not rows:
             raise TrainingError(f"a node must tell a metric of use; got none of {len(requests)} in round {number}")
         return matrix, total / rows
 
-    def leave_out(self, answer: Answer, wrong: str, number: int) -> None:
+    def of_use(
+        self, requests: list[Request], kind: str, number: int, read: Callable[[int, Envelope], T]
+    ) -> Iterator[tuple[int, T]]:
+        """(client, what ``read`` makes of its answer), in order. Answers for which it raises are left out."""
+        for answer in self.exchange.answers(requests, kind, number):
+            try:
+                if answer.envelope is None:
+                    raise ValueError(answer.wrong)
+                found = read(answer.client, answer.envelope)
+            except MALFORMED as error:
+                self._leave_out(answer, one_line(error) or type(error).__name__, number)
+                continue
+            yield answer.client, found
+
+    def _leave_out(self, answer: Answer, wrong: str, number: int) -> None:
         """An answer of no use counts nowhere, and the record names its author. Raises TrainingError under stop."""
         bad = Bad(answer.client, wrong, number)
         failure = self.exchange.failure([bad], "missing" if answer.missing else "bad")
@@ -238,24 +247,18 @@ class Measuring:
         LOG.warning("fedskew: the model of round %d is measured without it: %s", number, failure)
         self.unmeasured.append(bad)
 
-
-def _same_rows(before: Tensor, now: Tensor) -> None:
-    """Raise ValueError where a node's test rows of each class are not what they were."""
-    if not torch.equal(before, now):
-        raise ValueError("its confusion matrix must count the test rows of each class that it had before")
-
-
-def _measured(answer: Answer, rows: int) -> tuple[Tensor, float]:
-    """(confusion matrix, mean loss) that a node with ``rows`` test rows tells. Raises one of MALFORMED."""
-    if answer.envelope is None:
-        raise ValueError(answer.wrong)
-    told, matrix = answer.envelope.facts, answer.envelope.trees["matrix"]
-    if count(told, "rows") != rows:
-        raise ValueError(f"its confusion matrix must be of its {rows} test rows; it counts {told['rows']}")
-    cells = matrix.flatten().tolist()  # whole numbers without an end: a sum of int64 may come round again
-    if min(cells) < 0 or max(cells) > rows or sum(cells) != rows:
-        raise ValueError(f"its confusion matrix must count its {rows} test rows")
-    loss = real(told, "loss")
-    if not 0 <= loss <= LARGEST:
-        raise ValueError(f"its mean loss must be a number from 0 to {LARGEST:g}; got {loss:g}")
-    return matrix, loss
+    def _measured(self, client: int, answer: Envelope) -> tuple[Tensor, float]:
+        """(confusion matrix, mean loss) that a node tells of its test rows. Raises one of MALFORMED."""
+        told, matrix = answer.facts, answer.trees["matrix"]
+        rows = self.exchange.link.clients[client].facts["test_rows"]
+        if count(told, "rows") != rows:
+            raise ValueError(f"its confusion matrix must be of its {rows} test rows; it counts {told['rows']}")
+        cells = matrix.flatten().tolist()  # whole numbers without an end: a sum of int64 may come round again
+        if min(cells) < 0 or max(cells) > rows or sum(cells) != rows:
+            raise ValueError(f"its confusion matrix must count its {rows} test rows")
+        loss = real(told, "loss")
+        if not 0 <= loss <= LARGEST:
+            raise ValueError(f"its mean loss must be a number from 0 to {LARGEST:g}; got {loss:g}")
+        if not torch.equal(self._tested.setdefault(client, matrix.sum(1)), matrix.sum(1)):
+            raise ValueError("its confusion matrix must count the test rows of each class that it had before")
+        return matrix, loss

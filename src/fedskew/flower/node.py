@@ -233,23 +233,23 @@ class Node:
         at = Member(k, member, offered, Used(used, used.numpy(), int(used.sum())))
         said = shared.common.get(method.sampler.name, {})
         plan = engine.planner.plan(method, source, at, pace, said, int(shared.round))
-        memory = ClientMemory(engine.memory.template)
-        held = self.memory.load(facts["receipt"])
-        memory.put(k, {**held, **own["written"]})
+        memory = self._memory(facts, own)
         each = tree.map_tree(lambda leaf: leaf.unsqueeze(0), own["each"])
         given = Broadcast(int(shared.round), shared.params, shared.buffers, shared.common, each)
         (place,) = engine.jobs.places(method, [plan], given, memory, {k: 0}, member)
         job = Job(shared, Own(**{**place.job.own._asdict(), "each": own["each"]}))
         return place._replace(job=job)
 
+    def _memory(self, facts: Mapping[str, Any], own: Mapping[str, Tree]) -> ClientMemory:
+        """This client's memory in the moment of a message, with what the server has written to it since."""
+        memory = ClientMemory(self.engine.memory.template)
+        memory.put(self.client, {**self.memory.load(facts["receipt"]), **own["written"]})
+        return memory
+
     def _given(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> Broadcast:
         """What the server broadcasts outside of training; this client's memory is loaded into the engine."""
         told = shared_of(trees, "params", "buffers", "common", "round")
-        own = own_of(trees, self.engine.memory.template)
-        held = self.memory.load(facts["receipt"])
-        memory = ClientMemory(self.engine.memory.template)
-        memory.put(self.client, {**held, **own["written"]})
-        self.engine.memory = memory
+        self.engine.memory = self._memory(facts, own_of(trees, self.engine.memory.template))
         params, buffers = (_whole(told, n, self.engine) for n in ("params", "buffers"))
         return Broadcast(number_of(told, "round"), params, buffers, told["common"], {}, self.engine.stays)
 

@@ -213,21 +213,11 @@ def steps_of(drawn: int, pace: Pace) -> int:
     return min(steps, total) if total > 0 else steps
 
 
-def _shuffled(sampler: Any, owned: Array, wanted: Array) -> int:
-    return int(wanted[owned > 0].sum())
-
-
-def _balanced(sampler: Any, owned: Array, wanted: Array) -> int:
-    return int(wanted.sum()) if ((wanted > 0) & (owned > 0)).any() else 0
-
-
-def _virtual(sampler: Any, owned: Array, wanted: Array) -> int:
-    return int(sampler.size) if owned.any() else 0
-
-
 DRAWN: dict[type[Sampler], Callable[[Any, Array, Array], int]] = {  # rows of an epoch: (sampler, owned, wanted) [C]
-    Shuffle: _shuffled, ClassBalanced: _balanced, VirtualClient: _virtual,
-}  # fmt: skip
+    Shuffle: lambda sampler, owned, wanted: int(wanted[owned > 0].sum()),
+    ClassBalanced: lambda sampler, owned, wanted: int(wanted.sum()) if ((wanted > 0) & (owned > 0)).any() else 0,
+    VirtualClient: lambda sampler, owned, wanted: int(sampler.size) if owned.any() else 0,
+}
 
 
 # What answers of use look like

@@ -16,8 +16,8 @@ from fedskew.engines.base import chain
 from fedskew.engines.guard import guarded
 from fedskew.engines.outcomes import Outcome, Settle
 from fedskew.engines.planning import Place, Plan
-from fedskew.engines.processors import processor
 from fedskew.engines.ray.packing import Message, pack, unpack
+from fedskew.engines.runtime import processor
 from fedskew.engines.sequential import Threaded
 from fedskew.errors import FedskewError
 from fedskew.method import Method
