@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.command import fedskew
 
 import fedskew as fs
 from fedskew.methods import METHODS
@@ -18,6 +17,7 @@ from fedskew.report.sentences import cautions, verdict
 from fedskew.report.studied import of_study
 from fedskew.studies.differences import differences
 from fedskew.studies.scores import Scores
+from support.command import fedskew
 from support.federations import skewed
 from support.runs import go
 
