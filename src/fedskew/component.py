@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from fedskew.errors import ConfigError
-from fedskew.fields import Above, AtLeast, Checked, recorded
+from fedskew.fields import Above, AtLeast, Checked, hints_of, recorded
 from fedskew.tree import Tree
 from fedskew.types import (
     Answers,
@@ -89,16 +89,21 @@ class Component(Checked):
     trains_own: ClassVar[bool] = False  # True: it moves a model of the client's own, which no `frozen` holds still
     auxiliary: ClassVar[int] = 0  # rows a class that it wants the server to hold, where the user names no number
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Raise ConfigError for a function whose name is nearly that of a hook: it would never be called."""
-        super().__init_subclass__(**options)
-        known = {name for base in cls.__mro__[1:] for name in vars(base)}
-        hooks = {name for base in cls.__mro__[1:] if base in HOOKED for name in vars(base) if name[0] != "_"}
-        for name in [n for n, v in vars(cls).items() if n[0] != "_" and n not in known and isinstance(v, FUNCTIONS)]:
-            near = difflib.get_close_matches(name, hooks, n=1, cutoff=0.75)
-            if near:
-                hint = f"did you mean {near[0]!r}? Let a helper's name begin with an underscore"
-                raise ConfigError(f"a method of {cls.__name__} must be a hook; got {name!r}; {hint}")
+    @classmethod
+    def check_class(cls) -> None:
+        """Raise ConfigError where the decorator is missing, or a function's name is nearly that of a hook."""
+        written = vars(cls).get("__annotations__", {})
+        if lost := [n for n, hint in written.items() if n not in hints_of(cls) and "ClassVar" not in str(hint)]:
+            rule = f"must stand below @dataclass(frozen=True); {lost[0]!r} is no field of it"
+            raise ConfigError(f"the class {cls.__name__} {rule}")
+        hooks = {name for base in HOOKED if issubclass(cls, base) for name in vars(base) if name[0] != "_"}
+        for kind in [k for k in cls.__mro__ if issubclass(k, Component) and not k.__module__.startswith("fedskew.")]:
+            known = {name for base in kind.__mro__[1:] for name in vars(base)}
+            new = [n for n, v in vars(kind).items() if n[0] != "_" and n not in known and isinstance(v, FUNCTIONS)]
+            for name in new:
+                if near := difflib.get_close_matches(name, hooks, n=1, cutoff=0.75):
+                    hint = f"did you mean {near[0]!r}? Let a helper's name begin with an underscore"
+                    raise ConfigError(f"a method of {kind.__name__} must be a hook; got {name!r}; {hint}")
 
     @property
     def reads_rounds(self) -> bool:
@@ -377,13 +382,8 @@ def forwarding(inner: str, kind: type[Component]) -> Callable[[type[Any]], type[
 
 def hooks_of(kind: type[Component]) -> tuple[str, ...]:
     """Names of the public functions and properties that a kind of component may define, in the order of the source."""
-    return tuple(
-        name
-        for base in reversed(kind.__mro__)
-        if base in HOOKED
-        for name, value in vars(base).items()
-        if name[0] != "_" and isinstance(value, types.FunctionType | property)
-    )
+    found = {name: value for base in reversed(kind.__mro__) if base in HOOKED for name, value in vars(base).items()}
+    return tuple([n for n, value in found.items() if n[0] != "_" and isinstance(value, types.FunctionType | property)])
 
 
 def _forwarded(name: str, inner: str, original: Any) -> Any:

@@ -21,7 +21,7 @@ from fedskew.component import (
     spec,
 )
 from fedskew.errors import ConfigError, FieldError, require, unknown
-from fedskew.fields import check, hints_of
+from fedskew.fields import check
 from fedskew.shared import SGD, Fixed, Plain, Random, Shuffle, Size
 from fedskew.shared.parts import CrossEntropy
 from fedskew.tree import Tree
@@ -289,18 +289,13 @@ def check_kind(place: str, value: object) -> None:
         raise ConfigError(f"{place} must hold {article}; got the class {value.__name__}; use {value.__name__}()")
     if not isinstance(value, Component):
         raise ConfigError(f"{place} must hold {article}; got {value!r} of type {type(value).__name__}")
-    home = next((slot for slot, base in SLOTS.items() if isinstance(value, base)), "parts")
-    if home != place:
-        right = f"parts=({value!r},)" if home == "parts" else f"{home}={value!r}"
+    home = [slot for slot, base in SLOTS.items() if isinstance(value, base)] or ["parts"]
+    if place not in home:
+        right = f"parts=({value!r},)" if home == ["parts"] else f"{home[0]}={value!r}"
         raise ConfigError(f"{place} must not hold {type(value).__name__}, which belongs elsewhere; use {right}")
-    cls: type = type(value)
-    own = f"the class {cls.__name__}"
     if not isinstance(value.name, str) or not value.name:
-        raise ConfigError(f'{own} must have a name of its own, a line such as name = "mine"; got {value.name!r}')
-    written = vars(cls).get("__annotations__", {})
-    lost = [n for n, hint in written.items() if n not in hints_of(cls) and "ClassVar" not in str(hint)]
-    if lost:
-        raise ConfigError(f"{own} must stand below @dataclass(frozen=True); {lost[0]!r} is no field of it")
+        rule = 'must have a name of its own, a line such as name = "mine"'
+        raise ConfigError(f"the class {type(value).__name__} {rule}; got {value.name!r}")
 
 
 def check_method(method: object) -> None:

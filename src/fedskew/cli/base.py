@@ -191,10 +191,9 @@ class Group(Page, click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The subcommands under their titles."""
-        titles = self.titles or {"Commands": tuple(self.commands.values())}
-        for title, listed in titles.items():
+        for title, names in (self.titles or {"Commands": tuple(self.commands)}).items():
             with formatter.section(title):
-                formatter.write_dl([(str(command.name), command.get_short_help_str(200)) for command in listed])
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(200)) for name in names])
 
 
 def prepare() -> None:

@@ -19,7 +19,7 @@ from fedskew.errors import FedskewError, RecordError, unknown
 if TYPE_CHECKING:
     from fedskew.config.recorded import Run
 
-__all__ = ["show_run"]
+__all__ = ["show"]
 
 EXAMPLES = ("fedskew show runs/fedavg", "fedskew show runs/fedavg --metric macro_f1,worst_class_recall")
 USUAL = ("accuracy", "loss")
@@ -33,7 +33,7 @@ MANY = 60  # classes that are shown one by one
 @click.option(
     "--ascii", "as_ascii", is_flag=True, help="draw with ASCII alone  [default: where the terminal lacks more]"
 )
-def show_run(run: str, metric: str | None, as_ascii: bool) -> None:
+def show(run: str, metric: str | None, as_ascii: bool) -> None:
     """Show a run: its curves, the recall of each class, its summary, and the command that repeats it.
 
     RUN is a run folder. What is shown of the settings is what differs from the defaults of the method.

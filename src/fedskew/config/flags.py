@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedskew.config.experiment import Experiment, load
-from fedskew.config.presets import PRESETS, applied
+from fedskew.config import presets
 from fedskew.config.tables import TABLES, make, method_named
 from fedskew.config.words import ALIASES, SHORT, Pair, check_once, parse, scan, split
 from fedskew.errors import ConfigError, FedskewError, FieldError
@@ -155,7 +155,7 @@ def _parted(flags: Sequence[Pair]) -> Iterator[Pair]:
 
 def table_names(slot: str) -> list[str]:
     """The names that a slot takes."""
-    return sorted(PRESETS if slot == "preset" else TABLES[slot])
+    return sorted(presets.every() if slot == "preset" else TABLES[slot])
 
 
 # Pass one: the composition
@@ -232,7 +232,7 @@ def _choose(experiment: Experiment, slot: str, value: str) -> Experiment:
     """Put the ingredient of this name into its slot."""
     method = experiment.method
     if slot == "preset":
-        return replace(experiment, method=applied(value, method))
+        return replace(experiment, method=presets.applied(value, method))
     if slot in ("data", "partition", "model"):
         return replace(experiment, **{slot: make(slot, value)})
     if slot == "partition.base":
