@@ -7,13 +7,14 @@ import functools
 import types
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from fedskew.errors import ConfigError
-from fedskew.fields import Above, AtLeast, Checked, hints_of, recorded
+from fedskew.fields import LATER, Above, AtLeast, Checked, hints_of
 from fedskew.tree import Tree
 from fedskew.types import (
     Answers,
@@ -374,7 +375,17 @@ def forwarding(inner: str, kind: type[Component]) -> Callable[[type[Any]], type[
 
     def decorate(cls: type[Any]) -> type[Any]:
         for name in [n for n in (*hooks_of(kind), "auxiliary") if n not in vars(cls)]:
-            setattr(cls, name, _forwarded(name, inner, getattr(kind, name)))
+            original = getattr(kind, name)
+            if not isinstance(original, types.FunctionType):
+                setattr(cls, name, property(attrgetter(f"{inner}.{name}"), doc=getattr(original, "__doc__", None)))
+                continue
+
+            @functools.wraps(original)
+            def call(self: Component, *args: Any, _hook: str = name, **named: Any) -> Any:
+                return getattr(getattr(self, inner), _hook)(*args, **named)
+
+            call.forwards_to = inner  # type: ignore[attr-defined]
+            setattr(cls, name, call)
         return cls
 
     return decorate
@@ -384,19 +395,6 @@ def hooks_of(kind: type[Component]) -> tuple[str, ...]:
     """Names of the public functions and properties that a kind of component may define, in the order of the source."""
     found = {name: value for base in reversed(kind.__mro__) if base in HOOKED for name, value in vars(base).items()}
     return tuple([n for n, value in found.items() if n[0] != "_" and isinstance(value, types.FunctionType | property)])
-
-
-def _forwarded(name: str, inner: str, original: Any) -> Any:
-    """The function or property ``name`` of the inner component."""
-    if not isinstance(original, types.FunctionType):
-        return property(lambda self: getattr(getattr(self, inner), name), doc=getattr(original, "__doc__", None))
-
-    @functools.wraps(original)
-    def call(self: Component, *args: Any, **named: Any) -> Any:
-        return getattr(getattr(self, inner), name)(*args, **named)
-
-    call.forwards_to = inner  # type: ignore[attr-defined]
-    return call
 
 
 HOOKED |= {Component, Sampler, Selector, Pace, Weighting, ServerOptimizer, LocalStep}
@@ -418,5 +416,9 @@ def spec(ingredient: Any) -> dict[str, Any]:
         >>> spec(SGD(momentum=0.9))
         {'name': 'sgd', 'momentum': 0.9, 'weight_decay': 0.0, 'clip': 0.0}
     """
-    values = recorded(ingredient)
-    return {"name": ingredient.name, **{n: spec(v) if is_dataclass(v) else v for n, v in values.items()}}
+    held = {"name": ingredient.name}
+    for f in fields(ingredient):
+        got = getattr(ingredient, f.name)
+        if LATER not in f.metadata or got != f.default:
+            held[f.name] = spec(got) if is_dataclass(got) else got
+    return held

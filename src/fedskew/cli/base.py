@@ -16,10 +16,11 @@ from fedskew.cli.output import say
 from fedskew.config.words import SHORT, Pair, scan, split
 from fedskew.errors import ConfigError, FedskewError, FieldError, closest, unknown
 
-__all__ = ["TYPED", "WORDS", "Command", "Group", "Section", "prepare"]
+__all__ = ["ASKED", "TYPED", "WORDS", "Command", "Group", "Section", "prepare"]
 
 HELP = ("-h", "--help")
 WORDS, TYPED = "fedskew.words", "fedskew.typed"  # in Context.meta: the words after the command; its flags and values
+ASKED = "_FEDSKEW_COMPLETE"  # in the environment: set by the script of `fedskew completion` when the shell asks
 HEAVY = "fedskew.config.flags"  # imports all that makes an experiment, torch too
 SETTINGS = {"help_option_names": [*HELP], "max_content_width": 120, "show_default": True}
 Section = tuple[str, list[tuple[str, str]]]  # (title, [(option, what it is)])

@@ -9,11 +9,11 @@ from importlib import import_module
 from itertools import chain
 
 import click
+from click.shell_completion import shell_complete
 
 from fedskew import __version__
 from fedskew.cli import interrupt
-from fedskew.cli.base import Group
-from fedskew.cli.completion import answer
+from fedskew.cli.base import ASKED, Group
 from fedskew.cli.output import say, speaking
 from fedskew.errors import FedskewError
 
@@ -49,20 +49,19 @@ EXAMPLES = (
 class Commands(Mapping[str, click.Command]):
     """The subcommands by name. The file of one is imported when it is asked for."""
 
-    def __getitem__(self, name: str) -> click.Command:
-        if name not in self:
-            raise KeyError(name)
-        file = "catalogue" if name in CATALOGUE else name
-        return vars(import_module(f"fedskew.cli.{file}"))[name]  # type: ignore[no-any-return]
+    names = (*chain(*TITLES.values()),)
 
-    def __contains__(self, name: object) -> bool:
-        return any(name in listed for listed in TITLES.values())
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self.names:
+            raise KeyError(name)
+        found: click.Command = vars(import_module(f"fedskew.cli.{'catalogue' if name in CATALOGUE else name}"))[name]
+        return found
 
     def __iter__(self) -> Iterator[str]:
-        return chain(*TITLES.values())
+        return iter(self.names)
 
     def __len__(self) -> int:
-        return sum(map(len, TITLES.values()))
+        return len(self.names)
 
 
 @click.group("fedskew", cls=Group, kind="command", lines=EXAMPLES, titles=TITLES, commands=Commands())
@@ -97,8 +96,9 @@ def main(words: Sequence[str] | None = None) -> None:
 def _exit_code(words: list[str]) -> int:
     """Run the command, and say in one line what went wrong; the exit code."""
     try:
-        asked = answer(root)
-        return _run(words) if asked is None else asked
+        if asked := os.environ.get(ASKED):
+            return shell_complete(root, {}, "fedskew", ASKED, asked)
+        return _run(words)
     except BrokenPipeError:  # of a listing, `fedskew methods | head`; a run goes on in silence instead
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
