@@ -93,8 +93,9 @@ class Component(Checked):
     @classmethod
     def check_class(cls) -> None:
         """Raise ConfigError where the decorator is missing, or a function's name is nearly that of a hook."""
-        written = vars(cls).get("__annotations__", {})
-        if lost := [n for n, hint in written.items() if n not in hints_of(cls) and "ClassVar" not in str(hint)]:
+        own: type = cls
+        written = vars(own).get("__annotations__", {})
+        if lost := [n for n, hint in written.items() if n not in hints_of(own) and "ClassVar" not in str(hint)]:
             rule = f"must stand below @dataclass(frozen=True); {lost[0]!r} is no field of it"
             raise ConfigError(f"the class {cls.__name__} {rule}")
         hooks = {name for base in HOOKED if issubclass(cls, base) for name in vars(base) if name[0] != "_"}

@@ -186,7 +186,7 @@ later: Any = functools.partial(dataclasses.field, default=None, kw_only=True, me
 
 def trusted(kind: type, values: Mapping[str, Any]) -> Any:
     """A dataclass with these values of its fields, which were checked before."""
-    made = object.__new__(kind)
+    made: Any = object.__new__(kind)
     vars(made).update(values)
     return made
 

@@ -92,7 +92,7 @@ class Command(Page):
         """Take the options that are not the command's own: here there are none. Raises ConfigError."""
         for flag, _ in flags:
             if flag not in self.own:
-                near = closest(flag, self.own).partition("; known")[0]
+                near = closest(flag, self.own, listed=False)
                 listed = f"; it takes {', '.join(self.own) or 'no options'}"
                 raise ConfigError(f"unknown option {flag!r} of {ctx.command_path}{near or listed}")
 

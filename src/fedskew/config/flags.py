@@ -18,7 +18,7 @@ from typing import Any
 from fedskew.config import presets
 from fedskew.config.experiment import Experiment, load
 from fedskew.config.tables import TABLES, make, method_named
-from fedskew.config.words import ALIASES, SHORT, Pair, check_once, parse, scan, split
+from fedskew.config.words import ALIASES, SHORT, USUAL, Pair, check_once, parse, scan, split
 from fedskew.errors import ConfigError, FedskewError, FieldError
 from fedskew.fields import documented, hints_of, kind_of
 from fedskew.method import SLOTS, Method, renamed
@@ -355,6 +355,8 @@ def unknown_option(flag: str, options: Collection[str], others: Iterable[str] = 
 
 def _meant(flag: str, known: list[str], options: Iterable[str]) -> str:
     """ "; did you mean ...?": the same ending here, or in an ingredient that is not chosen; else a near flag."""
+    if here := USUAL.get(flag.strip("-").replace("_", "-").lower()):
+        return f"; did you mean {here!r}?"
     slot, _, end = flag[2:].rpartition(".")
     same = [f for f in options if f.rpartition(".")[2] == end]
     if same:

@@ -16,8 +16,8 @@ from fedskew.errors import ConfigError, from_json
 from fedskew.fields import fits, kind_of
 
 __all__ = [
-    "ALIASES", "SHORT", "Pair", "check_once", "choices_of", "flags_of", "parse", "plain_kinds", "scan", "split",
-    "tupled",
+    "ALIASES", "SHORT", "USUAL", "Pair", "check_once", "choices_of", "flags_of", "parse", "plain_kinds", "scan",
+    "split", "tupled",
 ]  # fmt: skip
 
 ALIASES = {  # what users type -> the flag made from the field
@@ -46,6 +46,14 @@ ALIASES = {  # what users type -> the flag made from the field
     "--ray.sum": "--ray-sum",
     "--diagnose": "--diagnose.names",
 }
+USUAL = {  # what other libraries call an option -> what it is called here
+    "learning-rate": "--lr", "client-lr": "--lr", "local-epochs": "--epochs", "num-epochs": "--epochs",
+    "local-steps": "--steps", "batchsize": "--batch-size", "local-bs": "--batch-size", "num-rounds": "--rounds",
+    "comm-rounds": "--rounds", "num-clients": "--clients", "num-users": "--clients", "n-parties": "--clients",
+    "fraction-fit": "--cohort", "clients-per-round": "--cohort", "participation": "--cohort", "frac": "--cohort",
+    "dataset": "--data", "network": "--model", "arch": "--model", "alpha": "--partition.alpha", "wd": "--weight-decay",
+    "optimizer": "--local",
+}  # fmt: skip
 SHORT = {full: alias for alias, full in ALIASES.items()}
 TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 NOTHING = ("none", "null")  # how an optional value is unset again
