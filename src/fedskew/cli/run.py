@@ -159,6 +159,7 @@ def _unused(experiment: Any) -> list[str]:
     if experiment.personal_every and not method.personal:
         notes.append(f"--eval.personal {experiment.personal_every}: {method.name} has no models of the clients' own")
     split = (experiment.partition, getattr(experiment.partition, "base", None))
-    if (owners := getattr(experiment.data, "columns", None)) and not any(hasattr(one, "column") for one in split):
+    owners = getattr(experiment.data, "columns", None)
+    if owners and isinstance(owners, str) and not any(hasattr(one, "column") for one in split):
         notes.append(f"--data.columns {owners}: {split[0].name} does not read them; --partition natural does")
     return notes
