@@ -61,11 +61,8 @@ def results(found: Compared, setting: str) -> Table:
     head += [f"from {found.baseline}", "its 95 % interval", "p (Holm)", "significant"] if several else []
     head += [*fitted_head(found), *("final" if name == "final" else _called(key) for name, key in further)]
     rows, records = [], []
-    both = twice(found)
-    for method in both.present(setting):
-        value = both.summary(method, setting)
-        pairs = found if method in found.methods else both  # p of raw methods is corrected for these alone
-        gap = pairs.difference(method, setting)
+    for method in found.present(setting):
+        value, gap = found.summary(method, setting), found.difference(method, setting)
         cells: list[Cell | str] = [method, str(value.runs), fixed(value.mean), fixed(value.sd, 3),
                                    spread(value.low, value.high)]  # fmt: skip
         if several:
@@ -76,12 +73,13 @@ def results(found: Compared, setting: str) -> Table:
         cells += fitted_cells(found, method, setting)
         record |= fitted_record(found, method, setting)
         for _, key in further:
-            seen = both.summary(method, setting, key)
+            seen = found.summary(method, setting, key)
             cells.append(fixed(seen.mean, 3))
             record |= {f"{key}_mean": seen.mean, f"{key}_sd": seen.sd}
         rows.append(row(*cells))
         records.append(record)
-    return Table("results", titled(setting, measured(found)), tuple(head), tuple(rows), 1, tuple(records))
+    key, what = ("fitted", f"fitted models, {measured(found)}") if found.fitted else ("results", measured(found))
+    return Table(key, titled(setting, what), tuple(head), tuple(rows), 1, tuple(records))
 
 
 def _further(found: Compared, name: str) -> str:

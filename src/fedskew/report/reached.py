@@ -10,7 +10,7 @@ from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError, plural
 from fedskew.report.compared import Compared, once
 from fedskew.report.figures import words
-from fedskew.report.parts import Section
+from fedskew.report.parts import TEXTS, Section
 from fedskew.report.tables import Cell, Table, amount, row
 from fedskew.studies.targets import COSTS, Reached, Spent, TargetSummary, final_value, over_seeds, reach_all
 
@@ -22,17 +22,6 @@ OWN = 0.9  # of a run's own final value
 MOST = 20  # targets
 UNITS = {"rounds": 1.0, "bytes": 1e6, "samples": 1.0, "seconds": 1.0}
 HEAD = ("method", "target", "reached", "stayed", "rounds", "MB", "samples", "seconds")
-READ = (
-    "Until the first evaluation with the target: medians over all runs, and in brackets the range of the runs that "
-    "reached it. A run that did not reach it counts as one that needs more than it spent: ≥ marks a median that such "
-    "runs leave open, > the median of what was spent where no run reached it. MB are from and to all clients; samples "
-    "count one epoch of a round. Stayed: the runs whose later evaluations all have the target, too."
-)
-CHOSEN = "The targets are 50, 75 and 90 % of the best mean of the setting, to two digits; --targets takes others."
-END = (
-    "The own end of a run is the mean over its last 10 rounds: its cost says how fast a method comes near its end, not "
-    "how good that is."
-)
 
 
 def checked(targets: Iterable[float]) -> tuple[float, ...]:
@@ -96,7 +85,7 @@ def reached(
     if not tables:
         why = "No record of a run has all rounds with their costs, so what a target costs cannot be added up."
         return Section("targets", TITLE, missing=why)
-    text = (READ, " ".join([*([] if targets else [CHOSEN]), END]), *left_out)
+    text = (TEXTS["read"], " ".join([*([] if targets else [TEXTS["chosen"]]), TEXTS["end"]]), *left_out)
     return Section("targets", TITLE, text, tuple(tables))
 
 
@@ -145,21 +134,15 @@ def _places(found: Compared, method: str, setting: str) -> list[int]:
     return [i for i, e in enumerate(found.entries) if e.method == method and e.setting == setting and e.run.last]
 
 
+@once
 def _run(found: Compared, place: int, targets: tuple[float, ...]) -> tuple[Reached, ...] | str:
     """What a run spent until each target and, where its last rounds have a value, until its own end; or why not."""
-
-    def read() -> tuple[Reached, ...] | str:
-        rows = found.entries[place].run.rows
-        try:
-            final = final_value(rows, found.metric)
-            return reach_all(
-                rows, [*targets, *([OWN * final] if final is not None and final > 0 else [])], found.metric
-            )
-        except RecordError as error:
-            return str(error)
-
-    told: tuple[Reached, ...] | str = once(found, ("targets", place, targets), read)
-    return told
+    rows = found.entries[place].run.rows
+    try:
+        final = final_value(rows, found.metric)
+        return reach_all(rows, [*targets, *([OWN * final] if final is not None and final > 0 else [])], found.metric)
+    except RecordError as error:
+        return str(error)
 
 
 def _row(method: str, target: float | None, one: TargetSummary) -> tuple[Cell, ...]:

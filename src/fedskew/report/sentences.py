@@ -63,7 +63,11 @@ def _overall(found: Compared) -> str:
     of = f"{len(found.settings)} settings" if len(found.settings) > 1 else "the one setting"
     if not above and not below:
         where = f"any of the {of}" if len(found.settings) > 1 else of
-        return f"No method differs significantly from {found.baseline} in {where}."
+        told = f"No method differs significantly from {found.baseline} in {where}, by the rank test corrected by Holm."
+        apart = [m for m in found.order if any(_is_apart(found.difference(m, s)) for s in found.settings)]
+        more = f"; and {len(apart) - LISTED} more" if len(apart) > LISTED else ""
+        named = f" By 95 % intervals alone, which are not corrected, these do: {', '.join(apart[:LISTED])}{more}."
+        return told + (named if apart else "")
     sides = [
         f"{method} is significantly {word} than {found.baseline} in {count if len(found.settings) > 1 else ''}"
         f"{' of ' if len(found.settings) > 1 else ''}{of}"
@@ -71,6 +75,11 @@ def _overall(found: Compared) -> str:
         for method, count in sorted(side.items(), key=lambda item: -item[1])
     ]
     return f"{'; '.join(sides[:12])}{'; the table has more' if len(sides) > 12 else ''}."
+
+
+def _is_apart(gap: Difference | None) -> bool:
+    """Whether the interval of a difference does not hold zero."""
+    return gap is not None and gap.low is not None and gap.high is not None and not gap.low <= 0 <= gap.high
 
 
 def _together(found: Compared) -> str:
