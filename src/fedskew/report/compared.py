@@ -38,8 +38,8 @@ class Curve:
     megabytes: Floats  # [R] uploaded until then, mean over the seeds
     seconds: Floats  # [R] until then, mean over the seeds
     mean: Floats  # [R]
-    low: Floats  # [R] the least seed
-    high: Floats  # [R] the greatest seed
+    low: Floats | None  # [R] the least seed; None where there is one
+    high: Floats | None  # [R] the greatest seed
     evaluated: int  # rounds before thinning
 
 
@@ -81,6 +81,10 @@ class Compared:
             found = self.cells.get((method, setting), {})
             out[m] = [value_of(found[s], key or self.key) if s in found else math.nan for s in self.seeds]
         return out
+
+    def has(self, setting: str, key: str) -> bool:
+        """Whether a run under a setting has a number of the summaries."""
+        return bool(np.isfinite(self.values(setting, key)).any())
 
     # Statistics, all of them those of `fedskew.studies`
 
@@ -232,11 +236,9 @@ def curve_of(runs: Sequence[Run], metric: str, points: int) -> Curve | None:
         at = np.searchsorted(found[0], picked)
         here = (at < len(found[0])) & (found[0][np.minimum(at, len(found[0]) - 1)] == picked)
         whole[:, i, here] = np.array(found[1:])[:, at[here]]
-    values, sent, seconds = whole
-    return Curve(
-        picked, np.nanmean(sent, 0), np.nanmean(seconds, 0),
-        np.nanmean(values, 0), np.nanmin(values, 0), np.nanmax(values, 0), len(rounds),
-    )  # fmt: skip
+    mean, sent, seconds = np.nanmean(whole, 1)
+    low, high = (np.nanmin(whole[0], 0), np.nanmax(whole[0], 0)) if len(runs) > 1 else (None, None)
+    return Curve(picked, sent, seconds, mean, low, high, len(rounds))
 
 
 def _series(run: Run, metric: str) -> tuple[Floats, Floats, Floats, Floats]:

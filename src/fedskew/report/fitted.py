@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fedskew.records.summary import FITTED
 from fedskew.report.compared import Compared, gaps, once
 from fedskew.report.parts import TEXTS
@@ -52,7 +50,7 @@ def _pair(found: Compared) -> Pair | None:
     if found.fitted:
         return None  # its fitted models are methods already
     for one in (Pair(found.key, f"{span}_{FITTED}{name}"), Pair(f"final_{name}", f"final_{FITTED}{name}")):
-        if any(bool(np.isfinite(found.values(s, one.fitted)).any()) for s in found.settings):
+        if any(found.has(setting, one.fitted) for setting in found.settings):
             return one
     return None
 

@@ -20,24 +20,14 @@ from fedskew.report.figures import words
 from fedskew.report.fitted import fitted_cells, fitted_head, fitted_record, twice
 from fedskew.report.pictures import Heat
 from fedskew.report.sentences import measured, p_value
-from fedskew.report.tables import Cell, Table, amount, fixed, row, spread, titled
+from fedskew.report.tables import Cell, Table, amount, fixed, row, spread, titled, under
 from fedskew.studies.differences import Difference
-from fedskew.studies.intervals import Summary
 from fedskew.studies.store import env_of
 
 __all__ = [
-    "costs",
-    "environments",
-    "gap_cells",
-    "gap_record",
-    "mistakes",
-    "options",
-    "ranks",
-    "recalls",
-    "results",
-    "runs",
+    "costs", "environments", "gap_cells", "gap_record", "mistakes", "options", "ranks", "recalls", "results", "runs",
     "tuned",
-]
+]  # fmt: skip
 
 LONGEST = 120  # characters of an option's value
 BESIDE = 6  # columns of options
@@ -56,7 +46,7 @@ HARDWARE = ("python", "platform", "processor", "cores", "threads", "cuda")
 def results(found: Compared, setting: str) -> Table:
     """The metric of each method: mean, deviation, interval and the paired difference from the baseline."""
     several = len(found.methods) > 1
-    further = [(name, key) for name in FURTHER if (key := _further(found, name)) and _any(found, setting, key)]
+    further = [(name, key) for name in FURTHER if (key := _further(found, name)) and found.has(setting, key)]
     head = ["method", "seeds", "mean", "sd", "95 % interval"]
     head += [f"from {found.baseline}", "its 95 % interval", "p (Holm)", "significant"] if several else []
     head += [*fitted_head(found), *("final" if name == "final" else _called(key) for name, key in further)]
@@ -67,7 +57,8 @@ def results(found: Compared, setting: str) -> Table:
                                    spread(value.low, value.high)]  # fmt: skip
         if several:
             cells += gap_cells(gap)
-        record: Row = {"setting": setting, "method": method, "metric": found.key, **_record(value)}
+        numbers = {"seeds": value.runs, "mean": value.mean, "sd": value.sd, "low": value.low, "high": value.high}
+        record: Row = {"setting": setting, "method": method, "metric": found.key, **numbers}
         if several:
             record |= {"baseline": found.baseline, **gap_record(gap)}
         cells += fitted_cells(found, method, setting)
@@ -89,10 +80,6 @@ def _further(found: Compared, name: str) -> str:
     return "" if key == found.key or name == found.metric else key
 
 
-def _any(found: Compared, setting: str, key: str) -> bool:
-    return bool(np.isfinite(found.values(setting, key)).any())
-
-
 def _called(key: str) -> str:
     """A number of a summary as the head of a column: "macro F1"."""
     return words(key.partition("_")[2]).replace("worst class recall", "worst recall")
@@ -106,10 +93,6 @@ def gap_cells(gap: Difference | None) -> list[Cell | str]:
     mean, several = Cell(f"{'+' if gap.mean > 0 else ''}{fixed(gap.mean)}", mark=side), gap.pairs > 1
     told = f"yes, {gap.verdict}" if side else "no" if several else "–"
     return [mean, spread(gap.low, gap.high), p_value(gap.p_holm if several else None), told]
-
-
-def _record(value: Summary) -> Row:
-    return {"seeds": value.runs, "mean": value.mean, "sd": value.sd, "low": value.low, "high": value.high}
 
 
 def gap_record(gap: Difference | None) -> Row:
@@ -171,8 +154,7 @@ def costs(found: Compared, setting: str) -> Table:
         spent = {name: mean for (_, name, _), mean in zip(SPENT, means, strict=True)}
         records.append({"setting": setting, "method": method, found.key: value, **spent})
     head = ("method", words(found.metric), *(name for _, name, _ in SPENT))
-    where = f", {setting}" if setting else ""
-    return Table("cost", f"Cost of a run, mean over the seeds{where}", head, tuple(rows), 1, tuple(records))
+    return Table("cost", f"Cost of a run, mean over the seeds{under(setting)}", head, tuple(rows), 1, tuple(records))
 
 
 # Options and runs

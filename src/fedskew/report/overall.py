@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedskew.report.compared import Compared, once
-from fedskew.report.figures import TOLD, words
+from fedskew.report.figures import listed, words
 from fedskew.report.listings import gap_cells, gap_record
 from fedskew.report.parts import TEXTS, Figure, Section
 from fedskew.report.pictures import Chart, Line
@@ -103,9 +103,7 @@ def _notes(told: tuple[Estimate, ...]) -> tuple[str, ...]:
     notes = []
     lacking = [one.method for one in told if one.lacking]
     if lacking:
-        more = f" and {len(lacking) - TOLD} more" if len(lacking) > TOLD else ""
-        names = ", ".join(lacking[:TOLD])
-        notes.append(f"{names}{more}: no run under some settings, and a value over the others would not compare.")
+        notes.append(listed("", lacking, end=f": {TEXTS['lacking']}"))
     if any(one.fewest == 1 for one in told):
         notes.append("Where a setting has one run only, no interval can be given.")
     if any(1 < one.fewest <= FEW for one in told):
@@ -152,9 +150,8 @@ def _profiles(found: Compared, methods: list[str]) -> Chart | None:
             told.append(f"{method}: half of its runs or more are {_side(found)} {half[-1 if found.higher else 0]:.3g}")
     if not lines:
         return None
-    more = f"; and {len(told) - TOLD} more" if len(told) > TOLD else ""
     across, share = words(found.metric), f"share of runs {_side(found)}"
-    described = f"Shares of runs. {'; '.join(told[:TOLD])}{more}."
+    described = listed("Shares of runs. ", told)
     return Chart("profile", "Performance profile", across, share, tuple(lines), described, from_zero=False)
 
 

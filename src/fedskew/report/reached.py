@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError, plural
 from fedskew.report.compared import Compared, once
 from fedskew.report.figures import words
 from fedskew.report.parts import TEXTS, Section
-from fedskew.report.tables import Cell, Table, amount, row
+from fedskew.report.tables import Cell, Table, amount, row, under
 from fedskew.studies.targets import COSTS, Reached, Spent, TargetSummary, final_value, over_seeds, reach_all
 
 __all__ = ["checked", "reached", "targets_of"]
@@ -78,7 +79,7 @@ def reached(
     metric = words(found.metric)
     if not found.higher:
         return Section("targets", TITLE, missing=f"A target is a value to rise to, and of {metric} less is better.")
-    if not any(entry.run.rows and _has(entry.run, found.metric) for entry in found.entries):
+    if not any(row.get(found.metric) is not None for entry in found.entries for row in entry.run.rows):
         why = f"The rounds on record have no {metric}, so when a run reached a value of it is not known."
         return Section("targets", TITLE, missing=why)
     tables = [table for s in settings if (table := _table(found, s, methods, targets)) is not None]
@@ -87,10 +88,6 @@ def reached(
         return Section("targets", TITLE, missing=why)
     text = (TEXTS["read"], " ".join([*([] if targets else [TEXTS["chosen"]]), TEXTS["end"]]), *left_out)
     return Section("targets", TITLE, text, tuple(tables))
-
-
-def _has(run: Run, metric: str) -> bool:
-    return any(row.get(metric) is not None for row in run.rows)
 
 
 def _chosen(found: Compared, setting: str) -> tuple[float, ...]:
@@ -102,19 +99,19 @@ def _chosen(found: Compared, setting: str) -> tuple[float, ...]:
 def _table(found: Compared, setting: str, methods: Sequence[str], targets: Sequence[float]) -> Table | None:
     wanted = tuple(targets) or _chosen(found, setting)
     shown = [method for method in found.present(setting) if method in methods]
-    told, unread = dict[str, list[tuple[Reached, ...]]](), dict[str, int]()
+    told, unread = dict[str, list[tuple[Reached, ...]]](), Counter[str]()
     for method in shown:
-        listed = [_run(found, i, wanted) for i in _places(found, method, setting)]
-        told[method] = [one for one in listed if isinstance(one, tuple)]
-        for reason in (one for one in listed if isinstance(one, str)):
-            unread[reason] = unread.get(reason, 0) + 1
+        runs = [i for i, e in enumerate(found.entries) if (e.method, e.setting) == (method, setting) and e.run.last]
+        each = [_run(found, i, wanted) for i in runs]
+        told[method] = [one for one in each if isinstance(one, tuple)]
+        unread.update(one for one in each if isinstance(one, str))
     rows, records = [], []
     for at, target in enumerate((*wanted, None)):
         for method in (m for m in shown if told[m]):
-            runs = [run[at] for run in told[method] if len(run) > at]
-            if not runs:
+            ends = [run[at] for run in told[method] if len(run) > at]
+            if not ends:
                 continue
-            one = over_seeds(runs)
+            one = over_seeds(ends)
             rows.append(_row(method, target, one))
             records.append({"setting": setting, "method": method, "metric": found.metric, **_record(target, one)})
     if not rows:
@@ -125,13 +122,8 @@ def _table(found: Compared, setting: str, methods: Sequence[str], targets: Seque
     late = max((one.unseen for runs in told.values() for run in runs for one in run), default=0)
     if late:
         notes.append(f"Not every round was evaluated: a target may have been reached {plural(late, 'round')} earlier.")
-    where = f", {setting}" if setting else ""
-    return Table("targets", f"Cost until {words(found.metric)} reaches a target{where}", HEAD, tuple(rows), 2,
-                 tuple(records), tuple(notes))  # fmt: skip
-
-
-def _places(found: Compared, method: str, setting: str) -> list[int]:
-    return [i for i, e in enumerate(found.entries) if e.method == method and e.setting == setting and e.run.last]
+    caption = f"Cost until {words(found.metric)} reaches a target{under(setting)}"
+    return Table("targets", caption, HEAD, tuple(rows), 2, tuple(records), tuple(notes))
 
 
 @once
@@ -166,8 +158,4 @@ def _spent(spent: Spent, one: TargetSummary, unit: float, measured: bool) -> str
 def _record(target: float | None, one: TargetSummary) -> dict[str, Any]:
     out: dict[str, Any] = {"target": target, "own_share": OWN if target is None else None}
     out |= {"runs": one.runs, "reached": one.reached, "stayed": one.kept}
-    for name in COSTS:
-        spent: Spent = getattr(one, name)
-        out |= {f"{name}_median": spent.median, f"{name}_at_least": spent.at_least}
-        out |= {f"{name}_least": spent.least, f"{name}_most": spent.most}
-    return out
+    return out | {f"{name}_{what}": v for name in COSTS for what, v in asdict(getattr(one, name)).items()}

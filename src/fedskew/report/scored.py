@@ -35,23 +35,20 @@ def scored(found: Compared, settings: Sequence[str], methods: Sequence[str], lef
     Returns:
         The section; a sentence where no run has a score on record.
     """
-    tables = [t for s in settings for t in (_ranked(found, s, methods), _mixed(found, s, methods)) if t is not None]
+    mixed = {n: n.removeprefix(MIX).replace("_", " ").replace("p50", "median") for n in MIXED}
+    tables = []
+    for setting in settings:
+        called = {**CALLED, "recall_at_precision_macro": f"recall at precision {_precisions(found, setting)}"}
+        for key, what, names in (("scores", "scores of the last model", {n: called[n] for n in RANKED}),
+                                 ("mixes", "accuracy over the clients' own label mixes", mixed)):  # fmt: skip
+            table = _table(found, setting, methods, key, what, names)
+            tables += [table] if table is not None else []
     if not tables:
         return Section("scores", TITLE, missing=TEXTS["unscored"])
     shown = {table.key for table in tables}
     text = tuple(TEXTS[key] for key in ("scores", "mixes") if key in shown)
     each = tuple(t for s in settings if (t := _each(found, s, methods)) is not None)
     return Section("scores", TITLE, (*text, *left_out), tuple(tables), folded=each)
-
-
-def _ranked(found: Compared, setting: str, methods: Sequence[str]) -> Table | None:
-    called = {**CALLED, "recall_at_precision_macro": f"recall at precision {_precisions(found, setting)}"}
-    return _table(found, setting, methods, "scores", "scores of the last model", {n: called[n] for n in RANKED})
-
-
-def _mixed(found: Compared, setting: str, methods: Sequence[str]) -> Table | None:
-    called = {n: n.removeprefix(MIX).replace("_", " ").replace("p50", "median") for n in MIXED}
-    return _table(found, setting, methods, "mixes", "accuracy over the clients' own label mixes", called)
 
 
 def _each(found: Compared, setting: str, methods: Sequence[str]) -> Table | None:
@@ -104,7 +101,7 @@ def _table(
     found: Compared, setting: str, methods: Sequence[str], key: str, what: str, called: dict[str, str]
 ) -> Table | None:
     """Means with their intervals; None where no run has one of these numbers."""
-    held = {n: f"final_{n}" for n in called if np.isfinite(found.values(setting, f"final_{n}")).any()}
+    held = {n: f"final_{n}" for n in called if found.has(setting, f"final_{n}")}
     if not held:
         return None
     rows, records = [], []

@@ -7,7 +7,7 @@ from fedskew.plots.groups import title_of
 from fedskew.records.summary import collapses
 from fedskew.report.compared import Compared
 from fedskew.report.entries import Entry, ended_early
-from fedskew.report.figures import words
+from fedskew.report.figures import listed, words
 from fedskew.report.fitted import fitted_words, twice
 from fedskew.report.tables import fixed, spread
 from fedskew.studies.bootstrap import FEW
@@ -65,9 +65,9 @@ def _overall(found: Compared) -> str:
         where = f"any of the {of}" if len(found.settings) > 1 else of
         told = f"No method differs significantly from {found.baseline} in {where}, by the rank test corrected by Holm."
         apart = [m for m in found.order if any(_is_apart(found.difference(m, s)) for s in found.settings)]
-        more = f"; and {len(apart) - LISTED} more" if len(apart) > LISTED else ""
-        named = f" By 95 % intervals alone, which are not corrected, these do: {', '.join(apart[:LISTED])}{more}."
-        return told + (named if apart else "")
+        return told + (
+            listed(" By 95 % intervals alone, which are not corrected, these do: ", apart, LISTED) if apart else ""
+        )
     sides = [
         f"{method} is significantly {word} than {found.baseline} in {count if len(found.settings) > 1 else ''}"
         f"{' of ' if len(found.settings) > 1 else ''}{of}"
@@ -90,10 +90,9 @@ def _together(found: Compared) -> str:
         f"{p_words(gap.p_holm)})"
         for gap in gaps
     ]
-    more = f"; and {len(told) - LISTED} more" if len(told) > LISTED else ""
     if not told:
         return f"Over all settings together no method differs significantly from {found.baseline}."
-    return f"Over all settings together {'; '.join(told[:LISTED])}{more}."
+    return listed("Over all settings together ", told, LISTED)
 
 
 def _signed(mean: float | None) -> str:
@@ -161,10 +160,11 @@ def cautions(found: Compared) -> list[str]:
         told.append(f"{many} of method, setting and seed {verb} no value; means are over the seeds that are there.")
     early = [f"{_called(e)}: {why}" for e in found.entries if (why := ended_early(e.run))]
     if early:
-        told.append(f"Some runs ended early, and their values are those of the rounds they ran: {_listed(early)}.")
+        head = "Some runs ended early, and their values are those of the rounds they ran: "
+        told.append(listed(head, early, LISTED))
     lost = [f"{_called(e)}: {collapse.words}" for e in found.entries for collapse in collapses(e.run.rows)]
     if lost:
-        told.append(f"Training collapsed in some runs: {_listed(lost)}.")
+        told.append(listed("Training collapsed in some runs: ", lost, LISTED))
     return told
 
 
@@ -190,8 +190,3 @@ def _few(found: Compared, pairs: int) -> str:
 
 def _called(entry: Entry) -> str:
     return ", ".join([entry.method, *([entry.setting] if entry.setting else []), f"seed {entry.seed}"])
-
-
-def _listed(told: list[str]) -> str:
-    more = f"; and {len(told) - LISTED} more" if len(told) > LISTED else ""
-    return "; ".join(told[:LISTED]) + more

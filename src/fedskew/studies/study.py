@@ -299,25 +299,20 @@ class Study:
         Returns:
             The path of ``study.json``.
         """
-        place = Path(folder)
+        place, rows = Path(folder), self.table()
         place.mkdir(parents=True, exist_ok=True)
-        facts = {
-            "title": self.spec.title,
-            "notes": self.spec.notes,
-            "metric": self.spec.metric,
-            "baseline": self.spec.reference,
-        }
         content = {
             "layout": 1,
-            **facts,
+            **{name: getattr(self.spec, name) for name in ("title", "notes", "metric")},
+            "baseline": self.spec.reference,
             "command": command,
             "store": os.path.relpath(self.store.folder, place),
             "differences": [dict(zip(("label", "option", "value"), d, strict=True)) for d in self.differences()],
             "trials": _tried(self),
-            "runs": [{name: row[name] for name in FIELDS} for row in self.table()],
+            "runs": [{name: row[name] for name in FIELDS} for row in rows],
         }
         write_atomic(place / "study.json", json.dumps(content, indent=1).encode())
-        write_atomic(place / "runs.csv", _csv(self.table()).encode())
+        write_atomic(place / "runs.csv", _csv(rows).encode())
         return place / "study.json"
 
 
