@@ -178,16 +178,9 @@ def title_of(runs: list[Run]) -> str:
     facts = []
     for c in (run.config for run in runs):
         clients, cohort, tail = (c.get(key) for key in ("clients", "cohort", "longtail"))
-        facts.append(
-            [
-                name_of(c.get("data")),
-                f"long tail {tail:g}" if tail else "",
-                _with_fields(c.get("partition")),
-                plural(clients, "client") if clients else "",
-                f"cohort {cohort}" if cohort else "",
-                _with_fields(c.get("model")),
-            ]
-        )
+        division = [f"long tail {tail:g}" if tail else "", _with_fields(c.get("partition"))]
+        who = [plural(clients, "client") if clients else "", f"cohort {cohort}" if cohort else ""]
+        facts.append([name_of(c.get("data")), *division, *who, _with_fields(c.get("model"))])
     shared = [column[0] for column in zip(*facts, strict=True) if len(set(column)) == 1 and column[0]]
     training = _shared(runs)
     shared += [told] if (told := _told(training, list(training))) else []

@@ -192,7 +192,7 @@ def report(
 
 def _federation(n: Floats, circles: bool, title: str, class_names: Sequence[str]) -> Figure:
     """The figure of `heatmap`."""
-    blocks = _blocks(n)
+    blocks, _ = canvas.blocks(n, COLUMNS)
     clients, classes = blocks.shape
     figure = canvas.figure(min(max(4.0 + 0.3 * classes, 5.5), 9.0))
     grid = figure.add_gridspec(2, 2, width_ratios=[6, 1], height_ratios=[1, 3.5])
@@ -222,14 +222,6 @@ def _federation(n: Floats, circles: bool, title: str, class_names: Sequence[str]
     beside.locator_params(axis="x", nbins=3)
     figure.suptitle(title or f"{plural(len(n), 'client')}, {classes} classes", fontsize=12)
     return figure
-
-
-def _blocks(n: Floats) -> Floats:
-    """Means over blocks of neighbouring clients, at most COLUMNS of them."""
-    count = min(len(n), COLUMNS)
-    starts = np.arange(count) * len(n) // count
-    sizes = np.diff(np.append(starts, len(n)))
-    return np.asarray(np.add.reduceat(n, starts, axis=0) / sizes[:, None])
 
 
 def _circles(figure: Figure, main: Axes, corner: Axes, n: Floats) -> None:

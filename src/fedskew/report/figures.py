@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fedskew.config.recorded import Run
 from fedskew.errors import FedskewError, plural
+from fedskew.plots import canvas
 from fedskew.plots.groups import federation_of, recall_of
 from fedskew.report.compared import Compared, curve_of
 from fedskew.report.entries import Trial
@@ -199,9 +200,8 @@ def federation(found: Compared, setting: str) -> tuple[Heat | None, str]:
     counts = np.asarray(split.counts, dtype=np.float64)
     names = names_of([run], counts.shape[1])
     sizes, held = counts.sum(1), (counts > 0).sum(1)
-    columns = min(len(counts), COLUMNS)
-    starts = np.arange(columns) * len(counts) // columns
-    blocks = np.add.reduceat(counts, starts, axis=0) / np.diff(np.append(starts, len(counts)))[:, None]
+    blocks, starts = canvas.blocks(counts, COLUMNS)
+    columns = len(blocks)
     labels = tuple(str(s) if columns == len(counts) or i % 10 == 0 else "" for i, s in enumerate(starts.tolist()))
     mean = f" (a column is the mean of about {len(counts) / columns:.0f})" if columns < len(counts) else ""
     told = (

@@ -147,12 +147,9 @@ def _spent(spent: Spent, one: TargetSummary, unit: float, measured: bool) -> str
     """As in "12 (9 to 20)", "≥ 12" and "> 50"."""
     if spent.least is None or spent.most is None:
         return f"> {amount(spent.at_least / unit, measured)}"
-    median = f"≥ {amount(spent.at_least / unit, measured)}"
-    if spent.median is not None:
-        median = amount(spent.median / unit, measured)
-    if one.reached < 2:
-        return median
-    return f"{median} ({amount(spent.least / unit, measured)} to {amount(spent.most / unit, measured)})"
+    mark, median = ("≥ ", spent.at_least) if spent.median is None else ("", spent.median)
+    span = f" ({amount(spent.least / unit, measured)} to {amount(spent.most / unit, measured)})"
+    return f"{mark}{amount(median / unit, measured)}{span if one.reached > 1 else ''}"
 
 
 def _record(target: float | None, one: TargetSummary) -> dict[str, Any]:
