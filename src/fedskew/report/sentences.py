@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from fedskew.errors import plural
 from fedskew.plots.groups import title_of
 from fedskew.records.summary import collapses
@@ -48,31 +50,22 @@ def verdict(found: Compared) -> list[str]:
 
 def _overall(found: Compared) -> str:
     """In how many settings each method differs from the baseline."""
-    above: dict[str, int] = {}
-    below: dict[str, int] = {}
-    tested = 0
-    for setting in found.settings:
-        for method in found.methods:
-            difference = found.difference(method, setting)
-            tested += difference is not None and difference.pairs > 1
-            if difference is not None and difference.significant:
-                side = above if difference.verdict == "better" else below
-                side[method] = side.get(method, 0) + 1
-    if not tested:
+    gaps = [gap for s in found.settings for m in found.methods if (gap := found.difference(m, s)) is not None]
+    if not any(gap.pairs > 1 for gap in gaps):
         return f"Nothing can be said of differences from {found.baseline}: that takes two seeds that both methods have."
-    of = f"{len(found.settings)} settings" if len(found.settings) > 1 else "the one setting"
-    if not above and not below:
-        where = f"any of the {of}" if len(found.settings) > 1 else of
+    counts = Counter((gap.verdict, gap.method) for gap in gaps if gap.significant)
+    several = len(found.settings) > 1
+    of = f"{len(found.settings)} settings" if several else "the one setting"
+    if not counts:
+        where = f"any of the {of}" if several else of
         told = f"No method differs significantly from {found.baseline} in {where}, by the rank test corrected by Holm."
         apart = [m for m in found.order if any(_is_apart(found.difference(m, s)) for s in found.settings)]
         return told + (
             listed(" By 95 % intervals alone, which are not corrected, these do: ", apart, LISTED) if apart else ""
         )
     sides = [
-        f"{method} is significantly {word} than {found.baseline} in {count if len(found.settings) > 1 else ''}"
-        f"{' of ' if len(found.settings) > 1 else ''}{of}"
-        for side, word in ((above, "better"), (below, "worse"))
-        for method, count in sorted(side.items(), key=lambda item: -item[1])
+        f"{method} is significantly {word} than {found.baseline} in {f'{count} of ' if several else ''}{of}"
+        for (word, method), count in sorted(counts.items(), key=lambda item: (item[0][0] == "worse", -item[1]))
     ]
     return f"{'; '.join(sides[:12])}{'; the table has more' if len(sides) > 12 else ''}."
 

@@ -17,15 +17,8 @@ from fedskew.studies.bootstrap import LEVEL, RESAMPLES, check_resamples, drawn, 
 from fedskew.studies.scores import Floats, Scores
 
 __all__ = [
-    "Estimate",
-    "Summary",
-    "aggregate",
-    "described",
-    "deviation",
-    "interquartile_mean",
-    "summaries",
-    "t_interval",
-]
+    "Estimate", "Summary", "aggregate", "described", "deviation", "interquartile_mean", "summaries", "t_interval",
+]  # fmt: skip
 
 STATISTICS = ("mean", "iqm", "median")
 

@@ -18,15 +18,8 @@ from fedskew.records.lock import Hold
 from fedskew.records.typed import Row, object_of
 
 __all__ = [
-    "OWN",
-    "described",
-    "differing",
-    "is_running",
-    "listed",
-    "own_files",
-    "plain_files",
-    "remove",
-]
+    "OWN", "described", "differing", "is_running", "listed", "own_files", "plain_files", "remove",
+]  # fmt: skip
 
 # what a run writes: nothing else is ever deleted
 OWN = (

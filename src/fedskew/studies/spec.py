@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,7 @@ from fedskew.studies.arguments import Entry, as_word, combinations, entry_of, fu
 from fedskew.studies.shipped import names, shipped
 from fedskew.studies.tuning import Tuning, tuning_of
 
-__all__ = ["CONTROLS", "Cell", "Spec", "read_spec", "spec_from", "spec_of", "table_from"]
+__all__ = ["CONTROLS", "Cell", "Spec", "check_names", "read_spec", "spec_from", "spec_of", "table_from"]
 
 GROUP = entries("Group", {}, {"methods": list[str], "options": Row, "suffix": str})
 STUDY = entries("Study", {}, {
@@ -272,11 +272,17 @@ def _grouped(groups: Mapping[str, Any]) -> Iterator[Entry]:
             yield Entry(entry.method, options, f"{entry.name}{group.get('suffix', '')}")
 
 
+def check_names(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ConfigError, with a suggestion, for a name that is not among those that are known."""
+    listed = list(known)
+    for name in given:
+        if name not in listed:
+            raise unknown(what, name, listed)
+
+
 def _check(content: Mapping[str, Any], kind: Any, what: str) -> None:
     """Raise ConfigError for an entry that is unknown, or of another type."""
     fault = fault_of(content, kind)
-    for key in content if isinstance(content, Mapping) else ():
-        if key not in kind.__annotations__:
-            raise unknown(f"entry of {what}", key, kind.__annotations__)
+    check_names(f"entry of {what}", content if isinstance(content, Mapping) else (), kind.__annotations__)
     if fault:
         raise ConfigError(f"{f'{what}: ' if kind is GROUP else ''}{fault.replace('an object', 'a table')}")
