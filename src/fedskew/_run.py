@@ -16,13 +16,11 @@ from torch import Tensor, nn
 
 from fedskew import engines, models, server
 from fedskew.data.inputs import Inputs
-from fedskew.engines.begun import digest_of
 from fedskew.engines.fitting import fits_of
-from fedskew.engines.guard import guarded
-from fedskew.engines.inputs import tensors_of
-from fedskew.engines.network import initial_params, prepared_model
+from fedskew.engines.guard import guarded, tensors_of
+from fedskew.engines.network import digest_of, initial_params, prepared_model
+from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
-from fedskew.engines.workers import one_thread
 from fedskew.errors import FieldError, RecordError, require
 from fedskew.fields import deciding, demand, is_later, resumed
 from fedskew.method import Method, check_method, method_spec, spec

@@ -102,7 +102,7 @@ class DataError(FedskewError):
 class TrainingError(FedskewError):
     """Training produced a value that is not finite, or a component's hook failed.
 
-    ``faults`` has the first value of each client that is not finite (`fedskew.engines.finite.Fault`), if any. With
+    ``faults`` has the first value of each client that is not finite (`fedskew.engines.outcomes.Fault`), if any. With
     ``drop`` these clients are left out of the round, whatever the settings say of values that are not finite.
     """
 

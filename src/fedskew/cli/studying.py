@@ -56,7 +56,7 @@ def store_of(given: str | None) -> str:
 def print_plan(study: Study, processes: int) -> int:
     """Say how much is missing."""
     from fedskew.cli.compared import duration
-    from fedskew.engines.workers import Workers
+    from fedskew.engines.runtime import Workers
     from fedskew.studies.cost import cost_of
 
     trials, plan = study.trials(), study.plan()

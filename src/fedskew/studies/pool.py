@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from fedskew.engines.workers import Workers
+from fedskew.engines.runtime import Workers
 from fedskew.studies.work import Job, Outcome, begin, work
 
 __all__ = ["DEATHS", "feed", "schedule"]

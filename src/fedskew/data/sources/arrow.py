@@ -211,10 +211,10 @@ def _of_samples(
         raise FieldError(type(options).__name__, "x_column", f"name one of the columns {some(there)}", options.x_column)
     parts = []
     for split in splits:
-        for column in (*columns, label):
-            if column not in split.table.column_names:
-                known = closest(column, split.table.column_names)
-                raise DataError(f"{split.file}: the test split must have the column {column!r}{known}")
+        held = split.table.column_names
+        if lacking := [column for column in (*columns, label) if column not in held]:
+            told = f"the test split must have the column {lacking[0]!r}{closest(lacking[0], held)}"
+            raise DataError(f"{split.file}: {told}")
         parts += [options.padded(_samples(split.table, columns)), parquet.read_column(split.table, label)]
     numbers = parts[0].ndim == 2 and (len(columns) > 1 or parts[0].shape[1] == 1)
     encoding = Encoding(tuple(map(Column, columns)), label=label) if numbers else None
