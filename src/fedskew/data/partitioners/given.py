@@ -29,7 +29,7 @@ def column_of(partitioner: Natural | Feature, columns: Columns, prefer: str = ""
     if not column and prefer in columns:
         return prefer
     found = closest(column, columns).removeprefix("; ") if column else f"use one of {', '.join(columns)}"
-    hint = found if columns else "the data have none: from_arrays takes columns="
+    hint = found if columns else "these data have none; a csv file or arrays of your own may, by their option columns"
     demand(partitioner, "column", not column and len(columns) == 1, "name a column of the data", hint)
     return next(iter(columns))
 

@@ -190,7 +190,7 @@ class Shared(Layered):
     """size of G over that of the rows besides it"""
     alpha: Annotated[float, Within(0, 1)] = 0.5
     """part of G that each client adds, in [0, 1]"""
-    divides: Literal["rest", "shared"] = later("rest")
+    divides: Literal["rest", "shared"] = later(default="rest")
     """what the base divides: the rows besides G, or G alone, to train a model on it before; nobody has others then"""
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:

@@ -40,17 +40,17 @@ class ArrowOptions(ImageOptions):
 
     standardise: bool | None = later()
     """standardise number columns by the training rows; unset: where x_column names no columns"""
-    categories: str = later("")
+    categories: str = later(default="")
     """columns of features that hold categories, comma-separated: one-hot over the values of the training file; auto:
     every column of words"""
-    exclude: str = later("")
+    exclude: str = later(default="")
     """columns left out of the features, comma-separated, such as an identifier"""
-    named_labels: bool = later(False)
+    named_labels: bool = later(default=False)
     """take every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
-    missing: Literal["refuse", "fill"] = later("refuse")
+    missing: Literal["refuse", "fill"] = later(default="refuse")
     """missing feature values: refuse, or fill a number by the median of the training rows and a blank category by a
     category of its own, to which categories that no training row has belong too"""
-    ordinal: str = later("")
+    ordinal: str = later(default="")
     """columns of features with ordered categories, comma-separated: the place as a number, in the order of the sorted
     values or in that of grade=low<mid<high"""
 

@@ -24,7 +24,7 @@ __all__ = ["LETTERS", "Femnist", "Shakespeare"]
 
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"  # LEAF's vocabulary
 SPACE = LETTERS.index(" ")
-NAMES = tuple({"\n": "line feed", " ": "space"}.get(letter, letter) for letter in LETTERS)
+NAMES = tuple([{"\n": "line feed", " ": "space"}.get(letter, letter) for letter in LETTERS])
 CHARACTERS = (*"0123456789", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", *"abcdefghijklmnopqrstuvwxyz")  # FEMNIST's 62 classes
 WINDOW = 80  # characters of a row, in LEAF
 TEXT_SHARE = 0.8  # of a speaker's characters are trained on, the first ones

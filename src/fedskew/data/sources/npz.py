@@ -42,7 +42,7 @@ class Npz(ImageOptions):
 
     columns: str | None = None
     """arrays with one value a training row, comma-separated, for natural clients; unset: client, where there is one"""
-    val: Literal["leave_out", "train"] = later("leave_out")
+    val: Literal["leave_out", "train"] = later(default="leave_out")
     """what becomes of MedMNIST's validation rows: they are left out, or join the training rows"""
 
     def load(self, path: str | None = None) -> Dataset:
