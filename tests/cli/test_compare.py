@@ -70,7 +70,7 @@ def test_a_method_that_there_is_not_ends_the_command_wherever_it_stands(
     file.write_text('methods = ["fedavg"]\n[method.x]\nmethod = 3\n')
     assert "unknown method '3'" in mistake(capsys, "compare", file, "--dry-run")
     file.write_text('methods = ["fedavg"]\ncontrols = "no"\n')
-    assert "controls must be true or false; got 'no'" in mistake(capsys, "compare", file, "--dry-run")
+    assert "'controls' must be true or false; got 'no'" in mistake(capsys, "compare", file, "--dry-run")
 
 
 def test_controls_and_brackets(capsys: pytest.CaptureFixture[str]) -> None:
