@@ -113,7 +113,8 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
     gaps = {} if control is None else {(d.method, d.setting): d for d in differences(control, base)}
     doubled = study.scores(fitted=fitted)
     made = [s for s in summaries(doubled) if s.method not in scores.methods]
-    others = {(d.method, d.setting): d for d in differences(doubled, base)} if made else {}
+    family = doubled.select([base, *dict.fromkeys(s.method for s in made)])  # its p are corrected by themselves
+    others = {(d.method, d.setting): d for d in differences(family, base)} if made else {}
     counts, works = study.evaluations(), study.works()
     gradients = {one.cell.label: _gradients(one) for one in study.plan()}
     worked = any(abs(ratio - 1) > ALIKE for ratio in works.values()) or any(gradients.values())
