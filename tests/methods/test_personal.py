@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -267,6 +268,36 @@ def test_ditto_without_a_tie_trains_alone() -> None:
     assert own["personal_loss"] == pytest.approx(alone["personal_loss"], abs=1e-12)
     shared = go(skewed(), replace(m.fedavg(), pace=pace), model="mlp", rounds=3, cohort=6).rounds[-1]
     assert own["loss"] == shared["loss"]
+
+
+@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
+def test_own_models_have_batchnorm_statistics_of_their_own(engine: str) -> None:
+    """Without a tie Ditto is local training, and without messages FedAMP is, whose layers keep theirs."""
+    pace = Fixed(epochs=2, batch_size=16)
+    methods = (m.localonly(), m.ditto(0.0), m.fedamp(alpha=0.0, pull=0.0))
+    alone, ditto, fedamp = (
+        go(skewed(), replace(x, pace=pace), model=norm_net(), rounds=4, cohort=4, engine=engine).rounds[-1]
+        for x in methods
+    )
+    for row in (ditto, fedamp):
+        assert row["personal_loss"] == pytest.approx(alone["personal_loss"], abs=1e-9)
+        assert row["personal_accuracy"] == alone["personal_accuracy"]
+
+
+@pytest.mark.parametrize("name", ["ditto", "apfl", "fedamp"])
+def test_statistics_of_own_models_are_those_that_torch_has(name: str, tmp_path: Path) -> None:
+    """After one pass over all rows, from the initial model."""
+    fed, net = blobs([[6, 3, 1], [2, 2, 6]]), norm_net(3, 5)
+    method = replace(m.METHODS[name](), pace=Fixed(epochs=1, batch_size=0))
+    go(fed, method, model=net, rounds=1, cohort=2, out=tmp_path / "a")
+    content, _ = load_tree(tmp_path / "a" / "checkpoint" / "state.safetensors")
+    for k, memory in content["memory"].items():
+        kept = memory[{"ditto": "tethered", "apfl": "mixed", "fedamp": "attentive_messages"}[name]]
+        twin = deepcopy(net).double().train()
+        twin(torch.as_tensor(fed.dataset.x[fed.rows(int(k))]).double())
+        statistics = kept["model" if name == "fedamp" else "statistics"]
+        for one in ("running_mean", "running_var"):
+            torch.testing.assert_close(statistics[f"2.{one}"], getattr(twin[2], one))
 
 
 def test_apfl_between_its_ends() -> None:

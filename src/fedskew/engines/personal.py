@@ -81,13 +81,13 @@ def personal_model(
 
         def objective(p: Params) -> tuple[Tensor, tuple[Batch, Params]]:
             key = ctx.owned.new_zeros(())
-            out, _ = net.forward(p, ctx.buffers, rows.x, rows.mask, train=False, key=key)
+            out, _ = net.forward(p, buffers, rows.x, rows.mask, train=False, key=key)
             each = cross_entropy(out.logits, rows.y) if term is None else term(p, out, rows)
             return rows.mean(each), (rows, {})
 
         return rounds.autograd(objective, params)[0]
 
-    params = ctx.params
+    params, buffers = ctx.params, ctx.buffers
     for part in method.having("personalize"):
-        params = part.personalize(params, ctx, gradient)
-    return params, ctx.buffers
+        params, buffers = rounds.apart(part.personalize(params, ctx, gradient), buffers)
+    return params, buffers

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedskew.component import Component
 from fedskew.tree import Tree, flatten
-from fedskew.types import Assignment, Query, Weights
+from fedskew.types import Assignment, Context, Params, Query, Weights
 
 __all__ = ["PROMISES", "STATE"]
 
@@ -99,7 +99,7 @@ def start(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     kept = args[1].memory[part.name]
     return _pair(
         out,
-        lambda p: alike("parameter", p, args[0], close),
+        lambda p: _model(p, args[0], args[1], close),
         lambda m: alike("memory", m, kept, close, free=True),
     )
 
@@ -140,7 +140,18 @@ def step(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
 
 
 def personalize(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(params, ctx, gradient) -> params; also `serve`: (params, state, task) -> params."""
+    """(params, ctx, gradient) -> params."""
+    return _model(out, args[0], args[1], close)
+
+
+def _model(out: Any, params: Params, ctx: Context, close: bool) -> str:
+    """The rule that parameters break, among which some of the client's buffers may be."""
+    own = {n: b for n, b in ctx.buffers.items() if n in out} if isinstance(out, dict) else {}
+    return alike("parameter", out, {**params, **own}, close)
+
+
+def serve(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
+    """(params, state, task) -> params."""
     return alike("parameter", out, args[0], close)
 
 
@@ -297,7 +308,7 @@ def a_norm(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str
 
 PROMISES: dict[str, Promise] = {
     "start": start, "loss": loss, "correct": correct, "learn": learn, "finish": finish, "step": step,
-    "personalize": personalize, "serve": personalize, "init_params": init_params, "init_model": init_model,
+    "personalize": personalize, "serve": serve, "init_params": init_params, "init_model": init_model,
     "private": some, "frozen": some, "moves": moves, "init_client": state,
     "init_server": state, "broadcast": broadcast, "ask": ask, "receive": receive, "combine": combine,
     "absorb": absorb, "update": update, "weigh": weigh, "record": record, "offer": offer, "plan": plan,
