@@ -30,8 +30,8 @@ from fedskew.types import (
 )
 
 __all__ = [
-    "KEPT", "Grad", "Job", "Own", "Shared", "apart", "autograd", "begin", "context", "finish", "functorch", "halted", "loss_at",
-    "progress_at", "step",
+    "KEPT", "Grad", "Job", "Own", "Shared", "apart", "autograd", "begin", "context", "finish", "functorch", "halted",
+    "loss_at", "progress_at", "step",
 ]  # fmt: skip
 
 KEPT = "private parameters"  # their place in a client's memory, beside the components' names
