@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import fedskew as fs
 from fedskew import methods as m
-from fedskew import tree
+from fedskew import server, tree
 from fedskew.client import KEPT
+from fedskew.engines.personal import personal_model
 from fedskew.errors import ConfigError, FieldError
 from fedskew.method import Method
 from fedskew.methods.fedrep import Alternating
@@ -29,7 +31,7 @@ from oracle.personal import Personal, run_personal
 from support.command import fedskew
 from support.federations import blobs, skewed
 from support.methods import spied, tiny
-from support.nets import norm_net
+from support.nets import norm_net, plain_module
 from support.personal import CASES, HEAVY
 from support.replay import PACE, agree, record
 from support.runs import gap, go, rows_of, same
@@ -202,13 +204,23 @@ def test_scaffold_beside_frozen_layers() -> None:
 
 
 def test_an_epoch_for_the_head_and_one_for_the_body() -> None:
-    """With all epochs for the head, the body never moves; with none, the head does not."""
+    """More epochs for the head than there are leave the body one; with none, the head does not move."""
     fed, pace = skewed(), Fixed(epochs=2, batch_size=16)
     all_head = go(fed, Method("a", (Alternating(2),), pace=pace), model="mlp")
+    one_each = go(fed, Method("c", (Alternating(1),), pace=pace), model="mlp")
     no_head = go(fed, Method("b", (Alternating(0),), pace=pace), model="mlp")
-    frozen = go(fed, Method("c", (Frozen(("body",)),), pace=pace), model="mlp")
     other = go(fed, Method("d", (Frozen(("head",)),), pace=pace), model="mlp")
-    assert same(all_head.params, frozen.params) and same(no_head.params, other.params)
+    assert same(all_head.params, one_each.params) and same(no_head.params, other.params)
+    with pytest.raises(FieldError, match=r"Fixed.epochs must be at least 2: one epoch moves the head, one the body"):
+        go(fed, m.fedrep().with_("pace", epochs=1), model="mlp")
+
+
+def test_the_last_epochs_of_the_head_leave_the_body() -> None:
+    """The authors' last round: the body of the round under a head that each client has trained once more."""
+    pace = Fixed(epochs=2, batch_size=16)
+    plain, last = (go(skewed(), replace(m.fedrep(last=n), pace=pace), model="mlp", cohort=6) for n in (0, 10))
+    assert same(plain.params, last.params)
+    assert last.rounds[-1]["personal_loss"] < plain.rounds[-1]["personal_loss"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -248,7 +260,7 @@ def test_fedetf_evaluates_the_cosines() -> None:
 
 
 def test_fine_tuning_is_gradient_descent() -> None:
-    part = m.fedbabu(3, 0.25).parts[-1]
+    part = m.fedbabu(lr=0.25, steps=3).parts[-1]
     task = fs.types.Task("fc", 2, 2, 1, 1)
     params = {"fc.weight": torch.tensor([4.0]), "body": torch.tensor([8.0])}
     ctx: Any = type("C", (), {"task": task})
@@ -259,6 +271,26 @@ def test_fine_tuning_is_gradient_descent() -> None:
     low = 0.75**3
     assert [float(v["fc.weight"]) for v in found.values()] == [4 * low, 4 * low, 4]
     assert [float(v["body"]) for v in found.values()] == [8 * low, 8, 8 * low]
+
+
+def test_fine_tuning_by_epochs_is_that_of_torch() -> None:
+    """Mini-batches that hold every row: five epochs are five steps of torch's SGD with momentum."""
+    fed, net = blobs([[6, 3, 1]]), plain_module(lambda: nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)))
+    method = replace(m.fedbabu(lr=0.05), pace=Fixed(epochs=1, lr=1e-30, batch_size=0))
+    method = method.with_("fine_tune", momentum=0.9)
+    replay = record(method, "sequential", net, fed, rounds=1, cohort=1)
+    start = {n: torch.from_numpy(p) for n, p in replay.rounds[0].before.items()}
+    sent = server.broadcast(method, server.State(1, start, {}, {c.name: {} for c in method.components}), None)
+    own, _ = personal_model(replay.engine.clients, method, sent, replay.engine.memory, 0)
+    twin = deepcopy(net).double()
+    x, y = (torch.as_tensor(values[fed.rows(0)]) for values in (fed.dataset.x, fed.dataset.y))
+    optimizer = torch.optim.SGD(twin.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(5):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(twin(x.double()), y).backward()
+        optimizer.step()
+    for got, want in zip(own.values(), twin.parameters(), strict=True):
+        torch.testing.assert_close(got, want.detach())
 
 
 def test_ditto_without_a_tie_trains_alone() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedskew.component import Component
 from fedskew.tree import Tree, flatten
-from fedskew.types import Assignment, Context, Params, Query, Weights
+from fedskew.types import COSINE_SCALE, Assignment, Context, Params, Query, Weights
 
 __all__ = ["PROMISES", "STATE"]
 
@@ -151,8 +151,9 @@ def _model(out: Any, params: Params, ctx: Context, close: bool) -> str:
 
 
 def serve(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(params, state, task) -> params."""
-    return alike("parameter", out, args[0], close)
+    """(params, state, task) -> params, perhaps with the scale of a cosine classifier."""
+    scale = {n: out[n] for n in (COSINE_SCALE,) if isinstance(out, dict) and n in out}
+    return alike("parameter", out, {**args[0], **scale}, close)
 
 
 def init_params(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
