@@ -248,6 +248,7 @@ VARIANTS = {
     "fedavg uniform": case(m.fedavg(), "fedavg", {"weighting": Uniform(), **DECAYING}, weighting="uniform"),
     "fedavg server lr": case(m.fedavg(), "fedavg", {"server": Plain(0.5), **RAGGED}, server_lr=0.5),
     "fedbal LB": case(m.fedbal(aggregation=False), "fedbal", weighting="size"),
+    "fedbal printed eps": case(balanced(eps=1e-12), "fedbal", lb_eps=1e-12, weighting="size"),
     "fedbal AB": case(m.fedbal(local=False, beta=0.5), "fedavg", ab_beta=0.5, **BALANCER),
     "fedbal inverse": case(m.fedbal(beta=1.0, inverse=True), "fedbal", ab_beta=1.0, ab_inverse=True),
     "fedbal step": case(balanced(schedule_unit="step"), "fedbal", unit="step", weighting="size"),

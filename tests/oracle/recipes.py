@@ -12,6 +12,7 @@ COMMON = {
     "weight_decay": 0.0,
     "clip": None,
     "clip_eps": 1e-6,
+    "lb_eps": 1.0,
     "mu": 0.0,
     "own": None,  # a model of the client's own: pulled by "messages", that of its "clusters", its "curvature"
     "per": None,  # "owned" or "used": a mini-batch's sum over so many rows of the client

@@ -98,7 +98,7 @@ def client_loss(z, f, xb, y, c, o):
         case "ce" | "hybrid":
             return losses.affine_ce(z, y)[1], 0.0
         case "lb":
-            return losses.lb(z, f, y, c.used, fedbal_strength(c, o), o.missing)[1:]
+            return losses.lb(z, f, y, c.used, fedbal_strength(c, o), o.missing, o.lb_eps)[1:]
         case "fedga":
             return losses.fedga(z, y, None if o.count_scope == "batch" else c.used, o.variant)[1], 0.0
         case "fedgr":

@@ -42,6 +42,7 @@ class LocalBalancer(Component):
     reference = "li2022fbl"
     compute = "one norm a row"
     classification = True
+    version = 2  # eps was 1e-12 by default
 
     strength: Annotated[float, AtLeast(0)] = 60.0
     """A, the strength of the offset"""
@@ -53,8 +54,8 @@ class LocalBalancer(Component):
     """classes without rows: count 1, or left out of the softmax"""
     early: Annotated[int, AtLeast(0)] = 0
     """alpha(k) = (k / (K - early))^2; Feature-Balanced Loss's code: 10, with k from 0"""
-    eps: Annotated[float, Above(0, infinite=True)] = 1e-12
-    """added to the norm; 1e-12, the paper's, lets a row whose features are all zero blow the step up, 1 does not"""
+    eps: Annotated[float, Above(0, infinite=True)] = 1.0
+    """added to the norm; the paper's 1e-12 lets a row whose features are all zero blow the step up, 1 does not"""
 
     @property
     def reads_rounds(self) -> bool:
