@@ -59,7 +59,7 @@ class FineTune(Component):
             return F.descended(params, gradient, self.lr, self.steps, moving)
         rows = int(ctx.owned.sum())
         orders = [rng.uniform(rng.key(epoch, self.name), (rows,), torch.float64) for epoch in range(self.epochs)]
-        batches = [at for order in orders for at in order.argsort(stable=True).split(self.batch_size or rows)]
+        batches = [at for order in orders for at in torch.split(order.argsort(stable=True), self.batch_size or rows)]
         return F.fine_tuned(params, lambda p, at: gradient(p, None, at), batches, self.lr, self.momentum, moving)
 
 

@@ -66,7 +66,8 @@ class DynamicRegulariser(Component):
         if not self.clip:
             return F.feddyn_correction(grads, h, view.params, view.ctx.params, alpha)
         linear = {n: g - h[n] - alpha * view.ctx.params[n] for n, g in grads.items()}
-        return tree.add(clip_by_norm(linear, self.clip), view.params, alpha)
+        limited = clip_by_norm(linear, self.clip)
+        return {n: g + alpha * view.params[n] for n, g in limited.items()}
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """No upload; h_k - alpha (y_k - x) stays on the client."""

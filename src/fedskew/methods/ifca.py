@@ -116,11 +116,12 @@ class ClusterIdentity(Component):
         def weighed(p: Params, out: Output, rows: Batch) -> Tensor:
             return p[factor] * F.cross_entropy(out.logits, rows.y)
 
-        losses = []
-        for j in range(self.clusters):
+        def loss(j: int) -> Tensor:
+            """Of model j: the slope of the loss by a factor before it."""
             given = {**{n: w[j] for n, w in models.items()}, factor: ctx.lr.new_ones(())}
-            losses.append(gradient(given, weighed)[factor])  # the slope by a factor of the loss is the loss
-        return self._chosen(torch.stack(losses), ctx)
+            return gradient(given, weighed)[factor]
+
+        return self._chosen(torch.stack([loss(j) for j in range(self.clusters)]), ctx)
 
     def _chosen(self, losses: Tensor, ctx: Context) -> Params:
         """The model with the least of these losses."""
