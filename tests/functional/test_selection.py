@@ -202,3 +202,11 @@ def test_cluster_draws_are_unbiased(draws: int) -> None:
         torch.testing.assert_close(r.mean(0), sizes / sizes.sum().double())
         small = sizes * draws <= sizes.sum()
         assert bool(((r > 0).sum(0)[small] <= 2).all())
+
+
+def test_similarity_draws_follow_the_merges_while_a_box_holds_them() -> None:
+    """Two draws of four equal clients: the pairs that merge first, each half of a box."""
+    merges = torch.tensor([[0, 3], [1, 2], [4, 5]])
+    half = [[0.5, 0, 0, 0.5], [0, 0.5, 0.5, 0]]
+    assert fn.similarity_draws(torch.tensor([1, 1, 1, 1]), 2, merges).tolist() == half
+    assert fn.similarity_draws(torch.tensor([1, 1, 1, 1]), 1, merges).tolist() == [[0.25] * 4]

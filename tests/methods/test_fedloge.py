@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import fedskew as fs
 from fedskew import functional as F
 from fedskew import methods as m
+from fedskew import rng
 from fedskew.client import KEPT
 from fedskew.data.federation import Federation
 from fedskew.errors import FieldError
@@ -24,6 +25,7 @@ from fedskew.records.files import load_tree
 from fedskew.shared import SGD, Fixed
 from fedskew.shared.heads import InitialHead
 from fedskew.shared.keeping import Frozen
+from fedskew.types import Task
 from support.federations import blobs, skewed
 from support.listed import listed
 from support.methods import tiny
@@ -214,3 +216,13 @@ def test_own_models_are_better_than_the_global_one_where_labels_are_skewed() -> 
     method = m.fedloge(norm=1.0).with_("pace", batch_size=8)
     last = go(skewed(), method, model=fs.models.MLP(hidden=32), rounds=10, cohort=6).rounds[-1]
     assert last["accuracy"] > 0.5 and last["personal_accuracy"] > last["accuracy"] + 0.05
+
+
+@pytest.mark.parametrize("features", [4, 400])
+def test_its_heads_begin_within_one_over_the_root_of_the_features(features: int) -> None:
+    params = {"fc.weight": torch.zeros(3, features), "fc.bias": torch.zeros(3)}
+    drawn = RealignedHeads().init_params(params, Task("fc", 3, features, 5, 9), rng.key(0))
+    reach = features**-0.5
+    widest = max(float(draw.abs().max()) for draw in drawn.values())
+    assert 0.5 * reach < widest <= reach
+    assert all(float(drawn[name].min()) < 0 < float(drawn[name].max()) for name in drawn if name.endswith("weight"))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import fedskew as fs
 from fedskew import functional as F
 from fedskew import methods as m
+from fedskew import rng
 from fedskew.config.experiment import Experiment
 from fedskew.engines import unseen
 from fedskew.method import Method, method_spec
@@ -22,6 +23,7 @@ from fedskew.methods.fedrod import GeneratedHead
 from fedskew.models import MLP
 from fedskew.shared import Fixed
 from fedskew.studies.address import asked
+from fedskew.types import Task
 from oracle.model import forward
 from oracle.personal import generated
 from support.command import fedskew, refused
@@ -178,3 +180,11 @@ def test_the_command_names_it_as_a_part(tmp_path: Path) -> None:
     assert fedskew("run", "--resume", tmp_path / "a", "--rounds", 3) == 0
     first, again = ([json.loads(s) for s in (tmp_path / n / "rounds.jsonl").read_text().splitlines()] for n in "ab")
     assert rows_of(first)[:2] == rows_of(again) and "heldout_personal_accuracy" in first[-1]
+
+
+def test_both_layers_begin_within_one_over_the_root_of_what_enters_them() -> None:
+    params = {"fc.weight": torch.zeros(3, 40), "fc.bias": torch.zeros(3)}
+    drawn = list(GeneratedHead(width=16).init_params(params, Task("fc", 3, 40, 5, 9), rng.key(0)).values())
+    for draw, entering in zip(drawn, (3, 3, 16, 16), strict=True):
+        assert 0.5 * entering**-0.5 < float(draw.abs().max()) <= entering**-0.5
+        assert float(draw.min()) < 0 < float(draw.max())

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import rng
-from fedskew.errors import ConfigError
+from fedskew.errors import ConfigError, FieldError
 from fedskew.methods.balancefl import KnowledgeInheritance
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.climb import Dual, climb
 from fedskew.methods.creff import FederatedFeatures
 from fedskew.methods.fedavg import fedavg
 from fedskew.methods.fedbal import LocalBalancer
+from fedskew.methods.feddisco import DiscrepancyAware, check_target
 from fedskew.methods.fedga import CalibratedTargets
 from fedskew.methods.fedgrab import GradientBalancer, PriorAnalyser
 from fedskew.methods.fedrl import RatioLoss
@@ -29,6 +30,7 @@ from fedskew.methods.pfedme import Moreau
 from fedskew.methods.powerofchoice import PowerOfChoice
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.shared import SGD, Fixed
+from fedskew.shared.parts import DatasetMean
 from fedskew.types import Answers, Output, View
 from support.federations import blobs, skewed
 from support.runs import go
@@ -359,3 +361,17 @@ def test_scaffold_remembers_a_gradient_only_where_it_needs_one() -> None:
     params = view([0]).params
     assert ControlVariate().init_client(params, {}, TASK).keys() == {"c"}
     assert ControlVariate(1).init_client(params, {}, TASK).keys() == {"c", "gradient"}
+
+
+@pytest.mark.parametrize(("rows", "share"), [(1, 2.0), (4, 0.5), (0, 2.0)])
+def test_dataset_mean_divides_by_the_rows_of_the_client(rows: int, share: float) -> None:
+    seen = view([0, 2])
+    counts = torch.tensor([rows, 0, 0])
+    seen = seen._replace(ctx=seen.ctx._replace(owned=counts))
+    assert float(DatasetMean().correct({"w": torch.tensor(1.0)}, seen)["w"]) == share
+
+
+@pytest.mark.parametrize("target", [(0.0, 0.0, 0.0), (1.0, 1.0)])
+def test_a_target_without_mass_is_refused(target: tuple[float, ...]) -> None:
+    with pytest.raises(FieldError, match="hold 3 numbers, one for each class, not all 0"):
+        check_target(DiscrepancyAware(), target, TASK)

@@ -102,7 +102,8 @@ def test_a_figure_of_what_was_not_recorded_says_how_to(tmp_path: Path, capsys: p
 def test_the_page_of_figures_names_what_there_is() -> None:
     from fedskew.plots.rounds import FIGURES
 
-    page = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("docs/guide/figures.md", "notes/figures.md"))
+    pages = ("docs/reference/diagnostics.md", "notes/figures.md")
+    page = "".join((ROOT / name).read_text(encoding="utf-8") for name in pages)
     for name in FIGURES:
         assert f"--figure {name}" in page
     for name in DIAGNOSTICS:

@@ -87,7 +87,7 @@ def disco_weights(weights: Tensor, discrepancy: Tensor, a: float = 0.5, b: float
         Ye et al. 2023, FedDisco: Federated Learning with Discrepancy-Aware Collaboration (ICML).
         https://arxiv.org/abs/2305.19229
     """
-    far = discrepancy.nan_to_num(posinf=torch.finfo(discrepancy.dtype).max)  # so that a = 0 makes nothing of it
+    far = discrepancy.nan_to_num()  # the largest number for infinity, so that a = 0 makes nothing of it
     left = (weights - a * far + b).clamp(min=0)
     return torch.where(left.sum() > 0, left / nonzero(left.sum()), weights)
 

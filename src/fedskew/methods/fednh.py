@@ -53,9 +53,9 @@ class NonParametricHead(Component):
     """rho, what stays of the prototypes in a round; 1 keeps them as they start"""
     scale: Annotated[float, Above(0)] = 30.0
     """s, which multiplies the cosines"""
-    trained: bool = later(False)
+    trained: bool = later(default=False)
     """s is one more parameter, trained and averaged from this value on; the code begins at 1 or 20 by network"""
-    weighs: Literal["rows", "confidence"] = later("rows")
+    weighs: Literal["rows", "confidence"] = later(default="rows")
     """what weighs a client's rows, and the clients: number of rows, or the model's probabilities and agreement"""
 
     def init_params(self, params: Params, task: Task, key: Tensor) -> Params:

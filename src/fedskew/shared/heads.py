@@ -47,9 +47,9 @@ class InitialHead(Component):
     """how the rows of the weight lie to each other"""
     norm: Annotated[float, Above(0)] = 1.0
     """length of each row"""
-    sparsity: Annotated[float, Within(0, 1, "[)")] = later(0.0)
+    sparsity: Annotated[float, Within(0, 1, "[)")] = later(default=0.0)
     """share of each row's entries that are 0, of a simplex"""
-    steps: Annotated[int, AtLeast(0)] = later(300)
+    steps: Annotated[int, AtLeast(0)] = later(default=300)
     """steps by which the other entries move, where some are 0"""
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:

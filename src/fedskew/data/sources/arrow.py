@@ -40,17 +40,17 @@ class ArrowOptions(ImageOptions):
 
     standardise: bool | None = later()
     """standardise number columns by the training rows; unset: where x_column names no columns"""
-    categories: str = later("")
+    categories: str = later(default="")
     """columns of features that hold categories, comma-separated: one-hot over the values of the training file; auto:
     every column of words"""
-    exclude: str = later("")
+    exclude: str = later(default="")
     """columns left out of the features, comma-separated, such as an identifier"""
-    named_labels: bool = later(False)
+    named_labels: bool = later(default=False)
     """take every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
-    missing: Literal["refuse", "fill"] = later("refuse")
+    missing: Literal["refuse", "fill"] = later(default="refuse")
     """missing feature values: refuse, or fill a number by the median of the training rows and a blank category by a
     category of its own, to which categories that no training row has belong too"""
-    ordinal: str = later("")
+    ordinal: str = later(default="")
     """columns of features with ordered categories, comma-separated: the place as a number, in the order of the sorted
     values or in that of grade=low<mid<high"""
 
@@ -211,10 +211,10 @@ def _of_samples(
         raise FieldError(type(options).__name__, "x_column", f"name one of the columns {some(there)}", options.x_column)
     parts = []
     for split in splits:
-        for column in (*columns, label):
-            if column not in split.table.column_names:
-                known = closest(column, split.table.column_names)
-                raise DataError(f"{split.file}: the test split must have the column {column!r}{known}")
+        held = split.table.column_names
+        if lacking := [column for column in (*columns, label) if column not in held]:
+            told = f"the test split must have the column {lacking[0]!r}{closest(lacking[0], held)}"
+            raise DataError(f"{split.file}: {told}")
         parts += [options.padded(_samples(split.table, columns)), parquet.read_column(split.table, label)]
     numbers = parts[0].ndim == 2 and (len(columns) > 1 or parts[0].shape[1] == 1)
     encoding = Encoding(tuple(map(Column, columns)), label=label) if numbers else None

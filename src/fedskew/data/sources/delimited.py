@@ -55,10 +55,10 @@ class Csv(ClassOptions):
     """take every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
     separator: str = ","
     """what separates the values of a row: one character, or tab"""
-    missing: Literal["refuse", "fill"] = later("refuse")
+    missing: Literal["refuse", "fill"] = later(default="refuse")
     """missing feature values: refuse, or fill a number by the median of the training rows and a blank category by a
     category of its own, to which categories that no training row has belong too"""
-    ordinal: str = later("")
+    ordinal: str = later(default="")
     """columns of features with ordered categories, comma-separated: the place as a number, in the order of the sorted
     values or in that of grade=low<mid<high"""
 
