@@ -41,7 +41,7 @@ from fedskew.shared import SGD, Fixed, Plain, Uniform
 from fedskew.shared.parts import DatasetMean, ProximalVariant
 from fedskew.shared.selectors import draw_clients
 from fedskew.shared.servers import Adam, WeightedSum, Yogi
-from fedskew.shared.sharpness import SharpnessAware
+from fedskew.shared.steps import SharpnessAware
 from fedskew.shared.weightings import UnionShare
 from fedskew.types import Assignment, Task, View
 from support.federations import RAGGED, blobs, skewed

@@ -42,8 +42,7 @@ from fedskew.shared import SGD, Fixed
 from fedskew.shared.paces import Cosine, Drops, Part, Staged, Steps
 from fedskew.shared.parts import ProximalVariant
 from fedskew.shared.servers import Adam, Momentum
-from fedskew.shared.sharpness import SharpnessAware
-from fedskew.shared.steps import AdamW
+from fedskew.shared.steps import AdamW, SharpnessAware
 
 TINY, BELOW_ONE, ABOVE_ONE = math.ulp(0.0), math.nextafter(1, 0), math.nextafter(1, 2)
 

@@ -108,7 +108,8 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
     gaps = {} if control is None else {(d.method, d.setting): d for d in differences(control, base)}
     doubled = study.scores(fitted=fitted)
     made = [s for s in summaries(doubled) if s.method not in scores.methods]
-    others = {(d.method, d.setting): d for d in differences(doubled, base)} if made else {}
+    family = doubled.select([base, *dict.fromkeys(s.method for s in made)])  # its p are corrected by themselves
+    others = {(d.method, d.setting): d for d in differences(family, base)} if made else {}
     for setting in scores.settings:
         named, difference = "" if setting == "all" else visible(setting), f"difference from {visible(base)} (95 % CI)"
         table = Table(

@@ -18,7 +18,7 @@ from fedskew.errors import RecordError, require, visible
 from fedskew.plots import canvas
 from fedskew.plots.canvas import Floats, matplotlib
 from fedskew.plots.groups import Group, groups_of, recall_of, title_of
-from fedskew.plots.panels import drawing, look_of
+from fedskew.plots.panels import band, drawing, look_of
 from fedskew.records.summary import collapses
 
 if TYPE_CHECKING:
@@ -219,11 +219,9 @@ def _curves(axes: Axes, groups: list[Group], metric: str, window: int, sent: boo
             continue
         x = np.nanmean(megabytes, axis=0) if sent else rounds
         look = look_of(group.place, len(rounds))
-        if len(group.runs) > 1:
-            axes.fill_between(x, np.nanmin(values, 0), np.nanmax(values, 0), color=look["color"], alpha=0.15, lw=0)
-        elif window > 1 and not sent:
+        if len(group.runs) == 1 and window > 1 and not sent:
             axes.plot(x, group.runs[0].series(metric)[1], color=look["color"], lw=0.6, alpha=0.35)
-        axes.plot(x, np.nanmean(values, axis=0), **look, label=canvas.entry(group.label))
+        band(axes, x, values, look, label=canvas.entry(group.label))
     name = "macro-F1" if metric == "macro_f1" else "accuracy"
     if metric == "personal_accuracy":
         axes.set(title="clients' own models", ylabel="accuracy on each client's test rows")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -15,16 +15,19 @@ from fedskew.config.words import Pair, flags_of
 from fedskew.errors import ConfigError, FedskewError, require, text_of, unknown
 from fedskew.methods import METHODS
 from fedskew.records.summary import summary_names
+from fedskew.records.typed import Row, entries, fault_of
 from fedskew.studies.arguments import Entry, as_word, combinations, entry_of, full, options_of_table, seeds_of
 from fedskew.studies.shipped import names, shipped
 from fedskew.studies.tuning import Tuning, tuning_of
 
-__all__ = ["CONTROLS", "Cell", "Spec", "read_spec", "spec_from", "spec_of", "table_from"]
+__all__ = ["CONTROLS", "Cell", "Spec", "check_names", "read_spec", "spec_from", "spec_of", "table_from"]
 
-KEYS = (
-    "title", "methods", "seeds", "options", "settings", "method", "metric", "baseline", "controls", "tune",
-    "tune_trials", "tune_beyond", "notes", "group",
-)  # fmt: skip
+GROUP = entries("Group", {}, {"methods": list[str], "options": Row, "suffix": str})
+STUDY = entries("Study", {}, {
+    **dict.fromkeys(("title", "metric", "baseline", "notes"), str), "methods": list[str], "seeds": Any, "options": Any,
+    "settings": list[Row] | str, "method": dict[str, Row], "controls": bool, "tune": Any, "tune_trials": Any,
+    "tune_beyond": Any, "group": Row,
+})  # fmt: skip
 MOST_SETTINGS = 2_000  # a few values of a few options are millions of combinations
 # Plain cross-entropy under both weights: much of what a method gains may be its weights'.
 CONTROLS = (
@@ -177,14 +180,13 @@ def without(options: Sequence[Pair], others: Sequence[Pair]) -> list[Pair]:
 
 def spec_from(methods: Sequence[str], options: Sequence[Pair], **facts: Any) -> Spec:
     """A study as a command line names it. Raises ConfigError."""
-    entries = [entry_of(text) for text in methods]
-    return Spec(_controlled(entries, facts.pop("controls", False)), tuple(options), **facts)
+    return Spec(_controlled([*map(entry_of, methods)], facts.pop("controls", False)), tuple(options), **facts)
 
 
-def _controlled(entries: Sequence[Entry], wanted: bool) -> tuple[Entry, ...]:
+def _controlled(listed: Sequence[Entry], wanted: bool) -> tuple[Entry, ...]:
     """The methods and, where they are wanted, the controls that are not among them."""
-    known = {(e.method, e.options) for e in entries}
-    return (*entries, *(c for c in CONTROLS if wanted and (c.method, c.options) not in known))
+    known = {(e.method, e.options) for e in listed}
+    return (*listed, *(c for c in CONTROLS if wanted and (c.method, c.options) not in known))
 
 
 def read_spec(path: str | Path) -> Spec:
@@ -232,64 +234,55 @@ def table_from(path: str | Path) -> dict[str, Any]:
 
 def spec_of(content: Mapping[str, Any]) -> Spec:
     """A study as a TOML file holds it. Raises ConfigError."""
-    for key in content:
-        if key not in KEYS:
-            raise unknown("entry of a study", key, KEYS)
-    listed, tables = content.get("methods", []), content.get("method", {})
-    require(
-        isinstance(listed, list) and all(isinstance(m, str) for m in listed), "methods", "be a list of names", listed
-    )
-    require(isinstance(tables, Mapping), "method", "hold tables of options, by label", tables)
-    entries = [*map(entry_of, listed), *_grouped(content.get("group", {}))]
+    _check(content, STUDY, "a study")
+    listed = [*map(entry_of, content.get("methods", [])), *_grouped(content.get("group", {}))]
     own: dict[str, Mapping[str, str]] = {}
-    for label, options in tables.items():
-        require(isinstance(options, Mapping), f"method.{label}", "be a table of options", options)
+    for label, options in content.get("method", {}).items():
         own[label] = dict(options_of_table(options.get("tune", {}), f"method.{label}.tune"))
         rest = {k: v for k, v in options.items() if k not in ("method", "tune")}
         entry = Entry(str(options.get("method", label)), options_of_table(rest, f"method.{label}"), label)
-        labels = [e.name for e in entries]
-        if label in labels:
-            entries[labels.index(label)] = entry
-        else:
-            entries.append(entry)
+        labels = [e.name for e in listed]
+        at = labels.index(label) if label in labels else len(listed)
+        listed[at : at + 1] = [entry]
     settings = content.get("settings", [])
     if isinstance(settings, str):  # those of a study that ships with the package, under its options
         require(shipped(settings) is not None, "settings", f"be tables, or one of {', '.join(names())}", settings)
         other = table_from(shipped(settings) or "")
         settings = [{**other.get("options", {}), **setting} for setting in other.get("settings", [])]
-    tabled = isinstance(settings, list) and all(isinstance(s, Mapping) for s in settings)
-    require(tabled and ("settings" not in content or bool(settings)), "settings", "be [[settings]] tables", settings)
-    texts = {}
-    for key in ("title", "metric", "baseline", "notes"):
-        if key in content:
-            require(isinstance(content[key], str), key, "be a word", content[key])
-            texts[key] = content[key]
+    require("settings" not in content or bool(settings), "settings", "be [[settings]] tables", settings)
+    texts = {key: content[key] for key in ("title", "metric", "baseline", "notes") if key in content}
     counts = content.get("tune_trials", 8), own, content.get("tune_beyond", 0)
     tuned = tuning_of(content["tune"], *counts) if "tune" in content else None
     shared = options_of_table(content.get("options", {}), "options")
     each = [options_of_table({k: v for k, v in s.items() if k != "name"}, "settings") for s in settings]
     called = tuple(s.get("name", "") for s in settings)
     require(all(isinstance(n, str) for n in called), "settings.name", "be a word", called)
-    controls = content.get("controls", False)
-    require(isinstance(controls, bool), "controls", "be true or false", controls)
-    methods = _controlled(entries, controls)
+    methods = _controlled(listed, content.get("controls", False))
     return Spec(methods, shared, tuple(each), called, seeds_of(content.get("seeds", 0)), tuning=tuned, **texts)
 
 
-def _grouped(groups: Any) -> Iterator[Entry]:
+def _grouped(groups: Mapping[str, Any]) -> Iterator[Entry]:
     """Methods that share options: those of a method's own brackets win."""
-    require(isinstance(groups, Mapping), "group", "hold tables of methods and options", groups)
     for name, group in groups.items():
         where = f"group.{name}"
-        require(isinstance(group, Mapping), where, "be a table", group)
-        for key in group:
-            if key not in ("methods", "options", "suffix"):
-                raise unknown(f"entry of {where}", key, ("methods", "options", "suffix"))
-        listed, suffix = group.get("methods", []), group.get("suffix", "")
-        texts = isinstance(listed, list) and all(isinstance(m, str) for m in listed)
-        require(texts, f"{where}.methods", "be a list of names", listed)
-        require(isinstance(suffix, str), f"{where}.suffix", "be a word", suffix)
+        _check(group, GROUP, where)
         shared = options_of_table(group.get("options", {}), f"{where}.options")
-        for entry in map(entry_of, listed):
+        for entry in map(entry_of, group.get("methods", [])):
             options = (*without(shared, entry.options), *entry.options)
-            yield Entry(entry.method, options, f"{entry.name}{suffix}")
+            yield Entry(entry.method, options, f"{entry.name}{group.get('suffix', '')}")
+
+
+def check_names(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ConfigError, with a suggestion, for a name that is not among those that are known."""
+    listed = list(known)
+    for name in given:
+        if name not in listed:
+            raise unknown(what, name, listed)
+
+
+def _check(content: Mapping[str, Any], kind: Any, what: str) -> None:
+    """Raise ConfigError for an entry that is unknown, or of another type."""
+    fault = fault_of(content, kind)
+    check_names(f"entry of {what}", content if isinstance(content, Mapping) else (), kind.__annotations__)
+    if fault:
+        raise ConfigError(f"{f'{what}: ' if kind is GROUP else ''}{fault.replace('an object', 'a table')}")

@@ -82,14 +82,15 @@ class Study:
         self.store = store if isinstance(store, Store) else Store(store)
         self.chosen: dict[tuple[str, str], Options] = {}  # (method, setting) -> tuned options
         self._plan: list[Planned] | None = None
+        self._trials: list[Planned] = []
 
     # Planning
 
     def trials(self) -> list[Planned]:
         """The runs of the tuning; none where nothing is tuned. They divide the rows as the compared runs do."""
-        tuning, found = self.spec.tuning, []
-        if tuning is None:
-            return []
+        tuning, found = self.spec.tuning, list[Planned]()
+        if tuning is None or (self._trials and not tuning.beyond):
+            return self._trials
         seed = TRIAL_SEED + self.spec.seeds[0]
         for setting, options in self.spec.axes():
             given = (*without([("validation", HELD_OUT)], options), *options, ("seed", str(seed)))
@@ -108,6 +109,7 @@ class Study:
                         scores[point] = math.nan if (score := self._score(found[-1])) is None else score
                         further = tuning.next_point(scores) if len(scores) == len(points) else None
                         points += [further] if further else []
+        self._trials = found
         return found
 
     def choose(self) -> bool:
@@ -297,25 +299,20 @@ class Study:
         Returns:
             The path of ``study.json``.
         """
-        place = Path(folder)
+        place, rows = Path(folder), self.table()
         place.mkdir(parents=True, exist_ok=True)
-        facts = {
-            "title": self.spec.title,
-            "notes": self.spec.notes,
-            "metric": self.spec.metric,
-            "baseline": self.spec.reference,
-        }
         content = {
             "layout": 1,
-            **facts,
+            **{name: getattr(self.spec, name) for name in ("title", "notes", "metric")},
+            "baseline": self.spec.reference,
             "command": command,
             "store": os.path.relpath(self.store.folder, place),
             "differences": [dict(zip(("label", "option", "value"), d, strict=True)) for d in self.differences()],
             "trials": _tried(self),
-            "runs": [{name: row[name] for name in FIELDS} for row in self.table()],
+            "runs": [{name: row[name] for name in FIELDS} for row in rows],
         }
         write_atomic(place / "study.json", json.dumps(content, indent=1).encode())
-        write_atomic(place / "runs.csv", _csv(self.table()).encode())
+        write_atomic(place / "runs.csv", _csv(rows).encode())
         return place / "study.json"
 
 
