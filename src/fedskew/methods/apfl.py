@@ -46,7 +46,7 @@ class Mixed(SGD):
     """initial share of v in the mixture"""
     learnt: bool = True
     """each client learns its own share"""
-    learns: Literal["round", "step"] = later("round")
+    learns: Literal["round", "step"] = later(default="round")
     """when it does: at the first mini-batch of a round, or at every one"""
 
     @property

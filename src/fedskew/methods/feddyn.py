@@ -48,7 +48,7 @@ class DynamicRegulariser(Component):
 
     alpha: Annotated[float, AtLeast(0)] = 0.01
     """strength; that of the server must equal it"""
-    clip: Annotated[float, AtLeast(0, infinite=True, hint="0 does not clip")] = later(0.0)
+    clip: Annotated[float, AtLeast(0, infinite=True, hint="0 does not clip")] = later(default=0.0)
     """largest norm of g - h_k - alpha x over all parameters, before alpha w is added; 0 does not clip"""
 
     @property

@@ -47,9 +47,9 @@ class Alternating(Component):
     """tau, epochs of the head, where the local run has more of them"""
     first: Literal["head", "body"] = "head"
     """what moves first"""
-    last: Annotated[int, AtLeast(0)] = later(0)
+    last: Annotated[int, AtLeast(0)] = later(default=0)
     """epochs of the head alone before own models are evaluated; the authors' code has 10 in its last round, 0: none"""
-    last_lr: Annotated[float, Above(0)] = later(0.01)
+    last_lr: Annotated[float, Above(0)] = later(default=0.01)
     """learning rate of these epochs, of mini-batches of 10 rows and momentum 0.5"""
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
