@@ -107,18 +107,19 @@ def personal_model(
     ctx, rows = clients.context(broadcast, memory, k, clients.own), clients.batch(clients.own.rows[k])
     net = clients.runtime.net
 
-    def gradient(params: Params, term: Term | None = None, /) -> Params:
-        """Of the mean of a term, or of cross-entropy, over all rows of the client, in evaluation mode."""
+    def gradient(params: Params, term: Term | None = None, at: Tensor | None = None, /) -> Params:
+        """Of the mean of a term, or of cross-entropy, over some or all rows of the client, in evaluation mode."""
+        some = rows if at is None else Batch(*(part[at.to(part.device)] for part in rows))
 
         def objective(p: Params) -> tuple[Tensor, tuple[Batch, Params]]:
             key = ctx.owned.new_zeros(())
-            out, _ = net.forward(p, ctx.buffers, rows.x, rows.mask, train=False, key=key)
-            each = cross_entropy(out.logits, rows.y) if term is None else term(p, out, rows)
-            return rows.mean(each), (rows, {})
+            out, _ = net.forward(p, buffers, some.x, some.mask, train=False, key=key)
+            each = cross_entropy(out.logits, some.y) if term is None else term(p, out, some)
+            return some.mean(each), (some, {})
 
         return rounds.autograd(objective, params)[0]
 
-    params = ctx.params
+    params, buffers = ctx.params, ctx.buffers
     for part in method.having("personalize"):
-        params = part.personalize(params, ctx, gradient)
-    return params, ctx.buffers
+        params, buffers = rounds.apart(part.personalize(params, ctx, gradient), buffers)
+    return params, buffers

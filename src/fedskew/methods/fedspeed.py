@@ -32,7 +32,7 @@ class UploadedRegulariser(DynamicRegulariser):
 
     Example:
         >>> UploadedRegulariser(alpha=0.1)
-        UploadedRegulariser(alpha=0.1)
+        UploadedRegulariser(alpha=0.1, clip=0.0)
     """
 
     name = "uploaded_dynamic_regulariser"
