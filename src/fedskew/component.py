@@ -88,6 +88,7 @@ class Component(Checked):
     reference: ClassVar[str] = ""
     version: ClassVar[int] = 1  # of its formula and defaults: another one gives its runs another address
     averages_all: ClassVar[bool] = False  # True: it is right only where the server averages every parameter
+    own_only: ClassVar[bool] = False  # True: clients use their own models; the global one is a means, or is not trained
     trains_own: ClassVar[bool] = False  # True: it moves a model of the client's own, which no `frozen` holds still
     auxiliary: ClassVar[int] = 0  # rows a class that it wants the server to hold, where the user names no number
 

@@ -41,6 +41,7 @@ class AttentiveMessages(Component):
     version = 2
     downloads = "P"
     averages_all = True
+    own_only = True
     keeps = "N P at the server, P on every client"
     compute = "server: N K distances of models"
     reference = "huang2021"

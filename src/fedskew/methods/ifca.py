@@ -45,6 +45,7 @@ class ClusterIdentity(Component):
     uploads = "1"
     downloads = "P clusters + P, of the question; P clusters, of the round"
     averages_all = True
+    own_only = True
     trains_own = True
     keeps = "P clusters at the server"
     compute = "clusters forward passes over the client's rows"

@@ -39,7 +39,7 @@ def build(
     entries: Iterable[Entry | tuple[str, str, int | str, Any]],
     *,
     title: str = "",
-    metric: str = "accuracy",
+    metric: str | None = None,
     baseline: str | None = None,
     command: str = "",
     notes: Sequence[str] = (),

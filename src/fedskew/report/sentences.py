@@ -6,10 +6,10 @@ from collections import Counter
 
 from fedskew.errors import plural
 from fedskew.plots.groups import title_of
-from fedskew.records.summary import collapses
+from fedskew.records.summary import HOW, collapses, metric_words
 from fedskew.report.compared import Compared
 from fedskew.report.entries import Entry, ended_early
-from fedskew.report.figures import listed, words
+from fedskew.report.figures import SCORED, listed, words
 from fedskew.report.fitted import fitted_words, twice
 from fedskew.report.tables import fixed, spread
 from fedskew.studies.bootstrap import FEW
@@ -23,9 +23,8 @@ LISTED = 8  # most runs that a caution names
 
 def measured(found: Compared) -> str:
     """What is compared: "accuracy, the mean over the last 10 rounds"."""
-    how = {"mean10": "the mean over the last 10 rounds", "mean50": "the mean over the last 50 rounds",
-           "final": "at the last evaluation", "best": "the best round, chosen on the test rows"}  # fmt: skip
-    return f"{words(found.metric)}, {how[found.key.partition('_')[0]]}"
+    what = words(found.metric) if found.metric in SCORED else metric_words(found.metric)
+    return f"{what}, {HOW[found.key.partition('_')[0]]}"
 
 
 def compared_what(found: Compared) -> str:
@@ -142,6 +141,7 @@ def cautions(found: Compared) -> list[str]:
         told.append("Where there is one seed, nothing is known of the spread over seeds.")
     if len(found.methods) > 1 and 2 <= max(pairs, default=0) <= FEW:
         told.append(_few(found, max(pairs)))
+    told += [*_served(found), *_evaluations(found)]
     if found.key.startswith("best_"):
         told.append("The best round is chosen on the test rows: its value is no fair estimate.")
     missing = len(found.methods) * len(found.settings) * len(found.seeds) - sum(
@@ -155,10 +155,34 @@ def cautions(found: Compared) -> list[str]:
     if early:
         head = "Some runs ended early, and their values are those of the rounds they ran: "
         told.append(listed(head, early, LISTED))
-    lost = [f"{_called(e)}: {collapse.words}" for e in found.entries for collapse in collapses(e.run.rows)]
+    lost = [f"{_called(e)}: {c.words}" for e in found.entries for c in collapses(e.run.rows, e.run.serves)]
     if lost:
         told.append(listed("Training collapsed in some runs: ", lost, LISTED))
     return told
+
+
+def _served(found: Compared) -> list[str]:
+    """Methods whose metric is of a model that their clients do not use, or that were not measured by it."""
+    own = {entry.method for entry in found.entries if entry.run.serves == "own"}
+    named = ", ".join(sorted(own))
+    if "served_" not in found.metric and "personal_" not in found.metric:
+        told = f"clients of {named} use models of their own, and this metric is of a global model that nobody uses"
+        return [f"Do not judge {named} here: {told}. The metric served_accuracy joins all methods."] if own else []
+    lacking = [m for m in found.methods if not any(found.summary(m, s).runs for s in found.settings)]
+    return [f"No {words(found.metric)} is on record of {', '.join(lacking)}."] if lacking and own else []
+
+
+def _evaluations(found: Compared) -> list[str]:
+    """How many evaluations the means are of, where methods differ."""
+    reach = {"mean10": 10, "mean50": 50}.get(found.key.partition("_")[0], 0)
+    by: dict[int, list[str]] = {}
+    for method in found.methods if reach else ():
+        runs = [e.run.rows for e in found.entries if e.method == method and e.run.rows]
+        counts = [sum(r["round"] > rows[-1]["round"] - reach and found.metric in r for r in rows) for rows in runs]
+        if counts and min(counts):
+            by.setdefault(min(counts), []).append(method)
+    told = "; ".join(f"{plural(n, 'evaluation')} of {', '.join(methods)}" for n, methods in sorted(by.items()))
+    return [f"The means are over {told}."] if len(by) > 1 else []
 
 
 def _few(found: Compared, pairs: int) -> str:
