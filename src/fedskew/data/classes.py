@@ -22,7 +22,7 @@ class ClassOptions(Checked):
     classes: tuple[str, ...] = ()
     """classes to keep, by name or number, comma-separated, at least two, for example 6,0; unset: all"""
     relabel: bool = True
-    """number the kept classes in the order given, 0 for the first; false: they keep their numbers, and C stays"""
+    """renumber the kept classes from 0 in the given order; false: they keep their numbers, and C is unchanged"""
 
     def __post_init__(self) -> None:
         if isinstance(self.classes, list | tuple):  # numbers too: classes=(6, 0)

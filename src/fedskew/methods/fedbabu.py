@@ -34,9 +34,9 @@ class FineTune(Component):
     steps: Annotated[int, AtLeast(0)] = 5
     """steps on all rows of the client"""
     lr: Annotated[float, Above(0)] = 0.1
-    """their rate"""
+    """learning rate of these steps"""
     tuned: Literal["all", "head", "body"] = "all"
-    """what they move"""
+    """parameters that these steps train"""
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
         """The parameters after the steps."""

@@ -40,7 +40,7 @@ class FedNova(Wrapping):
     uploads = "1"
 
     tau_eff: Literal["norm", "steps"] = "norm"
-    """sum_k p_k a_k, or sum_k p_k tau_k: what the official code takes with a proximal term"""
+    """sum_k p_k a_k, or sum_k p_k tau_k, which the official code uses with a proximal term"""
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
         """p_k tau_eff / a_k for updates, the base's weights for buffers."""

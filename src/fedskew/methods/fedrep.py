@@ -19,7 +19,7 @@ __all__ = ["Alternating", "fedrep"]
 
 @dataclass(frozen=True)
 class Alternating(Component):
-    """Some epochs of a local run move the classifier alone, the others all but the classifier.
+    """Alternating local epochs: some train only the classifier, the others all but the classifier.
 
     With E epochs: head in epochs 1 to tau, body in tau + 1 to E; or body in 1 to E - tau, head in the last tau. Where E
     is at most tau, the body never moves. BatchNorm's running statistics follow the forward passes of all epochs.
@@ -36,7 +36,7 @@ class Alternating(Component):
     epochs: Annotated[int, AtLeast(0)] = 10
     """tau, epochs of the head"""
     first: Literal["head", "body"] = "head"
-    """what moves first"""
+    """which part is trained first"""
 
     def moves(self, names: Sequence[str], task: Task, progress: Progress) -> dict[str, Tensor]:
         """The head in its epochs, everything else in the others."""

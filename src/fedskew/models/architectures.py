@@ -165,8 +165,8 @@ class TFCNN(Architecture):
 
     name: ClassVar[str] = "tfcnn"
     form: Literal["code", "tutorial"] = "code"
-    """code: padded convolutions and one bias-free linear layer, as the authors ran it; tutorial: the network that they
-    cite, with valid convolutions, a 64-unit dense layer and biases"""
+    """code: padded convolutions and one bias-free linear layer, as in the authors' code; tutorial: the network that
+    they cite, with valid convolutions, a dense layer of 64 units and biases"""
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """(3x3 convolution -> ReLU -> pool) with 32, 64 and 64 channels; the tutorial drops the last pool."""
@@ -199,7 +199,7 @@ class SeolKimCNN(Architecture):
 
     name: ClassVar[str] = "seolkim_cnn"
     pools: Literal[1, 2] = 2
-    """number of max pools: 1 as the text reads, 2 pools after each convolution"""
+    """number of max pools: 1 as in the text; 2: one after each convolution"""
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """Convolution -> ReLU (-> pool), convolution -> ReLU -> pool, then the dense layers."""

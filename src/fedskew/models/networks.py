@@ -42,8 +42,8 @@ class Architecture(Checked):
     init: ClassVar[Init] = "uniform"  # of convolution and linear weights
 
     projection: Annotated[int, AtLeast(0)] | None = later()
-    """width of a projection head F -> F -> ReLU -> width in front of the classifier; 0: none; unset: what the method
-    wants, which is 256 for MOON and none for others"""
+    """width of a projection head F -> F -> ReLU -> width in front of the classifier; 0: none; unset: as the method
+    needs, 256 for MOON and none for others"""
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """Make the network; `fedskew.models.build` then gives it keyed weights.
@@ -216,8 +216,8 @@ class ResNet18(Architecture):
     name: ClassVar[str] = "resnet18"
     init: ClassVar[Init] = "kaiming_normal"
     stem: Literal["cifar", "imagenet"] = "cifar"
-    """first layers: cifar is one 3x3 convolution, for images of 32x32 or 64x64; imagenet the paper's 7x7 convolution
-    of stride 2 and a max pool, which leave a quarter of each side"""
+    """first layers: cifar: one 3x3 convolution, for images of 32x32 or 64x64; imagenet: the paper's 7x7 convolution of
+    stride 2 and a max pool, which reduce each side to a quarter"""
     norm: Literal["batch", "group"] = "batch"
     """normalisation: batch as in the paper, or group, which has no running statistics to average"""
     groups: Annotated[int, AtLeast(1)] = 32
@@ -282,7 +282,7 @@ class ResNet9(Architecture):
 
     name: ClassVar[str] = "resnet9"
     width: Annotated[int, AtLeast(1)] = 1028
-    """channels of the last three convolutions: 1028 as the authors coded it, where 1024 may have been meant"""
+    """channels of the last three convolutions: 1028 as in the authors' code, which may mean 1024"""
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """64, 128 + pool, residual, 256 + pool, 512 + pool, residual, 1028 + pool, residual, pool, classifier."""

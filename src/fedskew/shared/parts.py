@@ -17,7 +17,7 @@ __all__ = ["CrossEntropy", "DatasetMean", "ProximalVariant"]
 
 @dataclass(frozen=True)
 class CrossEntropy(Component):
-    """Cross-entropy, the loss of a method that brings no classification loss of its own.
+    """Cross-entropy, the default classification loss.
 
     L = mean_b -log softmax(z_b)[y_b] over the rows b of a mini-batch.
 
@@ -57,7 +57,7 @@ class DatasetMean(Component):
     reference = "seol2023"
 
     of: Literal["owned", "used"] = "owned"
-    """|D_k|: the rows that the client owns, or those that it trains on in the round"""
+    """|D_k|: all rows of the client, or those that it trains on in the round"""
 
     def correct(self, grads: Params, view: View) -> Params:
         """The gradient times |b| / |D_k|."""

@@ -15,7 +15,7 @@ __all__ = ["ProximalVariant"]
 
 @dataclass(frozen=True)
 class ProximalVariant(Component):
-    """Two proximal terms of other implementations, in the place of ``proximal``.
+    """Proximal terms of other implementations, instead of ``proximal``.
 
     norm: L + mu sum_t ||w_t - w^t_t||_2 over the tensors t, without the square: a pull of constant size, 0 at w = w^t.
     smooth_l1: L + mu mean_t smooth_l1(w_t, w^t_t), the mean over the entries of a tensor, slope at most 1.

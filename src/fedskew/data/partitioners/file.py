@@ -244,9 +244,9 @@ class File(Partitioner):
     path: str = ""
     """the partition file, .npz"""
     match: Literal["dataset", "labels"] = "dataset"
-    """what must be equal: the whole dataset, or its labels only (images may be padded or scaled otherwise)"""
+    """what must match: the whole dataset, or only its labels (images may be padded or scaled differently)"""
     sha256: str = ""
-    """the file's hash or its first digits; a run records it, and another file then raises an error; empty takes any"""
+    """the file's hash or its first digits, which a run records; another file raises an error; empty: not checked"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", str(self.path))

@@ -74,17 +74,17 @@ class DirPrior(Sized):
     alpha: Annotated[float, AtLeast(0)] = 0.0
     """concentration of most clients; 0: one class per client"""
     rest: Annotated[int, AtLeast(0)] = 0
-    """how many clients, the last ones, have alpha_rest instead of alpha"""
+    """number of clients, the last ones, with alpha_rest instead of alpha"""
     alpha_rest: Annotated[float, AtLeast(0)] = 0.2
     """concentration of the last `rest` clients"""
     samples: Annotated[int, AtLeast(0)] = 0
-    """rows per client, of a size law the mean; 0: the largest feasible, at most n/N"""
+    """rows per client (the mean of a size law); 0: the largest feasible, at most n/N"""
     prior: Literal["uniform", "data"] = "uniform"
-    """p: equal for all classes, or the class shares of the rows"""
+    """p: uniform over the classes, or the class shares of the rows"""
     concentration: Literal["total", "per_class"] | None = later()
-    """what alpha counts: the sum over the classes, Dir(alpha p), or a class, Dir(alpha C p); unset: total"""
+    """whether alpha is the total, Dir(alpha p), or per class, Dir(alpha C p); unset: total"""
     serve: Literal["in_turn", "together"] | None = later()
-    """one client after the other, counts rounded, or all together, row by row (FedLab, flwr); unset: in_turn"""
+    """one client after the other with rounded counts, or all together row by row (FedLab, flwr); unset: in_turn"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Serve the clients of one class, then the others from what remains."""

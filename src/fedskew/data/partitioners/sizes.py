@@ -66,7 +66,7 @@ class Sized(Partitioner):
     """
 
     sizes: Law | tuple[Annotated[int, AtLeast(0)], ...] | None = later()
-    """client sizes: a law, or a list with the rows of each client, such as 30,20,10; unset: equal"""
+    """client sizes: a law, or the rows of each client, such as 30,20,10; unset: equal"""
     size_skew: Annotated[float, AtLeast(0)] | None = later()
     """sigma of the law lognormal, exponent a of the law power; 0: equal sizes; unset: 1"""
 
@@ -317,7 +317,7 @@ class QuantityDir(Partitioner):
     least: Annotated[int, AtLeast(0)] = 1
     """m, rows that every client gets first"""
     redraw: bool | None = later()
-    """give nobody rows first, and draw again, at most 100 times, until all have `least` rows (NIID-Bench, FedLab)"""
+    """draw again, at most 100 times, until all have `least` rows, instead of giving these first (NIID-Bench, FedLab)"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw shares, compute sizes, deal."""
