@@ -176,7 +176,7 @@ def launch(
     check_device(settings.device)
     began = time.monotonic()
     measured = settings.monitor is None or len(fed.validation_rows) > 0
-    demand(settings, "monitor", measured, "have validation rows to be measured on", "validation=0.1 holds some out")
+    demand(settings, "monitor", measured, "have validation rows", "validation=0.1 holds some out")
     tested = len(fed.dataset.y_test)
     most = settings.eval_rows is None or settings.eval_rows <= tested
     demand(settings, "eval_rows", most, f"be at most the number of test rows, {tested}")
@@ -289,7 +289,7 @@ def _check_continues(record: Record, facts: Mapping[str, Any], method: Method, s
 def _extend(record: Record, session: Session, settings: Settings) -> None:
     """Let the record say how many rounds the run has now, and where, and no longer how it ended before."""
     done = session.state.round
-    demand(settings, "rounds", settings.rounds >= done, f"be at least {done}, the rounds that are done")
+    demand(settings, "rounds", settings.rounds >= done, f"be at least {done}, the completed rounds")
     for kind in record.config().get("processors", ()):  # of the rounds that are done
         session.engine.processors.meet(kind)
     now = {name: getattr(settings, name) for name in resumed(Settings, "new")} | session.engine.processors.facts()

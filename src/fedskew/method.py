@@ -99,12 +99,12 @@ class Method:
         names = [c.name for c in self.components]
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
-            raise ConfigError(f"every component of a method must have a name of its own; got {', '.join(twice)} twice")
+            raise ConfigError(f"components of a method must have different names; got {', '.join(twice)} twice")
 
     def _check_kinds(self) -> None:
         require(isinstance(self.name, str) and bool(self.name), "the name of a method", "be a word", self.name)
         several = isinstance(self.parts, tuple | list)
-        require(several, "parts", "be a tuple of components", self.parts, "for one of them write (it,)")
+        require(several, "parts", "be a tuple of components", self.parts, "for a single component write (component,)")
         share = 1.0 if self.share is None else self.share
         require(0 < share <= 1, "share", "be above 0 and at most 1", self.share)
         object.__setattr__(self, "parts", tuple(self.parts))
@@ -296,11 +296,11 @@ def check_kind(place: str, value: object) -> None:
     cls: type = type(value)
     own = f"the class {cls.__name__}"
     if not isinstance(value.name, str) or not value.name:
-        raise ConfigError(f'{own} must have a name of its own, a line such as name = "mine"; got {value.name!r}')
+        raise ConfigError(f'{own} must have its own name, a line such as name = "mine"; got {value.name!r}')
     written = vars(cls).get("__annotations__", {})
     lost = [n for n, hint in written.items() if n not in hints_of(cls) and "ClassVar" not in str(hint)]
     if lost:
-        raise ConfigError(f"{own} must stand below @dataclass(frozen=True); {lost[0]!r} is no field of it")
+        raise ConfigError(f"{own} must stand below @dataclass(frozen=True); {lost[0]!r} is not a field")
 
 
 def check_method(method: object) -> None:

@@ -109,18 +109,18 @@ class Settings:
             object.__setattr__(self, "init_from", str(self.init_from))
         check(self)
         demand(self, "init_from", self.init_from != "", "name a run folder or a .safetensors file")
-        demand(self, "init_digest", not self.init_digest or bool(self.init_from), "stand beside init_from")
+        demand(self, "init_digest", not self.init_digest or bool(self.init_from), "be used with init_from")
         gpu = self.device.startswith("cuda")
         demand(self, "precision", self.precision != "tf32" or gpu, "be float32 or bfloat16 without a GPU")
         if self.monitor is None:
             for name in ("patience", "min_delta"):
                 hint = "val_balanced_accuracy counts every class equally"
-                demand(self, name, getattr(self, name) is None, "stand beside a monitor", hint)
+                demand(self, name, getattr(self, name) is None, "be used with a monitor", hint)
         between = self.eval_rows is None or self.eval_every > 1
         hint = "eval_every=10 leaves nine of ten rounds to the part"
-        demand(self, "eval_rows", between, "stand beside an eval_every above 1", hint)
+        demand(self, "eval_rows", between, "be used with an eval_every above 1", hint)
         plain = self.precision == "float32" or self.dtype == "float32"
-        demand(self, "precision", plain, f"be float32 beside dtype {self.dtype}")
+        demand(self, "precision", plain, f"be float32 with dtype {self.dtype}")
 
     def with_options(self, options: Mapping[str, Any]) -> Settings:
         """The same settings with other values, as `fedskew.run` takes them by keyword.

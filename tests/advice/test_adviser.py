@@ -130,7 +130,7 @@ def test_the_rule_is_the_best_method_whichever_dataset_is_left_out(capsys: pytes
     ]
     assert rule([one, *rest]) is None, "without the first dataset it is another one"
     assert rule(strong[:1]) is None
-    assert "rule: under strong label skew take feddyn" in shown(advise(SKEWED, [*strong, *weak]), capsys)
+    assert "rule: under strong label skew use feddyn" in shown(advise(SKEWED, [*strong, *weak]), capsys)
 
 
 def test_the_packaged_rule_is_feddyn_and_holds_under_strong_skew_alone() -> None:

@@ -358,6 +358,8 @@ def unknown_option(flag: str, options: Collection[str], others: Iterable[str] = 
     otherwise = "; see `fedskew run METHOD --help`"
     if name and slot in SLOTTED:
         otherwise = f": the {slot} of this run takes {', '.join(own) or 'no options'}"
+    if flag == "--optimizer":
+        otherwise = "; --local chooses the optimizer of the clients, --server that of the server"
     raise ConfigError(f"unknown option {flag!r}" + (_meant(flag, known, options) or otherwise))
 
 

@@ -188,7 +188,7 @@ def build(
 def held_out(labels: Any, label_names: Sequence[str] = ()) -> np.ndarray:
     """Which rows stay in the training set when `build` splits a test set off, bool [n].
 
-    For what is fitted on training rows alone, before the samples are made.
+    For fitted on training rows alone, before the samples are made.
 
     Raises:
         DataError: As `build` for these labels.

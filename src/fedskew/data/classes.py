@@ -30,7 +30,7 @@ class ClassOptions(Checked):
         super().__post_init__()
         many = len(self.classes) != 1 and len(set(self.classes)) == len(self.classes)
         demand(self, "classes", many, "name two classes at least, each once", "for example 6,0")
-        demand(self, "relabel", self.relabel or bool(self.classes), "be true where all classes are kept")
+        demand(self, "relabel", self.relabel or bool(self.classes), "be true if all classes are kept")
 
     def of_classes(self, data: Dataset) -> Dataset:
         """The dataset with the classes that the options keep.

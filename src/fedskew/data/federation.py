@@ -236,7 +236,9 @@ def federate(
         return parted(made, heldout_clients) if heldout_clients else made
     labels = dataset.y.numpy()
     take = share(labels, dataset.classes, validation)
-    require(validation == 0 or bool(take.any()), "validation", "take a row of some class", validation, "use more")
+    require(
+        validation == 0 or bool(take.any()), "validation", "be large enough to hold out a row", validation, "use more"
+    )
     left, held = _take(np.arange(len(labels)), labels, take, seed, "validation")
     _enough(labels[left], dataset, auxiliary)
     left, aside = _take(left, labels, np.full(dataset.classes, auxiliary), seed, "auxiliary")
@@ -254,7 +256,7 @@ def federate(
 def _tested(fed: Federation, fraction: float) -> Federation:
     """The federation in which each client keeps a fraction of its rows for its own test."""
     left, held = hold_out(fed.partition, fraction, fed.seed)
-    require(len(held.rows) > 0, "local_test", "take a row of some client", fraction, "use more")
+    require(len(held.rows) > 0, "local_test", "be large enough to hold out a row", fraction, "use more")
     counts = torch.from_numpy(left.counts(fed.dataset.y.numpy(), fed.dataset.classes))
     return replace(fed, partition=left, counts=counts, local_test=fraction, held=held)
 
@@ -339,7 +341,7 @@ def _dataset(data: str | Dataset, path: str | None, options: Mapping[str, Any]) 
         return load(data, path, **options)
     require(isinstance(data, Dataset), "data", "be a name or a Dataset", type(data).__name__, "use from_arrays(x, y)")
     for name in ("path",) * (path is not None) + tuple(options):
-        raise ConfigError(f"federate has no option {name!r} for a Dataset that is loaded already; give it to load()")
+        raise ConfigError(f"federate has no option {name!r} for a loaded Dataset; pass it to load()")
     return data
 
 

@@ -52,7 +52,9 @@ class Measuring:
                 continue
             matrix, total, rows = matrix + found, total + loss * n, rows + n
         if not rows:
-            raise TrainingError(f"a node must tell a metric of use; got none of {len(requests)} in round {number}")
+            raise TrainingError(
+                f"at least one node must send a usable metric; got none of {len(requests)} in round {number}"
+            )
         return matrix, total / rows
 
     def leave_out(self, answer: Answer, wrong: str, number: int) -> None:

@@ -51,7 +51,7 @@ class FedNova(Wrapping):
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """Momentum with a proximal term has no agreed ||a||_1: the official recursion counts both twice."""
         both = method.proximal > 0 and isinstance(method.local, SGD) and method.local.momentum > 0
-        demand(method.local, "momentum", not both, "be 0 when fednova meets a proximal part")
+        demand(method.local, "momentum", not both, "be 0 if fednova is used with a proximal part")
         super().check(method, fed, task)
 
 

@@ -292,7 +292,7 @@ def _head(module: nn.Module, head: str | None, classes: int) -> str:
     layers = dict(module.named_modules())
     linear = [name for name, layer in layers.items() if isinstance(layer, nn.Linear)]
     if head is None:
-        require(bool(linear), "head", "name the classifier layer", None, "the model has no nn.Linear to guess")
+        require(bool(linear), "head", "name the classifier layer", None, "the model has no nn.Linear to choose")
         head = linear[-1]
     if head not in layers:
         raise unknown("head", head, linear)

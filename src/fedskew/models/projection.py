@@ -91,7 +91,7 @@ def projected(module: nn.Module, head: str | None, width: int, seed: int) -> tup
     """
     if head is None:
         linear = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
-        require(bool(linear), "head", "name the classifier layer", None, "the model has no nn.Linear to guess")
+        require(bool(linear), "head", "name the classifier layer", None, "the model has no nn.Linear to choose")
         head = linear[-1]
     whole = insert(copy.deepcopy(module), head, width)
     initialise(whole.get_submodule(head), "uniform", seed, prefix=head)

@@ -25,7 +25,7 @@ NAMES = {"mean": "mean", "iqm": "interquartile mean", "median": "median"}
 FEWEST = 2  # runs of a method, over all settings, below which nothing is to be aggregated
 TOGETHER = (
     "The mean is that of the settings' means{median}; the interquartile mean is that of the middle half of all runs. "
-    "Intervals are the stratified bootstrap's at 95 %: they speak of new seeds under these settings, not of "
+    "Intervals are from the stratified bootstrap at 95 %: they apply to new seeds in these settings, not to "
     "other settings."
 )
 OVER = (
@@ -105,9 +105,9 @@ def _notes(told: tuple[Estimate, ...]) -> tuple[str, ...]:
     if lacking:
         more = f" and {len(lacking) - TOLD} more" if len(lacking) > TOLD else ""
         names = ", ".join(lacking[:TOLD])
-        notes.append(f"{names}{more}: no run under some settings, and a value over the others would not compare.")
+        notes.append(f"{names}{more}: no run in some settings, so a value over the others is not comparable.")
     if any(one.fewest == 1 for one in told):
-        notes.append("Where a setting has one run only, no interval can be given.")
+        notes.append("There is no interval if a setting has only one run.")
     if any(1 < one.fewest <= FEW for one in told):
         notes.append(NARROW)
     return tuple(notes)
@@ -135,7 +135,7 @@ def _improvements(found: Compared) -> Table:
         records.append(record | {"settings": one.settings, "of": len(found.settings)})
     notes = [NARROW] if any(1 < one.fewest <= FEW for one in told) else []
     if any(one.low is not None and one.low == one.high for one in told):
-        notes.append("An interval without width: every resample says the same. This is no certainty.")
+        notes.append("An interval without width means that all resamples are equal. It is not certainty.")
     caption = f"Each method against {found.baseline}{', over all settings' if several else ''}"
     return Table("improvement", caption, head, tuple(rows), 1, tuple(records), tuple(notes))
 

@@ -32,20 +32,20 @@ LIMIT = 1_000_000  # bytes of a page of 500 runs
 FULL = 500  # runs
 OPEN = 12  # rows of a table of options that is not folded
 HALVINGS = 6  # of the pictures that a page shows, until it is small enough
-TRIALS = "The methods have different numbers of trials: compare what was tuned with care."
+TRIALS = "The methods have different numbers of trials: compare tuned options with care."
 WHOLE = "the tables of results, cost and runs hold all"
 WRITTEN = "the files of --tables hold all"
 RANKED = "Average ranks need two methods or more under two settings or more."
 INTRODUCED = {
-    "curves": "A line is the mean of the seeds, its band reaches from the least seed to the greatest.",
+    "curves": "A line is the mean over seeds; its band reaches from minimum to maximum.",
     "ranks": "Each setting ranks the methods by their mean over the seeds that all of them have. Bars join methods "
     "that the tests do not tell apart: all of them where Friedman's test finds nothing, else those within Nemenyi's "
     "critical difference. Two methods are not tested.",
-    "cost": "A point is the mean over the seeds, its whisker the 95 % interval. What stands further to the left costs "
+    "cost": "A point is the mean over the seeds, its whisker the 95 % interval. Methods further to the left cost "
     "less. A cost that is the same for all methods is not drawn.",
     "recalls": "Mean over the seeds at the last evaluation. A dash: the class has no test rows.",
     "confusion": "Rows are true classes, columns predictions: the share of each class's test rows, all seeds together.",
-    "federation": "Who holds which labels. The stronger the colour, the more training rows, by the square root.",
+    "federation": "Labels of each client. The colour grows with the square root of the number of training rows.",
 }
 
 
@@ -295,7 +295,7 @@ def _tuning(found: Compared, trials: Sequence[Trial]) -> Section:
     drawn = (Figure(tuple(charts), tuple((n, places.get(n, 0)) for n in names)),) if charts else ()
     counts = set(Counter((t.method, t.setting) for t in trials).values())
     budget = f"Every method has {plural(counts.pop(), 'trial')}." if len(counts) == 1 else TRIALS
-    text = (f"{budget} Their scores are of validation rows.",)
+    text = (f"{budget} Scores are from validation rows.",)
     return Section("tuning", "Tuning", text, (*drawn, listings.tuned(trials)))
 
 
@@ -312,6 +312,6 @@ def _again(found: Compared, command: str) -> Section:
     if any(entry.run.config.get("started_by") == "python" for entry in found.entries):
         text.append("Runs that were started from Python are repeated by their program.")
     if any(entry.run.config.get("own_data") for entry in found.entries):
-        text.append("Runs over Flower on rows of the nodes' own are repeated by `sh run.sh` of their app.")
+        text.append("Runs over Flower on the nodes' own rows are repeated by `sh run.sh` of their app.")
     first = shlex.quote(str(found.entries[0].run.folder))
     return Section("again", "Repeat it", (" ".join(text),), code=f"fedskew run --from {first} --out again")

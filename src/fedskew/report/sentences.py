@@ -59,7 +59,7 @@ def _overall(found: Compared) -> str:
                 side = above if difference.verdict == "better" else below
                 side[method] = side.get(method, 0) + 1
     if not tested:
-        return f"Nothing can be said of differences from {found.baseline}: that takes two seeds that both methods have."
+        return f"Differences from {found.baseline} cannot be judged: both methods need two common seeds."
     of = f"{len(found.settings)} settings" if len(found.settings) > 1 else "the one setting"
     if not above and not below:
         where = f"any of the {of}" if len(found.settings) > 1 else of
@@ -136,23 +136,23 @@ def cautions(found: Compared) -> list[str]:
     pairs = [d.pairs for m in found.methods for s in found.settings if (d := found.difference(m, s)) and d.pairs]
     few = min(pairs, default=least)
     if len(found.methods) > 1 and few < 2:
-        told.append("Some comparisons rest on one seed. No interval and no test can be had from one seed.")
+        told.append("Some comparisons have only one seed, so they have no interval and no test.")
     if len(found.methods) == 1 and least < 2:
-        told.append("Where there is one seed, nothing is known of the spread over seeds.")
+        told.append("With one seed, the spread over seeds is unknown.")
     if len(found.methods) > 1 and 2 <= max(pairs, default=0) <= FEW:
         told.append(_few(found, max(pairs)))
     if found.key.startswith("best_"):
-        told.append("The best round is chosen on the test rows: its value is no fair estimate.")
+        told.append("The best round is chosen on the test rows: its value is not a fair estimate.")
     missing = len(found.methods) * len(found.settings) * len(found.seeds) - sum(
         found.summary(m, s).runs for m in found.methods for s in found.settings
     )
     if missing:
         many = plural(missing, "combination")
         verb = "has" if missing == 1 else "have"
-        told.append(f"{many} of method, setting and seed {verb} no value; means are over the seeds that are there.")
+        told.append(f"{many} of method, setting and seed {verb} no value; means are over the other seeds.")
     early = [f"{_called(e)}: {why}" for e in found.entries if (why := ended_early(e.run))]
     if early:
-        told.append(f"Some runs ended early, and their values are those of the rounds they ran: {_listed(early)}.")
+        told.append(f"Some runs ended early, and their values are from the rounds that they ran: {_listed(early)}.")
     lost = [f"{_called(e)}: {collapse.words}" for e in found.entries for collapse in collapses(e.run.rows)]
     if lost:
         told.append(f"Training collapsed in some runs: {_listed(lost)}.")
@@ -168,7 +168,7 @@ def _few(found: Compared, pairs: int) -> str:
         for s in found.settings
         if (d := found.difference(m, s)) and d.low is not None and d.high is not None
     )
-    told = f"With {plural(pairs, 'seed')} a rank test cannot reach the 5 % level: its least p is {p:.4g}."
+    told = f"With {plural(pairs, 'seed')} a rank test cannot reach the 5 % level: its smallest p is {p:.4g}."
     if widths:
         told += (
             " So no difference is called significant here: look at the intervals. They take differences between seeds "

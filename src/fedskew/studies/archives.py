@@ -39,7 +39,7 @@ def write(place: str | Path, out: str | Path, points: int = POINTS) -> int:
     """
     require(points >= 1, "points", "be at least 1", points)
     ended = [run for run in runs_of(place) if run.state == "finished"]
-    require(bool(ended), "runs", "hold one that has ended", str(place))
+    require(bool(ended), "runs", "hold a finished run", str(place))
     runs = sorted([*ended, *failures_of(place)], key=lambda run: run.address)
     try:
         Path(out).parent.mkdir(parents=True, exist_ok=True)

@@ -453,7 +453,7 @@ def _read_header(arrays: dict[str, npt.NDArray[Any]], path: str) -> dict[str, An
         raise DataError(f"{path} has version {version!r} of the format; this fedskew reads {VERSION} and {TESTED}")
     tested = [isinstance(header.get("local_test"), float), *(name in arrays for name in TEST_ARRAYS)]
     if set(tested) != {version == TESTED}:
-        raise DataError(f"{path} is not a partition file: its local test and its version do not belong together")
+        raise DataError(f"{path} is not a partition file: its local test does not match its version")
     for key, kind in KEYS.items():
         if key not in header or not isinstance(header[key], kind) or isinstance(header[key], bool):  # type: ignore[arg-type]
             raise DataError(f"{path} is not a partition file: its header lacks {key!r}")
@@ -467,7 +467,7 @@ def check_content(content: PartitionFile, path: str) -> None:
     parts = [content.partition, *([] if content.local_test is None else [content.local_test])]
     whole = all(ordered(part) and header["clients"] == part.clients for part in parts)
     if not whole or len(content.labels) != len(rows):
-        raise DataError(f"{path}: offsets, rows and labels do not belong together")
+        raise DataError(f"{path}: offsets, rows and labels do not match")
     owned = np.unique(rows) if header.get("overlaps") is True else rows  # a client has a row once: see _ascending
     every = np.concatenate([owned, *(part.rows for part in parts[1:]), content.validation_rows, content.auxiliary_rows])
     if every.size and not 0 <= every.min() <= every.max() < n:

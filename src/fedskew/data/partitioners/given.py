@@ -172,7 +172,7 @@ class Counts(Partitioner):
             object.__setattr__(self, "matrix", tuple(map(tuple, plain)))
         super().__post_init__()
         one = self.matrix is None or not self.path
-        demand(self, "path", one, "be unset where a matrix is given", "give one of both")
+        demand(self, "path", one, "be unset if a matrix is given", "give only one of them")
 
     def count(self, columns: Columns) -> int:
         """Number of rows of the matrix."""

@@ -83,7 +83,7 @@ class Sized(Partitioner):
         told = self.sizes in ("lognormal", "power") or self.size_skew is None
         demand(self, "size_skew", told, "be unset, except where sizes is lognormal or power", "set sizes")
         if isinstance(self.sizes, tuple) and hasattr(self, "samples"):
-            demand(self, "samples", self.samples == 0, "be 0 where sizes are a list", "leave it out")
+            demand(self, "samples", self.samples == 0, "be 0 if sizes are a list", "leave it out")
 
     @property
     def uneven(self) -> bool:

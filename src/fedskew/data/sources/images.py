@@ -46,7 +46,7 @@ class ImageOptions(ClassOptions):
         """Add the border of ``pad`` pixels to images [n, channels, H, W]. Raises ConfigError for features."""
         if not self.pad or x is None:
             return x
-        demand(self, "pad", np.ndim(x) == 4, "be 0 for data that are no images", "use 0")
+        demand(self, "pad", np.ndim(x) == 4, "be 0 for data other than images", "use 0")
         return np.pad(np.asarray(x), [(0, 0), (0, 0), (self.pad, self.pad), (self.pad, self.pad)])
 
     def finish(self, data: Dataset) -> Dataset:
