@@ -21,7 +21,7 @@ from fedskew.catalogue.listing import prose
 from fedskew.cli.command import root
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import ALIASES
-from fedskew.config.presets import AUTHORS, GRADES, PRESETS, Preset, Stated
+from fedskew.config.presets import GRADES, Preset, Stated, every
 from fedskew.config.tables import TABLES
 from fedskew.data.partitioners import PARTITIONERS, Counts, Natural
 from fedskew.data.partitioners.base import Ints, Partitioner
@@ -252,7 +252,7 @@ def paces_page() -> str:
     lines = [PACES + grades + ".", "", f"| method | {' | '.join(COLUMNS)} | other |", "|---" * (len(COLUMNS) + 2) + "|"]
     found = {
         (name if preset == "authors" else f"{name}`, `{preset}"): row
-        for preset, rows in PRESETS.items()
+        for preset, rows in every().items()
         for name, row in rows.items()
         if isinstance(row, Preset)
     }
@@ -262,7 +262,7 @@ def paces_page() -> str:
         f"- `{name}`: {p.setting}. {p.source}.{f' Note: {p.note}.' if p.note else ''}" for name, p in found.items()
     ]
     lines += ["", "## No pace on record", ""]
-    lines += [f"- `{name}`: {why}." for name, why in AUTHORS.items() if isinstance(why, str)]
+    lines += [f"- `{name}`: {why}." for name, why in every()["authors"].items() if isinstance(why, str)]
     return "\n".join(lines) + "\n"
 
 

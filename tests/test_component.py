@@ -35,6 +35,6 @@ def test_a_component_needs_a_name_and_its_decorator() -> None:
         (fs.LocalStep, "steps", "step"),
     ],
 )
-def test_a_misspelt_hook_is_told_where_the_class_is_defined(base: type, name: str, meant: str) -> None:
-    refused(lambda: type("Mine", (base,), {name: lambda self: None}), f"got {name!r}; did you mean {meant!r}?")
-    type("Mine", (base,), {f"_{name}": lambda self: None, "helper": lambda self: None, meant: lambda self: None})
+def test_a_misspelt_hook_is_told_where_the_class_is_first_used(base: type, name: str, meant: str) -> None:
+    refused(lambda: type("Mine", (base,), {name: lambda self: None})(), f"got {name!r}; did you mean {meant!r}?")
+    type("Mine", (base,), {f"_{name}": lambda self: None, "helper": lambda self: None, meant: lambda self: None})()

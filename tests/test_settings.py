@@ -22,7 +22,8 @@ from fedskew.config.tables import method_named
 from fedskew.engines import ENGINES
 from fedskew.engines.memory import HOMES
 from fedskew.errors import ConfigError, FieldError
-from fedskew.fields import documented, is_later
+from fedskew.fields import LATER as MARK
+from fedskew.fields import documented
 from fedskew.models.precision import DTYPES
 from fedskew.records.diagnostics import Diagnostics
 from fedskew.settings import Engine, Home, Settings
@@ -41,7 +42,7 @@ OTHER: dict[str, Any] = {  # a value of each field that is not its default
     "checkpoint_every": 4,
     "diagnose": Diagnostics(("drift",), clients=(1,), every=2),
 }  # fmt: skip
-LATER = [f.name for f in dataclasses.fields(Settings) if is_later(f)]
+LATER = [f.name for f in dataclasses.fields(Settings) if MARK in f.metadata]
 BESIDE: dict[str, Any] = {name: {"monitor": "val_loss"} for name in ("patience", "min_delta")}
 BESIDE |= {"eval_rows": {"eval_every": 2}, "init_digest": {"init_from": "runs/warm"}}  # what a field must stand beside
 

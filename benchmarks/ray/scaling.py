@@ -34,8 +34,8 @@ from typing import Any, NamedTuple
 import torch
 
 import fedskew as fs
-from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Reduction
+from fedskew.engines.planning import Place
 from fedskew.engines.ray.engine import Ray
 from fedskew.engines.ray.packing import pack, size, unpack
 from fedskew.engines.ray.worker import Kit, Sent, Turn, Worker

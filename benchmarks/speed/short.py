@@ -31,7 +31,7 @@ import fedskew as fs
 from fedskew.data import from_arrays
 from fedskew.engines import Batched
 from fedskew.engines.dense import Dense
-from fedskew.engines.ways import Way
+from fedskew.engines.stepper import Way
 from fedskew.engines.written import Steps, descend
 from fedskew.method import Method
 from fedskew.models import build

@@ -16,15 +16,13 @@ from torch import Tensor, nn
 
 from fedskew import engines, models, server
 from fedskew.data.inputs import Inputs
-from fedskew.engines.begun import digest_of
 from fedskew.engines.fitting import fits_of
-from fedskew.engines.guard import guarded
-from fedskew.engines.inputs import tensors_of
-from fedskew.engines.network import initial_params, prepared_model
+from fedskew.engines.guard import guarded, tensors_of
+from fedskew.engines.network import digest_of, initial_params, prepared_model
+from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
-from fedskew.engines.workers import one_thread
 from fedskew.errors import FieldError, RecordError, require
-from fedskew.fields import deciding, demand, is_later, resumed
+from fedskew.fields import LATER, deciding, demand, resumed
 from fedskew.method import Method, check_method, method_spec, spec
 from fedskew.models import Architecture
 from fedskew.models.precision import arithmetic
@@ -49,7 +47,7 @@ COUNTED = 100_000  # cells of a matrix of counts that a configuration still hold
 # What may differ between the run that a folder holds and the one that resumes it
 FREE = ("engine_reason", "threads_used", "processors", *resumed(Settings, "free", "new"))
 # what a record holds only where it is set, and what it means where it is not
-UNSET = {f.name: f.default for f in (*fields(Settings), *fields(Division)) if is_later(f)}
+UNSET = {f.name: f.default for f in (*fields(Settings), *fields(Division)) if LATER in f.metadata}
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,11 +221,8 @@ def launch(
 def _signature() -> inspect.Signature:
     """`run`'s signature with the fields of `Settings` in the place of ``**options``, for help and completion."""
     plain = [p for p in PLAIN.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    defaults = Settings()
-    given = [
-        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=getattr(defaults, f.name), annotation=f.type)
-        for f in fields(defaults)
-    ]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    given = [inspect.Parameter(f.name, kind, default=f.default, annotation=f.type) for f in fields(Settings)]
     return inspect.Signature([*plain, *given], return_annotation=Result)
 
 

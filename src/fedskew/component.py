@@ -7,13 +7,14 @@ import functools
 import types
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from fedskew.errors import ConfigError
-from fedskew.fields import Above, AtLeast, Checked, recorded
+from fedskew.fields import LATER, Above, AtLeast, Checked, hints_of
 from fedskew.tree import Tree
 from fedskew.types import (
     Answers,
@@ -89,16 +90,22 @@ class Component(Checked):
     trains_own: ClassVar[bool] = False  # True: it moves a model of the client's own, which no `frozen` holds still
     auxiliary: ClassVar[int] = 0  # rows a class that it wants the server to hold, where the user names no number
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Raise ConfigError for a function whose name is nearly that of a hook: it would never be called."""
-        super().__init_subclass__(**options)
-        known = {name for base in cls.__mro__[1:] for name in vars(base)}
-        hooks = {name for base in cls.__mro__[1:] if base in HOOKED for name in vars(base) if name[0] != "_"}
-        for name in [n for n, v in vars(cls).items() if n[0] != "_" and n not in known and isinstance(v, FUNCTIONS)]:
-            near = difflib.get_close_matches(name, hooks, n=1, cutoff=0.75)
-            if near:
-                hint = f"did you mean {near[0]!r}? Let a helper's name begin with an underscore"
-                raise ConfigError(f"a method of {cls.__name__} must be a hook; got {name!r}; {hint}")
+    @classmethod
+    def check_class(cls) -> None:
+        """Raise ConfigError where the decorator is missing, or a function's name is nearly that of a hook."""
+        own: type = cls
+        written = vars(own).get("__annotations__", {})
+        if lost := [n for n, hint in written.items() if n not in hints_of(own) and "ClassVar" not in str(hint)]:
+            rule = f"must stand below @dataclass(frozen=True); {lost[0]!r} is not a field"
+            raise ConfigError(f"the class {cls.__name__} {rule}")
+        hooks = {name for base in HOOKED if issubclass(cls, base) for name in vars(base) if name[0] != "_"}
+        for kind in [k for k in cls.__mro__ if issubclass(k, Component) and not k.__module__.startswith("fedskew.")]:
+            known = {name for base in kind.__mro__[1:] for name in vars(base)}
+            new = [n for n, v in vars(kind).items() if n[0] != "_" and n not in known and isinstance(v, FUNCTIONS)]
+            for name in new:
+                if near := difflib.get_close_matches(name, hooks, n=1, cutoff=0.75):
+                    hint = f"did you mean {near[0]!r}? Let a helper's name begin with an underscore"
+                    raise ConfigError(f"a method of {kind.__name__} must be a hook; got {name!r}; {hint}")
 
     @property
     def reads_rounds(self) -> bool:
@@ -369,7 +376,17 @@ def forwarding(inner: str, kind: type[Component]) -> Callable[[type[Any]], type[
 
     def decorate(cls: type[Any]) -> type[Any]:
         for name in [n for n in (*hooks_of(kind), "auxiliary") if n not in vars(cls)]:
-            setattr(cls, name, _forwarded(name, inner, getattr(kind, name)))
+            original = getattr(kind, name)
+            if not isinstance(original, types.FunctionType):
+                setattr(cls, name, property(attrgetter(f"{inner}.{name}"), doc=getattr(original, "__doc__", None)))
+                continue
+
+            @functools.wraps(original)
+            def call(self: Component, *args: Any, _hook: str = name, **named: Any) -> Any:
+                return getattr(getattr(self, inner), _hook)(*args, **named)
+
+            call.forwards_to = inner  # type: ignore[attr-defined]
+            setattr(cls, name, call)
         return cls
 
     return decorate
@@ -377,26 +394,8 @@ def forwarding(inner: str, kind: type[Component]) -> Callable[[type[Any]], type[
 
 def hooks_of(kind: type[Component]) -> tuple[str, ...]:
     """Names of the public functions and properties that a kind of component may define, in the order of the source."""
-    return tuple(
-        name
-        for base in reversed(kind.__mro__)
-        if base in HOOKED
-        for name, value in vars(base).items()
-        if name[0] != "_" and isinstance(value, types.FunctionType | property)
-    )
-
-
-def _forwarded(name: str, inner: str, original: Any) -> Any:
-    """The function or property ``name`` of the inner component."""
-    if not isinstance(original, types.FunctionType):
-        return property(lambda self: getattr(getattr(self, inner), name), doc=getattr(original, "__doc__", None))
-
-    @functools.wraps(original)
-    def call(self: Component, *args: Any, **named: Any) -> Any:
-        return getattr(getattr(self, inner), name)(*args, **named)
-
-    call.forwards_to = inner  # type: ignore[attr-defined]
-    return call
+    found = {name: value for base in reversed(kind.__mro__) if base in HOOKED for name, value in vars(base).items()}
+    return tuple([n for n, value in found.items() if n[0] != "_" and isinstance(value, types.FunctionType | property)])
 
 
 HOOKED |= {Component, Sampler, Selector, Pace, Weighting, ServerOptimizer, LocalStep}
@@ -418,5 +417,9 @@ def spec(ingredient: Any) -> dict[str, Any]:
         >>> spec(SGD(momentum=0.9))
         {'name': 'sgd', 'momentum': 0.9, 'weight_decay': 0.0, 'clip': 0.0}
     """
-    values = recorded(ingredient)
-    return {"name": ingredient.name, **{n: spec(v) if is_dataclass(v) else v for n, v in values.items()}}
+    held = {"name": ingredient.name}
+    for f in fields(ingredient):
+        got = getattr(ingredient, f.name)
+        if LATER not in f.metadata or got != f.default:
+            held[f.name] = spec(got) if is_dataclass(got) else got
+    return held

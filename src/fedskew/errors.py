@@ -102,7 +102,7 @@ class DataError(FedskewError):
 class TrainingError(FedskewError):
     """Training produced a value that is not finite, or a component's hook failed.
 
-    ``faults`` has the first value of each client that is not finite (`fedskew.engines.finite.Fault`), if any. With
+    ``faults`` has the first value of each client that is not finite (`fedskew.engines.outcomes.Fault`), if any. With
     ``drop`` these clients are left out of the round, whatever the settings say of values that are not finite.
     """
 
@@ -126,15 +126,16 @@ def some(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 12 else f"{', '.join(names[:10])} and {len(names) - 10} more"
 
 
-def closest(name: str, known: Iterable[str]) -> str:
+def closest(name: str, known: Iterable[str], listed: bool = True) -> str:
     """Suggest a known name for an unknown one.
 
     Args:
         name: The unknown name.
         known: Names of the table.
+        listed: Whether the names of the table stand in the place of a near miss.
 
     Returns:
-        "; did you mean 'fedprox'?" for a near miss; "; known: a, b, c" for up to 40 names; else "".
+        "; did you mean 'fedprox'?" for a near miss; else "; known: a, b, c", of more than 40 names ten; or "".
 
     Example:
         >>> from fedskew.errors import closest
@@ -145,7 +146,8 @@ def closest(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if near:
         return f"; did you mean {near[0]!r}?"
-    return f"; known: {', '.join(names)}" if 0 < len(names) <= 40 else ""
+    told = some(names) if len(names) > 40 else ", ".join(names)
+    return f"; known: {told}" if listed and names else ""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
+import itertools
 import math
 import numbers
 import types
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -22,7 +25,7 @@ from fedskew.errors import FieldError
 __all__ = [
     "LATER", "Above", "AtLeast", "AtMost", "Checked", "Limit", "Within", "breach", "check", "choices", "deciding",
     "demand", "documented", "fits", "hints_of", "kind_of", "later", "limits_of", "option", "plain_types", "recorded",
-    "resumed",
+    "resumed", "trusted",
 ]  # fmt: skip
 
 LARGEST, INFINITY = 3.4e38, float("inf")  # of float32
@@ -131,25 +134,27 @@ def check(value: Any) -> None:
         FieldError: A field has another type, or breaks a limit of its annotation.
     """
     kind: Any = type(value)
-    for name, hint, default in _checks(kind):
-        got = getattr(value, name, default)  # a user's subclass may not call its base's __init__
-        if got is default:
+    wrong = () if kind.__module__.startswith("fedskew.") else _wrong_defaults(kind)  # ours are checked by the tests
+    for f in fields(kind):
+        got = getattr(value, f.name, f.default)  # a user's subclass may not call its base's __init__
+        if got is f.default and f.name not in wrong:
+            continue
+        hint = hints_of(kind)[f.name]
+        if hint is Any or (dataclasses.is_dataclass(hint) and isinstance(got, typing.cast(type, hint))):
             continue
         if not fits(got, hint):
-            raise FieldError(kind.__name__, name, _misfit(got, hint), got, _nearest(got, hint))
+            raise FieldError(kind.__name__, f.name, _misfit(got, hint), got, _nearest(got, hint))
         if broken := breach(hint, got):
-            raise FieldError(kind.__name__, name, broken[0], got, broken[1])
+            raise FieldError(kind.__name__, f.name, broken[0], got, broken[1])
 
 
 @cache
-def _checks(kind: type) -> tuple[tuple[str, Any, Any], ...]:
-    """(name, annotation, a default that keeps it) of each field."""
-    hints, found = hints_of(kind), []
-    for f in fields(kind):
-        hint = hints[f.name]
-        fitting = f.default is not dataclasses.MISSING and fits(f.default, hint) and not breach(hint, f.default)
-        found.append((f.name, hint, f.default if fitting else dataclasses.MISSING))
-    return tuple(found)
+def _wrong_defaults(kind: type) -> tuple[str, ...]:
+    """Fields of a user's class whose default breaks their own rule. Raises ConfigError where the class is wrong."""
+    if issubclass(kind, Checked):
+        kind.check_class()
+    hints, given = hints_of(kind), [f for f in fields(kind) if f.default is not dataclasses.MISSING]
+    return tuple(f.name for f in given if not fits(f.default, hints[f.name]) or breach(hints[f.name], f.default))
 
 
 class Checked:
@@ -158,9 +163,11 @@ class Checked:
     A subclass with rules between its fields calls ``super().__post_init__()`` first, then `demand`.
     """
 
-    def __post_init__(self) -> None:
-        """Raise FieldError, see `check`."""
-        check(self)
+    @classmethod
+    def check_class(cls) -> None:
+        """Raise ConfigError where the class itself is wrong. Called once, before the first instance of a user's own."""
+
+    __post_init__ = check
 
 
 def demand(value: Any, field: str, holds: bool, rule: str, hint: str = "") -> None:
@@ -172,12 +179,16 @@ def demand(value: Any, field: str, holds: bool, rule: str, hint: str = "") -> No
         raise FieldError(type(value).__name__, field, rule, getattr(value, field), hint)
 
 
-def later(default: Any = None) -> Any:
-    """A field that was added to a class which records name: by keyword, and not recorded while it is the default.
+# later(default=0): a field that was added to a class which records name, by keyword. It is not recorded while it is the
+# default, so that the hashes of earlier records stay as they are.
+later: Any = functools.partial(dataclasses.field, default=None, kw_only=True, metadata={LATER: True})
 
-    So the hashes of earlier records stay as they are.
-    """
-    return dataclasses.field(default=default, kw_only=True, metadata={LATER: True})
+
+def trusted(kind: type, values: Mapping[str, Any]) -> Any:
+    """A dataclass with these values of its fields, which were checked before."""
+    made: Any = object.__new__(kind)
+    vars(made).update(values)
+    return made
 
 
 def option(
@@ -206,7 +217,7 @@ def option(
 def deciding(kind: Any, *what: str, resolved: bool = True) -> tuple[str, ...]:
     """The options of a dataclass that decide one of these, see `option`; without those ``resolved`` by the address."""
     listed = [f for f in fields(kind) if f.metadata.get("decides") in what]
-    return tuple(f.name for f in listed if resolved or not f.metadata["resolved"])
+    return tuple([f.name for f in listed if resolved or not f.metadata["resolved"]])
 
 
 def plain_types(kind: Any) -> dict[str, Any]:
@@ -229,19 +240,13 @@ def _plain_type(hint: Any) -> Any:
 
 def resumed(kind: Any, *how: str) -> tuple[str, ...]:
     """The options of a dataclass that a run treats so when it goes on, see `option`."""
-    return tuple(f.name for f in fields(kind) if f.metadata.get("resume") in how)
-
-
-def is_later(field: Any) -> bool:
-    """Whether a dataclass field was made by `later`."""
-    return LATER in field.metadata
+    return tuple([f.name for f in fields(kind) if f.metadata.get("resume") in how])
 
 
 def recorded(value: Any) -> dict[str, Any]:
     """The fields of a dataclass that a record holds; those of `later` only where they differ from the default."""
-    held = {f.name: getattr(value, f.name) for f in fields(value)}
-    unset = {f.name for f in fields(value) if LATER in f.metadata and held[f.name] == f.default}
-    return {name: got for name, got in held.items() if name not in unset}
+    shown = [f.name for f in fields(value) if LATER not in f.metadata or getattr(value, f.name) != f.default]
+    return {name: getattr(value, name) for name in shown}
 
 
 def breach(hint: Any, value: Any) -> tuple[str, str] | None:
@@ -249,19 +254,23 @@ def breach(hint: Any, value: Any) -> tuple[str, str] | None:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if value is None or origin is None:
         return None
+    parts = [value]
     if origin is Annotated:
-        limits = [limit for limit in hint.__metadata__ if isinstance(limit, Limit)]
-        if limits and hint.__origin__ is int and not any(isinstance(limit, AtMost | Within) for limit in limits):
+        limits = [mark for mark in hint.__metadata__ if isinstance(mark, Limit)]
+        if limits and inner[0] is int and not {AtMost, Within} & {*map(type, limits)}:
             limits.append(AtMost())
         for limit in limits:
             if not limit.holds(value):
                 finite = value == INFINITY and not isinstance(limit, Within)
                 return ("be finite", "") if finite else (limit.rule, limit.hint)
-        return breach(hint.__origin__, value)
-    if origin in UNION:
-        return next((found for one in inner if fits(value, one) and (found := breach(one, value))), None)
-    if origin is tuple:
-        return next((found for element in value if (found := breach(inner[0], element))), None)
+        inner = () if isinstance(inner[0], type) else inner[:1]
+    elif origin is tuple:
+        parts, inner = list(value), inner[:1]
+    elif origin not in UNION:
+        return None
+    for kind, part in itertools.product(inner, parts):
+        if (origin not in UNION or fits(part, kind)) and (broken := breach(kind, part)):
+            return broken
     return None
 
 
@@ -290,11 +299,12 @@ def fits(value: object, hint: Any) -> bool:
         return True
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in UNION:
-        return any(fits(value, one) for one in inner)
+        return any(map(fits, itertools.repeat(value), inner))
     if origin is typing.Literal:
         return any(type(value) is type(one) and value == one for one in inner)
     if origin is tuple:
-        return isinstance(value, tuple) and (len(inner) != 2 or inner[1] is not ... or _all_fit(value, inner[0]))
+        whole = len(inner) != 2 or inner[1] is not ...
+        return isinstance(value, tuple) and (whole or all(map(fits, value, itertools.repeat(inner[0]))))
     if hint in (int, float):
         if isinstance(value, bool) or not isinstance(value, numbers.Integral if hint is int else numbers.Real):
             return False
@@ -303,10 +313,6 @@ def fits(value: object, hint: Any) -> bool:
         return bool(-most <= number <= most) or number in (INFINITY, -INFINITY)
     kind = type(None) if hint is None else origin or hint
     return not isinstance(kind, type) or isinstance(value, kind)
-
-
-def _all_fit(values: tuple[object, ...], hint: Any) -> bool:
-    return all(fits(value, hint) for value in values)
 
 
 def _misfit(value: Any, hint: Any) -> str:

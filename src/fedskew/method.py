@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedskew.component import (
@@ -21,7 +22,7 @@ from fedskew.component import (
     spec,
 )
 from fedskew.errors import ConfigError, FieldError, require, unknown
-from fedskew.fields import check, hints_of
+from fedskew.fields import check
 from fedskew.shared import SGD, Fixed, Plain, Random, Shuffle, Size
 from fedskew.shared.parts import CrossEntropy
 from fedskew.tree import Tree
@@ -91,9 +92,9 @@ class Method:
 
     def __post_init__(self) -> None:
         self._check_kinds()
-        if not any(p.classification for p in self.parts):
-            object.__setattr__(self, "parts", (CrossEntropy(), *self.parts))
         bases = [p.name for p in self.parts if p.classification]
+        if not bases:
+            object.__setattr__(self, "parts", (CrossEntropy(), *self.parts))
         if len(bases) > 1:
             raise ConfigError(f"parts must hold at most one classification loss; got {', '.join(bases)}")
         names = [c.name for c in self.components]
@@ -108,9 +109,16 @@ class Method:
         share = 1.0 if self.share is None else self.share
         require(0 < share <= 1, "share", "be above 0 and at most 1", self.share)
         object.__setattr__(self, "parts", tuple(self.parts))
-        for place, component in [*(("parts", p) for p in self.parts), *self.slots.items()]:
-            check_kind(place, component)
+        for place, component in (*zip(itertools.repeat("parts"), self.parts), *self.slots.items()):
+            kind = SLOTS.get(place, Component)
+            if not isinstance(component, kind) or (place == "parts" and isinstance(component, (*SLOTS.values(),))):
+                raise _misplaced(place, component, kind.__name__)
+            if type(component).__module__.startswith("fedskew."):
+                continue
             check(component)  # again: a user's own class may have a __post_init__ that does not
+            if not isinstance(component.name, str) or not component.name:
+                rule = 'must have its own name, a line such as name = "mine"'
+                raise ConfigError(f"the class {type(component).__name__} {rule}; got {component.name!r}")
             if component.proximal < 0:
                 rule = "be at least 0: it pulls towards the broadcast model"
                 raise FieldError(type(component).__name__, "proximal", rule, component.proximal)
@@ -118,7 +126,7 @@ class Method:
     @property
     def slots(self) -> dict[str, Component]:
         """The six slots by name."""
-        return {s: getattr(self, s) for s in SLOTS}
+        return dict(zip(SLOTS, attrgetter(*SLOTS)(self), strict=True))
 
     @cached_property
     def components(self) -> tuple[Component, ...]:
@@ -189,7 +197,7 @@ class Method:
     @property
     def projection(self) -> int:
         """Width of the projection head that the components want in front of the classifier; 0: none."""
-        return max(c.projects for c in self.components)
+        return max([c.projects for c in self.components])
 
     @property
     def stacks(self) -> bool:
@@ -281,26 +289,15 @@ def _check_known(kind: str, names: Iterable[str], known: Sequence[str]) -> None:
             raise unknown(kind, name, known)
 
 
-def check_kind(place: str, value: object) -> None:
-    """Raise ConfigError unless ``value`` is a component of the slot ``place``, or of "parts"."""
-    kind = SLOTS.get(place, Component)
-    article = f"a {kind.__name__}"
+def _misplaced(place: str, value: object, kind: str) -> ConfigError:
+    """The error for a value that is no component of the slot ``place``, or of "parts"."""
     if isinstance(value, type):
-        raise ConfigError(f"{place} must hold {article}; got the class {value.__name__}; use {value.__name__}()")
+        return ConfigError(f"{place} must hold a {kind}; got the class {value.__name__}; use {value.__name__}()")
     if not isinstance(value, Component):
-        raise ConfigError(f"{place} must hold {article}; got {value!r} of type {type(value).__name__}")
+        return ConfigError(f"{place} must hold a {kind}; got {value!r} of type {type(value).__name__}")
     home = next((slot for slot, base in SLOTS.items() if isinstance(value, base)), "parts")
-    if home != place:
-        right = f"parts=({value!r},)" if home == "parts" else f"{home}={value!r}"
-        raise ConfigError(f"{place} must not hold {type(value).__name__}, which belongs elsewhere; use {right}")
-    cls: type = type(value)
-    own = f"the class {cls.__name__}"
-    if not isinstance(value.name, str) or not value.name:
-        raise ConfigError(f'{own} must have its own name, a line such as name = "mine"; got {value.name!r}')
-    written = vars(cls).get("__annotations__", {})
-    lost = [n for n, hint in written.items() if n not in hints_of(cls) and "ClassVar" not in str(hint)]
-    if lost:
-        raise ConfigError(f"{own} must stand below @dataclass(frozen=True); {lost[0]!r} is not a field")
+    right = f"parts=({value!r},)" if home == "parts" else f"{home}={value!r}"
+    return ConfigError(f"{place} must not hold {type(value).__name__}, which belongs elsewhere; use {right}")
 
 
 def check_method(method: object) -> None:

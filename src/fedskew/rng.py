@@ -36,7 +36,7 @@ def seed_of(seed: int, *path: int | str) -> int:
         >>> rng.seed_of(0, 1, "dropout") == rng.seed_of(0, 1, "dropout"), rng.seed_of(0, 1) == rng.seed_of(0, 2)
         (True, False)
     """
-    text = "/".join(str(p) for p in (seed, *path))
+    text = "/".join(map(str, (seed, *path)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 

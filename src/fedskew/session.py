@@ -17,18 +17,17 @@ from torch import Tensor
 from fedskew import server, tree
 from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
-from fedskew.engines.finite import Fault, extremes, fetched, not_finite
 from fedskew.engines.fitted import PERSONAL, fitted_last, fitted_row
+from fedskew.engines.outcomes import Fault, extremes, fetched, not_finite
 from fedskew.engines.unseen import newcomers
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
 from fedskew.records import diagnostics
+from fedskew.records.costs import Stopwatch, Traffic
 from fedskew.records.diagnostics import Moment
 from fedskew.records.folder import Record
 from fedskew.records.metrics import from_confusion, from_mixes, from_probabilities, groups_by_counts
-from fedskew.records.stopwatch import Stopwatch
 from fedskew.records.summary import TAIL
-from fedskew.records.traffic import Traffic
 from fedskew.records.typed import Row
 from fedskew.records.watch import Watch
 from fedskew.server import Ask, Broadcast, Opened, State

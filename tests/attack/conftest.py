@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedskew.data.sources import parquet
-from fedskew.engines.ray import cluster
+from fedskew.engines.ray import pool as cluster
 from fedskew.errors import DataError
 from fedskew.session import Session
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 import fedskew as fs
 from fedskew import engines, tree
 from fedskew import functional as F
-from fedskew.engines.around import Around
 from fedskew.engines.batched import Batched
-from fedskew.engines.ways import Way
+from fedskew.engines.stepper import Way
+from fedskew.engines.written import Around
 from fedskew.method import Component, LocalStep, Method
 from fedskew.methods import METHODS
 from fedskew.models.prepare import prepare

@@ -16,7 +16,7 @@ import fedskew as fs
 from fedskew import methods as m
 from fedskew.config.experiment import Experiment, load
 from fedskew.config.recorded import Run
-from fedskew.engines.begun import digest_of
+from fedskew.engines.network import digest_of
 from fedskew.errors import RecordError
 from fedskew.flower.options import on_nodes
 from fedskew.method import Method

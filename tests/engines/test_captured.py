@@ -16,7 +16,7 @@ import fedskew as fs
 from fedskew import engines
 from fedskew.engines import stepper
 from fedskew.engines.captured import Captured, captured
-from fedskew.engines.ways import Way
+from fedskew.engines.stepper import Way
 from fedskew.shared import Fixed
 from support.federations import RAGGED, blobs, skewed
 from support.methods import BY_HOOK, tiny

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import fedskew as fs
-from fedskew.engines.decomposed import STEPS, pooled_head
+from fedskew.engines.trained import STEPS, pooled_head
 from support.command import fedskew
 
 

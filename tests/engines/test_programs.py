@@ -14,9 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import fedskew as fs
 from fedskew import engines
 from fedskew.engines.programs import program
-from fedskew.engines.stepper import MAKERS, Stepper
-from fedskew.engines.ways import Way
-from fedskew.engines.workers import Workers
+from fedskew.engines.runtime import Workers
+from fedskew.engines.stepper import MAKERS, Stepper, Way
 from fedskew.method import Component, Method
 from fedskew.models.prepare import prepare
 from fedskew.types import View

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedskew.engines.ray import cluster
+from fedskew.engines.ray import pool as cluster
 from support.command import SMALL, mistake
 
 

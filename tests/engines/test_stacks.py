@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 import fedskew as fs
 from fedskew.client import Job
-from fedskew.engines import cuts
-from fedskew.engines.cuts import Length, Price, cut
+from fedskew.engines import stacks as cuts
+from fedskew.engines.runtime import Workers
 from fedskew.engines.sequential import longest
-from fedskew.engines.stacks import legs, narrowed, whole
-from fedskew.engines.ways import Way
-from fedskew.engines.workers import Workers
+from fedskew.engines.stacks import Length, Price, cut, legs, narrowed, whole
+from fedskew.engines.stepper import Way
 from fedskew.models.prepare import prepare
 from fedskew.shared import Fixed
 from fedskew.types import Carry

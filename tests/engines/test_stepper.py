@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedskew.engines.stepper import TRACE, Stepper, Steppers
-from fedskew.engines.ways import Way
+from fedskew.engines.stepper import TRACE, Stepper, Steppers, Way
 
 
 def test_a_stepper_finds_its_program_by_what_is_shared_and_what_is_own() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedskew.engines.clients import Source
 from fedskew.engines.guard import Guard, guarded
 from fedskew.engines.planning import Planner
-from fedskew.flower.counting import Counting
+from fedskew.flower.standin import Counting
 from fedskew.method import Method
 from fedskew.methods.fedvc import VirtualClient
 from fedskew.server import Broadcast

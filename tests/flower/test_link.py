@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("flwr")
 
 from fedskew.errors import ConfigError
-from fedskew.flower.hello import Hello
 from fedskew.flower.link import Link, Request
+from fedskew.flower.standin import Hello
 from fedskew.flower.wire import pack, read, record
 
 pytestmark = pytest.mark.flower

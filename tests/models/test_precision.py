@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 import fedskew as fs
 from fedskew.engines.programs import program
-from fedskew.engines.stepper import MAKERS, Stepper
-from fedskew.engines.ways import Way
+from fedskew.engines.stepper import MAKERS, Stepper, Way
 from fedskew.errors import ConfigError
 from fedskew.method import Component, Method
 from fedskew.models.precision import arithmetic, flushed

@@ -606,7 +606,7 @@ def test_an_error_leaves_the_model_usable(net):
     with pytest.raises(KeyError):
         run(model, rand(2, 1, 6, 6), params={})
     assert run(model, rand(2, 1, 6, 6))[0].logits.isfinite().all()
-    assert all(torch.equal(p, v) for p, v in zip(model._module.parameters(), model.params.values(), strict=True))
+    assert all(torch.equal(p, v) for p, v in zip(model.module.parameters(), model.params.values(), strict=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

@@ -11,7 +11,7 @@ import pytest
 import fedskew as fs
 from fedskew.config.experiment import Experiment, load
 from fedskew.config.flags import experiment_from
-from fedskew.config.presets import AUTHORS, GRADES, Preset, applied, authors, named
+from fedskew.config.presets import GRADES, Preset, applied, authors, every, named
 from fedskew.errors import ConfigError
 from fedskew.methods import METHODS
 from fedskew.settings import Settings
@@ -20,6 +20,7 @@ from support.federations import skewed
 from support.paths import ROOT
 from support.scripts import script
 
+AUTHORS = every()["authors"]
 PUBLISHED = [name for name, row in AUTHORS.items() if isinstance(row, Preset)]
 UNPUBLISHED = [name for name, row in AUTHORS.items() if isinstance(row, str)]
 

@@ -67,7 +67,7 @@ def vectors(*values: list[float]) -> Tensor:
 
 def test_drift_of_two_updates_at_a_right_angle() -> None:
     moment = a_moment({"w": vectors([3.0, 0.0], [0.0, 4.0])}, [0.5, 0.5], {"w": torch.zeros(2)}, {"w": torch.ones(2)})
-    row = diagnostics.DIAGNOSTICS["drift"].function(moment, ())
+    row = diagnostics.DIAGNOSTICS["drift"](moment, ())
     assert row["norms"] == [3.0, 4.0]
     assert row["update"] == pytest.approx(2.5)  # ||(1.5, 2)||
     assert row["cancellation"] == pytest.approx(1 - 2.5 / 3.5)

@@ -18,7 +18,7 @@ import fedskew as fs
 from fedskew import engines, server
 from fedskew.data.federation import Federation
 from fedskew.engines.base import LocalEngine
-from fedskew.engines.jobs import Place
+from fedskew.engines.planning import Place
 from fedskew.models.architectures import MLP
 from fedskew.shared import Fixed, Shuffle
 from fedskew.types import Assignment

@@ -23,7 +23,7 @@ from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Store
 from fedskew.studies.study import Study
 from fedskew.studies.work import Job, work
-from fedskew.track import _base
+from fedskew.track import _trackers as _base
 from support.command import fedskew, mistake
 from support.tracking import MISTAKES
 

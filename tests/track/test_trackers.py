@@ -17,7 +17,7 @@ import pytest
 
 import fedskew as fs
 from fedskew.errors import ConfigError
-from fedskew.track import _base
+from fedskew.track import _trackers as _base
 from support.command import SMALL, fedskew, mistake
 from support.tracking import MISTAKES
 

@@ -16,10 +16,11 @@ from fedskew.cli.output import say
 from fedskew.config.words import SHORT, Pair, scan, split
 from fedskew.errors import ConfigError, FedskewError, FieldError, closest, unknown
 
-__all__ = ["TYPED", "WORDS", "Command", "Group", "Section", "prepare"]
+__all__ = ["ASKED", "TYPED", "WORDS", "Command", "Group", "Section", "prepare"]
 
 HELP = ("-h", "--help")
 WORDS, TYPED = "fedskew.words", "fedskew.typed"  # in Context.meta: the words after the command; its flags and values
+ASKED = "_FEDSKEW_COMPLETE"  # in the environment: set by the script of `fedskew completion` when the shell asks
 HEAVY = "fedskew.config.flags"  # imports all that makes an experiment, torch too
 SETTINGS = {"help_option_names": [*HELP], "max_content_width": 120, "show_default": True}
 Section = tuple[str, list[tuple[str, str]]]  # (title, [(option, what it is)])
@@ -91,7 +92,7 @@ class Command(Page):
         """Take the options that are not the command's own: here there are none. Raises ConfigError."""
         for flag, _ in flags:
             if flag not in self.own:
-                near = closest(flag, self.own).partition("; known")[0]
+                near = closest(flag, self.own, listed=False)
                 listed = f"; it takes {', '.join(self.own) or 'no options'}"
                 raise ConfigError(f"unknown option {flag!r} of {ctx.command_path}{near or listed}")
 
@@ -191,10 +192,9 @@ class Group(Page, click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The subcommands under their titles."""
-        titles = self.titles or {"Commands": tuple(self.commands.values())}
-        for title, listed in titles.items():
+        for title, names in (self.titles or {"Commands": tuple(self.commands)}).items():
             with formatter.section(title):
-                formatter.write_dl([(str(command.name), command.get_short_help_str(200)) for command in listed])
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(200)) for name in names])
 
 
 def prepare() -> None:

@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from itertools import chain
 
 import click
+from click.shell_completion import shell_complete
 
 from fedskew import __version__
 from fedskew.cli import interrupt
-from fedskew.cli.advise import advise
-from fedskew.cli.base import Group
-from fedskew.cli.catalogue import cite, datasets, methods, models, partitions
-from fedskew.cli.compare import compare
-from fedskew.cli.completion import answer, completion
-from fedskew.cli.describe import describe
-from fedskew.cli.evaluate import evaluate
-from fedskew.cli.flower import flower
-from fedskew.cli.ledger import ledger
+from fedskew.cli.base import ASKED, Group
 from fedskew.cli.output import say, speaking
-from fedskew.cli.partition import partition
-from fedskew.cli.plot import plot
-from fedskew.cli.report import report
-from fedskew.cli.reproduce import reproduce
-from fedskew.cli.run import run
-from fedskew.cli.runs import runs
-from fedskew.cli.show import show_run
-from fedskew.cli.study import study
-from fedskew.cli.verify import verify
 from fedskew.errors import FedskewError
 
 __all__ = ["main", "root"]
@@ -37,14 +23,15 @@ SHORT = "memory ran out; a run keeps its completed rounds and can be resumed; us
 ALLOCATION = (  # what torch, threading, the system's loader and its calls say of it
     "can't allocate memory", "bad_alloc", "can't start new thread", "failed to map segment", "annot allocate memory",
 )  # fmt: skip
+CATALOGUE = ("methods", "datasets", "partitions", "models", "cite")
 TITLES = {
-    "Train and compare": (run, compare, evaluate, plot, report, advise),
-    "Check the papers": (reproduce, ledger),
-    "Train on other machines": (flower,),
-    "Keep and share runs": (runs, show_run, study, verify),
-    "Divide data over clients": (describe, partition),
-    "What there is": (methods, datasets, partitions, models, cite),
-    "Shell": (completion,),
+    "Train and compare": ("run", "compare", "evaluate", "plot", "report", "advise"),
+    "Check the papers": ("reproduce", "ledger"),
+    "Train on machines of their own": ("flower",),
+    "Keep and share runs": ("runs", "show", "study", "verify"),
+    "Divide data over clients": ("describe", "partition"),
+    "What there is": CATALOGUE,
+    "Shell": ("completion",),
 }
 # What torch and numpy say, in errors of no class of their own, of an array that cannot be and of a number too large.
 TOO_LARGE = (
@@ -59,18 +46,31 @@ EXAMPLES = (
 )
 
 
-@click.group("fedskew", cls=Group, kind="command", lines=EXAMPLES, titles=TITLES)
+class Commands(Mapping[str, click.Command]):
+    """The subcommands by name. The file of one is imported when it is asked for."""
+
+    names = (*chain(*TITLES.values()),)
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self.names:
+            raise KeyError(name)
+        found: click.Command = vars(import_module(f"fedskew.cli.{'catalogue' if name in CATALOGUE else name}"))[name]
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@click.group("fedskew", cls=Group, kind="command", lines=EXAMPLES, titles=TITLES, commands=Commands())
 @click.version_option(__version__, message="%(version)s", help="show the version and exit")
 def root() -> None:
     """Federated learning under label skew.
 
     `fedskew COMMAND --help` explains a command; `fedskew run METHOD --help` lists every option of that method.
     """
-
-
-for _commands in TITLES.values():
-    for _command in _commands:
-        root.add_command(_command)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -96,8 +96,9 @@ def main(words: Sequence[str] | None = None) -> None:
 def _exit_code(words: list[str]) -> int:
     """Run the command, and say in one line what went wrong; the exit code."""
     try:
-        asked = answer(root)
-        return _run(words) if asked is None else asked
+        if asked := os.environ.get(ASKED):
+            return shell_complete(root, {}, "fedskew", ASKED, asked)
+        return _run(words)
     except BrokenPipeError:  # of a listing, `fedskew methods | head`; a run goes on in silence instead
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedskew.cli.base import Command
+from fedskew.cli.output import say
 from fedskew.cli.studying import print_plan, run_study, store_of, store_options
 from fedskew.cli.tracking import track_options, trackers
 from fedskew.cli.values import POSITIVE, Names
@@ -89,6 +91,8 @@ def compare(
     spec = _spec(methods, options, given)
     if given["fitted"]:
         fitted_name(spec.metric)  # a metric without a fitted form is told before the runs are made
+    if given["seeds"] and len(spec.seeds) == 1:
+        say(f"fedskew: note: --seeds {given['seeds']} is one seed, which gives no interval; 0-4 are five", sys.stderr)
     study = Study(spec, store_of(store))
     part = shard_of(given["shard"]) if given["shard"] else (1, 1)
     processes = given["processes"] or 0
@@ -124,6 +128,8 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
         facts["tuning"] = tuning_of(given["tune"], given["tune_trials"] or 8, beyond=given["tune_beyond"] or 0)
     elif alone := next((n for n in ("tune_trials", "tune_beyond") if given[n]), None):
         raise ConfigError(f"--{alone.replace('_', '-')} must be used with --tune")
+    if several := next((m for m in methods if "," in m and "(" not in m), ""):
+        raise ConfigError(f"METHOD must be one name; got {several!r}; write {' '.join(several.split(','))}")
     seeds = seeds_of(given["seeds"] or "0")
     return spec_from(methods, rest, seeds=seeds, controls=given["controls"], **facts)
 

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from fedskew.cli.output import console, say
-from fedskew.engines.workers import Workers
+from fedskew.engines.runtime import Workers
 from fedskew.errors import plural, visible
 
 if TYPE_CHECKING:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 import click
-from click.shell_completion import get_completion_class, shell_complete
+from click.shell_completion import get_completion_class
 
-from fedskew.cli.base import Command
+from fedskew.cli.base import ASKED, Command
 from fedskew.cli.values import Value
 
-__all__ = ["answer", "completion"]
+__all__ = ["completion"]
 
-VARIABLE = "_FEDSKEW_COMPLETE"  # set by the script when the shell asks
 HOW = "one of bash, fish, zsh"
 
 
@@ -32,10 +30,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(ctx.find_root().command, {}, "fedskew", VARIABLE).source())
-
-
-def answer(command: click.Command) -> int | None:
-    """Answer a shell that asks what may stand at the cursor: the exit code; None where none asks."""
-    asked = os.environ.get(VARIABLE)
-    return None if asked is None else shell_complete(command, {}, "fedskew", VARIABLE, asked)
+    click.echo(kind(ctx.find_root().command, {}, "fedskew", ASKED).source())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,15 +25,14 @@ EVERY = "fedskew.every"  # in Context.meta: whether completion lists every optio
 CHOSEN = tuple(SLOTS)
 
 
-def _naming(flag: str, table: str) -> click.Option:
-    """The option that chooses an ingredient by its name; Click only completes it."""
-    several = flag == "parts"
-    metavar = "NAME,..." if several else "NAME"
-    return click.Option([f"--{flag}", f"name_{flag.replace('.', '_')}"], type=Names(table, several), metavar=metavar)
-
-
-NAMING = [_naming(slot, slot) for slot in CHOSEN]
-NAMING += [_naming("weighting.base", "weighting"), _naming("partition.base", "partition"), _naming("preset", "preset")]
+@cache
+def naming() -> list[click.Option]:
+    """The options that choose an ingredient by its name; Click only completes them."""
+    made = []
+    for flag in (*CHOSEN, "weighting.base", "partition.base", "preset"):
+        kind = Names(flag.removesuffix(".base"), flag == "parts")
+        made.append(click.Option([f"--{flag}", f"name_{flag.replace('.', '_')}"], type=kind))
+    return made
 
 
 def click_option(option: Option) -> click.Option:
@@ -95,7 +95,7 @@ class Composed(Command):
         """Those of the composition and of the federation, too."""
         from fedskew.config.experiment import DIVISION
 
-        named = {flag for param in NAMING for flag in param.opts}
+        named = {flag for param in naming() for flag in param.opts}
         return {*super().flags(), *named, *(f"--{name.replace('_', '-')}" for name in DIVISION)}
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -104,13 +104,13 @@ class Composed(Command):
         if not ctx.resilient_parsing:
             return own
         last = ctx.meta.get(WORDS, [""])[-1:]
-        known = {flag for param in (*own, *NAMING) for flag in param.opts}
+        known = {flag for param in (*own, *naming()) for flag in param.opts}
         if not ctx.meta.get(EVERY) and (not last or not last[0].startswith("--") or last[0] in known):
-            return [*own, *NAMING]
+            return [*own, *naming()]
         prepare()
         from fedskew.config.flags import options_of, outline
 
-        return [*own, *NAMING, *map(click_option, options_of(outline(ctx.meta[WORDS], self.bare)))]
+        return [*own, *naming(), *map(click_option, options_of(outline(ctx.meta[WORDS], self.bare)))]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """Options: those of the composition that was typed so far."""

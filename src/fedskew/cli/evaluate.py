@@ -120,8 +120,8 @@ def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool
     from rich.table import Table
 
     from fedskew.config import experiment as config
-    from fedskew.engines.decomposed import STEPS
-    from fedskew.engines.decomposed import decompose as parts
+    from fedskew.engines.trained import STEPS
+    from fedskew.engines.trained import decompose as parts
 
     _own_data(run, about)  # which refuses data that are not those of the run
     steps = parts(trained, config.load(run.folder).federation())

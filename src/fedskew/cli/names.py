@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 __all__ = ["SLOTS", "TABLES", "names"]
 
@@ -51,8 +51,12 @@ def names(table: str) -> tuple[str, ...]:
     elif file.endswith(".toml"):
         found = {*re.findall(r"^\[(\w+)\.", source, re.M)}  # the first word of a table's name
     elif dictionaries:
-        tree = ast.parse(source)
-        found = {key for wanted in dictionaries for key in _keys(tree, wanted)}
+        found = set()
+        for node in ast.parse(source).body:
+            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+            if isinstance(target, ast.Name) and target.id in dictionaries:
+                value: Any = getattr(node, "value", None)
+                found |= {ast.literal_eval(key) for key in getattr(value, "keys", None) or value.elts}
     else:
         named = _ingredients()
         imported = re.findall(r"^from .* import (\w+) as", source, re.M)
@@ -66,16 +70,3 @@ def _ingredients() -> dict[str, str]:
     texts = [f.read_text(encoding="utf-8") for room in ("methods", "shared") for f in (ROOT / room).glob("*.py")]
     found = (re.match(r'(\w+).*?^    name = "(\w+)"', c, re.M | re.S) for t in texts for c in t.split("\nclass ")[1:])
     return {match[1]: match[2] for match in found if match}
-
-
-def _keys(tree: ast.Module, wanted: str) -> Iterator[str]:
-    """The words that are keys of a dictionary, or elements of a tuple, at the top of a file."""
-    for node in tree.body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        if not any(isinstance(target, ast.Name) and target.id == wanted for target in targets):
-            continue
-        value = getattr(node, "value", None)
-        listed = value.keys if isinstance(value, ast.Dict) else getattr(value, "elts", [])
-        yield from (key.value for key in listed if isinstance(key, ast.Constant) and isinstance(key.value, str))

@@ -105,15 +105,14 @@ def run(
     from fedskew.cli.progress import RunProgress, report
     from fedskew.config import experiment as config
     from fedskew.config.flags import flagged
-    from fedskew.config.recorded import finished
     from fedskew.engines import choose
     from fedskew.settings import check_device
     from fedskew.track import several
 
     tracking = trackers(track, track_folder)
     folder = Path(resume or out or "")
-    if resume and finished(folder, experiment.rounds, experiment.patience):
-        return _report_finished(experiment, folder)
+    if resume and (done := _report_finished(experiment, folder)) is not None:
+        return done
     if not (resume or out):
         folder = config.folder_of(experiment)
     choose(experiment.engine, experiment.device)  # a misspelt engine is told before data are read
@@ -127,11 +126,13 @@ def run(
     return report(experiment.method, result.summary, folder, result.stopped)
 
 
-def _report_finished(experiment: Experiment, folder: Path) -> int:
-    """Say that a run that is resumed has nothing left to do, and what it reached."""
+def _report_finished(experiment: Experiment, folder: Path) -> int | None:
+    """Say of a run that is resumed that it has nothing left to do, and what it reached; None where it goes on."""
     from fedskew.cli.progress import report
-    from fedskew.config.recorded import read_run
+    from fedskew.config.recorded import finished, read_run
 
+    if not finished(folder, experiment.rounds, experiment.patience):
+        return None
     run = read_run(folder)
     config, rows, summary = run.config, run.rows, run.summary
     asked = config["rounds"]
@@ -157,4 +158,8 @@ def _unused(experiment: Any) -> list[str]:
         notes.append(f"--auxiliary {experiment.auxiliary}: {method.name} does not read them; {rows}")
     if experiment.personal_every and not method.personal:
         notes.append(f"--eval.personal {experiment.personal_every}: {method.name} has no models of the clients' own")
+    split = (experiment.partition, getattr(experiment.partition, "base", None))
+    owners = getattr(experiment.data, "columns", None)
+    if owners and isinstance(owners, str) and not any(hasattr(one, "column") for one in split):
+        notes.append(f"--data.columns {owners}: {split[0].name} does not read them; --partition natural does")
     return notes

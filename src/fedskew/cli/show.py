@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from fedskew.errors import FedskewError, RecordError, unknown
 if TYPE_CHECKING:
     from fedskew.config.recorded import Run
 
-__all__ = ["show_run"]
+__all__ = ["show"]
 
 EXAMPLES = ("fedskew show runs/fedavg", "fedskew show runs/fedavg --metric macro_f1,worst_class_recall")
 USUAL = ("accuracy", "loss")
@@ -31,7 +32,7 @@ MANY = 60  # classes that are shown one by one
 @click.argument("run", required=False, metavar="RUN", type=RUN)
 @click.option("--metric", metavar="NAME,...", help=f"entries of a round to draw  [default: {','.join(USUAL)}]")
 @click.option("--ascii", "as_ascii", is_flag=True, help="draw with ASCII only  [default: if the terminal has no more]")
-def show_run(run: str, metric: str | None, as_ascii: bool) -> None:
+def show(run: str, metric: str | None, as_ascii: bool) -> None:
     """Show a run: its curves, the recall of each class, its summary, and the command that repeats it.
 
     RUN is a run folder. Only settings that differ from the defaults of the method are shown.
@@ -128,6 +129,7 @@ def _numbers(summary: dict[str, Any]) -> Iterator[str]:
 
 def _settings(run: Run, folder: str) -> Iterator[str]:
     """What differs from the defaults, and the command that repeats the run."""
+    from fedskew.config.experiment import CLIENTS
     from fedskew.studies.commands import changed_options, command_of, recorded_experiment
 
     yield ""
@@ -144,6 +146,13 @@ def _settings(run: Run, folder: str) -> Iterator[str]:
     except (FedskewError, KeyError, TypeError, ValueError) as error:
         yield f"its configuration is not one of this fedskew: {' '.join(str(error).split())}"
         return
-    pairs = [f"{option} {value}" for option, value in changed_options(experiment)]
+    plain, clients = replace(experiment, clients=None, cohort=None, auxiliary=None), experiment.clients or CLIENTS
+    unset = {  # what a run records where nobody says it
+        "clients": clients if experiment.partition.decides else CLIENTS,
+        "cohort": plain.cohort_of(clients, clients, experiment.method.share),
+        "auxiliary": plain.rows_at_server,
+    }
+    changes = changed_options(experiment)
+    pairs = [f"{option} {value}" for option, value in changes if value != str(unset.get(option))]
     yield f"differs from the defaults: {', '.join(pairs) or 'nothing'}"
     yield f"again: {command_of(experiment, folder)}"

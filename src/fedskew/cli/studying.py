@@ -13,7 +13,7 @@ import click
 from fedskew.cli.interrupt import INTERRUPTED
 from fedskew.cli.output import say, show
 from fedskew.cli.values import FILE, FOLDER, POSITIVE
-from fedskew.errors import FedskewError
+from fedskew.errors import FedskewError, json_file, plural, require, some
 
 if TYPE_CHECKING:
     from fedskew.studies.study import Study
@@ -56,7 +56,7 @@ def store_of(given: str | None) -> str:
 def print_plan(study: Study, processes: int) -> int:
     """Say how much is missing."""
     from fedskew.cli.compared import duration
-    from fedskew.engines.workers import Workers
+    from fedskew.engines.runtime import Workers
     from fedskew.studies.cost import cost_of
 
     trials, plan = study.trials(), study.plan()
@@ -94,6 +94,8 @@ def run_study(
     """Do the study and print its table, with ``fitted`` that of fitted models too; exit code 1 where a run broke."""
     from fedskew.cli.compared import StudyProgress, summary_table
 
+    if out:
+        _check_free(out, study)
     if retry:
         study.retry()
     todo = study.missing([*study.trials(), *study.plan()])
@@ -115,6 +117,17 @@ def run_study(
         say(f"study: {study.save(Path(out), command)}")
         _page(Path(out))
     return int(bool(progress.lost))
+
+
+def _check_free(folder: str, study: Study) -> None:
+    """Raise ConfigError where a folder holds the table of a study with runs that this one lacks."""
+    try:
+        held = {run["address"]: run["label"] for run in json_file(Path(folder) / "study.json")["runs"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    lost = held.keys() - {p.address for p in study.plan()} - {""}
+    told = f"it holds a study of {plural(len(held), 'run')} of {some(sorted(set(held.values())))}"
+    require(not lost, "--out", "be a new folder, or that of this study", folder, told)
 
 
 def _page(folder: Path) -> None:

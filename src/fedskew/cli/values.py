@@ -24,7 +24,12 @@ class Value(click.ParamType):  # type: ignore[type-arg]
     """A value of the type of a field: ``float``, ``int | None``, ``Literal["exp", "step"]``, ``tuple[int, ...]``."""
 
     def __init__(self, kind: Any, offered: Callable[[], Iterable[str]] | None = None) -> None:
-        self.kind, self.offered, self.name = kind, offered, metavar_of(kind)
+        self.kind, self.offered = kind, offered
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What help calls a value."""
+        return metavar_of(self.kind)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The value. Raises ConfigError."""

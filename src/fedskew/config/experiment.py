@@ -6,7 +6,8 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from fedskew.config.tables import make, method_from
 from fedskew.data import Federation, federate
 from fedskew.data.classes import ClassOptions
 from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, json_file, unknown
-from fedskew.fields import recorded
+from fedskew.fields import recorded, trusted
 from fedskew.method import Method, method_spec
 from fedskew.models import Architecture, architecture
 from fedskew.records.folder import check_config, check_format
@@ -25,8 +26,8 @@ from fedskew.settings import Division, Settings, check_device, fields_from_json
 __all__ = ["Experiment", "folder_of", "load", "to_json"]
 
 NAMED = ("data", "partition", "model")  # what a name stands for beside the method
-DIVISION = tuple(f.name for f in dataclasses.fields(Division))
-OF_CLASSES = tuple(f.name for f in dataclasses.fields(ClassOptions))
+DIVISION = tuple([f.name for f in dataclasses.fields(Division)])
+OF_CLASSES = tuple([f.name for f in dataclasses.fields(ClassOptions)])
 CLIENTS = 100  # where neither the user nor the partition says how many
 RECORDED = (  # what a run adds
     "format", "label_names", "engine_used", "engine_reason", "threads_used", "processors", "started_by", "disclosed",
@@ -50,9 +51,9 @@ class Experiment(Division, Settings):
     """
 
     method: Method
-    data: Any = field(default_factory=lambda: make("data", "digits"))
-    partition: Any = field(default_factory=lambda: make("partition", "dirichlet"))
-    model: Architecture = field(default_factory=lambda: make("model", "mlp"))
+    data: Any = field(default_factory=partial(make, "data", "digits"))
+    partition: Any = field(default_factory=partial(make, "partition", "dirichlet"))
+    model: Architecture = field(default_factory=partial(make, "model", "mlp"))
     fingerprint: str = ""  # of the dataset that a configuration file was written for; "" takes any
 
     def federation(self) -> Federation:
@@ -70,7 +71,7 @@ class Experiment(Division, Settings):
     @property
     def rows_at_server(self) -> int:
         """Auxiliary rows of a class: as asked for, or what the method's components want."""
-        return max(c.auxiliary for c in self.method.components) if self.auxiliary is None else self.auxiliary
+        return max([c.auxiliary for c in self.method.components]) if self.auxiliary is None else self.auxiliary
 
     def run(
         self,
@@ -96,11 +97,12 @@ class Experiment(Division, Settings):
                 f"the data must be those of the configuration; fingerprint was {self.fingerprint}, is {found}"
             )
         cohort = self.cohort_of(fed.clients, fed.clients - len(fed.empty), self.method.share)
-        settled = replace(
-            self, partition=fed.partitioner, clients=fed.clients, cohort=cohort, auxiliary=self.rows_at_server,
-            model=architecture(self.model, self.method.projection), local_test=fed.local_test or 0.0,
-            heldout_clients=fed.heldout_clients or 0.0,
-        )  # fmt: skip
+        resolved = {
+            "partition": fed.partitioner, "clients": fed.clients, "cohort": cohort, "auxiliary": self.rows_at_server,
+            "model": architecture(self.model, self.method.projection), "local_test": fed.local_test or 0.0,
+            "heldout_clients": fed.heldout_clients or 0.0,
+        }  # fmt: skip
+        settled = trusted(Experiment, vars(self) | resolved)
         return run(
             fed, self.method, settled.settings, model=self.model, out=out, resume=resume, on_round=on_round,
             config=settled.to_json(found),
@@ -113,7 +115,8 @@ class Experiment(Division, Settings):
     @property
     def settings(self) -> Settings:
         """The fields that `fedskew.run` takes."""
-        return Settings(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Settings)})
+        made: Settings = trusted(Settings, {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings)})
+        return made
 
     def to_json(self, fingerprint: str = "") -> dict[str, Any]:
         """Table names and fields; the dataset's fingerprint is there to be compared, not to be read back."""

@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fedskew.config import presets
 from fedskew.config.experiment import Experiment, load
-from fedskew.config.presets import PRESETS, applied
 from fedskew.config.tables import TABLES, make, method_named
-from fedskew.config.words import ALIASES, SHORT, Pair, check_once, parse, scan, split
+from fedskew.config.words import ALIASES, SHORT, USUAL, Pair, check_once, parse, scan, split
 from fedskew.errors import ConfigError, FedskewError, FieldError
 from fedskew.fields import documented, hints_of, kind_of
 from fedskew.method import SLOTS, Method, renamed
@@ -65,21 +65,17 @@ class Options(Mapping[str, Option]):
     """The options of a composition by flag or alias. Each is made from its field when it is asked for."""
 
     def __init__(self, experiment: Experiment) -> None:
+        # what the flags of a dataclass's fields begin with -> where it stands, and itself
         self.holders: dict[str, tuple[tuple[str, ...], Any]] = {"": ((), experiment)}
-        for f in dataclasses.fields(experiment):
-            if dataclasses.is_dataclass(value := getattr(experiment, f.name)) and f.name not in HIDDEN:
-                self._hold(f.name, (f.name,), value)
-        for slot in SLOTS:
-            self._hold(slot, ("method", slot), getattr(experiment.method, slot))
-        for part in experiment.method.parts:
-            self._hold(f"parts.{part.name}", ("method", "parts", part.name), part)
-
-    def _hold(self, prefix: str, place: tuple[str, ...], value: Any) -> None:
-        """Note a dataclass, and those among its fields, by what the flags of its fields begin with."""
-        self.holders[prefix] = place, value
-        for f in dataclasses.fields(value):
-            if dataclasses.is_dataclass(inner := getattr(value, f.name)):
-                self._hold(f"{prefix}.{f.name}", (*place, f.name), inner)
+        slots = experiment.method.slots.items()
+        todo: list[tuple[str, tuple[str, ...], Any]] = [("", (), experiment)]
+        todo += [(slot, ("method", slot), ingredient) for slot, ingredient in slots]
+        todo += [(f"parts.{part.name}", ("method", "parts", part.name), part) for part in experiment.method.parts]
+        for i, (prefix, place, value) in enumerate(todo, 1):
+            self.holders[prefix] = place, value
+            for f in reversed(dataclasses.fields(value)):
+                if dataclasses.is_dataclass(inner := getattr(value, f.name)) and (prefix or f.name not in HIDDEN):
+                    todo.insert(i, (f"{prefix}.{f.name}".lstrip("."), (*place, f.name), inner))
 
     def __getitem__(self, flag: str) -> Option:
         full = ALIASES.get(flag, flag)
@@ -129,7 +125,7 @@ def experiment_of(positional: Sequence[str], flags: Sequence[Pair], others: Coll
         ConfigError: as `experiment_from`.
     """
     check_once(flags)
-    flags = list(_parted(flags))
+    flags = _parted(flags)
     return with_flags(compose(positional, flags), flags, others)
 
 
@@ -140,22 +136,18 @@ def with_flags(base: Experiment, flags: Iterable[Pair], others: Collection[str] 
         if flag[2:] not in NAMED and flag != "--from":
             option = options.get(flag) or unknown_option(flag, options, others)
             values[flag] = parse(flag, option.type, value)
-    return assign(base, values)
+    return assign(base, values, options)
 
 
-def _parted(flags: Sequence[Pair]) -> Iterator[Pair]:
+def _parted(flags: Sequence[Pair]) -> list[Pair]:
     """``--epochs 0.5`` as ``--pace.part 0.5``, where no pace is named."""
-    paced = any(flag == "--pace" for flag, _ in flags)
-    for flag, value in flags:
-        if paced or ALIASES.get(flag, flag) != "--pace.epochs" or not re.fullmatch(r"\d*\.\d+", str(value)):
-            yield flag, value
-        else:
-            yield "--pace.part", value
+    parts = {} if "--pace" in dict(flags) else dict.fromkeys(("--epochs", "--pace.epochs"), "--pace.part")
+    return [(parts.get(flag, flag) if re.fullmatch(r"\d*\.\d+", str(value)) else flag, value) for flag, value in flags]
 
 
 def table_names(slot: str) -> list[str]:
     """The names that a slot takes."""
-    return sorted(PRESETS if slot == "preset" else TABLES[slot])
+    return sorted(presets.every() if slot == "preset" else TABLES[slot])
 
 
 # Pass one: the composition
@@ -232,7 +224,7 @@ def _choose(experiment: Experiment, slot: str, value: str) -> Experiment:
     """Put the ingredient of this name into its slot."""
     method = experiment.method
     if slot == "preset":
-        return replace(experiment, method=applied(value, method))
+        return replace(experiment, method=presets.applied(value, method))
     if slot in ("data", "partition", "model"):
         return replace(experiment, **{slot: make(slot, value)})
     if slot == "partition.base":
@@ -271,13 +263,13 @@ def _with_parts(before: Method, parts: tuple[Any, ...]) -> Method:
 # Pass two: the fields
 
 
-def assign(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
-    """The experiment with these values of its options, by flag or alias; all at once, whatever their order.
+def assign(experiment: Experiment, values: Mapping[str, Any], options: Options | None = None) -> Experiment:
+    """The experiment with these values of its ``options``, by flag or alias; all at once, whatever their order.
 
     Raises:
         ConfigError: a value that breaks a rule of its field, which is named as in ``values``.
     """
-    options, changes = Options(experiment), dict[str, Any]()
+    options, changes = Options(experiment) if options is None else options, dict[str, Any]()
     for flag, value in values.items():
         *holders, name = options[flag].place
         inner = changes
@@ -365,6 +357,8 @@ def unknown_option(flag: str, options: Collection[str], others: Iterable[str] = 
 
 def _meant(flag: str, known: list[str], options: Iterable[str]) -> str:
     """ "; did you mean ...?": the same ending here, or in an ingredient that is not chosen; else a near flag."""
+    if here := USUAL.get(flag.strip("-").replace("_", "-").lower()):
+        return f"; did you mean {here!r}?"
     slot, _, end = flag[2:].rpartition(".")
     same = [f for f in options if f.rpartition(".")[2] == end]
     if same:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,21 +28,19 @@ TABLES: dict[str, dict[str, Any]] = {  # slot -> name -> class
 
 def make(slot: str, spec: str | Mapping[str, Any], place: str = "") -> Any:
     """The ingredient of a slot from its name, or from {"name": ..., field: value}. Raises ConfigError."""
-    require(isinstance(spec, str | Mapping), slot, 'be a name, or {"name": ..., field: value}', spec)
-    fields = {} if isinstance(spec, str) else dict(spec)
-    name = spec if isinstance(spec, str) else fields.pop("name", "")
-    require(isinstance(name, str), f"the name of {slot}", "be a word", name)
+    if not isinstance(spec, str):
+        require(isinstance(spec, Mapping), slot, 'be a name, or {"name": ..., field: value}', spec)
+        require(isinstance(spec.get("name", ""), str), f"the name of {slot}", "be a word", spec.get("name"))
+    fields = {"name": spec} if isinstance(spec, str) else dict(spec)
+    name = fields.pop("name", "")
     if name not in TABLES[slot]:
         raise unknown({"data": "dataset", "parts": "part"}.get(slot, slot), name, TABLES[slot])
     kind = TABLES[slot][name]
-    known = [f.name for f in dataclasses.fields(kind)]
-    for option in fields:
-        if option not in known:
-            raise unknown(f"option of {slot} {name!r}", option, known)
     place = place or (f"parts.{name}" if slot == "parts" else slot)
-    hints = hints_of(kind)
     for option, value in fields.items():
-        if "tuple" in str(hints[option]):  # files have lists alone
+        if option not in hints_of(kind):
+            raise unknown(f"option of {slot} {name!r}", option, hints_of(kind))
+        if "tuple" in str(hints_of(kind)[option]):  # files have lists alone
             fields[option] = tupled(value)
     if isinstance(fields.get("base"), Mapping):
         fields["base"] = make(slot, fields["base"], f"{place}.base")

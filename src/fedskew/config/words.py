@@ -16,8 +16,8 @@ from fedskew.errors import ConfigError, from_json
 from fedskew.fields import fits, kind_of
 
 __all__ = [
-    "ALIASES", "SHORT", "Pair", "check_once", "choices_of", "flags_of", "parse", "plain_kinds", "scan", "split",
-    "tupled",
+    "ALIASES", "SHORT", "USUAL", "Pair", "check_once", "choices_of", "flags_of", "parse", "plain_kinds", "scan",
+    "split", "tupled",
 ]  # fmt: skip
 
 ALIASES = {  # what users type -> the flag made from the field
@@ -46,6 +46,14 @@ ALIASES = {  # what users type -> the flag made from the field
     "--ray.sum": "--ray-sum",
     "--diagnose": "--diagnose.names",
 }
+USUAL = {  # what other libraries call an option -> what it is called here
+    "learning-rate": "--lr", "client-lr": "--lr", "local-epochs": "--epochs", "num-epochs": "--epochs",
+    "local-steps": "--steps", "batchsize": "--batch-size", "local-bs": "--batch-size", "num-rounds": "--rounds",
+    "comm-rounds": "--rounds", "num-clients": "--clients", "num-users": "--clients", "n-parties": "--clients",
+    "fraction-fit": "--cohort", "clients-per-round": "--cohort", "participation": "--cohort", "frac": "--cohort",
+    "dataset": "--data", "network": "--model", "arch": "--model", "alpha": "--partition.alpha", "wd": "--weight-decay",
+    "optimizer": "--local",
+}  # fmt: skip
 SHORT = {full: alias for alias, full in ALIASES.items()}
 TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 NOTHING = ("none", "null")  # how an optional value is unset again
@@ -127,13 +135,14 @@ def parse(flag: str, kind: Any, given: Any) -> Any:
     Raises:
         ConfigError: the flag, what it must be, the word, and the choice that was probably meant.
     """
-    kinds = [plain for plain in plain_kinds(kind) if plain is not NoneType]
+    every = plain_kinds(kind)
+    kinds = [plain for plain in every if plain is not NoneType]
     if type(given) is int and float in kinds and int not in kinds:
         given = float(str(given))  # infinite where a double does not hold it: the limits refuse that
     if not isinstance(given, str) and fits(given, kind):
         return given
     text = str(given).lower() if isinstance(given, bool) else str(given)
-    if str not in kinds and text.lower() in NOTHING and NoneType in plain_kinds(kind):
+    if str not in kinds and text.lower() in NOTHING and NoneType in every:
         return None
     for plain in kinds:
         with suppress(ValueError, KeyError, *([ConfigError] if len(kinds) > 1 else [])):
@@ -150,11 +159,13 @@ def plain_kinds(kind: Any) -> list[Any]:
         >>> plain_kinds(float | None)
         [<class 'float'>, <class 'NoneType'>]
     """
-    if typing.get_origin(kind) is Annotated:
-        return plain_kinds(kind.__origin__)
-    if typing.get_origin(kind) not in (typing.Union, UnionType):
-        return [kind]
-    return [plain for inner in typing.get_args(kind) for plain in plain_kinds(inner)]
+    kinds = [kind]
+    for i, one in enumerate(kinds):
+        while typing.get_origin(one) in (Annotated, typing.Union, UnionType):
+            inner = [one.__origin__] if typing.get_origin(one) is Annotated else typing.get_args(one)
+            kinds[i : i + 1] = inner
+            one = kinds[i]
+    return kinds
 
 
 def choices_of(kind: Any) -> list[str]:

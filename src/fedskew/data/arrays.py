@@ -13,21 +13,11 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data.encoding import Encoding
-from fedskew.data.values import codes_of, count_classes, encode_columns, labels_of, numbered, same_length, samples_of
+from fedskew.data.values import count_classes, encode_columns, labels_of, numbered, same_length, samples_of
 from fedskew.data.values import unseen as unseen_notes
 from fedskew.errors import DataError
 
-__all__ = [
-    "Dataset",
-    "build",
-    "channel_statistics",
-    "codes_of",
-    "draw",
-    "fingerprint",
-    "from_arrays",
-    "held_out",
-    "share",
-]
+__all__ = ["Dataset", "build", "channel_statistics", "draw", "fingerprint", "from_arrays", "held_out", "share"]
 
 TEST_SHARE = 0.2
 SPLIT_SEED = 0  # one test set for all seeds, so that their results can be compared
@@ -81,7 +71,22 @@ class Dataset:
     encoding: Encoding | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        _check(self)
+        same_length("x", self.x, "y", self.y)
+        same_length("x_test", self.x_test, "y_test", self.y_test)
+        if self.x.shape[1:] != self.x_test.shape[1:] or self.x.dtype != self.x_test.dtype:
+            got = f"{tuple(self.x.shape)} {self.x.dtype} and {tuple(self.x_test.shape)} {self.x_test.dtype}"
+            raise DataError(f"x and x_test must have samples of one shape and dtype; got {got}")
+        if self.label_names and len(self.label_names) != self.classes:
+            raise DataError(f"label_names must name {self.classes} classes; got {len(self.label_names)}")
+        if len(self.mean) != len(self.std) or len(self.mean) not in (0, *self.shape[:1]):
+            got = f"{len(self.mean)} and {len(self.std)}"
+            raise DataError(f"mean and std must have {self.x.shape[1]} values each; got {got}")
+        if self.mean and self.x.dtype != torch.uint8:
+            raise DataError(f"mean and std are for uint8 images; got {self.x.dtype}: scale the features beforehand")
+        if not all(s > 0 for s in self.std):
+            raise DataError(f"std must be positive; got {self.std}")
+        for name, codes in self.columns.items():
+            same_length(f"column {name!r}", codes, "y", self.y)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -302,24 +307,3 @@ def _stays(labels: np.ndarray, classes: int) -> Tensor:
     stays = torch.ones(len(labels), dtype=torch.bool)
     stays[torch.from_numpy(test)] = False
     return stays
-
-
-def _check(data: Dataset) -> None:
-    """Raise DataError unless the fields of a Dataset agree with each other."""
-    same_length("x", data.x, "y", data.y)
-    same_length("x_test", data.x_test, "y_test", data.y_test)
-    if data.x.shape[1:] != data.x_test.shape[1:] or data.x.dtype != data.x_test.dtype:
-        got = f"{tuple(data.x.shape)} {data.x.dtype} and {tuple(data.x_test.shape)} {data.x_test.dtype}"
-        raise DataError(f"x and x_test must have samples of one shape and dtype; got {got}")
-    if data.label_names and len(data.label_names) != data.classes:
-        raise DataError(f"label_names must name {data.classes} classes; got {len(data.label_names)}")
-    if not len(data.mean) == len(data.std) or (data.mean and len(data.mean) != data.x.shape[1]):
-        raise DataError(
-            f"mean and std must have {data.x.shape[1]} values each; got {len(data.mean)} and {len(data.std)}"
-        )
-    if data.mean and data.x.dtype != torch.uint8:
-        raise DataError(f"mean and std are for uint8 images; got {data.x.dtype}: scale the features beforehand")
-    if not all(s > 0 for s in data.std):
-        raise DataError(f"std must be positive; got {data.std}")
-    for name, codes in data.columns.items():
-        same_length(f"column {name!r}", codes, "y", data.y)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from fedskew.data.arrays import Dataset, fingerprint
 from fedskew.errors import DataError, FieldError, closest
@@ -84,17 +83,13 @@ def keep_classes(data: Dataset, classes: Sequence[str | int], *, relabel: bool =
         raise DataError(f"class {data.class_names[scarce[0]]!r} of {data.name!r} must have training rows; got none")
     named = tuple(data.class_names[code] for code in codes)
     kept = replace(
-        data, name=f"{data.name} (classes {','.join(named)})", x=_of(data.x, train), y=place[data.y[train]],
-        x_test=_of(data.x_test, test), y_test=place[data.y_test[test]],
+        data, name=f"{data.name} (classes {','.join(named)})", x=data.x[train], y=place[data.y[train]],
+        x_test=data.x_test[test], y_test=place[data.y_test[test]],
         classes=len(codes) if relabel else data.classes, label_names=named if relabel else data.class_names,
         columns={name: values[train] for name, values in data.columns.items()},
         notes=tuple(note for note in data.notes if not note.startswith("class ")),
     )  # fmt: skip
     return replace(kept, fingerprint=fingerprint(kept))
-
-
-def _of(x: Tensor, rows: Tensor) -> Tensor:
-    return x[rows].contiguous()
 
 
 def _code(data: Dataset, name: str) -> int:

@@ -73,7 +73,9 @@ def read_counts(path: str | Path) -> CountsFile:
     if kind == ".csv":
         return _of_csv(file)
     if kind == ".npy":
-        return CountsFile(counts_matrix(_of_npy(file), str(path)))
+        with reading(file, "is not a readable npy file of numbers"), opened(file) as content:
+            values = read_array(content, file.stat().st_size, "it")
+        return CountsFile(counts_matrix(values, str(path)))
     if kind == ".npz":
         arrays = read_npz(file)
         name = "counts" if "counts" in arrays else next(iter(arrays), "")
@@ -82,12 +84,6 @@ def read_counts(path: str | Path) -> CountsFile:
             raise DataError(f"{path} must hold one array, or one that is called counts; it holds {held}")
         return CountsFile(counts_matrix(arrays[name], str(path)))
     raise DataError(f"a file of counts must end in .csv, .npy or .npz; got '{path}'")
-
-
-def _of_npy(file: Path) -> npt.NDArray[Any]:
-    """The array of an npy file."""
-    with reading(file, "is not a readable npy file of numbers"), opened(file) as content:
-        return read_array(content, file.stat().st_size, "it")
 
 
 def _of_csv(file: Path) -> CountsFile:

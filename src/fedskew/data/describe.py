@@ -18,7 +18,7 @@ from rich.text import Text
 
 from fedskew.data import skew
 from fedskew.data.counts import read_counts
-from fedskew.data.partitioners.file import PartitionFile, convention_of, load_partition
+from fedskew.data.partitioners.file import convention_of, load_partition
 from fedskew.data.sources.readers import read_npz
 from fedskew.errors import DataError, plural
 
@@ -64,7 +64,7 @@ def counted(source: Source) -> Counted:
 def _of_path(path: Path) -> Counted:
     """The counts of a partition file or a file of counts."""
     if path.suffix == ".npz" and path.is_file() and "header" in read_npz(path):
-        return _of_partition(load_partition(path), path)
+        return _of_partition(path)
     if not path.is_file():
         raise DataError(f"the described file must exist; got '{path}'")
     content = read_counts(path)
@@ -72,21 +72,16 @@ def _of_path(path: Path) -> Counted:
     return Counted(content.counts, {"source": str(path), "label_names": list(names)}, path.name, names)
 
 
-def _of_partition(content: PartitionFile, path: Path) -> Counted:
+def _of_partition(path: Path) -> Counted:
     """The counts and facts of a partition file."""
-    header = content.header
+    content = load_partition(path)
+    header, data, convention = content.header, content.header["dataset"], content.header["convention"]
     facts = {
-        "source": str(path),
-        "dataset": header["dataset"].get("name", "unknown"),
-        "fingerprint": header["dataset"].get("fingerprint", ""),
-        "partition": header["convention"].get("name", "unknown"),
-        "partition_options": _options(header["convention"]),
-        "seed": header["seed"],
-        "longtail": header["longtail"],
-        "sha256": header["sha256"],
-        "validation_rows": len(content.validation_rows),
-        "auxiliary_rows": len(content.auxiliary_rows),
-    }
+        "source": str(path), "dataset": data.get("name", "unknown"), "fingerprint": data.get("fingerprint", ""),
+        "partition": convention.get("name", "unknown"), "partition_options": _options(convention),
+        **{name: header[name] for name in ("seed", "longtail", "sha256")},
+        "validation_rows": len(content.validation_rows), "auxiliary_rows": len(content.auxiliary_rows),
+    }  # fmt: skip
     if content.local_test is not None:
         facts |= {"local_test": header["local_test"], "local_test_rows": len(content.local_test.rows)}
     return Counted(content.counts, facts, _headline(facts, len(content.counts)))
@@ -209,17 +204,15 @@ def _clients(d: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("rows of a client", _plain(d["size_median"]), sizes),
         ("classes of a client", f"{d['labels_mean']:.1f}", held),
         ("effective clients", f"{d['effective_clients']:.1f}", f"1 / sum (n_k / n)²; {d['clients']} if all equal"),
-        (
-            "effective classes of a client",
-            f"{d['effective_classes_mean']:.1f}",
-            "mean; exp of its labels' entropy",
-        ),
+        ("effective classes of a client", f"{d['effective_classes_mean']:.1f}", "mean; exp of its labels' entropy"),
         ("Gini coefficient of the sizes", f"{d['quantity_gini']:.3f}", "0: equal sizes, 1: one has all"),
     ]
 
 
 def _skew(d: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Lines of the section about label skew."""
+    compared, whole = d["pair_clients"], d["clients"] - d["empty_clients"]
+    pairs = "mean over pairs" if compared == whole else f"pairs of {compared} drawn clients"
     return [
         ("imbalance, all rows", f"{d['imbalance_global']:,.1f}", "largest / smallest class"),
         ("imbalance at a client", f"{d['imbalance_local_median']:,.1f}", "median; over the classes it holds"),
@@ -229,7 +222,7 @@ def _skew(d: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("Kullback-Leibler to all rows", f"{d['kl_mean']:.3f}", "nats; 0: same labels"),
         ("total variation to all rows", f"{d['tv_mean']:.3f}", "0: same labels; at most 1"),
         ("Hellinger to all rows", f"{d['hellinger_to_global_mean']:.3f}", "0: same labels; at most 1"),
-        ("Jensen-Shannon of two clients", f"{d['js_pairs_mean']:.3f}", _pairs(d)),
+        ("Jensen-Shannon of two clients", f"{d['js_pairs_mean']:.3f}", pairs),
         ("Hellinger of two clients' shapes", f"{d['hellinger_mean']:.3f}", "FedLA; 0: same shape; at most 1"),
         ("earth mover's of two shapes", f"{d['emd_mean']:.3f}", "FedLA; 0: same shape"),
         ("rows two clients share by label", f"{d['overlap_mean']:,.1f}", "FedLA; mean over pairs"),
@@ -237,15 +230,9 @@ def _skew(d: dict[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _pairs(d: dict[str, Any]) -> str:
-    """Which pairs of clients were compared."""
-    compared = d["pair_clients"]
-    return "mean over pairs" if compared == d["clients"] - d["empty_clients"] else f"pairs of {compared} drawn clients"
-
-
 def _classes(d: dict[str, Any]) -> Table:
     """Rows and owners of each class, with a bar; the largest and smallest ten where there are many."""
-    rows = d["class_rows"]
+    rows, names = d["class_rows"], d["label_names"]
     order = list(range(len(rows)))
     if len(order) > SHOWN:
         ranked = sorted(order, key=lambda c: (-rows[c], c))
@@ -256,16 +243,14 @@ def _classes(d: dict[str, Any]) -> Table:
     view.add_column("rows", justify="right", width=9)
     view.add_column("", width=BAR, no_wrap=True)
     for c in order:
-        view.add_row(*map(Text, _class(d, c) if c >= 0 else (f"… {len(rows) - SHOWN} more", "", "", "")))
+        if c < 0:
+            view.add_row(f"… {len(rows) - SHOWN} more")
+            continue
+        name = str(names[c]) if names and str(names[c]) != str(c) else ""
+        bar = "█" * max(round(BAR * rows[c] / max(rows)), 1 if rows[c] else 0)
+        cells = (f"{c} {name}".rstrip(), f"{d['class_owners'][c]:,.0f}", f"{rows[c]:,.0f}", bar)
+        view.add_row(*map(Text, cells))
     return view
-
-
-def _class(d: dict[str, Any], c: int) -> tuple[str, str, str, str]:
-    """One line of the table of classes."""
-    names, rows = d["label_names"], d["class_rows"]
-    name = str(names[c]) if names and str(names[c]) != str(c) else ""
-    bar = "█" * max(round(BAR * rows[c] / max(rows)), 1 if rows[c] else 0)
-    return f"{c} {name}".rstrip(), f"{d['class_owners'][c]:,.0f}", f"{rows[c]:,.0f}", bar
 
 
 def _plain(value: float) -> str:

@@ -232,7 +232,8 @@ def federate(
     require(longtail_profile in PROFILES, "longtail_profile", f"be one of {', '.join(PROFILES)}", longtail_profile)
     dataset = _dataset(data, path, data_options)
     if isinstance(partitioner, File):
-        made = _of_file(partitioner, dataset, clients, seed, longtail, validation, auxiliary, local_test)
+        asked = {"clients": clients, "longtail": longtail, "auxiliary": auxiliary, **fractions}
+        made = _of_file(partitioner, dataset, seed, asked)
         return parted(made, heldout_clients) if heldout_clients else made
     labels = dataset.y.numpy()
     take = share(labels, dataset.classes, validation)
@@ -261,31 +262,22 @@ def _tested(fed: Federation, fraction: float) -> Federation:
     return replace(fed, partition=left, counts=counts, local_test=fraction, held=held)
 
 
-def _of_file(
-    partitioner: File,
-    dataset: Dataset,
-    clients: int | None,
-    seed: int,
-    longtail: float | None,
-    validation: float,
-    auxiliary: int,
-    local_test: float,
-) -> Federation:
+def _of_file(partitioner: File, dataset: Dataset, seed: int, asked: Mapping[str, Any]) -> Federation:
     """The federation of a partition file. Raises ConfigError where a parameter disagrees with the file."""
     content = partitioner.load(dataset)
     found, held, aside = content.partition, content.validation_rows, content.auxiliary_rows
-    stored = content.header.get("local_test")
-    share_held = share(dataset.y.numpy(), dataset.classes, validation).sum()
-    for name, asked, holds, agrees in (
-        ("clients", clients, found.clients, clients in (None, found.clients)),
-        ("longtail", longtail, content.header["longtail"], longtail in (None, content.header["longtail"])),
-        ("validation", validation, f"{len(held)} rows", not validation or share_held == len(held)),
-        ("auxiliary", auxiliary, f"{len(aside)} rows", not auxiliary or auxiliary * dataset.classes == len(aside)),
-        ("local_test", local_test, stored, not local_test or stored in (None, local_test)),
+    stored, tail = content.header.get("local_test"), content.header["longtail"]
+    share_held = share(dataset.y.numpy(), dataset.classes, asked["validation"]).sum()
+    for name, holds, agreeing in (
+        ("clients", found.clients, (None, found.clients)),
+        ("longtail", tail, (None, tail)),
+        ("validation", f"{len(held)} rows", (0, asked["validation"] if share_held == len(held) else 0)),
+        ("auxiliary", f"{len(aside)} rows", (0, len(aside) / dataset.classes)),
+        ("local_test", stored, (0, asked["local_test"] if stored is None else stored)),
     ):
-        require(agrees, name, f"be left out or be that of {partitioner.path}, {holds}", asked)
-    counts = torch.from_numpy(content.counts)
-    tail = content.header["longtail"]
+        rule = f"be left out or be that of {partitioner.path}, {holds}"
+        require(asked[name] in agreeing, name, rule, asked[name])
+    counts, local_test = torch.from_numpy(content.counts), asked["local_test"]
     exact = replace(partitioner, sha256=content.header["sha256"][:16])
     names, test = content.client_names, content.local_test
     made = Federation(dataset, found, exact, found.clients, seed, counts, tail, held, aside, names, stored, test)
@@ -316,15 +308,11 @@ def _partitioner(partition: str | Path | Partitioner) -> Partitioner:
     return PARTITIONERS[partition]()
 
 
-def _decides(partitioner: Any) -> bool:
-    """Whether the partitioner decides the number of clients. Your own need not derive from `Partitioner`."""
-    return bool(getattr(partitioner, "decides", hasattr(partitioner, "count")))
-
-
 def _check(partitioner: Partitioner, clients: int | None, seed: int, longtail: float | None, auxiliary: int) -> None:
     """Check every rule that needs no data, before any data are read."""
     require(isinstance(seed, int) and not isinstance(seed, bool), "seed", "be a whole number", seed)
-    if clients is None and not _decides(partitioner):
+    # your own partitioner need not derive from `Partitioner`
+    if clients is None and not getattr(partitioner, "decides", hasattr(partitioner, "count")):
         raise ConfigError(f"clients must be given for partition {partitioner.name!r}; got None; for example clients=20")
     holds = clients is None or (fits(clients, int) and clients >= 1)
     require(holds, "clients", "be a whole number of at least 1", clients)
@@ -357,11 +345,9 @@ def _take(
 
 def _enough(labels: np.ndarray, dataset: Dataset, auxiliary: int) -> None:
     """Raise ConfigError unless every class keeps a row beside the auxiliary rows."""
-    if not auxiliary:
-        return
     counts = np.bincount(labels, minlength=dataset.classes)
     scarce = int(counts.argmin())
-    if counts[scarce] <= auxiliary:
+    if auxiliary and counts[scarce] <= auxiliary:
         name = dataset.label_names[scarce] if dataset.label_names else scarce
         hint = f"use at most {counts[scarce] - 1}" if counts[scarce] > 1 else "use 0"
         rule = f"leave rows of every class, but class {name!r} has {counts[scarce]}"

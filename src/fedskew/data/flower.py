@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedskew.data.partitioners.base import Ints, Partition
 from fedskew.errors import ConfigError, DataError
@@ -47,7 +46,10 @@ def from_flower(partitioner: Any, row_column: str = "") -> Partition:
         raise ConfigError(
             f"row_column must be given for a {kind}, which keeps no table of the rows as given; got ''; {hint}"
         )
-    return _of_lists(lists)
+    rows = np.concatenate(lists)
+    if len(rows) and (rows.min() < 0 or (owners := np.bincount(rows)).max() > 1):
+        raise DataError(f"partitions must be disjoint; row {rows.min() if rows.min() < 0 else owners.argmax()} is not")
+    return Partition.of_lists([np.sort(part) for part in lists])
 
 
 def to_flower(partition: Partition) -> dict[int, list[int]]:
@@ -73,11 +75,3 @@ def _column(part: Any, name: str) -> Ints:
     if name not in part.column_names:
         raise ConfigError(f"row_column must be a column of the partitioner's dataset; got {name!r}")
     return np.asarray(part[name], dtype=np.int64)
-
-
-def _of_lists(lists: list[npt.NDArray[np.int64]]) -> Partition:
-    """The partition of a list of rows for each client. Raises DataError where two share a row."""
-    rows = np.concatenate([np.sort(part) for part in lists])
-    if len(rows) and (rows.min() < 0 or (owners := np.bincount(rows)).max() > 1):
-        raise DataError(f"partitions must be disjoint; row {rows.min() if rows.min() < 0 else owners.argmax()} is not")
-    return Partition(rows, np.concatenate([[0], np.cumsum([len(part) for part in lists])]).astype(np.int64))

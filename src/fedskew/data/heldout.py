@@ -56,17 +56,12 @@ def parted(fed: Federation, fraction: float) -> Federation:
 
 def _only(fed: Federation, clients: np.ndarray, without: np.ndarray | None = None) -> Federation:
     """The federation in which only these clients [N] have rows, and train on none of ``without``."""
-    partition = _of_clients(fed.partition, clients)
+    partition, held = (part and part.masked(np.repeat(clients, part.sizes)) for part in (fed.partition, fed.held))
+    assert partition is not None
     if without is not None:
         partition = partition.masked(~np.isin(partition.rows, without))
     counts = torch.from_numpy(partition.counts(fed.dataset.y.numpy(), fed.dataset.classes))
-    held = None if fed.held is None else _of_clients(fed.held, clients)
     return replace(fed, partition=partition, counts=counts, held=held)
-
-
-def _of_clients(partition: Partition, clients: np.ndarray) -> Partition:
-    """The rows of these clients [N]; the others have none."""
-    return partition.masked(np.repeat(clients, partition.sizes))
 
 
 def hold_out(partition: Partition, fraction: float, seed: int) -> tuple[Partition, Partition]:

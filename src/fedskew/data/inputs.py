@@ -81,7 +81,8 @@ class Inputs:
         """
         if hasattr(x, "keys"):
             if self.encoding is None:
-                raise DataError(f"{what} must be an array [n, {self._sizes()}]: the model has no columns by name")
+                sizes = ", ".join(map(str, self.shape))
+                raise DataError(f"{what} must be an array [n, {sizes}]: the model has no columns by name")
             return torch.from_numpy(self.encoding.encode(x, what, rows))
         if self.encoding is not None and not encoded:
             names = ", ".join(repr(column.name) for column in self.encoding.columns[:3])
@@ -119,9 +120,6 @@ class Inputs:
                 told = f"got {text!r} in row {place(i)}"
                 raise DataError(f"{what} must hold classes of the model, {some(self.label_names)}; {told}")
         return torch.tensor([names[text] for text in texts], dtype=torch.int64)
-
-    def _sizes(self) -> str:
-        return ", ".join(map(str, self.shape))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; the inverse of `from_json`."""

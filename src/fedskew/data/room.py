@@ -43,17 +43,12 @@ def afford(size: int, what: str, hint: str = "") -> None:
         what: Its name in the error message.
         hint: What to do.
     """
-    most = _memory() // 2
+    names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
+    known = hasattr(os, "sysconf") and all(name in os.sysconf_names for name in names)
+    most = (os.sysconf(names[0]) * os.sysconf(names[1]) if known else UNKNOWN) // 2
     if size > most:
         told = f"{what} must fit into half of the memory, {most >> 20:,} MiB; got {size >> 20:,} MiB"
         raise DataError(told + (f"; {hint}" if hint else ""))
-
-
-def _memory() -> int:
-    """Bytes of memory that the machine has."""
-    names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
-    known = hasattr(os, "sysconf") and all(name in os.sysconf_names for name in names)
-    return os.sysconf(names[0]) * os.sysconf(names[1]) if known else UNKNOWN
 
 
 class _Bounded(io.RawIOBase):

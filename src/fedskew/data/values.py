@@ -112,9 +112,8 @@ def samples_of(values: Any, what: str) -> Tensor:
     """
     array = _numeric(values, what)
     if array.ndim < 2:
-        raise DataError(
-            f"{what} must have a row for each sample, [n, features] or [n, channels, H, W]; got {array.shape}"
-        )
+        rule = "have a row for each sample, [n, features] or [n, channels, H, W]"
+        raise DataError(f"{what} must {rule}; got {array.shape}")
     if isinstance(values, np.memmap) and (mapped := _mapped(values, what)) is not None:
         return mapped
     if array.dtype == np.uint8 and array.ndim > 2:
@@ -129,9 +128,8 @@ def _finite(array: np.ndarray, what: str) -> None:
     """Raise DataError unless all numbers [n, ...] are finite; a part at a time, as they may lie in a file."""
     step, bad = max(1, PART // max(1, array[:1].size)), []
     for at in range(0, len(array), step):
-        bad.append(
-            at + np.flatnonzero(~np.isfinite(array[at : at + step].reshape(len(array[at : at + step]), -1)).all(1))
-        )
+        part = array[at : at + step]
+        bad.append(at + np.flatnonzero(~np.isfinite(part.reshape(len(part), -1)).all(1)))
     rows = np.concatenate(bad)
     if rows.size:
         column = int(np.flatnonzero(~np.isfinite(array[rows[0]].reshape(-1)))[0])

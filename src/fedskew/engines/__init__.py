@@ -6,7 +6,7 @@ from fedskew.engines.base import LocalEngine
 from fedskew.engines.batched import Batched
 from fedskew.engines.ray import Ray, require_ray
 from fedskew.engines.sequential import Debug, Sequential, Threaded
-from fedskew.engines.ways import Way, is_fused
+from fedskew.engines.stepper import Way, is_fused
 from fedskew.errors import FieldError, unknown
 from fedskew.method import Method
 from fedskew.models.prepare import Model

@@ -16,24 +16,20 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew.client import KEPT, Job
+from fedskew.client import KEPT
 from fedskew.data.store import Store
 from fedskew.engines.clients import Clients, Source, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator
-from fedskew.engines.finite import Watch, Watcher, check
 from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by
 from fedskew.engines.guard import Guard, unguarded
-from fedskew.engines.jobs import Jobs, Place
 from fedskew.engines.memory import ClientMemory, home
-from fedskew.engines.outcomes import Outcome, Reduction, Settle, as_it_is, chained
+from fedskew.engines.outcomes import Outcome, Reduction, Settle, Watch, Watcher, as_it_is, chained, check
 from fedskew.engines.personal import pooled
-from fedskew.engines.planning import Plan, Planner
-from fedskew.engines.processors import Processors
+from fedskew.engines.planning import Jobs, Place, Plan, Planner
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.queries import Queries
-from fedskew.engines.runtime import Runtime
-from fedskew.engines.stepper import Steppers
-from fedskew.engines.ways import Way
+from fedskew.engines.runtime import Processors, Runtime
+from fedskew.engines.stepper import Steppers, Way
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
@@ -280,9 +276,7 @@ def chain(engine: LocalEngine, method: Method, places: list[Place]) -> Outcome:
     after: Outcome | None = None
     for place in places:
         if after is not None:
-            shared, own = place.job
-            shared = shared._replace(params=tree.row(after.params, 0), buffers=tree.row(after.buffers, 0))
-            place = place._replace(job=Job(shared, own))
+            place = place.after(after.params, after.buffers)
         (after,) = engine.run_places(method, [place])
         reports.append(after.reports)
         watches += after.watches

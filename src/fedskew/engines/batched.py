@@ -12,16 +12,14 @@ from torch import Tensor
 from fedskew import client as rounds
 from fedskew import tree
 from fedskew.client import Job, Shared
-from fedskew.engines.around import Around
 from fedskew.engines.base import LocalEngine
-from fedskew.engines.cuts import Price, cut, length
 from fedskew.engines.dense import Dense
-from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
+from fedskew.engines.planning import Place
 from fedskew.engines.programs import StepFunction
-from fedskew.engines.stacks import DIMS, Now, cloned, narrowed, schedule, stack, whole
-from fedskew.engines.ways import Way, way_of_stacks
-from fedskew.engines.written import descend, steps_of
+from fedskew.engines.stacks import DIMS, Now, Price, cloned, cut, length, narrowed, schedule, stack, whole
+from fedskew.engines.stepper import Way, way_of_stacks
+from fedskew.engines.written import Around, descend, steps_of
 from fedskew.method import Method
 from fedskew.models.prepare import Model
 from fedskew.types import Batch, Carry, Output, Params

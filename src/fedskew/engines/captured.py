@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedskew.engines.flat import flatten, leaves_of, like, rebuild
-from fedskew.engines.programs import Along, StepFunction
+from fedskew.engines.programs import Along, StepFunction, flatten, leaves_of, like, rebuild
 
 __all__ = ["Captured", "captured"]
 
@@ -32,7 +31,7 @@ def captured(
     """Record a step at these arguments.
 
     Args:
-        function: maps four trees of tensors (see `fedskew.engines.flat`) to the next carry and a loss.
+        function: maps four trees of tensors (see `fedskew.engines.programs`) to the next carry and a loss.
         rows: what mini-batches are drawn from; later calls may have other rows, and more of them.
         fixed: what stays the same over a local run.
         carry: what a step hands to the next.

@@ -3,7 +3,7 @@
 A network is a chain of pieces. Each knows its own way forward, and the way back of a slope. What becomes of a
 parameter's gradient is the business of a `Sink`: a step may want the gradient itself, or only its update, which a
 product adds to the parameter without the gradient ever being written. `fedskew.engines.written` and
-`fedskew.engines.around` have the steps.
+`fedskew.engines.written` have the steps.
 """
 
 from __future__ import annotations

@@ -8,14 +8,13 @@ import os
 import tempfile
 from io import FileIO
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from fedskew import digests, tree
 from fedskew.errors import RecordError, require, unknown
-from fedskew.records.files import DAMAGED, UnwritableError
+from fedskew.records.files import DAMAGED, writing
 from fedskew.tree import Tree
 
 __all__ = ["HOMES", "ClientMemory", "Held", "Home", "Mapped", "home"]
@@ -59,27 +58,8 @@ def _allocate(file: FileIO, begin: int, size: int) -> None:
         raise
 
 
-class Home(Protocol):
-    """Keeps the memories of clients once a round is over."""
-
-    def read(self, client: int) -> Memory | None:
-        """One client's memory; None where none was written."""
-
-    def write(self, memories: dict[int, Memory]) -> None:
-        """Keep the memories of several clients: all of them, or none if it is interrupted. Safe to repeat."""
-
-    def dump(self) -> Tree:
-        """What a checkpoint must hold for `load`."""
-
-    def load(self, dumped: Tree) -> None:
-        """The inverse of `dump`. Raises RecordError where a home that does not fit wrote it."""
-
-    def close(self) -> None:
-        """Release what the home holds: the run is over."""
-
-
 class Held:
-    """Memories as tensors in a dict, on the device of the template."""
+    """Keeps the memories of clients once a round is over: as tensors in a dict, on the device of the template."""
 
     def __init__(self, template: Memory) -> None:
         self.template = template
@@ -90,7 +70,7 @@ class Held:
         return self.kept.get(client)
 
     def write(self, memories: dict[int, Memory]) -> None:
-        """Keep the tensors, not copies of them."""
+        """Keep the tensors, not copies of them: all, or none if it is interrupted. Safe to repeat."""
         self.kept.update(memories)
 
     def close(self) -> None:
@@ -101,7 +81,10 @@ class Held:
         return {str(client): memory for client, memory in sorted(self.kept.items())}
 
     def load(self, dumped: Tree) -> None:
-        """The inverse of `dump`. Components that keep nothing come from the template."""
+        """The inverse of `dump`. Components that keep nothing come from the template.
+
+        Raises RecordError where another home wrote it.
+        """
         if "slots" in dumped:
             raise RecordError("memory must be disk to continue: the clients' memories are in the run folder's file")
         place = place_of(self.template)
@@ -141,7 +124,7 @@ class Mapped:
         if held >= needed and self._map is not None:
             return
         generous = max(needed, held + max(self.GROWTH, held // 2))
-        try:
+        with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with open(self.path, "ab"), open(self.path, "r+b", buffering=0) as file:
                 try:
@@ -151,8 +134,6 @@ class Mapped:
                         raise
                     _allocate(file, held, needed)  # the disk has room for less
                 fresh = mmap.mmap(file.fileno(), 0)
-        except OSError as error:
-            raise UnwritableError(f"cannot write {self.path}: {error.strerror}") from None
         self._map, self._bytes = fresh, torch.frombuffer(fresh, dtype=torch.uint8)
 
     def _views(self, slot: int) -> dict[tuple[str, ...], Tensor | None]:
@@ -219,10 +200,8 @@ class Mapped:
         Raises RecordError where they cannot be written.
         """
         if self._map is not None:
-            try:
+            with writing(self.path):
                 self._map.flush()
-            except OSError as error:
-                raise UnwritableError(f"cannot write {self.path}: {error.strerror}") from None
             # the pages stay in the system's cache, but no longer count as memory of this process
             if hasattr(mmap, "MADV_DONTNEED"):
                 self._map.madvise(mmap.MADV_DONTNEED)
@@ -272,6 +251,9 @@ class Mapped:
         """From now on, the records in use stay as they are until the next checkpoint; all others are free."""
         fixed = frozenset(self.slots.values())
         self.fixed, self.free = fixed, [slot for slot in range(self.used) if slot not in fixed]
+
+
+Home = Held | Mapped
 
 
 def home(name: str, template: Memory, folder: Path | None) -> Home:

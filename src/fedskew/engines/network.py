@@ -1,26 +1,113 @@
-"""The network of a run: as a pure function, with its initial weights, on the device."""
+"""The network of a run: as a pure function, on the device, with its initial weights.
+
+These are drawn, or come out of a file: the final model of another run, or any safetensors file.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torch import nn
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
-from fedskew import models, rng
-from fedskew.engines.begun import begin_from
+from fedskew import digests, models, rng
+from fedskew.errors import RecordError, regular
+from fedskew.fields import demand
 from fedskew.method import Method
 from fedskew.models import Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
 from fedskew.models.probe import require_runs
 from fedskew.models.sequences import require_tokens
+from fedskew.records.manifest import check_file
 from fedskew.settings import Settings
 from fedskew.types import Params, Task
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["initial_params", "prepared_model"]
+__all__ = ["check_fits", "digest_of", "initial_params", "prepared_model", "tensors_of"]
+
+FINAL = "final.safetensors"
+
+
+def digest_of(settings: Settings) -> str:
+    """Digest of the file that a run begins from, 32 hex digits; "" where it begins from none.
+
+    Args:
+        settings: of the run. A digest that they hold already is not looked up.
+
+    Raises:
+        ConfigError: there is no such file.
+        RecordError: it cannot be read, or was altered since its run wrote it.
+    """
+    if not settings.init_from or settings.init_digest:
+        return settings.init_digest
+    file = _file(settings)
+    try:
+        return digests.of_file(file)
+    except OSError as error:
+        raise RecordError(f"cannot read {file}: {error.strerror}") from None
+
+
+def begin_from(model: Model, settings: Settings) -> None:
+    """Put the values of ``settings.init_from`` into a network that is the run's own; without one, do nothing.
+
+    All parameters and buffers of the network must be in the file, in its shapes; other tensors are not read, such as
+    those that a method added. Values are rounded to the dtype of the run.
+
+    Raises:
+        ConfigError: there is no such file.
+        RecordError: it is damaged or another one than ``settings.init_digest`` says, lacks a tensor, or has a value
+            that is not finite.
+    """
+    if not settings.init_from:
+        return
+    file, held = _file(settings), settings.init_digest
+    found = digest_of(Settings(init_from=settings.init_from))
+    if held and found != held:
+        raise RecordError(f"{file} must be the file that the run begins from, digest {held}; got {found}")
+    tensors, wanted = tensors_of(file), {**model.params, **model.buffers}
+    check_fits(file, tensors, wanted, "the run's")
+    for name, value in wanted.items():
+        with torch.no_grad():
+            value.copy_(tensors[name])
+        if not value.isfinite().all():
+            raise RecordError(f"{file} must have values that are finite in {settings.dtype}; {name!r} has others")
+
+
+def tensors_of(file: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, by name. Raises RecordError where it is damaged."""
+    try:
+        return load_file(regular(file))
+    except (OSError, SafetensorError) as error:
+        raise RecordError(f"{file} is damaged: {error}") from None
+
+
+def check_fits(file: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], whose: str = "its") -> None:
+    """Raise RecordError unless every tensor of a network is among those of a file, in its shape."""
+    for name, value in wanted.items():
+        if name not in found or found[name].shape != value.shape:
+            got = "nothing" if name not in found else str(tuple(found[name].shape))
+            rule = f"have {name!r} of shape {tuple(value.shape)}"
+            raise RecordError(f"{file} must {rule}, as {whose} network; got {got}")
+
+
+def _file(settings: Settings) -> Path:
+    """The file of a run folder or a path. Raises ConfigError where there is none, RecordError for an altered one."""
+    path = Path(settings.init_from or "")
+    if not path.is_dir():
+        holds = path.is_file() and path.suffix == ".safetensors"
+        demand(settings, "init_from", holds, "be a run folder or a .safetensors file")
+        return path
+    hint = "a run that has not ended has none: resume it"
+    demand(settings, "init_from", (path / FINAL).is_file(), f"be a run folder with {FINAL}", hint)
+    check_file(path, FINAL)
+    return path / FINAL
 
 
 def prepared_model(

@@ -1,4 +1,8 @@
-"""The plan of a round: which rows each client trains on, step by step. Made on the host before anything trains."""
+"""The plan of a round: which rows each client trains on, step by step, and what each is given for it.
+
+Plans are made on the host before anything trains. A place in the round is a plan with its job (`fedskew.client.Job`)
+and a key for each mini-batch.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedskew import rng
+from fedskew import rng, tree
+from fedskew.client import KEPT, Job, Own, Shared
 from fedskew.engines.clients import Source
+from fedskew.engines.memory import ClientMemory
+from fedskew.engines.runtime import Runtime
 from fedskew.method import Method
 from fedskew.server import Broadcast
 from fedskew.shared.samplers import WIDE
 from fedskew.tree import Tree
-from fedskew.types import Assignment, Cohort, PacePlan, Report, Task
+from fedskew.types import Assignment, Cohort, PacePlan, Params, Report, Task
 
-__all__ = ["Member", "Pace", "Plan", "Planner", "Used"]
+__all__ = ["Jobs", "Member", "Pace", "Place", "Plan", "Planner"]
 
 Array = np.ndarray[Any, Any]
 Pace = tuple[int, int, int, float, int]  # batch size, epochs, steps an epoch, learning rate, steps in all
@@ -86,56 +93,28 @@ class Planner:
                 if k < 0:
                     continue
                 i = g * members + m
-                key = rng.seed_of(self.seed, broadcast.round, k, "plan")
                 at = Member(k, m, offered[k], Used(used[i], draws[i], totals[i]))
-                group.append(self.one(method, source, at, paces[i], shared, key))
+                group.append(self.plan(method, source, at, paces[i], shared, broadcast.round))
             groups.append(group)
         return groups
 
-    def plan(
-        self,
-        method: Method,
-        source: Source,
-        client: int,
-        member: int,
-        round: int,
-        offered: Tensor,
-        used: Tensor,
-        pace: Pace,
-        shared: Tree,
-    ) -> Plan:
-        """The plan of one client, from what `plans` would give to it.
+    def plan(self, method: Method, source: Source, at: Member, pace: Pace, shared: Tree, round: int) -> Plan:
+        """The plan of one client. Each of a step's D mini-batches has its own order, so they agree in size.
 
         Args:
             method: its sampler draws, its local step says how many mini-batches a step reads.
             source: the client's rows.
-            client: its number.
-            member: its place in its chain.
-            round: one-based.
-            offered: rows of each class that it can train on, [C].
-            used: those that it may train on, [C].
+            at: the client, and the rows of each class that it can and may train on.
             pace: batch size, epochs, steps an epoch, rate and steps in all.
             shared: the sampler's broadcast.
+            round: one-based.
         """
-        key, some = rng.seed_of(self.seed, round, client, "plan"), Used(used, used.numpy(), int(used.sum()))
-        return self.one(method, source, Member(client, member, offered, some), pace, shared, key)
-
-    def one(self, method: Method, source: Source, at: Member, pace: Pace, shared: Tree, key: int) -> Plan:
-        """The plan of one client. Each of a step's D mini-batches has its own order, so they agree in size."""
         client, member, offered, used = at
+        key = rng.seed_of(self.seed, round, client, "plan")
         rows, labels = source.rows[client], source.labels[source.rows[client]]
-        batch, epochs, steps, lr, total = pace
-        draws = [
-            method.sampler.plan(
-                labels,
-                offered.numpy(),
-                used.rows,
-                (batch, epochs, steps),
-                shared,
-                _key(rng.folded(key, 7 * d + member)),
-            )
-            for d in range(method.local.batches)
-        ]
+        _, epochs, _, lr, total = pace
+        keys = [torch.tensor(rng.folded(key, 7 * d + member)) for d in range(method.local.batches)]
+        draws = [method.sampler.plan(labels, offered.numpy(), used.rows, pace[:3], shared, key) for key in keys]
         plan = np.stack(draws, axis=2) if len(draws) > 1 else draws[0][:, :, None]  # [E, S, D, B]
         epoch = np.repeat(np.arange(1, plan.shape[0] + 1), plan.shape[1])
         flat = plan.reshape(-1, *plan.shape[2:])
@@ -187,5 +166,88 @@ class Planner:
         )
 
 
-def _key(value: int) -> Tensor:
-    return torch.tensor(value, dtype=torch.int64)
+# What each client is given
+
+
+class Place(NamedTuple):
+    """A client's place in the round: what it is given, and the rows that it will train on."""
+
+    job: Job
+    plan: Plan
+    keys: Tensor  # [T, D] one for each mini-batch
+
+    @property
+    def left(self) -> int:
+        """Rounds of the run from this one on."""
+        shared = self.job.shared
+        return max(int(shared.rounds) - int(shared.round), 0) + 1
+
+    def after(self, params: Params, buffers: Params) -> Place:
+        """This place as a member of a chain, which begins from what the one before it has trained, leaves [1, ...]."""
+        shared = self.job.shared._replace(params=tree.row(params, 0), buffers=tree.row(buffers, 0))
+        return self._replace(job=Job(shared, self.job.own))
+
+
+@dataclass(frozen=True, eq=False)
+class Jobs:
+    """Makes the places of a run's rounds."""
+
+    runtime: Runtime
+    task: Task
+    seed: int
+
+    def places(
+        self,
+        method: Method,
+        plans: list[Plan],
+        broadcast: Broadcast,
+        memory: ClientMemory,
+        row_of: dict[int, int],
+        m: int = 0,
+    ) -> list[Place]:
+        """A place for each plan, on the host.
+
+        Args:
+            method: its local rule gives FedNova's ||a||_1.
+            plans: of clients that may train at the same time.
+            broadcast: in the layout of the runtime.
+            memory: what the clients kept.
+            row_of: {client: its row in the leaves of ``broadcast.each``}.
+            m: the clients' place in their chains.
+        """
+        now, last = torch.tensor(broadcast.round), torch.tensor(self.task.rounds)
+        shared = Shared(broadcast.params, broadcast.buffers, broadcast.common, now, last)
+        scalars = self._scalars(method, plans)
+        keys = self.keys(plans, broadcast.round, m)
+
+        def place(i: int, plan: Plan) -> Place:
+            memory_of = dict(memory.get(plan.client))
+            kept = self.runtime.layout(memory_of.pop(KEPT, {}))
+            own = Own(
+                each=self.runtime.layout(tree.row(broadcast.each, row_of[plan.client])) if broadcast.each else {},
+                memory=self.runtime.layout(memory_of),
+                kept=kept,
+                owned=plan.owned,
+                used=plan.used,
+                **{name: values[i] for name, values in scalars.items()},
+            )
+            return Place(Job(shared, own), plan, keys[i])
+
+        return [place(i, plan) for i, plan in enumerate(plans)]
+
+    def _scalars(self, method: Method, plans: list[Plan]) -> dict[str, tuple[Tensor, ...]]:
+        """The () tensors of `Own`, for each plan."""
+        steps = torch.tensor([len(p.batches) for p in plans])
+        lr = torch.tensor([p.lr for p in plans], dtype=torch.float64)
+        a_norm = method.local.a_norm(steps, lr, method.proximal).to(self.runtime.dtype)
+        epochs, samples = torch.tensor([p.epochs for p in plans]), torch.tensor([p.samples for p in plans])
+        columns = {"lr": lr.to(self.runtime.dtype), "a_norm": a_norm, "steps": steps}
+        return {name: c.unbind() for name, c in {**columns, "epochs": epochs, "samples": samples}.items()}
+
+    def keys(self, plans: list[Plan], round: int, m: int) -> list[Tensor]:
+        """A key for each mini-batch of each client, [T, D]: a counter folded into the client's own key."""
+        own = [rng.folded(rng.seed_of(self.seed, round, p.client, "train"), m) for p in plans]
+        shapes = [p.batches.shape[:2] for p in plans]
+        counter = torch.arange(max((t * d for t, d in shapes), default=0))
+        keys = rng.fold(torch.tensor(own).unsqueeze(1), counter)
+        return [row[: t * d].reshape(t, d) for row, (t, d) in zip(keys.unbind(), shapes, strict=True)]

@@ -1,6 +1,7 @@
 """What each hook of a component must give back: names and shapes, in `debug` dtypes and devices too.
 
 A promise is a function (component, arguments, result, close) that says what the hook must do, or "" where it did it.
+The simple ones stand in `PROMISES`, beside what the hook takes and gives.
 """
 
 from __future__ import annotations
@@ -91,38 +92,7 @@ def column(what: str, got: Any, shape: tuple[int, ...]) -> str:
     return "" if isinstance(got, Tensor) and tuple(got.shape) == shape else f"give {what} {shape}, not {_told(got)}"
 
 
-# The client half
-
-
-def start(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(params, ctx) -> (params, memory); the memory may hold more until `finish`."""
-    kept = args[1].memory[part.name]
-    return _pair(
-        out,
-        lambda p: alike("parameter", p, args[0], close),
-        lambda m: alike("memory", m, kept, close, free=True),
-    )
-
-
-def loss(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(view) -> ()."""
-    return scalar("the loss", out)
-
-
-def correct(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(grads, view) -> grads."""
-    return alike("gradient", out, args[0], close)
-
-
-def learn(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(view) -> memory."""
-    return alike("memory", out, args[0].memory[part.name], close)
-
-
-def finish(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(local) -> (upload, memory)."""
-    memory = args[0].ctx.memory[part.name]
-    return _pair(out, lambda u: tree_of("the upload", u), lambda m: alike("memory", m, memory, close))
+# Hooks
 
 
 def step(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
@@ -137,11 +107,6 @@ def step(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
         return next((wrong for wrong in found if wrong), "")
 
     return _pair(out, carry, lambda x: scalar("the loss", x))
-
-
-def personalize(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(params, ctx, gradient) -> params; also `serve`: (params, state, task) -> params."""
-    return alike("parameter", out, args[0], close)
 
 
 def init_params(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
@@ -185,47 +150,14 @@ def _truth(name: str, got: Any) -> str:
     return "" if fits else f"give a truth value of shape () for {name!r}, not {_told(got)}"
 
 
-# The server half
-
-
 def state(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """Any hook that makes the first state or memory."""
     return "give its state as a tensor or a dict of tensors, not None" if out is None else tree_of("its state", out)
 
 
-def broadcast(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(state, ids) -> (common, each [K, ...] or None)."""
-    count = None if args[1] is None else len(args[1])
-    return _pair(out, lambda c: tree_of("the broadcast", c), lambda e: tree_of("the broadcast to each", e, count))
-
-
 def ask(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     """(state, round, key) -> Query or None."""
     return "" if out is None or isinstance(out, Query) else f"give a Query or None, not {_told(out)}"
-
-
-def receive(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(state, answers, key) -> state."""
-    return alike("state", out, args[0], close, free=True)
-
-
-def combine(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(state, cohort) -> deltas [K, ...]."""
-    return alike("delta", out, args[1].deltas, close)
-
-
-def absorb(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(state, cohort, key) -> (state, memories [K, ...] or None)."""
-    count = len(args[1].ids)
-    return _pair(
-        out, lambda s: alike("state", s, args[0], close, free=True), lambda m: tree_of("the memories", m, count)
-    )
-
-
-def update(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(params, delta, state, cohort) -> (params, state)."""
-    before, _, kept, _ = args
-    return _pair(out, lambda p: alike("parameter", p, before, close), lambda s: alike("state", s, kept, close))
 
 
 def weigh(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
@@ -245,14 +177,6 @@ def record(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str
     except (TypeError, ValueError, RecursionError) as error:
         return f"give what JSON can hold, numbers, words, lists and dicts: {error}"
     return ""
-
-
-# The slots
-
-
-def offer(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(counts, state, round, key) -> [N, C]."""
-    return column("rows of each client and class,", out, tuple(args[0].shape))
 
 
 def plan(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
@@ -290,16 +214,44 @@ def pace(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
     return next((wrong for wrong in found if wrong), "")
 
 
-def a_norm(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
-    """(steps, lr, mu) -> like steps."""
-    return column("a number for each client,", out, tuple(args[0].shape))
-
-
 PROMISES: dict[str, Promise] = {
-    "start": start, "loss": loss, "correct": correct, "learn": learn, "finish": finish, "step": step,
-    "personalize": personalize, "serve": personalize, "init_params": init_params, "init_model": init_model,
-    "private": some, "frozen": some, "moves": moves, "init_client": state,
-    "init_server": state, "broadcast": broadcast, "ask": ask, "receive": receive, "combine": combine,
-    "absorb": absorb, "update": update, "weigh": weigh, "record": record, "offer": offer, "plan": plan,
-    "select": select, "of": pace, "a_norm": a_norm,
+    # the client half
+    "start": lambda part, args, out, close: _pair(  # (params, ctx) -> (params, memory), open until finish
+        out,
+        lambda p: alike("parameter", p, args[0], close),
+        lambda m: alike("memory", m, args[1].memory[part.name], close, free=True),
+    ),
+    "loss": lambda part, args, out, close: scalar("the loss", out),  # (view) -> ()
+    "correct": lambda part, args, out, close: alike("gradient", out, args[0], close),  # (grads, view) -> grads
+    "learn": lambda part, args, out, close: alike("memory", out, args[0].memory[part.name], close),  # (view) -> memory
+    "finish": lambda part, args, out, close: _pair(  # (local) -> (upload, memory)
+        out,
+        lambda u: tree_of("the upload", u),
+        lambda m: alike("memory", m, args[0].ctx.memory[part.name], close),
+    ),
+    "step": step,
+    "personalize": lambda part, args, out, close: alike("parameter", out, args[0], close),  # (params, ...) -> params
+    "serve": lambda part, args, out, close: alike("parameter", out, args[0], close),  # (params, state, task) -> params
+    "init_params": init_params, "init_model": init_model, "private": some, "frozen": some, "moves": moves,
+    # the server half
+    "init_client": state, "init_server": state, "ask": ask, "weigh": weigh, "record": record,
+    "broadcast": lambda part, args, out, close: _pair(  # (state, ids) -> (common, each [K, ...] or None)
+        out,
+        lambda c: tree_of("the broadcast", c),
+        lambda e: tree_of("the broadcast to each", e, None if args[1] is None else len(args[1])),
+    ),
+    "receive": lambda part, args, out, close: alike("state", out, args[0], close, free=True),  # (state, ...) -> state
+    "combine": lambda part, args, out, close: alike("delta", out, args[1].deltas, close),  # (state, cohort) -> deltas
+    "absorb": lambda part, args, out, close: _pair(  # (state, cohort, key) -> (state, memories [K, ...] or None)
+        out,
+        lambda s: alike("state", s, args[0], close, free=True),
+        lambda m: tree_of("the memories", m, len(args[1].ids)),
+    ),
+    "update": lambda part, args, out, close: _pair(  # (params, delta, state, cohort) -> (params, state)
+        out, lambda p: alike("parameter", p, args[0], close), lambda s: alike("state", s, args[2], close)
+    ),
+    # the slots: (counts, state, round, key) -> [N, C]; (steps, lr, mu) -> like steps
+    "offer": lambda part, args, out, close: column("rows of each client and class,", out, tuple(args[0].shape)),
+    "a_norm": lambda part, args, out, close: column("a number for each client,", out, tuple(args[0].shape)),
+    "plan": plan, "select": select, "of": pace,
 }  # fmt: skip

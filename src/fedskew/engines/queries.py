@@ -11,10 +11,9 @@ from torch import Tensor
 from fedskew import rng, tree
 from fedskew.engines.clients import Clients, Source
 from fedskew.engines.evaluation import Evaluator
-from fedskew.engines.jobs import Jobs, Place
 from fedskew.engines.memory import ClientMemory
 from fedskew.engines.outcomes import Outcome, in_order
-from fedskew.engines.planning import Planner
+from fedskew.engines.planning import Jobs, Place, Planner
 from fedskew.errors import FieldError, require
 from fedskew.method import Component, Method
 from fedskew.server import Broadcast
@@ -51,42 +50,25 @@ class Queries:
             hint = f"{part.name!r} trains on rows that the server holds"
             raise FieldError("Experiment", "auxiliary", "be at least 1", 0, hint)
         ids = torch.arange(len(source.rows)) if isinstance(query.ids, str) else query.ids
-        values = self._values(query, part, method, broadcast, memory, source, ids)
+        if query.what == "counts":
+            values: Tree = self.planner.offer(method, source, broadcast)[ids]
+        elif query.what == "delta":
+            values = self._deltas(method.probe(), ids, broadcast, source)
+        else:
+            runtime = self.clients.runtime
+            given = runtime.laid_out(broadcast)
+
+            def value(k: int) -> Tree:
+                ctx = self.clients.context(given, memory, k, source)
+                if query.what == "loss":
+                    return self.train.confusion(ctx.params, ctx.buffers, source.rows[k])[1]
+                key = rng.key(self.planner.seed, broadcast.round, k, part.name, "query").to(runtime.device)
+                return self._asked(query, ctx, self.clients.batch(source.rows[k]), key, broadcast.round)
+
+            values = tree.stack(list(runtime.map(value, ids.tolist())))
         if query.keep:
             _keep(memory, part, ids, values)
         return Answers(ids, values)
-
-    def _values(
-        self,
-        query: Query,
-        part: Component,
-        method: Method,
-        broadcast: Broadcast,
-        memory: ClientMemory,
-        source: Source,
-        ids: Tensor,
-    ) -> Tree:
-        """One answer a client, leaves [Q, ...]."""
-        if query.what == "counts":
-            return self.planner.offer(method, source, broadcast)[ids]
-        if query.what == "delta":
-            return self._deltas(method.probe(), ids, broadcast, source)
-        runtime = self.clients.runtime
-        given = runtime.laid_out(broadcast)
-        if query.what == "loss":
-
-            def loss(k: int) -> Tensor:
-                ctx = self.clients.context(given, memory, k, source)
-                return self.train.confusion(ctx.params, ctx.buffers, source.rows[k])[1]
-
-            return torch.stack(list(runtime.map(loss, ids.tolist())))
-
-        def view(k: int) -> Tree:
-            ctx = self.clients.context(given, memory, k, source)
-            key = rng.key(self.planner.seed, broadcast.round, k, part.name, "query").to(runtime.device)
-            return self._asked(query, ctx, self.clients.batch(source.rows[k]), key, broadcast.round)
-
-        return tree.stack(list(runtime.map(view, ids.tolist())))
 
     def _asked(self, query: Query, ctx: Context, whole: Batch, key: Tensor, round: int) -> Tree:
         """A function of a view, averaged over ``draws`` calls."""

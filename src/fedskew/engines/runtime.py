@@ -1,21 +1,109 @@
-"""Where models run: a device, its worker threads, and the memory layout of tensors."""
+"""Where models run: a device, its worker threads, the memory layout of tensors, and the processor in words."""
 
 from __future__ import annotations
 
+import os
+import platform
+import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew.engines.workers import Workers
+from fedskew.models.precision import flushed
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
 from fedskew.tree import Tree
 
-__all__ = ["Runtime"]
+__all__ = ["Processors", "Runtime", "Workers", "one_thread", "processor"]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One intra-op thread: sums then do not depend on the number of cores, and small models run faster."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Workers:
+    """``count`` threads, without gradients and with one intra-op thread each.
+
+    torch's kernels release the interpreter's lock, so threads work side by side. A `Model` serves one thread at a time,
+    so each thread has a copy. One thread is the caller itself.
+    """
+
+    def __init__(self, model: Model, count: int) -> None:
+        self.original, self.count = model, count
+        self._own = threading.local()
+        self._copies: list[Model] = []
+        self._pool: ThreadPoolExecutor | None = None
+        self._flushed = False  # whether the threads take denormal numbers for 0, as their caller does
+
+    @staticmethod
+    def cores() -> int:
+        """Number of cores that this process may use."""
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+    @property
+    def model(self) -> Model:
+        """The calling thread's copy of the model; the original outside the threads."""
+        return getattr(self._own, "model", self.original)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the caller is one of the threads."""
+        return hasattr(self._own, "model")
+
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any], first: Sequence[int] = ()) -> Iterator[Any]:
+        """Results in the order of the items. Called from one of the threads, it works in that thread.
+
+        The items at the places ``first`` are begun before the others.
+        """
+        work = list(items)
+        if self.count == 1 or len(work) < 2 or self.inside:
+            return map(function, work)
+        if self._pool is None:
+            # copied now: a thread may begin late, while the original is in the middle of a pass
+            self._copies = [self.original.clone() for _ in range(self.count)]
+            self._flushed = flushed()
+            self._pool = ThreadPoolExecutor(self.count, "fedskew", self._begin)
+        here, ahead = torch.no_grad()(function), set(first)
+        order = [*first, *(i for i in range(len(work)) if i not in ahead)]
+        begun = {i: self._pool.submit(here, work[i]) for i in order}
+        return _taken([begun.pop(i) for i in range(len(work))])
+
+    def _begin(self) -> None:
+        torch.set_num_threads(1)
+        torch.set_flush_denormal(self._flushed)  # a state of each thread
+        self._own.model = self._copies.pop()
+
+    def close(self) -> None:
+        """End the threads. Work that has not begun is dropped."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+
+def _taken(waiting: list[Future[Any]]) -> Iterator[Any]:
+    """The results in order, each let go as it is taken; what has not begun is dropped where one raises."""
+    waiting.reverse()
+    try:
+        while waiting:
+            yield waiting.pop().result()
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,3 +162,62 @@ class Runtime:
         if isinstance(tree_, tuple):
             return type(tree_)(*(self.to_device(field) for field in tree_))
         return tree.map_tree(lambda t: t.to(self.device, non_blocking=True), tree_)
+
+
+# The processors of a run: two that differ may round otherwise
+
+
+CPUINFO = Path("/proc/cpuinfo")
+# of one core; the latter three are those of ARM, which has no model name
+TOLD = ("model name", "cpu family", "model", "CPU implementer", "CPU architecture", "CPU part")
+# variables by which libraries take other instructions than those of the processor; torch's own shows in its capability
+LIMITS = (
+    "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE",
+)  # fmt: skip
+
+
+class Processors:
+    """The types of processor that a run is on; none where it is on this machine alone, which env.json describes."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []  # as they were met
+
+    def meet(self, kind: str) -> None:
+        """The run is on a processor of this type. The first that differs is told, by a warning; the run goes on."""
+        if kind in self.kinds:
+            return
+        self.kinds.append(kind)
+        if len(self.kinds) == 2:
+            which = f"{self.kinds[0]!r} and {kind!r}"
+            may = "they may round otherwise, so its bytes may not be those of a run on one type of processor"
+            warnings.warn(f"this run is on unlike processors, {which}: {may}", RuntimeWarning, stacklevel=2)
+
+    def facts(self) -> dict[str, list[str]]:
+        """What the record holds of them."""
+        return {"processors": list(self.kinds)} if self.kinds else {}
+
+
+def processor(device: str = "cpu") -> str:
+    """The processor of this machine, the instructions that torch takes of it, limits that are set, and the GPU.
+
+    Args:
+        device: where clients train, "cpu", "cuda" or "cuda:NUMBER".
+
+    Returns:
+        As in "Intel(R) Xeon(R) Processor, cpu family 6, model 207, AVX512".
+    """
+    limits = [f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name)]
+    gpu = [torch.cuda.get_device_name(device)] if device.startswith("cuda") else []
+    return ", ".join([*_core(), torch.backends.cpu.get_cpu_capability(), *limits, *gpu])
+
+
+def _core() -> list[str]:
+    """What the system says of the first core; where it has no such file, what Python knows."""
+    try:
+        lines = CPUINFO.read_text(encoding="utf-8", errors="replace").strip().split("\n\n")[0].splitlines()
+    except OSError:
+        lines = []
+    pairs = (line.partition(":") for line in lines)
+    found = {name.strip(): " ".join(value.split()) for name, _, value in pairs}
+    told = [found[n] if n == "model name" else f"{n} {found[n]}" for n in TOLD if found.get(n)]
+    return told or [platform.processor() or platform.machine()]

@@ -12,10 +12,10 @@ from fedskew import client as rounds
 from fedskew import tree
 from fedskew.client import Job
 from fedskew.engines.base import LocalEngine
-from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
+from fedskew.engines.planning import Place
 from fedskew.engines.programs import StepFunction
-from fedskew.engines.ways import Way, way_of_clients
+from fedskew.engines.stepper import Way, way_of_clients
 from fedskew.errors import FedskewError, TrainingError
 from fedskew.method import Method
 from fedskew.models.prepare import Model

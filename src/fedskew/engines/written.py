@@ -1,24 +1,37 @@
-"""Plain steps of dense networks on stacks of clients: cross-entropy and SGD, all of it written out.
+"""Local steps of dense networks on stacks of clients, written out: plain steps, and steps around what a method brings.
 
-A step by vmap and the tape is some sixty operators for logistic regression, here it is a dozen: stacked products of a
-client's rows with its weights, and the update is a product into the weights. A stack may have any width. Other losses,
-corrections and local steps take `fedskew.engines.around`.
+A plain step is cross-entropy and SGD. By vmap and the tape it is some sixty operators for logistic regression, here it
+is a dozen: stacked products of a client's rows with its weights, and the update is a product into the weights. A stack
+may have any width.
+
+Of other steps the network's passes are stacked products (`fedskew.engines.dense`). In between stands the method: under
+vmap its losses map logits and features to one number a client, and the tape gives their slopes there, which then go
+back through the network by hand. The tape is outside of vmap: the sum over a stack has for each client's values the
+slope of that client's loss, so going back needs no vmap. A loss may read parameters beside the outputs, or call the
+network itself; the tape then finds a second slope, which is added. What follows (corrections, what is learnt, the local
+step) is the method's, under vmap; plain SGD alone is written out as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from fedskew.engines.dense import Dense, Updates, taken
-from fedskew.engines.jobs import Place
-from fedskew.engines.stacks import positions
-from fedskew.types import Params
+from fedskew import client as rounds
+from fedskew.client import Job, Own
+from fedskew.engines.dense import Dense, Gradients, Updates, taken
+from fedskew.engines.planning import Place
+from fedskew.engines.stacks import Now, mapped, positions
+from fedskew.engines.stepper import is_fused, is_plain_loss
+from fedskew.method import Method
+from fedskew.types import Batch, Carry, Forward, Output, Params, Task, View
 
-__all__ = ["Steps", "descend", "steps_of"]
+__all__ = ["Around", "Steps", "descend", "steps_of"]
+
+# Plain steps
 
 
 class Steps(NamedTuple):
@@ -72,3 +85,124 @@ def steps_of(places: Sequence[Place], y: Tensor, dtype: torch.dtype) -> Steps:
     share /= share.sum(2, keepdim=True).clamp_(min=1)
     widths = real.any(2).sum(1).tolist()
     return Steps(at, labels, share, widths)
+
+
+# Steps around what a method brings
+
+
+Rows = tuple[Tensor, Tensor]
+
+
+class Moment(NamedTuple):
+    """What a step of a stack reads beside what it moves."""
+
+    batch: Batch  # [K, B, ...]
+    key: Tensor  # [K]
+    epoch: Tensor  # [K]
+    number: Tensor  # [K]
+
+
+class Around:
+    """A step of a stack, the function of a `fedskew.engines.stepper.Stepper`."""
+
+    def __init__(self, net: Dense, method: Method, task: Task, forward: Forward, dtype: torch.dtype) -> None:
+        """Make the step of a method.
+
+        Args:
+            net: the network as pieces.
+            method: its hooks are called as in `fedskew.client`.
+            task: facts of the run.
+            forward: the same network as a function, for hooks that call it.
+            dtype: of masks.
+        """
+        self.net, self.method, self.task, self.forward, self.dtype = net, method, task, forward, dtype
+        self.fused, self.decay = is_fused(method), method.local.plain_decay
+        self.plain = is_plain_loss(method)  # and no bound method, which would keep the engine alive in a circle
+
+    def __call__(self, rows: Rows, job: Job, carry: Carry, now: Now) -> tuple[Carry, Tensor]:
+        """The carry after a step, and the losses [K]. Plain SGD writes into the parameters that it is given."""
+        at, keys, epoch, number = now
+        at, key, lr = at[:, 0], keys[:, 0], job.own.lr
+        real, place = at >= 0, at.clamp(min=0)
+        x, y = taken(rows[0], place), torch.where(real, rows[1].take(place), 0)
+        batch = Batch(x.view(*place.shape, *rows[0].shape[1:]), y, real.to(self.dtype))
+        moment = Moment(batch, key, epoch, number)
+        logits, notes = self.net.forward(carry.params, x)
+        out = Output(logits, notes[-1])
+        slopes_of = _plain_slopes if self.plain else self._slopes
+        losses, slopes, direct = slopes_of(job, carry, out, moment, -lr if self.fused else None)
+        shrink = 1 - lr * self.decay if self.decay else None
+        sink = Updates(carry.params, shrink) if self.fused else Gradients(carry.params)
+        self.net.back(carry.params, slopes.logits, notes, sink, slopes.features)
+        params = {n: sink.of(n) for n in carry.params}
+        params |= {n: params[n] + slope for n, slope in direct.items()}
+        if self.fused:
+            return carry._replace(params=params), losses
+
+        def rest(own: Own, *given: Any) -> Any:
+            return self._rest(Job(job.shared, own), *given)
+
+        after: tuple[Carry, Tensor] = mapped(rest, job.own, carry, out, moment, params, losses)
+        return after
+
+    def _rest(
+        self, job: Job, carry: Carry, out: Output, moment: Moment, grads: Params, loss: Tensor
+    ) -> tuple[Carry, Tensor]:
+        """What follows a client's gradient: hooks and local step, as in any other engine."""
+
+        def grad(objective: Any, params: Params) -> tuple[Params, Tensor, Any]:
+            if params is not carry.params:
+                raise RuntimeError(f"local step {self.method.local.name!r} takes gradients at other parameters")
+            return grads, loss, (out, carry.buffers)
+
+        ctx, progress = rounds.context(self.task, job), rounds.progress_at(job, moment.epoch, moment.number)
+        batches, keys = (moment.batch,), moment.key.unsqueeze(0)
+        return rounds.step(self.method, ctx, self.forward, grad, carry, batches, keys, progress)
+
+    def _slopes(self, job: Job, carry: Carry, out: Output, moment: Moment, scale: Tensor | None) -> Slopes:
+        """The slopes of scale * loss by the tape, ``scale`` [K]."""
+
+        def loss(own: Own, carry: Carry, out: Output, moment: Moment) -> Tensor:
+            here = Job(job.shared, own)
+            ctx, progress = rounds.context(self.task, here), rounds.progress_at(here, moment.epoch, moment.number)
+            view = View(
+                self.forward, carry.params, carry.buffers, out, moment.batch, ctx, carry.memory, moment.key, progress
+            )
+            return rounds.loss_at(self.method, view)
+
+        with torch.enable_grad():
+            leaves = {n: p.detach().requires_grad_() for n, p in carry.params.items()}
+            seen = Output(*(t.detach().requires_grad_() for t in out))
+            losses: Tensor = mapped(loss, job.own, carry._replace(params=leaves), seen, moment)
+            read: list[Tensor] = [*seen, *leaves.values()]
+            slopes: Any = [None] * len(read)
+            if losses.requires_grad:
+                # one number: slopes that are handed over for each client would import torch's compiler
+                total = losses.sum() if scale is None else (losses * scale.to(losses.dtype)).sum()
+                slopes = torch.autograd.grad(total, read, allow_unused=True)
+        logits, features, *direct = slopes
+        logits = torch.zeros_like(out.logits) if logits is None else logits
+        of_params = {n: slope for n, slope in zip(leaves, direct, strict=True) if slope is not None}
+        return losses.detach(), OutputSlopes(logits, features), of_params
+
+
+class OutputSlopes(NamedTuple):
+    """Slopes of a loss at what the network gave."""
+
+    logits: Tensor  # [K, B, C]
+    features: Tensor | None  # [K, B, F]; None where no loss reads them
+
+
+Slopes = tuple[Tensor, OutputSlopes, Params]  # losses [K]; slopes at the outputs; those at parameters that losses read
+
+
+@torch.no_grad()
+def _plain_slopes(job: Job, carry: Carry, out: Output, moment: Moment, scale: Tensor | None) -> Slopes:
+    """Those of cross-entropy at the logits: (softmax - onehot) * share, share of a row in its client's mean."""
+    batch = moment.batch
+    share = batch.mask / batch.mask.sum(1, keepdim=True).clamp(min=1)
+    logs, y = torch.log_softmax(out.logits, 2), batch.y.unsqueeze(2)
+    losses = -(logs.gather(2, y).squeeze(2) * share).sum(1)
+    slope = logs.exp().scatter_add(2, y, torch.full_like(y, -1, dtype=logs.dtype))
+    slope *= (share if scale is None else share * scale.unsqueeze(1)).unsqueeze(2)
+    return losses, OutputSlopes(slope, None), {}

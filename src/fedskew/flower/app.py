@@ -16,10 +16,11 @@ from typing import Any
 
 from fedskew.config.experiment import Experiment
 from fedskew.data.inputs import Inputs
-from fedskew.errors import ConfigError, RecordError, require
+from fedskew.errors import ConfigError, require
 from fedskew.flower.contract import PERMITS, needs
 from fedskew.flower.launcher import FLEET, LARGEST
 from fedskew.flower.rows import written
+from fedskew.records.files import writing
 
 __all__ = ["config_of", "nodes_of", "write_app", "write_keys"]
 
@@ -123,21 +124,17 @@ def _toml(value: Any) -> str:
 
 def _private(folder: Path) -> None:
     """Make a folder that nobody else reads, or make it one."""
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
-    except OSError as error:
-        raise RecordError(f"cannot write {folder}: {error.strerror}") from None
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror}") from None
 
 
 def nodes_of(folder: Path) -> int:

@@ -1,29 +1,107 @@
-"""What the server of a deployment asks its nodes within a round, and what it does about answers of no use."""
+"""What the server of a deployment asks its nodes within a round, and what it does about answers of no use.
+
+Of a client's memory it keeps a receipt, and what it has yet to send. What nodes measure is pooled, and held against
+what they have told before.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from fedskew import digests
-from fedskew.errors import ConfigError, TrainingError
-from fedskew.flower.hello import Hello
+import torch
+from torch import Tensor
+
+from fedskew import digests, tree
+from fedskew.engines.memory import ClientMemory, Held
+from fedskew.errors import ConfigError, TrainingError, one_line
+from fedskew.flower.facts import count, real
 from fedskew.flower.link import Answer, Link, Request
 from fedskew.flower.memory import NONE
 from fedskew.flower.options import ServerOptions
-from fedskew.flower.receipts import Receipts, receipt_in
+from fedskew.flower.standin import Hello
 from fedskew.flower.wire import Envelope, Layout, Packed, pack
 from fedskew.tree import Tree
 
-__all__ = ["MALFORMED", "Bad", "Exchange"]
+__all__ = ["LARGEST", "MALFORMED", "Bad", "Exchange", "Measuring", "Receipts", "of_receipt", "written_to"]
+
+# What the server keeps of the clients' memory
+
+
+RECEIPT = "@receipt"  # beside the names of components: no component has it
+
+
+class Kept(Held):
+    """What the server keeps of clients' memories: receipts, and what it has yet to send them."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.saved: list[dict[int, str]] = [{}, {}]  # receipts of the last two checkpoints
+
+    def dump(self) -> Tree:
+        """As `Held`; the receipts that are written here must stay at the nodes."""
+        self.saved = [self.saved[1], {k: receipt_in(memory) for k, memory in self.kept.items()}]
+        return super().dump()
+
+    def load(self, dumped: Tree) -> None:
+        """The inverse of `dump`."""
+        self.write({int(client): memory for client, memory in dumped.items()})
+        now = {k: receipt_in(memory) for k, memory in self.kept.items()}
+        self.saved = [now, now]
+
+
+class Receipts(ClientMemory):
+    """Client memory as the server of a deployment knows it: a receipt for each client."""
+
+    home: Kept
+
+    def __init__(self) -> None:
+        super().__init__({}, Kept())
+
+    @property
+    def empty(self) -> bool:
+        """Never: what a client keeps is at its node."""
+        return False
+
+    def get(self, client: int) -> dict[str, Tree]:
+        """The receipt, and what components wrote since then."""
+        return self.pending.get(client) or self.home.read(client) or {}
+
+    def put(self, client: int, memory: Mapping[str, Tree]) -> None:
+        """A new receipt replaces all; what a component writes is kept beside it until the node has it."""
+        fresh = RECEIPT in memory
+        merged = dict(memory) if fresh else {**self.get(client), **memory}
+        own: Callable[[Tensor], Tensor] = lambda leaf: leaf.detach().cpu().clone(memory_format=torch.contiguous_format)
+        self.pending[client] = {name: tree.map_tree(own, value) for name, value in merged.items()}
+
+
+def receipt_in(memory: Mapping[str, Tree]) -> str:
+    """The receipt among what the server keeps of a client."""
+    found = memory.get(RECEIPT)
+    return NONE if found is None or not len(found["digest"]) else bytes(found["digest"].tolist()).hex()
+
+
+def written_to(memory: Mapping[str, Tree]) -> dict[str, Tree]:
+    """What the server has yet to send of what it keeps of a client."""
+    return {name: value for name, value in memory.items() if name != RECEIPT}
+
+
+def of_receipt(receipt: str) -> dict[str, Tree]:
+    """The inverse of `receipt_in`."""
+    return {RECEIPT: {"digest": torch.tensor(list(bytes.fromhex(receipt)), dtype=torch.uint8)}}
+
+
+# Requests and answers
+
 
 # what reading an answer that somebody else made up may raise
 MALFORMED = (ConfigError, KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 
 class Bad(NamedTuple):
-    """A client whose answer did not come, or is of no use, in place of `fedskew.engines.finite.Fault`."""
+    """A client whose answer did not come, or is of no use, in place of `fedskew.engines.outcomes.Fault`."""
 
     client: int
     tensor: str  # what is wrong, in words; the name that a round's record gives to it
@@ -109,3 +187,80 @@ def _key(request: Request) -> str:
     """Digest of what is asked; how the node's folder is kept does not belong to it."""
     facts = {name: value for name, value in request.facts.items() if name != "held"}
     return digests.of_parts(repr(sorted(facts.items())), *(x for part in request.parts.values() for x in part))
+
+
+# What is measured at the nodes
+
+
+LOG = logging.getLogger("flwr")
+T = TypeVar("T")
+LARGEST = 1e100  # mean loss of a node: its sum over rows and nodes is finite
+
+
+@dataclass
+class Measuring:
+    """Asks nodes about a model, outside of training."""
+
+    exchange: Exchange
+    classes: int
+    unmeasured: list[Bad] = field(default_factory=list)  # whose answers were of no use, until somebody clears them
+    _tested: dict[int, Tensor] = field(default_factory=dict)  # client: its test rows of each class
+
+    def pooled(self, kind: str, shared: Packed, number: int, **facts: Any) -> tuple[Tensor, float]:
+        """Pooled (confusion matrix, mean cross-entropy) of the nodes that have training and test rows, and permit it.
+
+        Raises TrainingError where none of them tells a metric of use.
+        """
+        link, classes, requests = self.exchange.link, self.classes, []
+        expected: Layout = {("matrix",): (torch.int64, (classes, classes))}
+        for k in link.measuring:
+            written = {"written": written_to(self.exchange.receipts.get(k))}
+            requests.append(self.exchange.request(k, {"kind": kind, **facts}, shared, written, expected))
+        matrix, total, rows = torch.zeros(classes, classes, dtype=torch.int64), 0.0, 0
+        for client, (found, loss) in self.of_use(requests, "evaluate", number, self._measured):
+            n = link.clients[client].facts["test_rows"]
+            matrix, total, rows = matrix + found, total + loss * n, rows + n
+        if not rows:
+            raise TrainingError(
+                f"at least one node must send a usable metric; got none of {len(requests)} in round {number}"
+            )
+        return matrix, total / rows
+
+    def of_use(
+        self, requests: list[Request], kind: str, number: int, read: Callable[[int, Envelope], T]
+    ) -> Iterator[tuple[int, T]]:
+        """(client, what ``read`` makes of its answer), in order. Answers for which it raises are left out."""
+        for answer in self.exchange.answers(requests, kind, number):
+            try:
+                if answer.envelope is None:
+                    raise ValueError(answer.wrong)
+                found = read(answer.client, answer.envelope)
+            except MALFORMED as error:
+                self._leave_out(answer, one_line(error) or type(error).__name__, number)
+                continue
+            yield answer.client, found
+
+    def _leave_out(self, answer: Answer, wrong: str, number: int) -> None:
+        """An answer of no use counts nowhere, and the record names its author. Raises TrainingError under stop."""
+        bad = Bad(answer.client, wrong, number)
+        failure = self.exchange.failure([bad], "missing" if answer.missing else "bad")
+        if not failure.drop:
+            raise failure from None
+        LOG.warning("fedskew: the model of round %d is measured without it: %s", number, failure)
+        self.unmeasured.append(bad)
+
+    def _measured(self, client: int, answer: Envelope) -> tuple[Tensor, float]:
+        """(confusion matrix, mean loss) that a node tells of its test rows. Raises one of MALFORMED."""
+        told, matrix = answer.facts, answer.trees["matrix"]
+        rows = self.exchange.link.clients[client].facts["test_rows"]
+        if count(told, "rows") != rows:
+            raise ValueError(f"its confusion matrix must be of its {rows} test rows; it counts {told['rows']}")
+        cells = matrix.flatten().tolist()  # whole numbers without an end: a sum of int64 may come round again
+        if min(cells) < 0 or max(cells) > rows or sum(cells) != rows:
+            raise ValueError(f"its confusion matrix must count its {rows} test rows")
+        loss = real(told, "loss")
+        if not 0 <= loss <= LARGEST:
+            raise ValueError(f"its mean loss must be a number from 0 to {LARGEST:g}; got {loss:g}")
+        if not torch.equal(self._tested.setdefault(client, matrix.sum(1)), matrix.sum(1)):
+            raise ValueError("its confusion matrix must count the test rows of each class that it had before")
+        return matrix, loss

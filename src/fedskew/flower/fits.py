@@ -15,13 +15,12 @@ from torch import Tensor
 
 from fedskew.engines.fitting import Fit, Sums, fits_by, whole_of
 from fedskew.errors import one_line
-from fedskew.flower.exchange import MALFORMED, Exchange
+from fedskew.flower.exchange import LARGEST, Exchange, Measuring
 from fedskew.flower.facts import quoted, receipt
-from fedskew.flower.link import Answer, Request
-from fedskew.flower.measuring import LARGEST, Measuring
+from fedskew.flower.link import Request
 from fedskew.flower.memory import NONE
 from fedskew.flower.requests import MOST_FITTED
-from fedskew.flower.wire import Layout, Packed, pack
+from fedskew.flower.wire import Envelope, Layout, Packed, pack
 
 __all__ = ["NodeFits", "check_sums"]
 
@@ -102,24 +101,23 @@ class _Asking:
             raise _Unfit("the sums lead to no finite point")
         if next(self.left, None) is None:
             raise _Unfit(f"{MOST_FITTED} exchanges have not led to its end")
-        exchange, measuring = self.fits.exchange, self.fits.measuring
-        number, size, wrong = exchange.number, len(point), False
+        measuring, size = self.fits.measuring, len(point)
+        number, left_out = self.fits.exchange.number, len(measuring.unmeasured)
         half = (size * (size + 1) // 2,)
         shapes = {"loss": (), "gradient": (size,), "triangle": half}
         expected: Layout = {("sums", name): (torch.float64, shape) for name, shape in shapes.items()}
         requests = [self._request(k, {"point": point, "weights": weights}, expected) for k in self.asked]
         total = torch.zeros((), dtype=torch.float64), torch.zeros_like(point), torch.zeros(size, size).double()
-        for answer in exchange.answers(requests, "query", number):
-            try:
-                kept, sums = _read(answer)
-                check_sums(sums, point, weights, self.counts[answer.client])
-            except MALFORMED as error:
-                measuring.leave_out(answer, one_line(error) or type(error).__name__, number)
-                wrong = True
-                continue
-            self._kept[answer.client] = kept
+
+        def read(client: int, answer: Envelope) -> tuple[str, Sums]:
+            kept, sums = _read(answer)
+            check_sums(sums, point, weights, self.counts[client])
+            return kept, sums
+
+        for client, (kept, sums) in measuring.of_use(requests, "query", number, read):
+            self._kept[client] = kept
             total = total[0] + sums[0], total[1] + sums[1], total[2] + sums[2]
-        if wrong:
+        if len(measuring.unmeasured) > left_out:
             raise _Again
         return total
 
@@ -130,11 +128,9 @@ class _Asking:
         return self.fits.exchange.request(k, {"kind": "fit", "logits": kept}, given, own, expected)
 
 
-def _read(answer: Answer) -> tuple[str, Sums]:
+def _read(answer: Envelope) -> tuple[str, Sums]:
     """(receipt of the logits that the node keeps, its sums). Raises one of MALFORMED."""
-    if answer.envelope is None:
-        raise ValueError(answer.wrong)
-    sums, kept = answer.envelope.trees["sums"], receipt(answer.envelope.facts.get("logits"))
+    sums, kept = answer.trees["sums"], receipt(answer.facts.get("logits"))
     if not kept:
         raise ValueError("it must say which logits it keeps; got none")
     return kept, (sums["loss"], sums["gradient"], whole_of(sums["triangle"], len(sums["gradient"])))

@@ -19,12 +19,12 @@ from fedskew.data.arrays import Dataset
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.partitioners import Iid
-from fedskew.engines.finite import Fault, check
 from fedskew.engines.fitting import ClientLogits, triangle_of
 from fedskew.engines.guard import guarded
-from fedskew.engines.jobs import Place
 from fedskew.engines.memory import ClientMemory
 from fedskew.engines.network import initial_params, prepared_model
+from fedskew.engines.outcomes import Fault, check
+from fedskew.engines.planning import Member, Place, Used
 from fedskew.engines.sequential import Threaded
 from fedskew.errors import ConfigError, DataError, FedskewError, RecordError, TrainingError, one_line, visible
 from fedskew.flower.contract import contract, disagreement, kind_of
@@ -230,25 +230,26 @@ class Node:
         source, member = engine.clients.own, count(facts, "member", most=1 << 31)
         offered, used = used_of(own, source.counts[k])
         pace = pace_of(facts, int(torch.maximum(offered, used).sum()))
-        plan = engine.planner.plan(method, source, k, member, int(shared.round), offered, used, pace,
-                                   shared.common.get(method.sampler.name, {}))  # fmt: skip
-        memory = ClientMemory(engine.memory.template)
-        held = self.memory.load(facts["receipt"])
-        memory.put(k, {**held, **own["written"]})
+        at = Member(k, member, offered, Used(used, used.numpy(), int(used.sum())))
+        said = shared.common.get(method.sampler.name, {})
+        plan = engine.planner.plan(method, source, at, pace, said, int(shared.round))
+        memory = self._memory(facts, own)
         each = tree.map_tree(lambda leaf: leaf.unsqueeze(0), own["each"])
         given = Broadcast(int(shared.round), shared.params, shared.buffers, shared.common, each)
         (place,) = engine.jobs.places(method, [plan], given, memory, {k: 0}, member)
         job = Job(shared, Own(**{**place.job.own._asdict(), "each": own["each"]}))
         return place._replace(job=job)
 
+    def _memory(self, facts: Mapping[str, Any], own: Mapping[str, Tree]) -> ClientMemory:
+        """This client's memory in the moment of a message, with what the server has written to it since."""
+        memory = ClientMemory(self.engine.memory.template)
+        memory.put(self.client, {**self.memory.load(facts["receipt"]), **own["written"]})
+        return memory
+
     def _given(self, facts: Mapping[str, Any], trees: Mapping[str, Tree]) -> Broadcast:
         """What the server broadcasts outside of training; this client's memory is loaded into the engine."""
         told = shared_of(trees, "params", "buffers", "common", "round")
-        own = own_of(trees, self.engine.memory.template)
-        held = self.memory.load(facts["receipt"])
-        memory = ClientMemory(self.engine.memory.template)
-        memory.put(self.client, {**held, **own["written"]})
-        self.engine.memory = memory
+        self.engine.memory = self._memory(facts, own_of(trees, self.engine.memory.template))
         params, buffers = (_whole(told, n, self.engine) for n in ("params", "buffers"))
         return Broadcast(number_of(told, "round"), params, buffers, told["common"], {}, self.engine.stays)
 

@@ -14,25 +14,19 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.client import Shared
 from fedskew.data.federation import Federation
-from fedskew.engines.finite import Fault, Watch
 from fedskew.engines.fitting import LIMIT, Fit
-from fedskew.engines.inputs import infinite
-from fedskew.engines.jobs import Place
-from fedskew.engines.outcomes import Outcome, Settle, as_it_is, chained
+from fedskew.engines.guard import infinite
+from fedskew.engines.outcomes import Fault, Outcome, Settle, Watch, as_it_is, chained
+from fedskew.engines.planning import Place
 from fedskew.engines.sequential import Sequential
 from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.contract import refused
-from fedskew.flower.counting import Counting, Keyless
-from fedskew.flower.exchange import MALFORMED, Bad, Exchange
+from fedskew.flower.exchange import MALFORMED, Bad, Exchange, Measuring, Receipts, of_receipt, written_to
 from fedskew.flower.facts import count, quoted, receipt, short, table
 from fedskew.flower.fits import NodeFits
-from fedskew.flower.hello import Hello
 from fedskew.flower.link import Link, Request
-from fedskew.flower.measuring import Measuring
 from fedskew.flower.options import ServerOptions
-from fedskew.flower.receipts import Receipts, of_receipt, written_to
-from fedskew.flower.rehearsal import Rehearsal
-from fedskew.flower.standin import declared_counts, nowhere
+from fedskew.flower.standin import Counting, Hello, Keyless, Rehearsal, declared_counts, nowhere
 from fedskew.flower.wire import Envelope, Packed, pack, travelling
 from fedskew.method import Component, Method
 from fedskew.models.prepare import Model
@@ -132,7 +126,7 @@ class Remote(Sequential):
         watches: list[list[Watch]] = [[] for _ in chains]
         for m in range(max(map(len, chains))):
             here = [g for g, group in enumerate(chains) if len(group) > m]
-            places = [_after(chains[g][m], last.get(g)) for g in here]
+            places = [chains[g][m].after(last[g].params, last[g].buffers) if m else chains[g][m] for g in here]
             for g, outcome in zip(here, self._trained(method, places), strict=True):
                 last[g] = outcome
                 reports[g].append(outcome.reports)
@@ -265,15 +259,6 @@ def _common(broadcast: Broadcast, stays: frozenset[str] = frozenset()) -> Packed
     number = torch.tensor(broadcast.round)
     common = {**_sent(broadcast, stays), "common": broadcast.common, "round": number}
     return pack({"shared": common})
-
-
-def _after(place: Place, before: Outcome | None) -> Place:
-    """A member of a chain, which begins from what the one before it has trained."""
-    if before is None:
-        return place
-    shared, own = place.job
-    shared = shared._replace(params=tree.row(before.params, 0), buffers=tree.row(before.buffers, 0))
-    return place._replace(job=place.job._replace(shared=shared, own=own))
 
 
 def _whole(found: Tree, model: Params) -> Params:

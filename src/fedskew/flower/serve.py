@@ -27,14 +27,13 @@ from fedskew.errors import ConfigError, FedskewError
 from fedskew.flower import require_flower
 from fedskew.flower.contract import contract, needs, refused
 from fedskew.flower.facts import echoed
-from fedskew.flower.hello import Hello
 from fedskew.flower.link import Link
 from fedskew.flower.node import Node, Work, error_text
 from fedskew.flower.options import ServerOptions, experiment_of, node_options, server_options
 from fedskew.flower.remote import Remote
 from fedskew.flower.requests import check_data
 from fedskew.flower.rows import inputs_of, of_client, of_node, server_data
-from fedskew.flower.standin import alone, declared_counts, stand_in
+from fedskew.flower.standin import Hello, alone, declared_counts, stand_in
 from fedskew.flower.wire import pack, read, record
 from fedskew.models import architecture
 from fedskew.models.prepare import Model

@@ -1,23 +1,111 @@
-"""The federation as the server of a deployment knows it."""
+"""The nodes as the server of a deployment knows them: by what they tell of themselves when they come.
+
+From that come a federation in which no row is the server's to read, plans that say how long clients train, and what
+answers of use look like.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedskew import tree
+from fedskew.client import Shared
+from fedskew.component import Sampler
 from fedskew.data.federation import Federation
 from fedskew.data.partitioners import Partition
 from fedskew.engines.clients import Source
-from fedskew.errors import ConfigError
-from fedskew.flower.facts import quoted
-from fedskew.flower.hello import Hello
+from fedskew.engines.guard import unguarded
+from fedskew.engines.outcomes import Outcome
+from fedskew.engines.planning import Jobs, Member, Pace, Plan, Planner
+from fedskew.engines.sequential import Sequential
+from fedskew.errors import ConfigError, one_line
+from fedskew.flower.contract import PERMITS
+from fedskew.flower.facts import MOST_ROWS, count, quoted, short
+from fedskew.flower.wire import Layout, layout_of, travelling
+from fedskew.method import Component, Method
+from fedskew.methods.fedvc import VirtualClient
+from fedskew.models.prepare import Model
+from fedskew.server import Broadcast
+from fedskew.settings import Settings
+from fedskew.shared.samplers import WIDE, ClassBalanced, Shuffle
+from fedskew.tree import Tree
+from fedskew.types import Assignment, Params, Query, Task
 
-__all__ = ["alone", "declared_counts", "nowhere", "stand_in"]
+__all__ = [
+    "Counting", "Hello", "Keyless", "Rehearsal", "absent", "alone", "claimed", "declared_counts", "hello_of", "nowhere",
+    "stand_in",
+]  # fmt: skip
+
+# What a node tells
+
+
+class Hello(NamedTuple):
+    """What a node told of itself."""
+
+    node: int
+    client: int
+    facts: Mapping[str, Any]
+    life: str = ""  # since when the node is there
+
+    @property
+    def name(self) -> str:
+        """The node in messages."""
+        given = self.facts.get("name")
+        return f"node {given!r} (client {self.client})" if given else f"the node of client {self.client}"
+
+
+def hello_of(node: int, told: Mapping[str, Any], clients: int, most_rows: int = MOST_ROWS) -> Hello:
+    """A node's hello; of what it told, the facts that are known are kept.
+
+    Args:
+        node: its number at Flower.
+        told: its facts.
+        clients: of the run.
+        most_rows: that one node may declare, to train on and to test on.
+
+    Raises:
+        ConfigError: it does not say who it is, or says what cannot be.
+    """
+    try:
+        k = count(told, "client", most=clients - 1)
+        facts: dict[str, Any] = {"name": short(told, "name"), "differs": one_line(told.get("differs") or "")}
+        facts |= {what: count(told, what) for what in ("rows", "test_rows")}
+        facts["permits"] = _permits(told.get("permits"))
+    except ConfigError as error:
+        raise ConfigError(f"node {node} must say who it is: {error}") from None
+    facts |= {what: told[what] for what in ("counts", "labels") if told.get(what) is not None}
+    hello = Hello(node, k, facts)
+    for what in ("rows", "test_rows"):
+        if facts[what] > most_rows:
+            hint = "flower.most-rows of the server allows more"
+            raise ConfigError(f"{hello.name} must have at most {most_rows} {what}; it declares {facts[what]}; {hint}")
+    return hello
+
+
+def _permits(told: object) -> list[str]:
+    if not isinstance(told, list) or not all(isinstance(p, str) and p in PERMITS for p in told):
+        raise ConfigError(f"permits must be a list of {', '.join(PERMITS)}; got {quoted(told)}")
+    return sorted(set(told))
+
+
+def claimed(told: Mapping[str, Any], clients: int) -> int | None:
+    """The client that a message says it is of; None where it says none of the run's."""
+    k = told.get("client")
+    return k if type(k) is int and 0 <= k < clients else None
+
+
+def absent(client: int) -> Hello:
+    """In the place of a client whose node was refused: it has no rows, and all that is asked of it is nothing."""
+    return Hello(-1, client, {"rows": 0, "test_rows": 0, "permits": sorted(PERMITS)})
+
+
+# The federation
 
 
 def stand_in(server: Federation, hellos: Sequence[Hello]) -> Federation:
@@ -75,3 +163,116 @@ def nowhere(fed: Federation) -> Source:
     """Rows that are nowhere: how many of each class the nodes tell, and no row of them."""
     none = np.empty(0, np.int64)
     return Source([none] * len(fed.counts), none, fed.counts)
+
+
+# How long clients train: no row is drawn at the server
+
+
+Array = np.ndarray[Any, Any]
+
+
+class Counting(Planner):
+    """Plans of clients whose rows are elsewhere: how many steps they take. Memory does not follow what a node claims.
+
+    The rows of a sampler of the user's own are drawn, since only it knows how many they are; ``flower.most_rows``
+    bounds them.
+    """
+
+    def plan(self, method: Method, source: Source, at: Member, pace: Pace, shared: Tree, round: int) -> Plan:
+        """The plan of one client."""
+        owned, sampler = source.counts[at.client], unguarded(method).sampler
+        known = DRAWN.get(next(cls for cls in type(sampler).__mro__ if "plan" in vars(cls)))
+        if known is None:
+            labels = np.repeat(np.arange(len(owned)), owned.numpy())
+            rows = [np.arange(len(labels))] * (at.client + 1)
+            return super().plan(method, Source(rows, labels, source.counts), at, pace, shared, round)
+        drawn = known(sampler, owned.numpy(), np.minimum(at.offered.numpy(), at.used.rows))
+        steps, none = steps_of(drawn, pace), np.int64(-1)
+        batches = np.broadcast_to(none, (steps, method.local.batches, 1))  # no memory, whatever the steps
+        return Plan(
+            at.client, np.empty(0, np.int64), batches, np.broadcast_to(none, steps), pace[1], pace[3], at.used.total,
+            owned, at.offered, at.used.counts, at.member, pace,
+        )  # fmt: skip
+
+
+class Keyless(Jobs):
+    """Places of clients that train elsewhere, and fold the keys of their steps for themselves."""
+
+    def keys(self, plans: list[Plan], round: int, m: int) -> list[Tensor]:
+        """None."""
+        return [torch.empty(0, 0, dtype=torch.int64)] * len(plans)
+
+
+def steps_of(drawn: int, pace: Pace) -> int:
+    """Local steps of a client that draws so many rows an epoch: what `fedskew.shared.samplers.batched` would give."""
+    batch, epochs, most, _, total = pace
+    all_rows = max(drawn, 1)
+    size = min(batch, all_rows) if batch > WIDE else batch or all_rows
+    each = -(-drawn // size)
+    steps = epochs * (min(each, most) if most else each)
+    return min(steps, total) if total > 0 else steps
+
+
+DRAWN: dict[type[Sampler], Callable[[Any, Array, Array], int]] = {  # rows of an epoch: (sampler, owned, wanted) [C]
+    Shuffle: lambda sampler, owned, wanted: int(wanted[owned > 0].sum()),
+    ClassBalanced: lambda sampler, owned, wanted: int(wanted.sum()) if ((wanted > 0) & (owned > 0)).any() else 0,
+    VirtualClient: lambda sampler, owned, wanted: int(sampler.size) if owned.any() else 0,
+}
+
+
+# What answers of use look like
+
+
+class Rehearsal:
+    """Names, shapes and types of what nodes send. They depend on the method and the model, never on the rows."""
+
+    def __init__(self, model: Model, fed: Federation, task: Task, settings: Settings) -> None:
+        """``fed`` is that of the run; of its rows the shape is taken, and each value is 0."""
+        data = fed.dataset
+        x, y = data.x.new_zeros(1, *data.x.shape[1:]), torch.zeros(1, dtype=torch.int64)
+        counts = torch.zeros(task.clients, task.classes, dtype=torch.int64)
+        counts[0, 0] = 1
+        data = replace(data, x=x, y=y, columns={}, column_names={})
+        none = np.empty(0, np.int64)
+        fed = replace(
+            fed,
+            dataset=data,
+            partition=alone(np.zeros(1), 0, task.clients),
+            counts=counts,
+            validation_rows=none,
+            auxiliary_rows=none,
+        )
+        self.engine = Sequential(model, fed, task, replace(settings, threads=1))
+        self._sent: dict[tuple[Any, ...], Layout] = {}  # by what is sent down
+
+    def birth(self, method: Method, params: Params, buffers: Params) -> None:
+        """As `LocalEngine.birth`."""
+        self.engine.birth(method, params, buffers, "ram")
+
+    def trained(self, method: Method, shared: Shared) -> Layout:
+        """The answer of a client that trains."""
+        key = (id(method), *layout_of(shared.common).items())
+        if key not in self._sent:
+            found = self._outcome(method, shared)
+            report = tree.map_tree(lambda leaf: leaf.reshape(1), found.reports._asdict())
+            stays = self.engine.stays
+            params, buffers = (travelling(getattr(found, n), stays) for n in ("params", "buffers"))
+            sent = {"params": params, "buffers": buffers, "uploads": found.uploads, "report": report}
+            self._sent = {key: layout_of({"sent": sent})}
+        return self._sent[key]
+
+    def _outcome(self, method: Method, shared: Shared) -> Outcome:
+        """A local run that is over before its first step."""
+        engine, given = self.engine, Broadcast(1, shared.params, shared.buffers, shared.common, {})
+        assignment = Assignment(torch.zeros(1, 1, dtype=torch.int64))
+        ((plan,),) = engine.planner.plans(method, assignment, given, engine.clients.own)
+        (place,) = engine.jobs.places(method, [plan], given, engine.memory, {0: 0})
+        over = plan._replace(batches=plan.batches[:0], epoch=plan.epoch[:0])
+        return engine.run_client(method, place._replace(plan=over, keys=place.keys[:0]))
+
+    def asked(self, query: Query, part: Component, method: Method, broadcast: Broadcast) -> Layout:
+        """The answer to a question."""
+        if query.keep:
+            return layout_of({"values": {}})
+        query = query._replace(ids=torch.zeros(1, dtype=torch.int64), draws=1)
+        return layout_of({"values": self.engine.query(query, part, method, broadcast).values})

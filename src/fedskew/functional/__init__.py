@@ -49,4 +49,4 @@ from fedskew.functional.vacant import *
 from fedskew.functional.weights import *
 
 if not TYPE_CHECKING:  # checkers follow the stars
-    __all__ = sorted(name for name, value in globals().items() if isinstance(value, FunctionType))
+    __all__ = sorted([name for name, value in globals().items() if isinstance(value, FunctionType)])

@@ -201,18 +201,6 @@ def _mean_anchors(rows: Tensor, owned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return anchors, torch.cat([own.unsqueeze(0), _masked(rows @ anchors.mT, rivals, alive)]), held.sum(0)
 
 
-def _spread_of_means(rows: Tensor, owned: Tensor) -> Tensor:
-    """`fedgc_spread` with one anchor a class."""
-    _, scores, owners = _mean_anchors(rows, owned)
-    return (owners * (scores.logsumexp(0) - scores[0])).sum()
-
-
-def _gradient_of_means(rows: Tensor, owned: Tensor) -> Tensor:
-    """Gradient of `_spread_of_means` by the rows."""
-    anchors, scores, owners = _mean_anchors(rows, owned)
-    return (owners * scores.softmax(0)[1:]).reshape(*owned.shape, -1) @ anchors
-
-
 def fedgc_spread(rows: Tensor, owned: Tensor, anchors: Anchors = "own") -> Tensor:
     """Spreadout regulariser of FedGC: it pushes apart the classifier rows of different participants.
 
@@ -248,7 +236,8 @@ def fedgc_spread(rows: Tensor, owned: Tensor, anchors: Anchors = "own") -> Tenso
     choose("anchors", anchors, ("own", "class_mean"))
     rows = _only_owned(rows, owned)
     if anchors == "class_mean":
-        return _spread_of_means(rows, owned)
+        _, scores, owners = _mean_anchors(rows, owned)
+        return (owners * (scores.logsumexp(0) - scores[0])).sum()
     terms = []
     for k in range(len(owned)):
         fixed, scores, rivals, same = _scores(rows, owned, k)
@@ -293,7 +282,8 @@ def fedgc_gradient(rows: Tensor, owned: Tensor, anchors: Anchors = "own") -> Ten
     choose("anchors", anchors, ("own", "class_mean"))
     rows = _only_owned(rows, owned)
     if anchors == "class_mean":
-        return _gradient_of_means(rows, owned)
+        means, scores, owners = _mean_anchors(rows, owned)
+        return (owners * scores.softmax(0)[1:]).reshape(*owned.shape, -1) @ means
     total, live = torch.zeros_like(rows), []
     for k in range(len(owned)):
         fixed, scores, rivals, same = _scores(rows, owned, k)

@@ -66,10 +66,11 @@ class CalibratedTargets(Component):
 
 
 def fedga(form: Literal["softce", "exact", "binary"] = "softce") -> Method:
-    """FedGA under the uniform mean of the authors' code.
+    """FedGA: cross-entropy with targets that balance the errors of a client's classes; clients count equally.
 
-    Their protocol also clips gradients at norm 5: ``fedga().with_("local", clip=5.0)``. The default loss is that of
-    their code. It does not bring error asymmetry to 1, as the derivation wants; ``fedga("exact")`` nearly does.
+    The uniform mean is that of the authors' code. Their protocol also clips gradients at norm 5:
+    ``fedga().with_("local", clip=5.0)``. The default loss is that of their code. It does not bring error asymmetry to
+    1, as the derivation wants; ``fedga("exact")`` nearly does.
 
     Source: FedGA, code at https://github.com/Xiao-Chenguang/FedGA
 

@@ -52,9 +52,9 @@ class NonParametricHead(Component):
     """rho, share of the prototypes that is kept in a round; 1: they do not change"""
     scale: Annotated[float, Above(0)] = 30.0
     """s, which multiplies the cosines"""
-    trained: bool = later(False)
+    trained: bool = later(default=False)
     """train s as a parameter from this value on and average it; the code starts at 1 or 20 by network"""
-    weighs: Literal["rows", "confidence"] = later("rows")
+    weighs: Literal["rows", "confidence"] = later(default="rows")
     """weights of rows and clients: number of rows, or the model's probabilities and agreement"""
 
     def init_params(self, params: Params, task: Task, key: Tensor) -> Params:

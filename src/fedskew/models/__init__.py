@@ -7,31 +7,5 @@ Example:
     1210
 """
 
-from fedskew.models.architectures import (
-    MLP,
-    MODELS,
-    TFCNN,
-    Architecture,
-    CharLSTM,
-    CharTransformer,
-    ConvNet,
-    EmnistCNN,
-    LeNet,
-    Logistic,
-    PflCNN,
-    PFLlibCNN,
-    ResNet9,
-    ResNet18,
-    ResNet20,
-    SeolKimCNN,
-    TwoNN,
-    architecture,
-    build,
-)  # fmt: skip
-from fedskew.models.projection import CLASSIFIER, projected
-
-__all__ = [
-    "CLASSIFIER", "MLP", "MODELS", "TFCNN", "Architecture", "CharLSTM", "CharTransformer", "ConvNet", "EmnistCNN",
-    "LeNet", "Logistic", "PFLlibCNN", "PflCNN", "ResNet9", "ResNet18", "ResNet20", "SeolKimCNN", "TwoNN",
-    "architecture", "build", "projected",
-]  # fmt: skip
+from fedskew.models.architectures import *
+from fedskew.models.projection import *

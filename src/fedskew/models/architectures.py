@@ -32,6 +32,7 @@ number of classes start from the same weights below the classifier.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -42,21 +43,7 @@ from torch import Tensor, nn
 from fedskew.errors import ConfigError, require, unknown
 from fedskew.fields import AtLeast, Within, demand
 from fedskew.models.initial import initialise
-from fedskew.models.networks import (
-    Architecture,
-    Init,
-    PflCNN,
-    PFLlibCNN,
-    ResNet9,
-    ResNet18,
-    Shape,
-    allocate,
-    dense,
-    image_shape,
-    residual_stages,
-    stack,
-    width_after,
-)  # fmt: skip
+from fedskew.models.networks import Architecture, Init, Layers, Shape, allocate, dense, image_shape, stack, width_after
 from fedskew.models.projection import insert
 from fedskew.models.sequences import CharLSTM, CharTransformer
 
@@ -235,6 +222,110 @@ class EmnistCNN(Architecture):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# ResNet-18
+
+
+class GlobalAverage(nn.Module):
+    """Global average pool: [B, F, H, W] -> [B, F]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Mean over the pixels."""
+        return x.mean((2, 3))
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut: [B, before, H, W] -> [B, after, H/stride, W/stride]."""
+
+    def __init__(
+        self, before: int, after: int, stride: int, norm_of: Callable[[int], nn.Module], shortcut: nn.Module
+    ) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.norm1 = norm_of(after)
+        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.norm2 = norm_of(after)
+        self.shortcut = shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add the shortcut to what the convolutions give."""
+        out = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        return F.relu(out + self.shortcut(x))
+
+
+class Residual(Architecture):
+    """Base of the residual networks: their normalisation."""
+
+    init: ClassVar[Init] = "kaiming_normal"
+    widths: ClassVar[tuple[int, ...]]  # channels of each stage
+    norm: str
+    groups: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        demand(self, "groups", self.widths[0] % self.groups == 0, f"divide {self.widths[0]}")
+
+    def norm_of(self, channels: int) -> nn.Module:
+        """The normalisation layer for a number of channels."""
+        return nn.BatchNorm2d(channels) if self.norm == "batch" else nn.GroupNorm(self.groups, channels)
+
+    def add_stages(self, layers: Layers, blocks: int, shortcut_of: Callable[[int, int, int], nn.Module]) -> None:
+        """Add stages of basic blocks, of which all but the first halve the image, and the global average.
+
+        Args:
+            layers: Layers that come before.
+            blocks: Number of blocks in each stage.
+            shortcut_of: The shortcut for channels before and after, and the stride, where they differ.
+        """
+        before = self.widths[0]
+        for stage, after in enumerate(self.widths, start=1):
+            for block in range(1, blocks + 1):
+                stride = 2 if stage > 1 and block == 1 else 1
+                shortcut = shortcut_of(before, after, stride) if stride > 1 or before != after else nn.Identity()
+                layers[f"stage{stage}_block{block}"] = BasicBlock(before, after, stride, self.norm_of, shortcut)
+                before = after
+        layers["pool"] = GlobalAverage()
+
+
+@dataclass(frozen=True)
+class ResNet18(Residual):
+    """ResNet-18: 11173962 parameters for ten classes of colour images, 11181642 with ImageNet's stem.
+
+    Channels 64-128-256-512, two blocks each, option-B shortcuts, Kaiming-normal weights, global average pool.
+
+    References:
+        He et al. 2016, Deep Residual Learning for Image Recognition (CVPR). https://arxiv.org/abs/1512.03385
+    """
+
+    name: ClassVar[str] = "resnet18"
+    widths: ClassVar[tuple[int, ...]] = (64, 128, 256, 512)
+    stem: Literal["cifar", "imagenet"] = "cifar"
+    """first layers: cifar: one 3x3 convolution, for images of 32x32 or 64x64; imagenet: the paper's 7x7 convolution of
+    stride 2 and a max pool, which reduce each side to a quarter"""
+    norm: Literal["batch", "group"] = "batch"
+    """normalisation: batch as in the paper, or group, which has no running statistics to average"""
+    groups: Annotated[int, AtLeast(1)] = 32
+    """groups of the group normalisation; divides 64"""
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """Stem -> eight blocks -> average -> classifier."""
+        layers = self._stem(image_shape(self.name, shape)[0])
+
+        def shortcut_of(before: int, after: int, stride: int) -> nn.Module:
+            projection = nn.Conv2d(before, after, 1, stride, bias=False)
+            return nn.Sequential(stack(conv=projection, norm=self.norm_of(after)))
+
+        self.add_stages(layers, 2, shortcut_of)
+        return dense(layers, [512], classes)
+
+    def _stem(self, channels: int) -> Layers:
+        """The first layers."""
+        if self.stem == "cifar":
+            return stack(conv1=nn.Conv2d(channels, 64, 3, 1, 1, bias=False), norm1=self.norm_of(64), relu1=nn.ReLU())
+        wide = stack(conv1=nn.Conv2d(channels, 64, 7, 2, 3, bias=False), norm1=self.norm_of(64), relu1=nn.ReLU())
+        return wide | stack(pool1=nn.MaxPool2d(3, 2, 1))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # ResNet-20
 
 
@@ -250,7 +341,7 @@ class _Padded(nn.Module):
 
 
 @dataclass(frozen=True)
-class ResNet20(Architecture):
+class ResNet20(Residual):
     """ResNet-20 for small images, as FedGA runs it: 275572 parameters for 100 classes, 282072 for 200.
 
     Channels 16-32-64, three blocks each, option-A shortcuts, Kaiming-normal weights, global average pool.
@@ -260,26 +351,118 @@ class ResNet20(Architecture):
     """
 
     name: ClassVar[str] = "resnet20"
-    init: ClassVar[Init] = "kaiming_normal"
+    widths: ClassVar[tuple[int, ...]] = (16, 32, 64)
     norm: Literal["batch", "group"] = "batch"
     """normalisation: batch as in the paper, or group, which has no running statistics to average"""
     groups: Annotated[int, AtLeast(1)] = 8
     """groups of the group normalisation; divides 16"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        demand(self, "groups", 16 % self.groups == 0, "divide 16")
-
-    def norm_of(self, channels: int) -> nn.Module:
-        """The normalisation layer for a number of channels."""
-        return nn.BatchNorm2d(channels) if self.norm == "batch" else nn.GroupNorm(self.groups, channels)
-
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """Convolution -> norm -> ReLU -> nine blocks -> average -> classifier."""
         channels = image_shape(self.name, shape)[0]
         layers = stack(conv1=nn.Conv2d(channels, 16, 3, 1, 1, bias=False), norm1=self.norm_of(16), relu1=nn.ReLU())
-        residual_stages(layers, (16, 32, 64), 3, self.norm_of, _Padded)
+        self.add_stages(layers, 3, _Padded)
         return dense(layers, [64], classes)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# ResNet-9
+
+
+def _unit(before: int, after: int, pool: bool = False) -> nn.Sequential:
+    """3x3 convolution -> BatchNorm -> ReLU (-> pool): [B, before, H, W] -> [B, after, H, W], halved by the pool."""
+    layers = stack(conv=nn.Conv2d(before, after, 3, padding=1), norm=nn.BatchNorm2d(after), relu=nn.ReLU())
+    return nn.Sequential(layers | stack(pool=nn.MaxPool2d(2)) if pool else layers)
+
+
+class _Residual(nn.Module):
+    """x plus two units of x, without activation after the sum; the shape [B, F, H, W] stays."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.unit1, self.unit2 = _unit(channels, channels), _unit(channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = x + self.unit2(self.unit1(x))
+        return out
+
+
+@dataclass(frozen=True)
+class ResNet9(Architecture):
+    """FedLA's CIFAR-100 network as in the authors' code, a longer ResNet-9: 30441528 parameters for 100 classes.
+
+    Its eleven 3x3 convolutions have a bias although BatchNorm follows. Images need 32 pixels a side: five pools halve
+    them.
+    """
+
+    name: ClassVar[str] = "resnet9"
+    width: Annotated[int, AtLeast(1)] = 1028
+    """channels of the last three convolutions: 1028 as in the authors' code, which may mean 1024"""
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """64, 128 + pool, residual, 256 + pool, 512 + pool, residual, 1028 + pool, residual, pool, classifier."""
+        layers = stack(
+            unit1=_unit(image_shape(self.name, shape)[0], 64), unit2=_unit(64, 128, pool=True),
+            residual1=_Residual(128),
+            unit3=_unit(128, 256, pool=True), unit4=_unit(256, 512, pool=True),
+            residual2=_Residual(512),
+            unit5=_unit(512, self.width, pool=True),
+            residual3=_Residual(self.width),
+            pool=nn.MaxPool2d(2), flatten=nn.Flatten(),
+        )  # fmt: skip
+        return dense(layers, [width_after(self.name, layers, shape)], classes)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The networks of two libraries, for comparisons with them
+
+
+@dataclass(frozen=True)
+class PflCNN(Architecture):
+    """pfl-research's simple_cnn: 1626442 parameters for CIFAR-10, 1206590 for FEMNIST (28x28, 62 classes).
+
+    It follows benchmarks/model/pytorch/cnn.py of that library: unpadded convolutions, Glorot-uniform weights as in its
+    TensorFlow version, biases by torch's rule. That library has the channels last; here they are first, with the same
+    result.
+    """
+
+    name: ClassVar[str] = "pfl_cnn"
+    init: ClassVar[Init] = "glorot_uniform"
+    dropout_conv: Annotated[float, Within(0, 1, "[)")] = 0.25
+    """probability of the dropout after the convolutions"""
+    dropout: Annotated[float, Within(0, 1, "[)")] = 0.5
+    """probability of the dropout of hidden units"""
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """3x3 convolutions of 32 and 64 -> pool -> dropout -> 128 -> ReLU -> dropout -> classifier."""
+        layers = stack(
+            conv1=nn.Conv2d(image_shape(self.name, shape)[0], 32, 3), relu1=nn.ReLU(),
+            conv2=nn.Conv2d(32, 64, 3), relu2=nn.ReLU(),
+            pool=nn.MaxPool2d(2), drop1=nn.Dropout(self.dropout_conv), flatten=nn.Flatten(),
+        )  # fmt: skip
+        width = width_after(self.name, layers, shape)
+        layers |= stack(hidden1=nn.Linear(width, 128), hidden1_relu=nn.ReLU(), drop2=nn.Dropout(self.dropout))
+        return dense(layers, [128], classes)
+
+
+@dataclass(frozen=True)
+class PFLlibCNN(Architecture):
+    """PFLlib's FedAvgCNN, an unpadded version of McMahan et al. 2017: 582026 parameters for MNIST, 878538 for CIFAR-10.
+
+    The classifier's trunk has 1024 features for 28x28 images and 1600 for 32x32.
+    """
+
+    name: ClassVar[str] = "pfllib_cnn"
+    hidden: Annotated[int, AtLeast(1)] = 512
+    """width of the hidden layer"""
+
+    def build(self, shape: Shape, classes: int) -> nn.Module:
+        """(5x5 convolution -> ReLU -> pool) with 32 and 64 channels, hidden -> ReLU, classifier."""
+        layers = stack(
+            conv1=nn.Conv2d(image_shape(self.name, shape)[0], 32, 5), relu1=nn.ReLU(), pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(32, 64, 5), relu2=nn.ReLU(), pool2=nn.MaxPool2d(2), flatten=nn.Flatten(),
+        )  # fmt: skip
+        return dense(layers, [width_after(self.name, layers, shape), self.hidden], classes)
 
 
 MODELS: dict[str, type[Architecture]] = {

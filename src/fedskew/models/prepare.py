@@ -11,16 +11,17 @@ A parameter that several layers share has one entry, named after the head where 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fedskew.errors import require, unknown
+from fedskew.errors import require
 from fedskew.models.effects import MISSING, Attribute, copies_of_outputs
 from fedskew.models.layers import Call, convert, follows_mode, refuse, tracks, written_as
 from fedskew.models.probe import probe
+from fedskew.models.where import classifier
 from fedskew.types import Output, Params, Task
 
 __all__ = ["Model", "prepare"]
@@ -62,44 +63,31 @@ def _whole(mask: Tensor) -> bool:
         return False
 
 
+@dataclass(eq=False, repr=False)
 class Model:
     """A network as a pure function, with its initial values. Made by `prepare`.
 
     A copy serves one thread at a time: give each thread its own `clone`. Copies pickle.
     """
 
+    module: nn.Module  # converted
     head: str  # name of the classifier layer; "" when the module is the layer
     shape: tuple[int, ...]  # of one row
     classes: int  # C
-    features: int  # F, what enters the head
-    params: Params  # initial values of what is trained
-    buffers: Params  # initial BatchNorm statistics, and whatever is not trained
-    narrow: Final[torch.dtype | None]  # products are rounded to this dtype; parameters and outputs are not
-    unpadded: Final[bool]  # True where no row is ever padded: masks need not be looked at
-    stored: Final[
-        tuple[Attribute, ...]
-    ]  # what a forward stores in its layers; each call finds what the first one found
+    narrow: torch.dtype | None = None  # products are rounded to this dtype; parameters and outputs are not
+    unpadded: bool = False  # True where no row is ever padded: masks need not be looked at
+    stored: tuple[Attribute, ...] = ()  # what a forward stores in its layers; each call finds the first one's
 
-    def __init__(
-        self,
-        module: nn.Module,
-        head: str,
-        shape: tuple[int, ...],
-        classes: int,
-        narrow: torch.dtype | None = None,
-        unpadded: bool = False,
-        stored: tuple[Attribute, ...] = (),
-    ) -> None:
-        """Wrap a converted module. Call `prepare` instead."""
-        self.head, self.shape, self.classes = head, shape, classes
-        self.narrow, self.unpadded, self.stored = narrow, unpadded, stored
-        self._module = module
-        layer: Any = module.get_submodule(head)
+    def __post_init__(self) -> None:
+        """Look up the places of parameters and buffers."""
+        module = self.module
+        layer: Any = module.get_submodule(self.head)
         self._call: Call = layer.fedskew_call
-        self.features = int(layer.weight.shape[1])
-        self._param_places, self._buffer_places = _places(module, head)
-        self.params = {place.name: place.tensor.detach() for place in self._param_places}
-        self.buffers = {place.name: place.tensor.detach() for place in self._buffer_places}
+        self.features = int(layer.weight.shape[1])  # F, what enters the head
+        self._param_places, self._buffer_places = _places(module, self.head)
+        # initial values of what is trained; initial BatchNorm statistics, and whatever is not trained
+        self.params: Params = {place.name: place.tensor.detach() for place in self._param_places}
+        self.buffers: Params = {place.name: place.tensor.detach() for place in self._buffer_places}
         norms = [layer._buffers for layer in module.modules() if tracks(layer)]
         self._statistics = [p for p in self._buffer_places if any(p.store is store for store in norms)]
         self._normalised = bool(norms)
@@ -108,7 +96,7 @@ class Model:
         places = (*self._param_places, *self._buffer_places)
         self._norms = tuple(place.name for place in places if any(place.store is store for store in stores))
         self._followers = [layer for layer in module.modules() if follows_mode(layer)]
-        held = [(vars(module.get_submodule(name)), attribute) for name, attribute in stored]
+        held = [(vars(module.get_submodule(name)), attribute) for name, attribute in self.stored]
         self._stored = [(values, name, values.get(name, MISSING)) for values, name in held]
         self._training = True
         module.train()
@@ -144,13 +132,7 @@ class Model:
         return frozenset(place.name for place in self._statistics)
 
     def _pass(
-        self,
-        values: tuple[Params, Params],
-        x: Tensor,
-        mask: Tensor,
-        train: bool,
-        key: Tensor,
-        tracked: Sequence[_Place],
+        self, values: tuple[Params, Params], x: Tensor, mask: Tensor, train: bool, key: Tensor, tracked: list[_Place]
     ) -> tuple[Output, Params]:
         """A pass that reads back the buffers at the places ``tracked``."""
         params, buffers = values
@@ -160,7 +142,11 @@ class Model:
         call.active = True
         try:
             self._enter(params, buffers, mask, train, key)
-            logits = self._module(x) if self.narrow is None else self._narrowly(x)
+            if self.narrow is None:
+                logits = self.module(x)
+            else:
+                with torch.autocast(x.device.type, self.narrow, cache_enabled=False):
+                    logits = self.module(x)
             features = call.features
             if train and tracked:
                 buffers = buffers | {name: store[local] for store, local, name, _ in tracked}
@@ -170,11 +156,6 @@ class Model:
             wide = params[self._param_places[0].name].dtype
             logits, features = logits.to(wide), features.to(wide)
         return Output(logits, features), buffers
-
-    def _narrowly(self, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, self.narrow, cache_enabled=False):
-            logits: Tensor = self._module(x)
-        return logits
 
     def _enter(self, params: Params, buffers: Params, mask: Tensor, train: bool, key: Tensor) -> None:
         """Put the call's tensors into the module, as torch.func.functional_call does, at less cost a call."""
@@ -211,19 +192,12 @@ class Model:
         Args:
             unpadded: whether rows are never padded in calls of the copy; None takes this model's value.
         """
-        return self._of(copy.deepcopy(self._module), self.unpadded if unpadded is None else unpadded)
+        unpadded = self.unpadded if unpadded is None else unpadded
+        return replace(self, module=copy.deepcopy(self.module), unpadded=unpadded)
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Model:
         """A copy whose floating-point values have this dtype, on this device; None keeps what there is."""
-        return self._of(copy.deepcopy(self._module).to(device=device, dtype=dtype), self.unpadded)
-
-    def _of(self, module: nn.Module, unpadded: bool) -> Model:
-        return Model(module, self.head, self.shape, self.classes, self.narrow, unpadded, self.stored)
-
-    @property
-    def module(self) -> nn.Module:
-        """The converted module, for a look at its layers."""
-        return self._module
+        return replace(self, module=copy.deepcopy(self.module).to(device=device, dtype=dtype))
 
     def task(self, clients: int, rounds: int, held_out: int = 0) -> Task:
         """The static facts of a run of so many clients, of which some never train, and rounds with this model."""
@@ -237,7 +211,7 @@ class Model:
     @property
     def layer_kinds(self) -> frozenset[str]:
         """Class names of the layers that have no children, as the user wrote them: {"Conv2d", "BatchNorm2d", ...}."""
-        leaves = (type(m) for m in self._module.modules() if next(m.children(), None) is None)
+        leaves = (type(m) for m in self.module.modules() if next(m.children(), None) is None)
         return frozenset(written_as(kind).__name__ for kind in leaves)
 
     @property
@@ -246,7 +220,7 @@ class Model:
         return any(kind.startswith("Conv") for kind in self.layer_kinds)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Model, (self._module, self.head, self.shape, self.classes, self.narrow, self.unpadded, self.stored)
+        return Model, tuple(getattr(self, field.name) for field in fields(self))
 
     def __repr__(self) -> str:
         facts = f"head={self.head!r}, shape={self.shape}, classes={self.classes}, features={self.features}"
@@ -289,18 +263,11 @@ def prepare(
 
 def _head(module: nn.Module, head: str | None, classes: int) -> str:
     """The name of the classifier layer. Raises ConfigError where it does not exist or does not fit."""
-    layers = dict(module.named_modules())
-    linear = [name for name, layer in layers.items() if isinstance(layer, nn.Linear)]
-    if head is None:
-        require(bool(linear), "head", "name the classifier layer", None, "the model has no nn.Linear to choose")
-        head = linear[-1]
-    if head not in layers:
-        raise unknown("head", head, linear)
-    weight = layers[head]._parameters.get("weight")
-    kind = type(layers[head]).__name__
-    rule = "be a layer with its own trainable weight [classes, features]"
+    head, layer, linear = classifier(module, head)
+    weight = layer._parameters.get("weight")
+    told, rule = f"{head} ({type(layer).__name__})", "be a layer with its own trainable weight [classes, features]"
     hint = f"linear layers: {', '.join(map(repr, linear))}"
-    require(weight is not None and weight.ndim == 2 and weight.requires_grad, "head", rule, f"{head} ({kind})", hint)
-    got = tuple(layers[head].weight.shape)
+    require(weight is not None and weight.ndim == 2 and weight.requires_grad, "head", rule, told, hint)
+    got = tuple(layer.weight.shape)
     require(got[0] == classes, f"head {head!r}", f"have weight [{classes}, features]", got, hint)
     return head

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["probe", "probe_rows", "require_runs"]
 
 Pass = tuple[Output, Params]
+T = TypeVar("T")
 INPLACE = "use x + 1 rather than x += 1, and inplace=False"
 
 
@@ -33,9 +35,8 @@ def probe_rows(model: Model, rows: int, name: str = "probe") -> list[Tensor]:
     return [(2 * drawn - 1).to(first), *([(drawn * min(sizes)).long().to(first.device)] if sizes else [])]
 
 
-def _generators(device: torch.device) -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+def _states(devices: list[torch.device]) -> list[Tensor]:
+    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
 
 
 @torch.no_grad()
@@ -45,15 +46,18 @@ def probe(model: Model) -> tuple[Attribute, ...]:
     Raises:
         ConfigError: the network does not take its rows, or is no pure function of them.
     """
-    first = next(iter(model.params.values()))
-    before, module = _generators(first.device), model.module
+    device, module = next(iter(model.params.values())).device, model.module
+    devices = [device] if device.type == "cuda" else []
     saved = {name: value.clone() for name, value in {**model.params, **model.buffers}.items()}
     left, fresh = Left(module), model.clone()
-    try:
-        x, one = _try(model)
+    with torch.random.fork_rng(devices):
+        before = _states(devices)
+        x, one = _on_rows(
+            model, f"accept rows of shape {model.shape}", lambda x, passage: _unchanged(model, x, passage)
+        )
         once = Left(module)
         two = _pass(model, x)
-        drawn = not all(map(torch.equal, before, _generators(first.device)))
+        drawn = not all(map(torch.equal, before, _states(devices)))
         twice = Left(module)
         _check_output(model, one[0])
         hint = "dropout must be an nn.Dropout layer, not a function"
@@ -62,10 +66,6 @@ def probe(model: Model) -> tuple[Attribute, ...]:
         places = stored(module, left, once, twice)
         _check_memory(model, fresh, x, places)
         left.restore(module, places)
-    finally:
-        torch.set_rng_state(before[0])
-        if len(before) > 1:
-            torch.cuda.set_rng_state(before[1], first.device)
     return places
 
 
@@ -76,34 +76,31 @@ def _pass(model: Model, x: Tensor) -> Pass:
     return model.trial(x, ones, key)
 
 
-def _try(model: Model) -> tuple[Tensor, Pass]:
-    """Rows that the model takes, and a pass over them. Raises ConfigError where there are none."""
-    error: Exception | None = None
-    last = ""
+def _on_rows(model: Model, rule: str, run: Callable[[Tensor, Passage], T], hint: str = "") -> T:
+    """What a run gives over the first rows that it takes. Raises ConfigError, which names the layer, for none."""
+    failed: tuple[Exception, Passage] | None = None
     for x in probe_rows(model, 2):
-        given, changed = x.clone(), list[str]()
-        with watched(model.module) as passage:
-
-            def compare(name: str, x: Tensor = x, given: Tensor = given, changed: list[str] = changed) -> None:
-                if not torch.equal(x, given):
-                    changed.append(name)
-
-            passage.at_end = compare
+        with watched(model.module, kept=True) as passage:
             try:
-                out = _pass(model, x)
+                return run(x, passage)
             except ConfigError:
                 raise
-            except Exception as caught:  # a user's forward may raise anything
-                if error is None:
-                    error, last = caught, passage.last
-                continue
-        if not torch.equal(x, given):
-            where = layer(model.module, changed[0] if changed else "")
-            raise ConfigError(f"model must leave its input as it is; got {where}, which changes it in place; {INPLACE}")
-        return given, out
-    assert error is not None
-    told = f"model must accept rows of shape {model.shape}; got {first_line(error)}"
-    raise ConfigError(f"{told}{f', at {layer(model.module, last)}' if last else ''}") from error
+            except Exception as error:  # a user's forward may raise anything
+                failed = failed or (error, passage)
+    assert failed is not None
+    told = f"model must {rule}; got {first_line(failed[0])}, at {layer(model.module, failed[1].last)}"
+    raise ConfigError(told + hint) from failed[0]
+
+
+def _unchanged(model: Model, x: Tensor, passage: Passage) -> tuple[Tensor, Pass]:
+    """The rows, and a pass over them. Raises ConfigError for a layer that changes them."""
+    given, changed = x.clone(), list[str]()
+    passage.at_end = lambda name: None if torch.equal(x, given) else changed.append(name)
+    out = _pass(model, x)
+    if not torch.equal(x, given):
+        where = layer(model.module, changed[0] if changed else "")
+        raise ConfigError(f"model must leave its input as it is; got {where}, which changes it in place; {INPLACE}")
+    return given, out
 
 
 def _check_output(model: Model, out: Output) -> None:
@@ -156,28 +153,22 @@ def require_runs(model: Model) -> None:
 
     A pass with its gradient and one for evaluation, in the dtype and on the device of its parameters.
     """
-    dtype = next(iter(model.params.values())).dtype
-    error: Exception | None = None
-    where = ""
-    for x in probe_rows(model, 2):
-        mask, key = next(iter(model.params.values())).new_ones(2), rng.key(0, "probe").to(x.device)
+    first = next(iter(model.params.values()))
+
+    def trained(x: Tensor, passage: Passage) -> None:
+        mask, key = first.new_ones(2), rng.key(0, "probe").to(x.device)
         leaves = {name: p.detach().clone().requires_grad_() for name, p in model.params.items()}
-        with watched(model.module, kept=True) as passage:
+        with torch.no_grad():
+            model.forward(model.params, model.buffers, x, mask, train=False, key=key)
+        passage.ended.clear()
+        with torch.enable_grad():
+            out, _ = model.forward(leaves, model.buffers, x, mask, train=True, key=key)
+            total = out.logits.square().sum()
             try:
-                with torch.no_grad():
-                    model.forward(model.params, model.buffers, x, mask, train=False, key=key)
-                passage.ended.clear()
-                with torch.enable_grad():
-                    out, _ = model.forward(leaves, model.buffers, x, mask, train=True, key=key)
-                    total = out.logits.square().sum()
-                    torch.autograd.grad(total, list(leaves.values()), retain_graph=True, allow_unused=True)
-            except Exception as caught:
-                if error is None:
-                    error, where = caught, passage.last or _no_gradient(passage, list(leaves.values()))
-                continue
-        return
-    assert error is not None
-    name = str(dtype).removeprefix("torch.")
+                torch.autograd.grad(total, list(leaves.values()), retain_graph=True, allow_unused=True)
+            except RuntimeError:
+                passage.inside = [_no_gradient(passage, list(leaves.values()))]
+                raise
+
     hint = "casts must follow the dtype of the parameters, and no operation in place may touch what a gradient needs"
-    told = f"model must train in {name}; got {first_line(error)}, at {layer(model.module, where)}"
-    raise ConfigError(f"{told}; {hint}") from error
+    _on_rows(model, f"train in {str(first.dtype).removeprefix('torch.')}", trained, f"; {hint}")

@@ -7,9 +7,10 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from fedskew.errors import require, unknown
+from fedskew.errors import require
 from fedskew.models.initial import initialise
 from fedskew.models.networks import allocate
+from fedskew.models.where import classifier
 
 __all__ = ["CLASSIFIER", "Projected", "insert", "projected"]
 
@@ -53,13 +54,9 @@ def insert(module: nn.Module, head: str, width: int) -> nn.Module:
     Raises:
         ConfigError: there is no such layer, or it is no ``nn.Linear``.
     """
-    layers = dict(module.named_modules())
-    if head not in layers:
-        raise unknown("head", head, [name for name, layer in layers.items() if isinstance(layer, nn.Linear)])
-    layer = layers[head]
+    _, layer, _ = classifier(module, head)
     kind = type(layer).__name__
     require(isinstance(layer, nn.Linear), f"head {head!r}", "be an nn.Linear behind a projection head", kind)
-    assert isinstance(layer, nn.Linear)
     with torch.device("meta"):  # torch's own initialisation would draw from the global generator
         made = Projected(layer.in_features, width, layer.out_features, layer.bias is not None)
     allocate(made, layer.weight.device, layer.weight.dtype)
@@ -89,10 +86,7 @@ def projected(module: nn.Module, head: str | None, width: int, seed: int) -> tup
         >>> head, network(torch.zeros(2, 8)).shape
         ('2.classifier', torch.Size([2, 3]))
     """
-    if head is None:
-        linear = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
-        require(bool(linear), "head", "name the classifier layer", None, "the model has no nn.Linear to choose")
-        head = linear[-1]
+    head, _, _ = classifier(module, head)
     whole = insert(copy.deepcopy(module), head, width)
     initialise(whole.get_submodule(head), "uniform", seed, prefix=head)
     return whole, f"{head}.{CLASSIFIER}" if head else CLASSIFIER

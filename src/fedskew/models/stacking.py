@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -52,7 +53,7 @@ def _known(one: nn.Module) -> bool:
 
 def _tried(model: Model) -> str:
     for dtype, tolerance in ((torch.float64, 1e-6), (None, 2e-2)):
-        probe = _plain(model, dtype)
+        probe = replace(model.to(dtype, "cpu"), narrow=None, unpadded=False)  # which rounds no products
         inputs = probe_rows(probe, ROWS + PADDED)
         for x in inputs:
             try:
@@ -61,12 +62,6 @@ def _tried(model: Model) -> str:
                 continue
             return _mixed(probe, x, tolerance) or _unlike(probe, x, tolerance)
     return ""  # it cannot be tried; training will say why
-
-
-def _plain(model: Model, dtype: torch.dtype | None) -> Model:
-    """A copy on the CPU, of this dtype where one is given, that rounds no products."""
-    module = copy.deepcopy(model.module).to(device="cpu", dtype=dtype)
-    return Model(module, model.head, model.shape, model.classes, stored=model.stored)
 
 
 def _outputs(model: Model, x: Tensor, real: int | None = None) -> tuple[Output, Params]:

@@ -8,7 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["Passage", "first_line", "layer", "tensors", "watched"]
+from fedskew.errors import require, unknown
+
+__all__ = ["Passage", "classifier", "first_line", "layer", "tensors", "watched"]
 
 
 LONG = 160  # letters of an exception's message that are shown
@@ -72,6 +74,22 @@ def layer(module: nn.Module, name: str) -> str:
 
     kind = written_as(type(module.get_submodule(name))).__name__
     return f"layer {name!r} ({kind})" if name else f"the forward of {kind}"
+
+
+def classifier(module: nn.Module, head: str | None) -> tuple[str, Any, list[str]]:
+    """The name of the classifier layer, by default that of the last nn.Linear; the layer; the names of all nn.Linear.
+
+    Raises:
+        ConfigError: There is no such layer.
+    """
+    layers = dict(module.named_modules())
+    linear = [name for name, one in layers.items() if isinstance(one, nn.Linear)]
+    if head is None:
+        require(bool(linear), "head", "name the classifier layer", None, "the model has no nn.Linear to choose")
+        head = linear[-1]
+    if head not in layers:
+        raise unknown("head", head, linear)
+    return head, layers[head], linear
 
 
 def first_line(error: BaseException) -> str:

@@ -80,7 +80,7 @@ class Diagnostics(Checked):
     @property
     def deltas(self) -> bool:
         """Whether a diagnostic needs every client's delta."""
-        return any(DIAGNOSTICS[name].deltas for name in self.names)
+        return not OF_DELTAS.isdisjoint(self.names)
 
     def to_json(self) -> Row:
         """The fields as JSON can hold them."""
@@ -293,23 +293,11 @@ def features(moment: Moment, clients: tuple[int, ...]) -> Row:
     return {"file": name, "rows": len(rows), "features": values.shape[1], "digest": digest}
 
 
-@dataclass(frozen=True)
-class _Diagnostic:
-    """A diagnostic, and whether it reads deltas."""
-
-    function: Callable[[Moment, tuple[int, ...]], Row]
-    deltas: bool
-
-
-DIAGNOSTICS = {
-    "asymmetry": _Diagnostic(asymmetry, True),
-    "cosine": _Diagnostic(cosine, True),
-    "coverage": _Diagnostic(coverage, False),
-    "drift": _Diagnostic(drift, True),
-    "features": _Diagnostic(features, False),
-    "oversampling": _Diagnostic(oversampling, False),
-    "per_class": _Diagnostic(per_class, True),
-}
+DIAGNOSTICS: dict[str, Callable[[Moment, tuple[int, ...]], Row]] = {
+    "asymmetry": asymmetry, "cosine": cosine, "coverage": coverage, "drift": drift, "features": features,
+    "oversampling": oversampling, "per_class": per_class,
+}  # fmt: skip
+OF_DELTAS = {"asymmetry", "cosine", "drift", "per_class"}  # those that read the deltas of single clients
 
 
 def measure(diagnostics: Diagnostics, moment: Moment) -> Row:
@@ -322,7 +310,7 @@ def measure(diagnostics: Diagnostics, moment: Moment) -> Row:
     Returns:
         Rows by name.
     """
-    return {name: DIAGNOSTICS[name].function(moment, diagnostics.clients) for name in diagnostics.names}
+    return {name: DIAGNOSTICS[name](moment, diagnostics.clients) for name in diagnostics.names}
 
 
 def layers(params: Params) -> dict[str, list[str]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,24 @@ from fedskew import digests, tree
 from fedskew.errors import RecordError, from_json, regular
 from fedskew.tree import Tree
 
-__all__ = ["DAMAGED", "UnwritableError", "load_tree", "replace_whole", "save_tree", "write_atomic", "write_tensors"]
+__all__ = [
+    "DAMAGED", "UnwritableError", "load_tree", "replace_whole", "save_tree", "write_atomic", "write_tensors", "writing",
+]  # fmt: skip
 
 DAMAGED = "restore it from a copy, or start the run again in another folder"  # what to do
 
 
 class UnwritableError(RecordError):
     """The disk takes no file: it is full, read-only or broken."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise UnwritableError for what the disk says while a file or folder is written."""
+    try:
+        yield
+    except OSError as error:
+        raise UnwritableError(f"cannot write {path}: {error.strerror}") from None
 
 
 def write_atomic(path: Path, content: bytes) -> None:

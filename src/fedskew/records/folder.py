@@ -32,7 +32,7 @@ from torch import Tensor
 from fedskew import digests
 from fedskew.errors import RecordError
 from fedskew.records import manifest, rounds
-from fedskew.records.files import DAMAGED, UnwritableError, load_tree, save_tree, write_atomic, write_tensors
+from fedskew.records.files import DAMAGED, UnwritableError, load_tree, save_tree, write_atomic, write_tensors, writing
 from fedskew.records.lock import Hold, held
 from fedskew.records.manifest import Manifest
 from fedskew.records.rounds import Rounds
@@ -176,10 +176,8 @@ class Record:
     def tensors(self, name: str, content: Mapping[str, Tensor]) -> str:
         """Write a file of tensors atomically, and make its folder; its digest. Raises RecordError."""
         path = self.folder / name
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UnwritableError(f"cannot write {path}: {error.strerror}") from None
         write_tensors(path, content)
         return digests.of_file(path)
 

@@ -24,7 +24,7 @@ __all__ = [
 Values = dict[str, float | list[float | None] | None]
 
 QUANTILES = (10, 25, 50, 75, 90)
-MIXES = tuple(f"mix_accuracy_{name}" for name in ("mean", *(f"p{q}" for q in QUANTILES), "worst_decile"))
+MIXES = tuple([f"mix_accuracy_{name}" for name in ("mean", *[f"p{q}" for q in QUANTILES], "worst_decile")])
 RANKED = ("auroc_macro", "auprc_macro", "recall_at_precision_macro", "ece")  # of the probabilities alone
 SCORES = (*RANKED, *MIXES)  # as records name them
 EACH = ("per_class_auroc", "per_class_auprc", "per_class_recall_at_precision")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedskew import digests
 from fedskew.errors import RecordError, content_of, from_json
-from fedskew.records.files import DAMAGED, UnwritableError, write_atomic
+from fedskew.records.files import DAMAGED, write_atomic, writing
 from fedskew.records.typed import Row
 
 __all__ = ["FILE", "Rounds", "Scan", "scan"]
@@ -110,20 +110,14 @@ class Rounds:
     def append(self, row: Row) -> None:
         """Append a round. Raises RecordError where it cannot be written."""
         line, now = sealed(self.digest, row)
-        try:
-            with open(self.file, "ab") as file:
-                file.write(line)
-        except OSError as error:
-            raise UnwritableError(f"cannot write {self.file}: {error.strerror}") from None
+        with writing(self.file), open(self.file, "ab") as file:
+            file.write(line)
         self.digest = now
 
     def sync(self) -> None:
         """Return when all rounds are on the disk. Raises RecordError where they cannot be written."""
-        try:
-            with open(self.file, "rb") as file:
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise UnwritableError(f"cannot write {self.file}: {error.strerror}") from None
+        with writing(self.file), open(self.file, "rb") as file:
+            os.fsync(file.fileno())
 
     def keep(self, last: int, digest: str) -> list[Row]:
         """Drop the rounds after the checkpoint, and a torn last line.

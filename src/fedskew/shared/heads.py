@@ -46,9 +46,9 @@ class InitialHead(Component):
     """arrangement of the rows of the weight"""
     norm: Annotated[float, Above(0)] = 1.0
     """length of each row"""
-    sparsity: Annotated[float, Within(0, 1, "[)")] = later(0.0)
+    sparsity: Annotated[float, Within(0, 1, "[)")] = later(default=0.0)
     """share of zeros in each row of a simplex"""
-    steps: Annotated[int, AtLeast(0)] = later(300)
+    steps: Annotated[int, AtLeast(0)] = later(default=300)
     """steps that move the other entries if some are 0"""
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:

@@ -5,12 +5,16 @@ from fedskew.slots import paces, parts, samplers, selectors, servers, steps, wei
 
 __all__ = ["INGREDIENTS"]
 
-INGREDIENTS: dict[str, dict[str, type[Component]]] = {
-    "parts": parts.PARTS,
-    "sampler": samplers.SAMPLERS,
-    "selector": selectors.SELECTORS,
-    "pace": paces.PACES,
-    "weighting": weightings.WEIGHTINGS,
-    "server": servers.SERVERS,
-    "local": steps.STEPS,
+FILES = {
+    "parts": parts,
+    "sampler": samplers,
+    "selector": selectors,
+    "pace": paces,
+    "weighting": weightings,
+    "server": servers,
+    "local": steps,
 }
+INGREDIENTS: dict[str, dict[str, type[Component]]] = {}  # of a slot: the ingredients that its file imports
+for slot, file in FILES.items():
+    kinds = [k for k in vars(file).values() if isinstance(k, type) and issubclass(k, Component) and "name" in vars(k)]
+    INGREDIENTS[slot] = dict(sorted([(kind.name, kind) for kind in kinds]))

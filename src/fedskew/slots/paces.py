@@ -7,6 +7,3 @@ from fedskew.shared.paces import Fixed as Fixed
 from fedskew.shared.paces import Part as Part
 from fedskew.shared.paces import Staged as Staged
 from fedskew.shared.paces import Steps as Steps
-from fedskew.slots._named import named
-
-PACES = named(globals())

@@ -49,6 +49,3 @@ from fedskew.shared.keeping import Private as Private
 from fedskew.shared.parts import CrossEntropy as CrossEntropy
 from fedskew.shared.parts import DatasetMean as DatasetMean
 from fedskew.shared.pulls import ProximalVariant as ProximalVariant
-from fedskew.slots._named import named
-
-PARTS = named(globals())

@@ -5,6 +5,3 @@ from fedskew.methods.fedvc import VirtualClient as VirtualClient
 from fedskew.methods.seolkim import DecayingOversampling as DecayingOversampling
 from fedskew.shared.samplers import ClassBalanced as ClassBalanced
 from fedskew.shared.samplers import Shuffle as Shuffle
-from fedskew.slots._named import named
-
-SAMPLERS = named(globals())

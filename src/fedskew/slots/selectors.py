@@ -8,6 +8,3 @@ from fedskew.methods.powerofchoice import PowerOfChoice as PowerOfChoice
 from fedskew.methods.seolkim import KLD as KLD
 from fedskew.shared.selectors import Random as Random
 from fedskew.shared.selectors import TrainAll as TrainAll
-from fedskew.slots._named import named
-
-SELECTORS = named(globals())

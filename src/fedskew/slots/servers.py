@@ -11,6 +11,3 @@ from fedskew.shared.servers import Momentum as Momentum
 from fedskew.shared.servers import Plain as Plain
 from fedskew.shared.servers import WeightedSum as WeightedSum
 from fedskew.shared.servers import Yogi as Yogi
-from fedskew.slots._named import named
-
-SERVERS = named(globals())

@@ -11,6 +11,3 @@ from fedskew.methods.precisionweighted import PrecisionWeighted as PrecisionWeig
 from fedskew.shared.sharpness import SharpnessAware as SharpnessAware
 from fedskew.shared.steps import SGD as SGD
 from fedskew.shared.steps import AdamW as AdamW
-from fedskew.slots._named import named
-
-STEPS = named(globals())

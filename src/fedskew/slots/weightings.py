@@ -10,6 +10,3 @@ from fedskew.shared.weightings import Size as Size
 from fedskew.shared.weightings import Uniform as Uniform
 from fedskew.shared.weightings import UnionShare as UnionShare
 from fedskew.shared.weightings import Wrapping as Wrapping
-from fedskew.slots._named import named
-
-WEIGHTINGS = named(globals())

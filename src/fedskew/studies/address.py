@@ -20,7 +20,7 @@ from fedskew import fields, models
 from fedskew.config.experiment import CLIENTS, Experiment
 from fedskew.data.arrays import Dataset
 from fedskew.engines import choose
-from fedskew.engines.begun import digest_of
+from fedskew.engines.network import digest_of
 from fedskew.errors import DataError, opened
 from fedskew.models.precision import NARROW
 from fedskew.models.prepare import prepare

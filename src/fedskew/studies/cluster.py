@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fedskew.engines.ray.cluster import Cluster
+from fedskew.engines.ray.pool import Cluster
 from fedskew.errors import ConfigError
 from fedskew.studies.pool import BUSY_S, DEATHS
 from fedskew.studies.store import Store

@@ -16,7 +16,7 @@ from torch import nn
 from fedskew import models, rng
 from fedskew.config.experiment import CLIENTS, Experiment
 from fedskew.data.federation import federate
-from fedskew.engines.workers import one_thread
+from fedskew.engines.runtime import one_thread
 from fedskew.errors import FedskewError
 from fedskew.settings import COHORT
 from fedskew.studies.address import dataset_of

@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any
 
-from fedskew.engines.workers import Workers
+from fedskew.engines.runtime import Workers
 from fedskew.studies.work import Job, Outcome, begin, work
 
 __all__ = ["schedule"]

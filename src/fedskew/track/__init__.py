@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.errors import require, unknown
-from fedskew.track._base import Several, Tracker
-from fedskew.track._packages import MLflow, TensorBoard, WandB
+from fedskew.track._trackers import MLflow, Several, TensorBoard, Tracker, WandB
 
 __all__ = ["TRACKERS", "Named", "Several", "Tracker", "mlflow", "named", "several", "tensorboard", "wandb"]
 

@@ -18,7 +18,7 @@ from fedskew.data.partitioners import (
     Feature,
     LongTail,
     QuantityDir,
-    dirichlet,
+    base,
     log_dirichlet,
     prior,
 )
@@ -122,7 +122,7 @@ def test_the_guard_evens_sizes_out():
 def test_least_draws_again_a_bounded_number_of_times_and_names_what_is_possible(monkeypatch):
     assert Dirichlet(0.5, least=10).split(BALANCED, 20, 0).sizes.min() >= 10
     drawn = []
-    monkeypatch.setattr(dirichlet, "log_dirichlet", lambda *a: drawn.append(1) or log_dirichlet(*a))
+    monkeypatch.setattr(base, "log_dirichlet", lambda *a: drawn.append(1) or log_dirichlet(*a))
     with pytest.raises(ConfigError, match=r"Dirichlet\.least must be met by one of 100 draws at alpha 0.05") as caught:
         Dirichlet(0.05, least=50).split(BALANCED, 30, 0)
     assert len(drawn) == 100
@@ -132,7 +132,7 @@ def test_least_draws_again_a_bounded_number_of_times_and_names_what_is_possible(
 
 def test_without_least_nothing_is_drawn_twice(monkeypatch):
     drawn = []
-    monkeypatch.setattr(dirichlet, "log_dirichlet", lambda *a: drawn.append(1) or log_dirichlet(*a))
+    monkeypatch.setattr(base, "log_dirichlet", lambda *a: drawn.append(1) or log_dirichlet(*a))
     assert (Dirichlet(1e-3).split(BALANCED, 1000, 0).sizes == 0).any() and len(drawn) == 1
 
 

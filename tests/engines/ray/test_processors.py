@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from fedskew.config.recorded import read_run
-from fedskew.engines import processors as module
-from fedskew.engines.processors import processor
+from fedskew.engines import runtime as module
+from fedskew.engines.runtime import processor
 from support.federations import skewed
 from support.methods import tiny
 from support.resuming import equal, stop_after

@@ -14,7 +14,7 @@ Example:
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -24,10 +24,10 @@ from fedskew.method import Method
 from fedskew.methods import METHODS
 from fedskew.slots import INGREDIENTS
 
-__all__ = ["AUTHORS", "GRADES", "PRESETS", "Preset", "Stated", "applied", "authors", "named"]
+__all__ = ["GRADES", "Preset", "Stated", "applied", "authors", "every", "named"]
 
 
-def _row(content: str | dict[str, Any], texts: Mapping[str, str]) -> Preset | str:
+def _row(content: str | dict[str, Any], texts: dict[str, str]) -> Preset | str:
     """A preset of a method, or why there is none."""
     if isinstance(content, str):
         return texts.get(content, content)
@@ -37,17 +37,14 @@ def _row(content: str | dict[str, Any], texts: Mapping[str, str]) -> Preset | st
     return Preset(setting, source, values, note)
 
 
-def _read() -> dict[str, dict[str, Preset | str]]:
+@cache
+def every() -> dict[str, dict[str, Preset | str]]:
     """Every preset of every method, by the names of both."""
     presets = tomllib.loads(files("fedskew.config.presets").joinpath("paces.toml").read_text(encoding="utf-8"))
     texts = presets.pop("texts")
     found = {preset: {name: _row(row, texts) for name, row in rows.items()} for preset, rows in presets.items()}
     found["authors"]["fedgr"] = found["authors_paper"]["fedgr"]
     return {preset: dict(sorted(rows.items())) for preset, rows in found.items()}
-
-
-PRESETS = _read()
-AUTHORS = PRESETS["authors"]
 
 
 def named(preset: str, method: str) -> Preset:
@@ -65,9 +62,9 @@ def named(preset: str, method: str) -> Preset:
         >>> named("authors", "fedntd").values["pace.decay"]
         Stated(value=0.99, grade='C')
     """
-    if preset not in PRESETS:
-        raise unknown("preset", preset, PRESETS)
-    known = PRESETS[preset]
+    if preset not in every():
+        raise unknown("preset", preset, every())
+    known = every()[preset]
     if method not in METHODS:
         raise unknown("method", method, METHODS)
     if method not in known:

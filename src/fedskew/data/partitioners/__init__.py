@@ -19,47 +19,14 @@ Example:
 
 from __future__ import annotations
 
-from fedskew.data.partitioners.base import Partition, Partitioner, Table, deal, largest_remainder, log_dirichlet
-from fedskew.data.partitioners.dirichlet import DirBernoulli, DirClientEqual, DirClientNorm, Dirichlet
-from fedskew.data.partitioners.file import File
-from fedskew.data.partitioners.given import Counts, Feature, Natural
-from fedskew.data.partitioners.labels import DirExtended, Double, ExclusiveIid, LabelsK, Mix, Pathological, Shards
-from fedskew.data.partitioners.layered import LongTail, Shared
-from fedskew.data.partitioners.prior import DirPrior
-from fedskew.data.partitioners.sizes import Iid, QuantityDir, QuantityLognormal, QuantityPower, Sized
-
-__all__ = [
-    "PARTITIONERS",
-    "Counts",
-    "DirBernoulli",
-    "DirClientEqual",
-    "DirClientNorm",
-    "DirExtended",
-    "DirPrior",
-    "Dirichlet",
-    "Double",
-    "ExclusiveIid",
-    "Feature",
-    "File",
-    "Iid",
-    "LabelsK",
-    "LongTail",
-    "Mix",
-    "Natural",
-    "Partition",
-    "Partitioner",
-    "Pathological",
-    "QuantityDir",
-    "QuantityLognormal",
-    "QuantityPower",
-    "Shards",
-    "Shared",
-    "Sized",
-    "Table",
-    "deal",
-    "largest_remainder",
-    "log_dirichlet",
-]  # fmt: skip
+from fedskew.data.partitioners.base import *
+from fedskew.data.partitioners.dirichlet import *
+from fedskew.data.partitioners.file import File as File
+from fedskew.data.partitioners.given import *
+from fedskew.data.partitioners.labels import *
+from fedskew.data.partitioners.layered import *
+from fedskew.data.partitioners.prior import *
+from fedskew.data.partitioners.sizes import *
 
 PARTITIONERS: dict[str, type[Partitioner]] = {
     kind.name: kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -13,11 +13,7 @@ from fedskew import rng
 from fedskew.errors import DataError, FieldError, require
 from fedskew.fields import Checked, demand, fits
 
-__all__ = [
-    "FULL", "TRIES", "Columns", "Floats", "Ints", "Partition", "Partitioner", "Rounding", "Table", "by_label",
-    "check_clients", "check_size", "checked", "deal", "enough_rows", "gather", "guarded",
-    "label_histograms", "largest_remainder", "log_dirichlet", "normalised", "ordered", "redrawn", "rounded", "table_of",
-]  # fmt: skip
+__all__ = ["Partition", "Partitioner", "Table", "deal", "largest_remainder", "log_dirichlet"]
 
 CELLS = 1 << 31  # clients x classes: 16 GiB a matrix
 TRIES = 100  # most draws for `least`, so that the loop ends
@@ -75,6 +71,11 @@ class Partition(NamedTuple):
         if not 0 <= k < self.clients:
             raise IndexError(f"client {k} is not in 0..{self.clients - 1}")
         return self.rows[self.offsets[k] : self.offsets[k + 1]]
+
+    @staticmethod
+    def of_lists(lists: Sequence[Ints]) -> Partition:
+        """The partition of the rows of each client, in ascending order."""
+        return Partition(np.concatenate(lists), np.cumsum([0, *map(len, lists)]).astype(np.int64))
 
     def counts(self, labels: npt.ArrayLike, classes: int) -> Ints:
         """Label histograms of the clients.
@@ -198,51 +199,30 @@ def deal(codes: Ints, counts: Ints, gen: np.random.Generator) -> Partition:
     return gather(owner, clients)
 
 
-def table_of(labels: npt.ArrayLike, columns: Columns | None) -> Table:
+def table_of(labels: npt.ArrayLike, columns: Columns | None = None, clients: int = 1) -> Table:
     """The table of a vector of labels.
 
     Args:
         labels: Integers of any type, [n].
         columns: Further facts of each row, [n] each.
+        clients: Number of clients who divide it.
 
     Returns:
         The table.
 
     Raises:
+        ConfigError: There is no client, or the counts [N, C] would not fit into memory.
         DataError: The labels are not a non-empty vector of integers.
     """
     values = np.asarray(labels)
     if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
         raise DataError(f"labels must be a non-empty vector of integers; got {values.dtype} of shape {values.shape}")
     _, codes, totals = np.unique(values, return_inverse=True, return_counts=True)
-    return Table(codes.astype(np.int64), totals.astype(np.int64), columns or {})
-
-
-def check_clients(clients: int, classes: int) -> None:
-    """Raise ConfigError unless the number of clients is at least 1 and counts [N, C] fit into memory."""
     require(fits(clients, int) and clients >= 1, "clients", "be a whole number of at least 1", clients, "use 1")
-    most = CELLS // classes
-    rule = f"be at most {most} for {classes} classes: the counts [N, C] are held in memory"
+    most = CELLS // len(totals)
+    rule = f"be at most {most} for {len(totals)} classes: the counts [N, C] are held in memory"
     require(clients <= most, "clients", rule, clients, f"use {most}")
-
-
-def enough_rows(partitioner: Partitioner, clients: int, rows: int) -> None:
-    """Raise ConfigError unless every client can have the rows of the field ``least``, which may be unset or missing."""
-    each = getattr(partitioner, "least", 1) or 0
-    if each <= 1:
-        require(clients * each <= rows, "clients", f"be at most the {rows} rows", clients, f"use {rows}")
-    most = rows // clients
-    hint = f"use {most}" if most else f"use at most {rows} clients"
-    demand(partitioner, "least", clients * each <= rows, f"be at most {most} here, rows / clients", hint)
-
-
-def check_size(partitioner: Any, largest: int, clients: int, most: int) -> int:
-    """Rows of a client: ``samples``, or the largest feasible number where it is 0; ConfigError if it cannot be met."""
-    rule = "leave every client at least one row under this partition"
-    require(largest > 0, "clients", rule, clients, f"use at most {most}")
-    holds = partitioner.samples <= largest
-    demand(partitioner, "samples", holds, f"be at most {largest} here", f"use {largest} or 0")
-    return int(partitioner.samples) or largest
+    return Table(codes.astype(np.int64), totals.astype(np.int64), columns or {})
 
 
 def ordered(partition: Partition) -> bool:
@@ -264,21 +244,6 @@ def checked(found: Partition, n: int, name: str, overlaps: bool = False) -> Part
     if len(twice := np.flatnonzero(np.diff(cell) == 0)):
         raise DataError(f"partition {name!r} gave row {cell[twice[0]] % n} to one client twice")
     return Partition(rows.astype(np.int64), offsets.astype(np.int64))
-
-
-def redrawn(partitioner: Any, draw: Callable[[], Ints], least: int | None) -> Ints:
-    """Draw counts [N, C] until every client has ``least`` rows, at most 100 times; FieldError where that fails."""
-    best = turn = 0
-    for turn in range(1, TRIES + 1):
-        counts = draw()
-        fewest = int(counts.sum(axis=1).min())
-        if fewest >= (least or 0):
-            return counts
-        best = max(best, fewest)
-        if (turn + 1) * counts.size > DRAWN:
-            break
-    rule = f"be met by one of {turn} draws at alpha {partitioner.alpha:g}"
-    raise FieldError(type(partitioner).__name__, "least", rule, least, f"use {best}, a larger alpha or fewer clients")
 
 
 def guarded(logs: Floats, totals: Ints, guard: float, rounding: str | None) -> Ints:
@@ -399,8 +364,7 @@ class Partitioner(Checked, ABC):
             ConfigError: The request cannot be met. Nothing has been drawn then.
             DataError: The labels are not a non-empty vector of integers.
         """
-        table = table_of(labels, columns)
-        check_clients(clients, len(table.totals))
+        table = table_of(labels, columns, clients)
         return self.draw(table, int(clients), rng.generator(rng.key(seed, "partition", self.stream or self.name)))
 
     @abstractmethod
@@ -418,3 +382,26 @@ class Partitioner(Checked, ABC):
         Raises:
             ConfigError: The request cannot be met.
         """
+
+    def enough_rows(self, clients: int, rows: int) -> None:
+        """Raise ConfigError unless every client can have the rows of the field ``least``, which may be unset."""
+        each = getattr(self, "least", 1) or 0
+        if each <= 1:
+            require(clients * each <= rows, "clients", f"be at most the {rows} rows", clients, f"use {rows}")
+        most = rows // clients
+        hint = f"use {most}" if most else f"use at most {rows} clients"
+        demand(self, "least", clients * each <= rows, f"be at most {most} here, rows / clients", hint)
+
+    def redrawn(self: Any, draw: Callable[[], Ints]) -> Ints:
+        """Counts [N, C] in which every client has ``least`` rows; FieldError where 100 draws give none."""
+        best = turn = 0
+        for turn in range(1, TRIES + 1):
+            counts = draw()
+            fewest = int(counts.sum(axis=1).min())
+            if fewest >= (self.least or 0):
+                return counts
+            best = max(best, fewest)
+            if (turn + 1) * counts.size > DRAWN:
+                break
+        rule = f"be met by one of {turn} draws at alpha {self.alpha:g}"
+        raise FieldError(type(self).__name__, "least", rule, self.least, f"use {best}, a larger alpha or fewer clients")

@@ -7,22 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from fedskew.data.partitioners.base import (
-    FULL,
-    Ints,
-    Partition,
-    Partitioner,
-    Rounding,
-    Table,
-    deal,
-    enough_rows,
-    guarded,
-    largest_remainder,
-    log_dirichlet,
-    normalised,
-    redrawn,
-    rounded,
-)
+from fedskew.data.partitioners import base
+from fedskew.data.partitioners.base import Ints, Partition, Partitioner, Rounding, Table
 from fedskew.errors import require
 from fedskew.fields import Above, AtLeast, Within
 
@@ -66,7 +52,7 @@ class Dirichlet(Partitioner):
     limits: ClassVar[str] = "α→∞: IID histograms; α→0: one client a class. Every row is used."
     alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
     """concentration: small gives each class to few clients, large gives IID histograms"""
-    balance_guard: Annotated[float, AtLeast(1, infinite=True, hint=FULL)] | None = None
+    balance_guard: Annotated[float, AtLeast(1, infinite=True, hint=base.FULL)] | None = None
     """clients with this many times n/N rows get no rows of later classes (NIID-Bench: 1); unset: off"""
     least: Annotated[int, AtLeast(0)] | None = None
     """minimum rows of each client (NIID-Bench: 10), an error after 100 draws; unset: 0, one draw"""
@@ -76,15 +62,15 @@ class Dirichlet(Partitioner):
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw shares [C, N], cut and deal; draw again while a client has fewer than ``least`` rows."""
-        enough_rows(self, clients, len(table.codes))
-        return deal(table.codes, redrawn(self, lambda: self._counts(table.totals, clients, gen), self.least), gen)
+        self.enough_rows(clients, len(table.codes))
+        return base.deal(table.codes, self.redrawn(lambda: self._counts(table.totals, clients, gen)), gen)
 
     def _counts(self, totals: Ints, clients: int, gen: np.random.Generator) -> Ints:
         """Rows of each class, [N, C]."""
-        logs = log_dirichlet(np.full((len(totals), clients), self.alpha), gen)
+        logs = base.log_dirichlet(np.full((len(totals), clients), self.alpha), gen)
         if self.balance_guard is None:
-            return rounded(np.exp(logs), totals, self.rounding).T
-        return guarded(logs, totals, self.balance_guard, self.rounding)
+            return base.rounded(np.exp(logs), totals, self.rounding).T
+        return base.guarded(logs, totals, self.balance_guard, self.rounding)
 
 
 @dataclass(frozen=True)
@@ -114,12 +100,12 @@ class DirClientEqual(Partitioner):
         least = int(table.totals.min())  # with more clients s can fall below one row, and rounding leaves nothing
         rule = f"be at most the {least} rows of the scarcest class, to which this partition scales the others"
         require(clients <= least, "clients", rule, clients, f"use {least}, or dirichlet, which uses every row")
-        shares = np.exp(log_dirichlet(np.full((clients, len(table.totals)), self.alpha), gen))  # r, [N, C]
+        shares = np.exp(base.log_dirichlet(np.full((clients, len(table.totals)), self.alpha), gen))  # r, [N, C]
         scale = 1.0 / (shares.sum(axis=0) / table.totals).max()  # s; written so that an empty column cannot divide
         counts = np.rint(scale * shares).astype(np.int64)
         over = counts.sum(axis=0) > table.totals
-        counts[:, over] = largest_remainder(shares[:, over].T, table.totals[over]).T
-        return deal(table.codes, counts, gen)
+        counts[:, over] = base.largest_remainder(shares[:, over].T, table.totals[over]).T
+        return base.deal(table.codes, counts, gen)
 
 
 @dataclass(frozen=True)
@@ -144,14 +130,12 @@ class DirClientNorm(Partitioner):
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw proportions [N, C], normalise them over the clients, round and deal."""
-        logs = log_dirichlet(np.full((clients, len(table.totals)), self.alpha), gen).T  # [C, N]
-        shares = np.exp(normalised(logs))
+        logs = base.log_dirichlet(np.full((clients, len(table.totals)), self.alpha), gen).T  # [C, N]
+        shares = np.exp(base.normalised(logs))
         counts = np.rint(shares * table.totals[:, None]).astype(np.int64)
-        over = counts.sum(axis=1) > table.totals
-        if self.rounding == "largest_remainder":
-            over[:] = True
-        counts[over] = largest_remainder(shares[over], table.totals[over])
-        return deal(table.codes, counts.T, gen)
+        over = (counts.sum(axis=1) > table.totals) | (self.rounding == "largest_remainder")
+        counts[over] = base.largest_remainder(shares[over], table.totals[over])
+        return base.deal(table.codes, counts.T, gen)
 
 
 @dataclass(frozen=True)
@@ -188,6 +172,6 @@ class DirBernoulli(Partitioner):
         someone = gen.integers(0, clients, classes)
         lost = ~owns.any(axis=0)
         owns[someone[lost], lost] = True
-        logs = log_dirichlet(np.full((classes, clients), self.alpha), gen)  # a Dirichlet of the owners alone, once
+        logs = base.log_dirichlet(np.full((classes, clients), self.alpha), gen)  # a Dirichlet of the owners alone, once
         logs[~owns.T] = -np.inf  # it is restricted to them and normalised
-        return deal(table.codes, largest_remainder(np.exp(normalised(logs)), table.totals).T, gen)
+        return base.deal(table.codes, base.largest_remainder(np.exp(base.normalised(logs)), table.totals).T, gen)

@@ -20,12 +20,9 @@ int64. Equal contents give equal files.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
-import os
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,17 +33,10 @@ import numpy.typing as npt
 
 from fedskew.data.arrays import Dataset
 from fedskew.data.arrays import fingerprint as fingerprint_of
-from fedskew.data.partitioners.base import (
-    Columns,
-    Ints,
-    Partition,
-    Partitioner,
-    Table,
-    label_histograms,
-    ordered,
-    table_of,
-)
+from fedskew.data.partitioners import base
+from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner, Table
 from fedskew.data.room import afford
+from fedskew.data.sources.files import replacing
 from fedskew.data.sources.readers import read_npz
 from fedskew.errors import ConfigError, DataError, from_json, require
 from fedskew.fields import demand, recorded
@@ -91,10 +81,9 @@ class PartitionFile(NamedTuple):
     def counts(self) -> Ints:
         """Label histograms, int64 [N, C]."""
         clients, classes = self.partition.clients, int(self.header["classes"])
-        afford(
-            8 * clients * classes, "the counts of a partition file", f"it has {clients} clients and {classes} classes"
-        )
-        return label_histograms(self.partition.sizes, self.labels, classes)
+        told = f"it has {clients} clients and {classes} classes"
+        afford(8 * clients * classes, "the counts of a partition file", told)
+        return base.label_histograms(self.partition.sizes, self.labels, classes)
 
 
 def save_partition(
@@ -133,15 +122,22 @@ def save_partition(
     """
     require(Path(path).suffix == ".npz", "the path of a partition file", "end in .npz", str(path))
     if isinstance(source, Partition):
-        content = _of_partition(source, dataset, labels, partitioner, seed)
+        if (dataset is None) == (labels is None):
+            raise ConfigError("save_partition must be given a dataset or labels beside a bare partition, one of both")
+        y = np.asarray(labels) if dataset is None else dataset.y.numpy()
+        base.table_of(y)
+        if source.rows.size and not 0 <= source.rows.min() <= source.rows.max() < len(y):
+            raise DataError(f"the partition must have rows 0..{len(y) - 1} of the data; got up to {source.rows.max()}")
+        header = _header(partitioner, seed, source, y, dataset)
+        header |= _overlaps(source) if getattr(partitioner, "overlaps", False) else {}
+        content = PartitionFile(header, source, y[source.rows].astype(np.int64), NOBODY, NOBODY)
     else:
         content = _of_federation(source)
     check_content(content, str(path))
     arrays = arrays_of(content)
-    header = {**content.header, "sha256": content_digest(content.header, arrays)}
-    arrays["header"] = json_array(header)
-    write_arrays(Path(path), arrays)
-    return str(header["sha256"])
+    digest = content_digest(content.header, arrays)
+    _write(Path(path), {**arrays, "header": json_array({**content.header, "sha256": digest})})
+    return digest
 
 
 def load_partition(
@@ -173,15 +169,16 @@ def load_partition(
         raise DataError(f"a partition file must exist; got '{path}'")
     arrays = read_npz(Path(path))
     header = _read_header(arrays, str(path))
+    fault = f"{path} is not a partition file:"
     names = (*ARRAYS, *(TEST_ARRAYS if header["version"] == TESTED else ()))
     for name in names:
         if name not in arrays or arrays[name].ndim != 1 or arrays[name].dtype.kind != "u":
-            raise DataError(f"{path} is not a partition file: array {name!r} is missing or not a vector of integers")
+            raise DataError(f"{fault} array {name!r} is missing or not a vector of integers")
     if content_digest(header, {n: a for n, a in arrays.items() if n != "header"}) != header["sha256"]:
         raise DataError(f"{path} was altered or damaged: its content does not have the hash {header['sha256'][:16]}…")
     clients = _json_of(arrays["names"]) if "names" in arrays else []
     if not isinstance(clients, list) or not all(isinstance(name, str) for name in clients):
-        raise DataError(f"{path} is not a partition file: its clients' names are not a list of words")
+        raise DataError(f"{fault} its clients' names are not a list of words")
     auxiliary, labels, offsets, rows, validation, *test = (arrays[name].astype(np.int64) for name in names)
     local_test = Partition(*reversed(test)) if test else None
     content = PartitionFile(header, Partition(rows, offsets), labels, validation, auxiliary, tuple(clients), local_test)
@@ -292,7 +289,7 @@ class File(Partitioner):
             ConfigError: The file has another number of clients.
             DataError: The file was made for other labels.
         """
-        table_of(labels, columns)
+        base.table_of(labels)
         content = self.load()
         rule = "be used alone: clients of the file keep rows for a test of their own"
         demand(self, "path", content.local_test is None, rule)
@@ -322,25 +319,6 @@ def _of_federation(fed: Federation) -> PartitionFile:
     return PartitionFile(header, fed.partition, y[fed.partition.rows], *aside, fed.client_names, fed.held)
 
 
-def _of_partition(
-    partition: Partition,
-    dataset: Dataset | None,
-    labels: npt.ArrayLike | None,
-    partitioner: Partitioner | None,
-    seed: int | None,
-) -> PartitionFile:
-    """Content of a bare partition's file."""
-    if (dataset is None) == (labels is None):
-        raise ConfigError("save_partition must be given a dataset or labels beside a bare partition, one of both")
-    y = np.asarray(labels) if dataset is None else dataset.y.numpy()
-    table_of(y, None)
-    if partition.rows.size and not 0 <= partition.rows.min() <= partition.rows.max() < len(y):
-        raise DataError(f"the partition must have rows 0..{len(y) - 1} of the data; got up to {partition.rows.max()}")
-    header = _header(partitioner, seed, partition, y, dataset)
-    header |= _overlaps(partition) if getattr(partitioner, "overlaps", False) else {}
-    return PartitionFile(header, partition, y[partition.rows].astype(np.int64), NOBODY, NOBODY)
-
-
 def _overlaps(partition: Partition) -> dict[str, bool]:
     """What the header says of rows that several clients have; nothing where there are none."""
     return {"overlaps": True} if len(np.unique(partition.rows)) < len(partition.rows) else {}
@@ -352,16 +330,11 @@ def _header(
     """The header without its hash."""
     name, mark = ("labels", "") if data is None else (data.name, data.fingerprint or fingerprint_of(data))
     return {
-        "format": FORMAT,
-        "version": VERSION,
-        "convention": convention_of(partitioner),
-        "seed": seed,
-        "clients": partition.clients,
-        "classes": int(y.max()) + 1 if data is None else data.classes,
-        "training_rows": len(y),
-        "longtail": None,
+        "format": FORMAT, "version": VERSION, "convention": convention_of(partitioner), "seed": seed,
+        "clients": partition.clients, "classes": int(y.max()) + 1 if data is None else data.classes,
+        "training_rows": len(y), "longtail": None,
         "dataset": {"name": name, "fingerprint": mark, "labels": labels_digest(y)},
-    }
+    }  # fmt: skip
 
 
 def convention_of(partitioner: Any) -> dict[str, Any]:
@@ -418,21 +391,15 @@ def content_digest(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) 
     return digest.hexdigest()
 
 
-def write_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
-    """Write the archive to a temporary file, then rename it."""
-    temporary = ""
+def _write(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Write the archive."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-        with os.fdopen(handle, "wb") as opened, zipfile.ZipFile(opened, "w") as archive:
+        with replacing(path) as waiting, zipfile.ZipFile(waiting, "w") as archive:
+            waiting.chmod(0o644)
             for name in sorted(arrays):
                 with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:  # of 1980: undated
                     np.lib.format.write_array(member, arrays[name], version=(1, 0), allow_pickle=False)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
         raise DataError(f"cannot write {path}: {error.strerror}") from None
 
 
@@ -465,7 +432,7 @@ def check_content(content: PartitionFile, path: str) -> None:
     rows = content.partition.rows
     n, header = int(content.header["training_rows"]), content.header
     parts = [content.partition, *([] if content.local_test is None else [content.local_test])]
-    whole = all(ordered(part) and header["clients"] == part.clients for part in parts)
+    whole = all(base.ordered(part) and header["clients"] == part.clients for part in parts)
     if not whole or len(content.labels) != len(rows):
         raise DataError(f"{path}: offsets, rows and labels do not match")
     owned = np.unique(rows) if header.get("overlaps") is True else rows  # a client has a row once: see _ascending
@@ -491,12 +458,10 @@ def _ascending(part: Partition) -> bool:
 
 def same_data(content: PartitionFile, dataset: Dataset, match: str, path: str) -> None:
     """Raise DataError unless the file was made for these data."""
-    about = content.header["dataset"]
-    y = dataset.y.numpy()
-    same_labels = labels_digest(y) == about.get("labels")
+    about, y = content.header["dataset"], dataset.y.numpy()
     found = dataset.fingerprint or fingerprint_of(dataset)
     told = f"{path} was made for {about.get('name')!r}, fingerprint {about.get('fingerprint') or 'unknown'}"
-    if not same_labels:
+    if labels_digest(y) != about.get("labels"):
         raise DataError(f"{told}; the data are {dataset.name!r}, {found}, with other labels")
     if match == "dataset" and about.get("fingerprint") != found:
         hint = "the labels agree: use match='labels' if the features may differ"

@@ -10,18 +10,8 @@ import numpy.typing as npt
 
 from fedskew import rng
 from fedskew.data.counts import counts_matrix, read_counts
-from fedskew.data.partitioners.base import (
-    Columns,
-    Ints,
-    Partition,
-    Partitioner,
-    Table,
-    deal,
-    gather,
-    log_dirichlet,
-    rounded,
-    table_of,
-)
+from fedskew.data.partitioners import base
+from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner, Table
 from fedskew.data.partitioners.dirichlet import ALPHA_HINT
 from fedskew.errors import DataError, FieldError, closest, require
 from fedskew.fields import Above, AtLeast, demand
@@ -39,7 +29,7 @@ def column_of(partitioner: Natural | Feature, columns: Columns, prefer: str = ""
     if not column and prefer in columns:
         return prefer
     found = closest(column, columns).removeprefix("; ") if column else f"use one of {', '.join(columns)}"
-    hint = found if columns else "the data have none: from_arrays takes columns="
+    hint = found if columns else "these data have none; a csv file or arrays of your own may, by their option columns"
     demand(partitioner, "column", not column and len(columns) == 1, "name a column of the data", hint)
     return next(iter(columns))
 
@@ -93,7 +83,7 @@ class Natural(Partitioner):
         names, owner = np.unique(_values(table, name), return_inverse=True)
         rule = f"equal the number of values of column {name!r}"
         require(clients == len(names), "clients", rule, clients, f"use {len(names)}")
-        return gather(owner.astype(np.int64), clients)
+        return base.gather(owner.astype(np.int64), clients)
 
 
 @dataclass(frozen=True)
@@ -125,8 +115,8 @@ class Feature(Partitioner):
         most = max(CELLS // clients, 1)
         rule = f"make at most {most} groups of the {len(totals)} values for {clients} clients"
         demand(self, "bins", len(totals) <= most, rule, f"use {min(most, 100)}")
-        shares = np.exp(log_dirichlet(np.full((len(totals), clients), self.alpha), gen))
-        return deal(groups, rounded(shares, totals, None).T, gen)
+        shares = np.exp(base.log_dirichlet(np.full((len(totals), clients), self.alpha), gen))
+        return base.deal(groups, base.rounded(shares, totals, None).T, gen)
 
     def _groups(self, values: npt.NDArray[Any]) -> Ints:
         """Group of each row, 0..G-1 without gaps, [n]; equal values stay together."""
@@ -135,8 +125,7 @@ class Feature(Partitioner):
             return codes.astype(np.int64)
         middle = np.cumsum(rows) - (rows + 1) / 2  # place of a value's middle row
         _, group = np.unique(np.floor(middle * self.bins / len(values)), return_inverse=True)
-        found: Ints = group[codes].astype(np.int64)
-        return found
+        return np.asarray(group[codes], np.int64)
 
 
 @dataclass(frozen=True)
@@ -187,7 +176,7 @@ class Counts(Partitioner):
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
         """Divide as `Partitioner.split`. Column c of the matrix is label c, whichever labels occur."""
-        table_of(labels, columns)
+        base.table_of(labels)
         codes, matrix = np.asarray(labels).astype(np.int64), self.load()
         rule = "equal the rows of the matrix of counts"
         require(clients == len(matrix), "clients", rule, clients, f"use {len(matrix)}")
@@ -195,19 +184,15 @@ class Counts(Partitioner):
         if not 0 <= codes.min() <= codes.max() < classes:
             got = f"{codes.min()}..{codes.max()}"
             raise DataError(f"the matrix of counts has {classes} columns, labels 0..{classes - 1}; the data have {got}")
-        _fits(matrix.sum(axis=0), np.bincount(codes, minlength=classes))
-        return deal(codes, matrix, rng.generator(rng.key(seed, "partition", self.name)))
+        asked, have = matrix.sum(axis=0), np.bincount(codes, minlength=classes)
+        over = int((asked - have).argmax())
+        if asked[over] > have[over]:
+            factor = np.min(have[asked > 0] / asked[asked > 0])
+            rule = f"ask for at most the {have[over]} rows of class {over}"
+            hint = f"scaled by {np.floor(factor * 1e4) / 1e4:g} it would fit"
+            raise FieldError("Counts", "matrix", rule, int(asked[over]), hint)
+        return base.deal(codes, matrix, rng.generator(rng.key(seed, "partition", self.name)))
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Deal by the matrix. Classes must be numbered as its columns."""
-        return deal(table.codes, self.load(), gen)
-
-
-def _fits(asked: Ints, have: Ints) -> None:
-    """Raise ConfigError unless every class has the rows asked for."""
-    over = int((asked - have).argmax())
-    if asked[over] > have[over]:
-        factor = np.min(have[asked > 0] / asked[asked > 0])
-        rule = f"ask for at most the {have[over]} rows of class {over}"
-        hint = f"scaled by {np.floor(factor * 1e4) / 1e4:g} it would fit"
-        raise FieldError("Counts", "matrix", rule, int(asked[over]), hint)
+        return base.deal(table.codes, self.load(), gen)

@@ -8,26 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from fedskew.data.partitioners.base import (
-    FULL,
-    TRIES,
-    Ints,
-    Partition,
-    Partitioner,
-    Rounding,
-    Table,
-    by_label,
-    check_size,
-    deal,
-    enough_rows,
-    gather,
-    guarded,
-    largest_remainder,
-    log_dirichlet,
-    normalised,
-    redrawn,
-    rounded,
-)
+from fedskew.data.partitioners import base
+from fedskew.data.partitioners.base import Ints, Partition, Partitioner, Rounding, Table
 from fedskew.data.partitioners.sizes import Sized, in_proportion
 from fedskew.errors import require
 from fedskew.fields import Above, AtLeast, Within, demand, later
@@ -120,7 +102,7 @@ def _tickets(
     enough_labels(partitioner, classes)
     labels = partitioner.labels
     ticket = label_lists(clients, labels, classes, partitioner.repeats, gen)  # [N L] class of each ticket
-    order = by_label(ticket, gen)
+    order = base.by_label(ticket, gen)
     owners = np.bincount(ticket, minlength=classes)  # [C]
     rank = np.empty(len(ticket))
     rank[order] = np.arange(1, len(ticket) + 1) - np.repeat(np.cumsum(owners) - owners, owners)
@@ -128,8 +110,8 @@ def _tickets(
     weight = np.bincount(cell, rank**-exponent, clients * classes).reshape(clients, classes).astype(np.float64)
     shuffle = gen.permutation(clients)  # so that ties of the rounding favour no client
     counts = np.empty((clients, classes), dtype=np.int64)
-    counts[shuffle] = largest_remainder(weight[shuffle].T, np.where(owners > 0, table.totals, 0)).T
-    return deal(table.codes, counts, gen)
+    counts[shuffle] = base.largest_remainder(weight[shuffle].T, np.where(owners > 0, table.totals, 0)).T
+    return base.deal(table.codes, counts, gen)
 
 
 def label_lists(clients: int, labels: int, classes: int, repeats: bool, gen: np.random.Generator) -> Ints:
@@ -182,24 +164,22 @@ class Shards(Sized):
         demand(self, "shards", pieces <= n, rule, hint)
         if self.uneven:
             return self._unequal(table, clients, gen)
-        order = by_label(table.codes, gen)
+        order = base.by_label(table.codes, gen)
         owner = np.empty(n, dtype=np.int64)
         owner[order] = (gen.permutation(pieces) // self.shards)[np.arange(n) * pieces // n]
-        return gather(owner, clients)
+        return base.gather(owner, clients)
 
     def _unequal(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Cut into shards of the sizes of their owners, in random order."""
         n = len(table.codes)
         sizes = self.fitted(self.shares(clients, gen), n)
-        length = (
-            sizes[:, None] + np.arange(self.shards)
-        ).ravel() // self.shards  # of client 0's shards, client 1's, ...
-        order = by_label(table.codes, gen)
+        length = (sizes[:, None] + np.arange(self.shards)).ravel() // self.shards  # of client 0's shards, client 1's
+        order = base.by_label(table.codes, gen)
         order = order[np.sort(gen.permutation(n)[: sizes.sum()])]
         shard = gen.permutation(len(length))
         owner = np.full(n, -1)
         owner[order] = np.repeat(shard // self.shards, length[shard])
-        return gather(owner, clients)
+        return base.gather(owner, clients)
 
 
 @dataclass(frozen=True)
@@ -233,7 +213,7 @@ class Mix(Sized):
         """Shuffle the rows of each label, keep the first ones, spread a random part of them and cut the rest."""
         classes = len(table.totals)
         demand(self, "minority", self.minority <= classes, f"be at most the {classes} labels", f"use {classes}")
-        order = by_label(table.codes, gen)
+        order = base.by_label(table.codes, gen)
         keep = table.totals.copy()
         keep[: self.minority] = np.maximum(1, np.floor(self.minority_share * keep[: self.minority] + 0.5))
         starts = np.cumsum(table.totals) - table.totals
@@ -247,12 +227,12 @@ class Mix(Sized):
         most = int(max(spread.sum(), (~spread).sum()))  # the larger part must give everybody a row
         require(clients <= most, "clients", f"be at most the {most} rows of the larger part", clients, f"use {most}")
         owner, parts = np.full(len(table.codes), -1), (gen.permutation(kept[spread]), kept[~spread])
-        iid = None if sizes is None else largest_remainder(sizes[None].astype(np.float64), spread.sum()[None])[0]
+        iid = None if sizes is None else base.largest_remainder(sizes[None].astype(np.float64), spread.sum()[None])[0]
         for part, pieces in zip(parts, (iid, None if iid is None else sizes - iid), strict=True):
             owner[part] = np.arange(len(part)) * clients // max(len(part), 1)
             if pieces is not None:
                 owner[part] = np.repeat(np.arange(clients), pieces)
-        return gather(owner, clients)
+        return base.gather(owner, clients)
 
 
 @dataclass(frozen=True)
@@ -294,17 +274,16 @@ class ExclusiveIid(Sized):
         else:
             members = np.array([1] * alone + [clients - alone] * (alone < clients))
             largest = int((caps // members).min())
-            sizes = np.full(clients, check_size(self, largest, clients, self._most(table.totals, alone)))
+            most = alone + int(np.sort(table.totals)[: classes - alone * self.unique_c].sum())
+            sizes = np.full(clients, self.equal_size(largest, clients, most))
         labels = gen.permutation(classes)
         mine, others = labels[: alone * self.unique_c].reshape(alone, self.unique_c), labels[alone * self.unique_c :]
         counts = np.zeros((clients, classes), dtype=np.int64)
-        own = sizes[:alone, None]
-        counts[np.arange(alone)[:, None], mine] = own // self.unique_c + (
-            np.arange(self.unique_c) < own % self.unique_c
-        )
+        each, more = np.divmod(sizes[:alone, None], self.unique_c)
+        counts[np.arange(alone)[:, None], mine] = each + (np.arange(self.unique_c) < more)
         if alone < clients:
             counts[alone:, others] = in_proportion(table.totals[others], sizes[alone:])
-        return deal(table.codes, counts, gen)
+        return base.deal(table.codes, counts, gen)
 
     def _alone(self, clients: int, classes: int) -> int:
         """Number of clients with exclusive labels."""
@@ -328,10 +307,6 @@ class ExclusiveIid(Sized):
         worst = np.sort(totals)
         rest = [worst[: classes - alone * self.unique_c].sum()] * (shared > 0)
         return np.array([self.unique_c * worst[0]] * alone + rest, dtype=np.int64)
-
-    def _most(self, totals: Ints, alone: int) -> int:
-        """Largest number of clients that leaves every client a row."""
-        return alone + int(np.sort(totals)[: len(totals) - alone * self.unique_c].sum())
 
 
 def _down(value: float) -> float:
@@ -390,13 +365,13 @@ class Pathological(Partitioner):
         enough_labels(self, classes)
         owns = _owners(self.owners, clients, classes, self.labels, gen)
         if self.shares == "equal":
-            counts = largest_remainder(owns.T.astype(np.float64), np.where(owns.any(axis=0), table.totals, 0)).T
+            counts = base.largest_remainder(owns.T.astype(np.float64), np.where(owns.any(axis=0), table.totals, 0)).T
         else:
             counts = np.zeros((clients, classes), dtype=np.int64)
             low = min(TEST_BATCH, len(table.codes) // (2 * clients)) // classes
             for c in np.flatnonzero(owns.any(axis=0)):
                 counts[owns[:, c], c] = _random_parts(int(table.totals[c]), int(owns[:, c].sum()), low, gen)
-        return deal(table.codes, counts, gen)
+        return base.deal(table.codes, counts, gen)
 
 
 def _owners(rule: str, clients: int, classes: int, labels: int, gen: np.random.Generator) -> Owns:
@@ -460,7 +435,7 @@ class DirExtended(Partitioner):
     """concentration of a label over its owners"""
     owners: Literal["rotation", "random"] | None = later()
     """labels of a client: from shuffled lists in rotation, or L at random for each (PFLlib); unset: rotation"""
-    balance_guard: Annotated[float, AtLeast(1, infinite=True, hint=FULL)] | None = later()
+    balance_guard: Annotated[float, AtLeast(1, infinite=True, hint=base.FULL)] | None = later()
     """clients with this many times n/N rows get no rows of later labels (PFLlib: 1); unset: off"""
     least: Annotated[int, AtLeast(0)] | None = later()
     """minimum rows of each client (PFLlib: 10), an error after 100 draws; unset: 0, one draw"""
@@ -471,34 +446,35 @@ class DirExtended(Partitioner):
         """Draw owners, then shares, then deal."""
         enough_labels(self, len(table.totals))
         if self.least:
-            enough_rows(self, clients, len(table.codes))
+            self.enough_rows(clients, len(table.codes))
         owns = self._owners(clients, len(table.totals), gen).T
-        return deal(table.codes, redrawn(self, lambda: self._counts(owns, table.totals, gen), self.least), gen)
+        return base.deal(table.codes, self.redrawn(lambda: self._counts(owns, table.totals, gen)), gen)
 
     def _owners(self, clients: int, classes: int, gen: np.random.Generator) -> Owns:
         """Whether a client owns a label, [N, C]."""
         if self.owners == "random":
             least = max(self.labels * clients // classes // 2, 1)
-            for _ in range(TRIES):
+            for _ in range(base.TRIES):
                 owns = _owners("random", clients, classes, self.labels, gen)
                 if owns.sum(axis=0).min() >= least:
                     return owns
-            rule = f"give each of the {classes} labels {least} owners in one of {TRIES} draws"
+            rule = f"give each of the {classes} labels {least} owners in one of {base.TRIES} draws"
             demand(self, "owners", False, rule, "use rotation, or more labels or clients")
-        ticket = label_lists(clients, self.labels, classes, False, gen)
         owns = np.zeros((clients, classes), dtype=bool)
-        owns[np.repeat(np.arange(clients), self.labels), ticket] = True
+        owns[np.repeat(np.arange(clients), self.labels), label_lists(clients, self.labels, classes, False, gen)] = True
         return owns
 
     def _counts(self, owns: Owns, totals: Ints, gen: np.random.Generator) -> Ints:
         """Rows of each class, [N, C]; labels without owner stay unused."""
-        logs = np.where(owns, log_dirichlet(np.full(owns.shape, self.alpha), gen), -np.inf)
+        logs = np.where(owns, base.log_dirichlet(np.full(owns.shape, self.alpha), gen), -np.inf)
         held = owns.any(axis=1)
         rounding = self.rounding or "largest_remainder"
         counts = np.zeros(owns.shape[::-1], dtype=np.int64)
         if self.balance_guard is not None:
-            counts[:, held] = guarded(logs[held], totals[held], self.balance_guard, rounding)
+            counts[:, held] = base.guarded(logs[held], totals[held], self.balance_guard, rounding)
             return counts
         for c in np.flatnonzero(held):
-            counts[:, c] = rounded(np.exp(normalised(logs[c : c + 1])), totals[c : c + 1], rounding, owns[c])[0]
+            counts[:, c] = base.rounded(np.exp(base.normalised(logs[c : c + 1])), totals[c : c + 1], rounding, owns[c])[
+                0
+            ]
         return counts

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedskew import rng
 from fedskew.data.arrays import draw as draw_rows
-from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner, Table, check_clients, table_of
+from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner, Table, table_of
 from fedskew.data.partitioners.dirichlet import Dirichlet
 from fedskew.errors import FieldError, require
 from fedskew.fields import Above, Within, demand, fits, later
@@ -28,10 +28,9 @@ class Layered(Partitioner):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        draws = not self.base.overlaps and self.base.name not in ("counts", "file", self.name)
-        if not draws:
-            owner, rule = type(self).__name__, "be a partitioner that draws"
-            raise FieldError(owner, "base", rule, self.base.name, "for example dirichlet")
+        if self.base.overlaps or self.base.name in ("counts", "file", self.name):
+            rule, hint = "be a partitioner that draws", "for example dirichlet"
+            raise FieldError(type(self).__name__, "base", rule, self.base.name, hint)
 
     @property
     def decides(self) -> bool:
@@ -151,8 +150,7 @@ class LongTail(Layered):
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
         """Divide as `Partitioner.split`. The thinning is keyed as in `federate`, the rest as the base alone."""
-        table = table_of(labels, columns)
-        check_clients(clients, len(table.totals))
+        table = table_of(labels, columns, clients)
         kept, rule, hint = _thinned(table.totals, self.factor, self.profile)
         demand(self, "factor", not rule, rule, hint)
         rows = draw_rows(table.codes, kept, rng.key(seed, "data", "longtail"))
@@ -192,13 +190,12 @@ class Shared(Layered):
     """size of G over that of the rows besides it"""
     alpha: Annotated[float, Within(0, 1)] = 0.5
     """part of G that each client adds, in [0, 1]"""
-    divides: Literal["rest", "shared"] = later("rest")
+    divides: Literal["rest", "shared"] = later(default="rest")
     """rows that the base divides: all besides G, or only G, to train a first model on it"""
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
         """Divide as `Partitioner.split`. The base is keyed as alone, client k's part of G by (seed, k)."""
-        table = table_of(labels, columns)
-        check_clients(clients, len(table.totals))
+        table = table_of(labels, columns, clients)
         key = rng.key(seed, "partition", self.name)
         common = draw_rows(table.codes, self._of_each_class(table), key)
         left = np.setdiff1d(np.arange(len(table.codes)), common, assume_unique=True)
@@ -207,8 +204,7 @@ class Shared(Layered):
         own = self.divided(left, labels, clients, seed, columns)
         take = math.floor(self.alpha * len(common) + 0.5)
         added = [common[rng.generator(key, "part", k).permutation(len(common))[:take]] for k in range(clients)]
-        rows = [np.sort(np.concatenate([own.of(k), part])) for k, part in enumerate(added)]
-        return Partition(np.concatenate(rows), own.offsets + take * np.arange(clients + 1))
+        return Partition.of_lists([np.sort(np.concatenate([own.of(k), part])) for k, part in enumerate(added)])
 
     def _of_each_class(self, table: Table) -> Ints:
         """m for every class, [C]."""

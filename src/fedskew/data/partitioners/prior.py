@@ -8,17 +8,8 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from fedskew.data.partitioners.base import (
-    Floats,
-    Ints,
-    Partition,
-    Table,
-    check_size,
-    deal,
-    largest_remainder,
-    log_dirichlet,
-    normalised,
-)
+from fedskew.data.partitioners import base
+from fedskew.data.partitioners.base import Floats, Ints, Partition, Table
 from fedskew.data.partitioners.sizes import Sized, packed
 from fedskew.fields import AtLeast, demand, later
 
@@ -99,11 +90,14 @@ class DirPrior(Sized):
         order = gen.permutation(np.flatnonzero(alphas > 0))
         serve = _serve_together if self.serve == "together" else _serve_all
         serve(counts, order, alphas, p, sizes, table.totals - counts.sum(axis=0), gen)
-        return deal(table.codes, counts, gen)
+        return base.deal(table.codes, counts, gen)
 
     def _equal(self, totals: Ints, clients: int, single: Ints, gen: np.random.Generator) -> tuple[Ints, Ints]:
         """Equal sizes [N], and the class of each client of one class."""
-        size = check_size(self, self._largest(totals, clients, len(single)), clients, int(totals.sum()))
+        # the largest size up to n/N at which every one-class client finds a class with that many rows; else 0
+        feasible = range(1, int(totals.sum()) // clients + 1)
+        largest = bisect.bisect_left(feasible, True, key=lambda size: int((totals // size).sum()) < len(single))
+        size = self.equal_size(largest, clients, int(totals.sum()))
         seats = np.repeat(np.arange(len(totals)), totals // size)  # a class seats N_c // size clients
         return np.full(clients, size), gen.permutation(seats)[: len(single)]
 
@@ -115,12 +109,6 @@ class DirPrior(Sized):
         group = np.full(clients, -1)
         group[single] = home
         return self.fitted(shares, int(totals.sum()), group, totals, self.samples), home
-
-    @staticmethod
-    def _largest(totals: Ints, clients: int, single: int) -> int:
-        """Largest size up to n/N at which every one-class client finds a class with that many rows; else 0."""
-        sizes = range(1, int(totals.sum()) // clients + 1)
-        return bisect.bisect_left(sizes, True, key=lambda size: int((totals // size).sum()) < single)
 
 
 def _serve_all(
@@ -137,14 +125,12 @@ def _serve_all(
     for at in range(0, len(order), BLOCK):
         ids = order[at : at + BLOCK]
         a = np.maximum(alphas[ids, None] * p, 1e-300)
-        logs = normalised(np.log(gen.standard_gamma(a + 1.0)) - apart.standard_exponential(a.shape) / a)
+        logs = base.normalised(np.log(gen.standard_gamma(a + 1.0)) - apart.standard_exponential(a.shape) / a)
         done = 0
         while done < len(ids):
             want = _wish(logs[done:], left, sizes[ids[done:]])
             used = np.cumsum(want, axis=0)
-            empties = ((used >= left) & (left > 0)).any(
-                axis=1
-            )  # monotone; an empty class changes the next clients' shares
+            empties = ((used >= left) & (left > 0)).any(axis=1)  # monotone; an empty class changes the next shares
             first = int(np.searchsorted(empties, True))
             good = first + int(first < len(want) and (used[first] <= left).all())
             counts[ids[done : done + good]] = want[:good]
@@ -159,7 +145,7 @@ def _serve_all(
 def _wish(logs: Floats, left: Ints, sizes: Ints) -> Ints:
     """Each client's size by its shares over the classes that have rows left, [B, C]."""
     logs = np.where(left > 0, logs, -np.inf)
-    return largest_remainder(np.exp(logs - logs.max(axis=1, keepdims=True)), sizes)
+    return base.largest_remainder(np.exp(logs - logs.max(axis=1, keepdims=True)), sizes)
 
 
 def _serve(left: Ints, log_share: Floats, size: int) -> Ints:
@@ -167,7 +153,7 @@ def _serve(left: Ints, log_share: Floats, size: int) -> Ints:
     taken = np.zeros_like(left)
     while (missing := size - int(taken.sum())) > 0:
         logs = np.where(taken < left, log_share, -np.inf)
-        step = largest_remainder(np.exp(logs - logs.max())[None], np.array([missing]))[0]
+        step = base.largest_remainder(np.exp(logs - logs.max())[None], np.array([missing]))[0]
         taken += np.minimum(step, left - taken)
     return taken
 
@@ -182,9 +168,9 @@ def _serve_together(
     wish; the others ask again in the next pass.
     """
     ids, missing = order, sizes[order]
-    logs = log_dirichlet(np.maximum(alphas[order, None] * p, 1e-300), gen)
+    logs = base.log_dirichlet(np.maximum(alphas[order, None] * p, 1e-300), gen)
     while len(ids):
-        shares = np.exp(normalised(np.where(left > 0, logs, -np.inf)))
+        shares = np.exp(base.normalised(np.where(left > 0, logs, -np.inf)))
         shares /= shares.sum(axis=1, keepdims=True)
         rate = shares.mean(axis=0)  # of each class, for a row of a random client
         likely = rate > 1e-200

@@ -9,22 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from fedskew.data.partitioners.base import (
-    Floats,
-    Ints,
-    Partition,
-    Partitioner,
-    Table,
-    enough_rows,
-    gather,
-    largest_remainder,
-    log_dirichlet,
-    redrawn,
-)
+from fedskew.data.partitioners import base
+from fedskew.data.partitioners.base import Floats, Ints, Partition, Partitioner, Table
 from fedskew.errors import FieldError, require
 from fedskew.fields import Above, AtLeast, demand, fits, later
 
-__all__ = ["Iid", "QuantityDir", "QuantityLognormal", "QuantityPower", "Sized", "in_proportion", "packed"]
+__all__ = ["Iid", "QuantityDir", "QuantityLognormal", "QuantityPower", "Sized"]
 
 Law = Literal["equal", "lognormal", "power"]
 
@@ -44,7 +34,7 @@ def power(clients: int, exponent: float, gen: np.random.Generator) -> Floats:
 
 def whole(shares: Floats, total: int, least: int) -> Ints:
     """``least`` rows for each client, the rest of ``total`` in proportion to the shares, [N]."""
-    sizes: Ints = least + largest_remainder(shares[None], np.array([total - least * len(shares)]))[0]
+    sizes: Ints = least + base.largest_remainder(shares[None], np.array([total - least * len(shares)]))[0]
     return sizes
 
 
@@ -71,14 +61,15 @@ class Sized(Partitioner):
     """sigma of the law lognormal, exponent a of the law power; 0: equal sizes; unset: 1"""
 
     def __post_init__(self) -> None:
+        owner = type(self).__name__
         if self.sizes is not None and not isinstance(self.sizes, str | tuple):
             object.__setattr__(self, "sizes", _plain(self.sizes))
         if isinstance(self.sizes, tuple):  # an error names one size, not a hundred thousand
-            for k, size in enumerate(self.sizes):
-                if not fits(size, int) or size < 0:
-                    raise FieldError(type(self).__name__, "sizes", f"be at least 0 rows, client {k} too", size)
+            wrong = next((k for k, size in enumerate(self.sizes) if not fits(size, int) or size < 0), None)
+            if wrong is not None:
+                raise FieldError(owner, "sizes", f"be at least 0 rows, client {wrong} too", self.sizes[wrong])
             if not any(self.sizes):
-                raise FieldError(type(self).__name__, "sizes", "give some client a row", 0)
+                raise FieldError(owner, "sizes", "give some client a row", 0)
         super().__post_init__()
         told = self.sizes in ("lognormal", "power") or self.size_skew is None
         demand(self, "size_skew", told, "be unset, except where sizes is lognormal or power", "set sizes")
@@ -98,6 +89,13 @@ class Sized(Partitioner):
         listed = len(self.sizes)
         require(clients == listed, "clients", f"equal the {listed} sizes that are given", clients, f"use {listed}")
         return np.array(self.sizes, dtype=np.float64)
+
+    def equal_size(self: Any, largest: int, clients: int, most: int) -> int:
+        """Rows of each client: ``samples``, or the largest feasible number where it is 0; ConfigError for too many."""
+        rule = "leave every client at least one row under this partition"
+        require(largest > 0, "clients", rule, clients, f"use at most {most}")
+        demand(self, "samples", self.samples <= largest, f"be at most {largest} here", f"use {largest} or 0")
+        return int(self.samples) or largest
 
     def fitted(
         self, shares: Floats, rows: int, group: Ints | None = None, caps: Ints | None = None, samples: int = 0
@@ -189,7 +187,7 @@ def in_proportion(totals: Ints, sizes: Ints) -> Ints:
 
     The clients' rows are laid out so that each client's are evenly spaced, and the classes are cut one after another.
     """
-    used = largest_remainder(totals[None].astype(np.float64), np.array([int(sizes.sum())]))[0]
+    used = base.largest_remainder(totals[None].astype(np.float64), np.array([int(sizes.sum())]))[0]
     client = np.repeat(np.arange(len(sizes)), sizes)
     place = np.arange(len(client)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     order = np.argsort((place + 0.5) / sizes[client], kind="stable")
@@ -221,19 +219,19 @@ class Iid(Sized):
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Give the row at place i of a shuffle to client floor(i N / n), or n_k places in turn to client k."""
         n = len(table.codes)
-        enough_rows(self, clients, n)
+        self.enough_rows(clients, n)
         if self.uneven:
             return _dealt(self.fitted(self.shares(clients, gen), n), n, gen)
         owner = np.empty(n, dtype=np.int64)
         owner[gen.permutation(n)] = np.arange(n) * clients // n
-        return gather(owner, clients)
+        return base.gather(owner, clients)
 
 
 def _dealt(sizes: Ints, rows: int, gen: np.random.Generator) -> Partition:
     """Random rows for clients of these sizes [N]; rows beyond their sum belong to nobody."""
     owner = np.full(rows, -1)
     owner[gen.permutation(rows)[: sizes.sum()]] = np.repeat(np.arange(len(sizes)), sizes)
-    return gather(owner, len(sizes))
+    return base.gather(owner, len(sizes))
 
 
 @dataclass(frozen=True)
@@ -258,7 +256,7 @@ class QuantityPower(Partitioner):
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw ranks, compute sizes, deal."""
         n = len(table.codes)
-        enough_rows(self, clients, n)
+        self.enough_rows(clients, n)
         return _dealt(whole(power(clients, self.exponent, gen), n, self.least), n, gen)
 
 
@@ -288,7 +286,7 @@ class QuantityLognormal(Partitioner):
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw shares, compute sizes, deal."""
         n = len(table.codes)
-        enough_rows(self, clients, n)
+        self.enough_rows(clients, n)
         return _dealt(whole(lognormal(clients, self.sigma, gen), n, self.least), n, gen)
 
 
@@ -322,11 +320,10 @@ class QuantityDir(Partitioner):
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw shares, compute sizes, deal."""
         n = len(table.codes)
-        enough_rows(self, clients, n)
+        self.enough_rows(clients, n)
         first = 0 if self.redraw else self.least
 
         def sizes() -> Ints:
-            return whole(np.exp(log_dirichlet(np.full(clients, self.alpha), gen)), n, first)[:, None]
+            return whole(np.exp(base.log_dirichlet(np.full(clients, self.alpha), gen)), n, first)[:, None]
 
-        found = redrawn(self, sizes, self.least) if self.redraw else sizes()
-        return _dealt(found[:, 0], n, gen)
+        return _dealt((self.redrawn(sizes) if self.redraw else sizes())[:, 0], n, gen)

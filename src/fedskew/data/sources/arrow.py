@@ -40,17 +40,17 @@ class ArrowOptions(ImageOptions):
 
     standardise: bool | None = later()
     """standardise number columns; unset: only if x_column names no columns"""
-    categories: str = later("")
+    categories: str = later(default="")
     """feature columns with categories, comma-separated, encoded one-hot by the values of the training file; auto: every
     column of words"""
-    exclude: str = later("")
+    exclude: str = later(default="")
     """columns left out of the features, comma-separated, such as an identifier"""
-    named_labels: bool = later(False)
+    named_labels: bool = later(default=False)
     """treat every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
-    missing: Literal["refuse", "fill"] = later("refuse")
+    missing: Literal["refuse", "fill"] = later(default="refuse")
     """missing feature values: refuse, or fill; fill uses the median of the training rows for numbers and an extra
     category for categories, which also takes values that no training row has"""
-    ordinal: str = later("")
+    ordinal: str = later(default="")
     """feature columns with ordered categories, comma-separated, encoded by rank: of the sorted values, or as in
     grade=low<mid<high"""
 
@@ -211,10 +211,10 @@ def _of_samples(
         raise FieldError(type(options).__name__, "x_column", f"name one of the columns {some(there)}", options.x_column)
     parts = []
     for split in splits:
-        for column in (*columns, label):
-            if column not in split.table.column_names:
-                known = closest(column, split.table.column_names)
-                raise DataError(f"{split.file}: the test split must have the column {column!r}{known}")
+        held = split.table.column_names
+        if lacking := [column for column in (*columns, label) if column not in held]:
+            told = f"the test split must have the column {lacking[0]!r}{closest(lacking[0], held)}"
+            raise DataError(f"{split.file}: {told}")
         parts += [options.padded(_samples(split.table, columns)), parquet.read_column(split.table, label)]
     numbers = parts[0].ndim == 2 and (len(columns) > 1 or parts[0].shape[1] == 1)
     encoding = Encoding(tuple(map(Column, columns)), label=label) if numbers else None

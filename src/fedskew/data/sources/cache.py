@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from fedskew.data.arrays import Dataset, fingerprint
 from fedskew.data.encoding import Encoding
+from fedskew.data.sources.files import replacing
 from fedskew.errors import FedskewError, from_json
 
 __all__ = ["cached", "fetch", "folder", "key_of", "store"]
@@ -95,18 +95,9 @@ def store(key: str, data: Dataset) -> None:
     tensors |= {f"columns.{name}": codes.contiguous() for name, codes in data.columns.items()}
     facts = {name: getattr(data, name) for name in FACTS}
     facts["encoding"] = data.encoding and data.encoding.to_json()
-    temporary = None
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=root, prefix=f"{key}.", suffix=".part")
-        os.close(handle)
-        told = json.dumps(facts)
-        save_file(tensors, temporary, metadata={"dataset": told, "sum": _sum(key, told)})
-        os.replace(temporary, root / f"{key}.safetensors")
-    except (OSError, SafetensorError):
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+    told = json.dumps(facts)
+    with contextlib.suppress(OSError, SafetensorError), replacing(root / f"{key}.safetensors") as waiting:
+        save_file(tensors, waiting, metadata={"dataset": told, "sum": _sum(key, told)})
 
 
 def _sum(key: str, facts: str) -> str:
@@ -116,9 +107,8 @@ def _sum(key: str, facts: str) -> str:
 
 def _rebuild(facts: dict[str, Any], tensors: dict[str, Tensor]) -> Dataset:
     """The dataset of its facts and tensors."""
-    columns = {n.removeprefix("columns."): t for n, t in tensors.items() if n.startswith("columns.")}
-    names = {column: tuple(labels) for column, labels in facts.pop("column_names").items()}
-    facts |= {"label_names": tuple(facts["label_names"]), "notes": tuple(facts["notes"])}
-    facts |= {name: tensors[name] for name in TENSORS}
+    facts |= {name: tuple(facts[name]) for name in ("label_names", "notes")} | {name: tensors[name] for name in TENSORS}
+    facts["column_names"] = {column: tuple(labels) for column, labels in facts["column_names"].items()}
+    facts["columns"] = {n.removeprefix("columns."): t for n, t in tensors.items() if n.startswith("columns.")}
     facts["encoding"] = facts["encoding"] and Encoding.from_json(facts["encoding"])
-    return Dataset(**facts, columns=columns, column_names=names)
+    return Dataset(**facts)

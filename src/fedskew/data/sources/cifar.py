@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -11,7 +11,7 @@ import numpy as np
 
 from fedskew.data.sources import readers
 from fedskew.data.sources.files import Known, altered, md5_of, together
-from fedskew.data.sources.images import Constants, Decoded, Published
+from fedskew.data.sources.images import Constants, Decoded, Formats, Published
 from fedskew.errors import DataError
 
 __all__ = ["DECODED_JPEGS", "Cifar10", "Cifar100"]
@@ -71,7 +71,7 @@ class Cifar10(Published):
     )
     keys: ClassVar[tuple[str, ...]] = ("labels",)
 
-    def formats(self, place: Path) -> list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]:
+    def formats(self, place: Path) -> Formats:
         """The official Python batches in a folder, the official archive, then parquet files."""
         folder, archive = self.batches
         members = [(member,) for split in self.members for member in split]
@@ -79,16 +79,14 @@ class Cifar10(Published):
         batches = together(place if direct else place / folder, members)
         tars = [place] if place.is_file() else [place / f"{archive}.tar.gz", place / f"{archive}.tar"]
         tar = next(((t,) for t in tars if t.is_file() and ".tar" in t.name), ())
-        return [(batches, self._read_batches), (tar, self._read_tar), *super().formats(place)]
+        return [(batches, self._read), (tar, self._read), *super().formats(place)]
 
-    def _read_batches(self, files: tuple[Path, ...]) -> Decoded:
-        return self._read({str(f): readers.read_bytes(f) for f in files})
-
-    def _read_tar(self, files: tuple[Path, ...]) -> Decoded:
-        members = [f"{self.batches[0]}/{m}" for split in self.members for m in split]
-        return self._read(readers.read_members(files[0], members))
-
-    def _read(self, contents: dict[str, bytes]) -> Decoded:
+    def _read(self, files: tuple[Path, ...]) -> Decoded:
+        if len(files) > 1:
+            contents = {str(f): readers.read_bytes(f) for f in files}
+        else:
+            members = [f"{self.batches[0]}/{m}" for split in self.members for m in split]
+            contents = readers.read_members(files[0], members)
         batches, at = list(contents.items()), len(self.members[0])
         (x, y), (x_test, y_test) = (readers.read_cifar(part, self.keys) for part in (batches[:at], batches[at:]))
         return Decoded(x, y, x_test, y_test)

@@ -42,7 +42,7 @@ def column_of(options: Any, field: str, names: Sequence[str], usual: Sequence[st
     given = getattr(options, field)
     column = given if given is not None else next((name for name in usual if name in names), None)
     if column is None or column not in names:
-        hint = "" if given is None else closest(given, names).removeprefix("; ").partition("known: ")[0]
+        hint = f"no column is called {' or '.join(usual)}" if given is None else closest(given, names, listed=False)[2:]
         raise FieldError(type(options).__name__, field, f"name {rule} {', '.join(names)}", given, hint)
     return str(column)
 

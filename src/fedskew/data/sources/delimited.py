@@ -55,10 +55,10 @@ class Csv(ClassOptions):
     """treat every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
     separator: str = ","
     """separator of the values of a row: one character, or tab"""
-    missing: Literal["refuse", "fill"] = later("refuse")
+    missing: Literal["refuse", "fill"] = later(default="refuse")
     """missing feature values: refuse, or fill; fill uses the median of the training rows for numbers and an extra
     category for categories, which also takes values that no training row has"""
-    ordinal: str = later("")
+    ordinal: str = later(default="")
     """feature columns with ordered categories, comma-separated, encoded by rank: of the sorted values, or as in
     grade=low<mid<high"""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from fedskew.errors import DataError, FedskewError, FieldError, closest, one_lin
 
 __all__ = [
     "EXTRA", "Known", "absent", "altered", "client_files", "given_file", "insist_on_names", "listed", "md5_of",
-    "places", "reading", "rows_digest", "together", "verify",
+    "places", "reading", "replacing", "rows_digest", "together", "verify",
 ]  # fmt: skip
 
 
@@ -54,6 +55,20 @@ def reading(what: object, fault: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise DataError(f"{what} {fault}: {one_line(str(error) or type(error).__name__)}") from None
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file to write, which then takes the place of ``path``; after an error there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".part")
+    os.close(handle)
+    try:
+        yield Path(name)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def altered(files: Iterable[Path], told: str) -> DataError:

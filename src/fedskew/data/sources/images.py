@@ -67,13 +67,9 @@ class ImageOptions(ClassOptions):
         demand(self, "augment", images or not self.augment, rule, hint)
         demand(self, "crop_padding", self.crop_padding == "zeros" or bool(self.augment), "be zeros without augment")
         demand(self, "normalize", images or self.normalize not in ("channel", "half"), rule, hint)
-        channels = data.x.shape[1]
-        constants: Constants = self.protocol if self.normalize == "protocol" else ((), ())
-        if self.normalize == "half":
-            constants = ((0.5,) * channels, (0.5,) * channels)
-        elif self.normalize == "channel":
-            constants = channel_statistics(data.x)
-        mean, std = constants
+        half = (0.5,) * data.x.shape[1]
+        constants: dict[str, Constants] = {"protocol": self.protocol, "half": (half, half), "none": ((), ())}
+        mean, std = constants.get(self.normalize) or channel_statistics(data.x)
         crop = {"zeros": "crop", "reflect": "crop_reflect"}[self.crop_padding]
         kinds = tuple(crop if kind == "crop" else kind for kind in self.augmentations)
         return replace(data, mean=mean, std=std, augment=kinds if self.augment else ())
@@ -129,6 +125,9 @@ class Decoded(NamedTuple):
     names: tuple[str, ...] = ()  # of the classes, where the files hold them
 
 
+Formats = list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]
+
+
 @dataclass(frozen=True)
 class Published(ImageOptions):
     """An image set with known content. Local files come first, then the cache, then the hub."""
@@ -169,7 +168,7 @@ class Published(ImageOptions):
         """Columns for natural clients, from the label columns of the training rows."""
         return {}
 
-    def formats(self, place: Path) -> list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]:
+    def formats(self, place: Path) -> Formats:
         """Files of each known format at a place, with the function that reads them."""
         return [(self._parquet_files(place), self._read_parquet)]
 
@@ -198,8 +197,8 @@ class Published(ImageOptions):
             raise absent(self.name, path, f"; {error}") from None
         if tables.test is None:
             raise DataError(f"the hub dataset {self.repo!r} must have a split 'test'; got none")
-        decoded = self._from_tables(tables.train, tables.test)
-        decoded = decoded._replace(names=tables.names.get(self.y_columns[self.target()[0]], ()))
+        names = tables.names.get(self.y_columns[self.target()[0]], ())
+        decoded = self._from_tables(tables.train, tables.test)._replace(names=names)
         data = self._build(decoded, f"hub {self.repo}", [])
         cache.store(key, data)
         return data
@@ -279,7 +278,7 @@ class Mnist(Published):
         Known(10000, "c96757a4180a626e1737cfdf4690742f", "073c3904dfbd3e141ff8aa01cfde6b15"),
     )
 
-    def formats(self, place: Path) -> list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]:
+    def formats(self, place: Path) -> Formats:
         """idx files, gzipped or not, before parquet files."""
         return [(together(place, self.idx), self._read_idx), *super().formats(place)]
 

@@ -18,7 +18,6 @@ from fedskew.data.arrays import Dataset, build, held_out
 from fedskew.data.classes import ClassOptions
 from fedskew.data.encoding import Column, Encoding, numbers_of
 from fedskew.data.encoding import places as place_of
-from fedskew.data.room import afford
 from fedskew.data.sources import cache
 from fedskew.data.sources.files import absent, altered, insist_on_names, listed, places, reading
 from fedskew.data.values import words_of
@@ -111,23 +110,20 @@ class Keel(ClassOptions):
         train = held_out(labels, names)
         features = [i for i, n in enumerate(table.names[:-1]) if n not in dropped and n != owner]
         demand(self, "exclude", bool(features), "leave a feature")
-        columns, blocks = [], []
-        for i in features:
-            held, known = table.columns[i], table.values[i]
-            if known:
-                afford(4 * len(held) * len(known), f"{table.file}: the one-hot block of {table.names[i]!r}")
-                columns.append(Column(table.names[i], known))
-                blocks.append((held[:, None] == np.arange(len(known))).astype(np.float32))
-                continue
-            with np.errstate(over="ignore", invalid="ignore"):  # what becomes infinite or NaN, `build` refuses
-                mean, std = float(held[train].mean()), float(held[train].std()) or 1.0
-                blocks.append(((held - mean) / std).astype(np.float32)[:, None])
-            columns.append(Column(table.names[i], mean=mean, std=std))
-        encoding = Encoding(tuple(columns), single=False, label=table.names[-1])
+        columns, cells = [], {}
+        with np.errstate(over="ignore", invalid="ignore"):  # what becomes infinite or NaN, `build` refuses
+            for i in features:
+                held, known = table.columns[i], table.values[i]
+                seen = held[train]
+                facts = (0.0, 1.0) if known else (float(seen.mean()), float(seen.std()) or 1.0)
+                columns.append(Column(table.names[i], known, *facts))
+                cells[table.names[i]] = np.array(known)[held] if known else held
+            encoding = Encoding(tuple(columns), single=False, label=table.names[-1])
+            x = encoding.encode(cells, str(table.file))
         grouped = {n: i for i, n in enumerate(table.names[:-1]) if table.values[i]}
         places_of = {"client" if n == owner else n: i for n, i in grouped.items()}
         made = build(
-            name, np.concatenate(blocks, 1), labels, label_names=names, source=f"file {table.file}", encoding=encoding,
+            name, x, labels, label_names=names, source=f"file {table.file}", encoding=encoding,
             columns={n: table.columns[i] for n, i in places_of.items()},
         )  # fmt: skip
         told = {n: tuple(table.values[i][int(c)] for c in made.column_names[n]) for n, i in places_of.items()}
@@ -207,37 +203,29 @@ def _read(file: Path) -> _Table:
     """A file in KEEL's format. Raises DataError with the line."""
     with reading(file, "is not a table in KEEL's format"):
         lines = text_of(file).splitlines()
+    told = [(i, s) for i, line in enumerate(lines, 1) if (s := line.strip()) and not s.startswith("%")]
+    data = next((i for i, (_, line) in enumerate(told) if line.lower() == "@data"), len(told))
     names: list[str] = []
     values: list[tuple[str, ...]] = []
-    cells: list[list[str]] = []
-    rows: list[int] = []
-    body = False
-    for number, line in enumerate(map(str.strip, lines), 1):
-        if not line or line.startswith("%"):
-            continue
-        if not body:
-            body = line.lower() == "@data"
-            if line.lower().startswith("@attribute"):
-                found = ATTRIBUTE.match(line)
-                if found is None:
-                    raise DataError(f"{file} must declare a name and a type in line {number}; got {line[:60]!r}")
-                names.append(found[1].strip("'"))
-                kinds = found[2].strip("{}").split(",") if found[2][0] == "{" else []
-                values.append(tuple(kind.strip().strip("'") for kind in kinds))
-            continue
-        row = [cell.strip().strip("'") for cell in line.split(",")]
+    for number, line in told[:data]:
+        if line.lower().startswith("@attribute"):
+            found = ATTRIBUTE.match(line)
+            if found is None:
+                raise DataError(f"{file} must declare a name and a type in line {number}; got {line[:60]!r}")
+            names.append(found[1].strip("'"))
+            kinds = found[2].strip("{}").split(",") if found[2][0] == "{" else []
+            values.append(tuple(kind.strip().strip("'") for kind in kinds))
+    rows = [number for number, _ in told[data + 1 :]]
+    cells = [[cell.strip().strip("'") for cell in line.split(",")] for _, line in told[data + 1 :]]
+    for number, row in zip(rows, cells, strict=True):
         if len(row) != len(names):
             raise DataError(f"{file} must have {len(names)} values a row; line {number} has {len(row)}")
-        cells.append(row)
-        rows.append(number)
     if len(names) < 2 or not cells or len(set(names)) < len(names):
-        told = f"got {len(set(names))} names of {len(names)} attributes and {len(cells)} rows"
-        raise DataError(f"{file} must declare attributes and hold rows after @data; {told}")
-    pairs = zip(names, values, zip(*cells, strict=True), strict=True)
-    return _Table(file, names, values, [_column(file, *pair, rows) for pair in pairs])
-
-
-def _column(file: Path, name: str, known: tuple[str, ...], cells: Sequence[str], rows: Sequence[int]) -> np.ndarray:
-    """A column as places among the declared values, or as numbers. Raises DataError with the line."""
-    words, what = words_of(cells, f"{file}: attribute {name!r}"), f"{file}: attribute {name!r}"
-    return place_of(words, known, what, rows).astype(np.int64) if known else numbers_of(words, what, rows)
+        got = f"got {len(set(names))} names of {len(names)} attributes and {len(cells)} rows"
+        raise DataError(f"{file} must declare attributes and hold rows after @data; {got}")
+    columns = []
+    for name, known, column in zip(names, values, zip(*cells, strict=True), strict=True):
+        what = f"{file}: attribute {name!r}"
+        words = words_of(column, what)
+        columns.append(place_of(words, known, what, rows).astype(np.int64) if known else numbers_of(words, what, rows))
+    return _Table(file, names, values, columns)

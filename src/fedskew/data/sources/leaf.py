@@ -24,7 +24,7 @@ __all__ = ["LETTERS", "Femnist", "Shakespeare"]
 
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"  # LEAF's vocabulary
 SPACE = LETTERS.index(" ")
-NAMES = tuple({"\n": "line feed", " ": "space"}.get(letter, letter) for letter in LETTERS)
+NAMES = tuple([{"\n": "line feed", " ": "space"}.get(letter, letter) for letter in LETTERS])
 CHARACTERS = (*"0123456789", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", *"abcdefghijklmnopqrstuvwxyz")  # FEMNIST's 62 classes
 WINDOW = 80  # characters of a row, in LEAF
 TEXT_SHARE = 0.8  # of a speaker's characters are trained on, the first ones
@@ -132,24 +132,19 @@ class Shakespeare(ClassOptions):
 
     def _windows(self, file: Path) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
         """(speaker of each training row, windows and next characters of both splits)."""
-        parts: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
-        owners: list[str] = []
-        counts: list[int] = []
+        kept = []
         for name, text in sorted(_speakers(file).items()):
             codes = _codes(text).astype(np.int16)
             cut = int(TEXT_SHARE * len(codes))
             train, test = (_cut(piece, self.stride) for piece in (codes[:cut], codes[cut:]))
             if len(train) >= self.least:
-                parts[0].append(train)
-                parts[1].append(test)
-                owners.append(name)
-                counts.append(len(train))
-        if not owners:
+                kept.append((np.repeat(np.array(name), len(train)), train, test))
+        if not kept:
             raise DataError(f"{file} must have a speaker of {self.least} training rows at least; got none; lower least")
-        joined = [np.concatenate(part) for part in parts]
+        owners, *joined = (np.concatenate(part) for part in zip(*kept, strict=True))
         if not len(joined[1]):
             raise DataError(f"{file} is too short: no speaker has {WINDOW + 1} characters of test text")
-        return np.repeat(np.array(owners), counts), [(p[:, :WINDOW], p[:, WINDOW].astype(np.int64)) for p in joined]
+        return owners, [(p[:, :WINDOW], p[:, WINDOW].astype(np.int64)) for p in joined]
 
     def _kept(self, users: _Users) -> _Users:
         """The rows of LEAF's files that the options keep; those of a user follow one another."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,12 +17,10 @@ import numpy as np
 
 from fedskew.data.sources import pictures, readers
 from fedskew.data.sources.files import Known, altered, md5_of, together
-from fedskew.data.sources.images import Decoded, Mnist, Published
+from fedskew.data.sources.images import Decoded, Formats, Mnist, Published
 from fedskew.errors import DataError
 
 __all__ = ["Emnist", "EmnistBalanced", "Svhn", "TinyImageNet"]
-
-Formats = list[tuple[tuple[Path, ...], Callable[[tuple[Path, ...]], Decoded]]]
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class Npz(ImageOptions):
 
     columns: str | None = None
     """arrays with one value per training row, comma-separated, for natural clients; unset: client, if present"""
-    val: Literal["leave_out", "train"] = later("leave_out")
+    val: Literal["leave_out", "train"] = later(default="leave_out")
     """MedMNIST's validation rows: left out, or added to the training rows"""
 
     def load(self, path: str | None = None) -> Dataset:
@@ -96,20 +96,15 @@ class Npz(ImageOptions):
         found = [_merged(place, files) for files in groups]
         if len(found) == 1:
             return place, found[0]
-        (train, test) = found
+        train, test = found
         for part, files in zip(found, groups, strict=True):
             if lacking := [name for name in WHOLE if name not in part]:
-                raise DataError(
-                    f"{files[0]} must hold {lacking[0]!r}: its folder says which set it is; got {_told(part)}"
-                )
+                got = ", ".join(name for name in part if name != "client") or "no arrays"
+                raise DataError(f"{files[0]} must hold {lacking[0]!r}: its folder says which set it is; got {got}")
         return place, {
             **{n: v for n, v in train.items() if n not in WHOLE}, "x_train": train["x"], "y_train": train["y"],
             "x_test": test["x"], "y_test": test["y"],
         }  # fmt: skip
-
-
-def _told(arrays: Mapping[str, np.ndarray]) -> str:
-    return ", ".join(name for name in arrays if name != "client") or "no arrays"
 
 
 def _array(file: Path) -> np.ndarray:

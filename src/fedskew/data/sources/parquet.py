@@ -112,45 +112,39 @@ def read_column(table: Any, name: str, rows: int | None = None, mode: ImageMode 
     Raises:
         DataError: There are nulls, ragged rows or unreadable images.
     """
-    with reading(f"column {name!r}", "cannot be read"):
-        return _read_column(table, name, rows, mode)
-
-
-def _read_column(table: Any, name: str, rows: int | None, mode: ImageMode | None) -> np.ndarray:
-    pa, _ = arrow()
-    chunks = table.column(name).slice(0, rows).chunks
-    if pa.types.is_struct(table.schema.field(name).type):
-        if "bytes" not in {field.name for field in table.schema.field(name).type}:
-            raise DataError(f"column {name!r} must hold images, lists or values; got {table.schema.field(name).type}")
-        chunks = [pa.compute.struct_field(chunk, "bytes") for chunk in chunks]
-    if not chunks:
-        raise DataError(f"column {name!r} must have rows; got none")
-    if any(chunk.null_count for chunk in chunks):
-        valid = np.concatenate([chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in chunks])
-        raise lacks(f"column {name!r}", np.flatnonzero(~valid), len(table))
-    kind = chunks[0].type
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return decode_images([content for chunk in chunks for content in chunk.to_pylist()], f"column {name!r}", mode)
-    if pa.types.is_nested(kind):
-        return np.concatenate([_lists(chunk, name) for chunk in chunks])
-    return np.concatenate([chunk.to_numpy(zero_copy_only=False) for chunk in chunks])
+    pa, what, declared = arrow()[0], f"column {name!r}", table.schema.field(name).type
+    with reading(what, "cannot be read"):
+        chunks = table.column(name).slice(0, rows).chunks
+        if pa.types.is_struct(declared):
+            if "bytes" not in {field.name for field in declared}:
+                raise DataError(f"{what} must hold images, lists or values; got {declared}")
+            chunks = [pa.compute.struct_field(chunk, "bytes") for chunk in chunks]
+        if not chunks:
+            raise DataError(f"{what} must have rows; got none")
+        if any(chunk.null_count for chunk in chunks):
+            valid = np.concatenate([chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in chunks])
+            raise lacks(what, np.flatnonzero(~valid), len(table))
+        kind = chunks[0].type
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            return decode_images([content for chunk in chunks for content in chunk.to_pylist()], what, mode)
+        if pa.types.is_nested(kind):
+            return np.concatenate([_lists(chunk, name) for chunk in chunks])
+        return np.concatenate([chunk.to_numpy(zero_copy_only=False) for chunk in chunks])
 
 
 def _lists(rows: Any, name: str) -> np.ndarray:
     """Lists of numbers as an array [n, ...]; whole numbers as int64, others as float64."""
-    pa, values, shape = arrow()[0], rows, [len(rows)]
-    while (
-        pa.types.is_list(values.type) or pa.types.is_large_list(values.type) or pa.types.is_fixed_size_list(values.type)
-    ):
+    types, values, shape = arrow()[0].types, rows, [len(rows)]
+    while types.is_list(values.type) or types.is_large_list(values.type) or types.is_fixed_size_list(values.type):
         lengths = np.unique(values.value_lengths().to_numpy(zero_copy_only=False))
         if values.null_count or len(lengths) > 1:
             raise DataError(f"column {name!r} must have lists of one length; got ragged rows")
         shape.append(int(lengths[0]) if len(lengths) else 0)
         values = values.flatten()
-    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_boolean(values.type)):
+    if not (types.is_integer(values.type) or types.is_floating(values.type) or types.is_boolean(values.type)):
         raise DataError(f"column {name!r} must hold lists of numbers; got {rows.type}")
     found: np.ndarray = values.to_numpy(zero_copy_only=False).reshape(shape)
-    return found.astype(np.int64 if pa.types.is_integer(values.type) and not values.null_count else np.float64)
+    return found.astype(np.int64 if types.is_integer(values.type) and not values.null_count else np.float64)
 
 
 def hub_installed() -> bool:
@@ -268,15 +262,15 @@ def affordable(path: Path) -> None:
 def _sizes(file: Any, most: int) -> Iterator[int]:
     """Bytes of each column of each row group: first those that the foot tells, then of words beyond that."""
     groups = [(group, file.metadata.row_group(group)) for group in range(file.metadata.num_row_groups)]
-    places = range(file.metadata.num_columns)
-    flat = [file.schema.column(place).path for place in places if not file.schema.column(place).max_repetition_level]
+    columns = [file.schema.column(place) for place in range(file.metadata.num_columns)]
+    flat = [column.path for column in columns if not column.max_repetition_level]
     for group, facts in groups:
         # what `column` finds damaged ends the process, in pyarrow 26; a reader raises an error instead
         next(file.iter_batches(1, row_groups=[group], columns=flat, use_threads=False), None)
-        for place in places:
-            yield int(facts.column(place).num_values) * max(CELL, file.schema.column(place).length or 0)
+        for place, declared in enumerate(columns):
+            yield int(facts.column(place).num_values) * max(CELL, declared.length or 0)
     for group, facts in groups:
-        for place in places:
+        for place in range(len(columns)):
             if (column := facts.column(place)).physical_type == WORDS:
                 yield _counted(file, group, column.path_in_schema, int(column.num_values), most)
 

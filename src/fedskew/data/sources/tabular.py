@@ -127,7 +127,8 @@ class HeartDisease(ClassOptions):
         key = rng.key(SPLIT_SEED, "data", self.name, "test")
         test = np.zeros(len(y), bool)
         test[draw(stratum, share(stratum, 2 * len(tables), TEST_SHARE), key)] = True
-        medians = _medians(rows[:, :-1], ~test)
+        trained = rows[~test, :-1].T  # [F, n]
+        medians = np.array([np.median(seen) if (seen := c[~np.isnan(c)]).size else 0.0 for c in trained])
         mean, std = _statistics(np.where(np.isnan(rows[:, :-1]), medians, rows[:, :-1])[~test])
         facts = zip(HEART_COLUMNS, mean.tolist(), std.tolist(), medians.tolist(), strict=True)
         encoding = Encoding(tuple(Column(n, mean=m, std=s, missing=v) for n, m, s, v in facts), single=False)
@@ -209,11 +210,6 @@ def _floats(cells: np.ndarray, what: str) -> np.ndarray:
         return cells.astype(np.float64)
     except ValueError as error:
         raise DataError(f"{what} must hold numbers: {error}") from None
-
-
-def _medians(x: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Medians of the training rows, feature by feature, without NaN; 0 for a feature that no training row has."""
-    return np.array([np.median(seen) if (seen := c[train & ~np.isnan(c)]).size else 0.0 for c in x.T])
 
 
 def _statistics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ Ray is imported when an engine is made, never with fedskew.
 
 from __future__ import annotations
 
-from fedskew.engines.ray.cluster import require_ray
 from fedskew.engines.ray.engine import Ray
+from fedskew.engines.ray.pool import require_ray
 
 __all__ = ["Ray", "require_ray"]

@@ -14,13 +14,12 @@ from fedskew import tree
 from fedskew.client import Shared
 from fedskew.data.partitioners import Iid
 from fedskew.engines.guard import unguarded
-from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle, as_it_is
-from fedskew.engines.processors import processor
-from fedskew.engines.ray.cluster import Cluster
+from fedskew.engines.planning import Place
 from fedskew.engines.ray.packing import Message, pack, size
-from fedskew.engines.ray.pool import Call, Pool
+from fedskew.engines.ray.pool import Call, Cluster, Pool
 from fedskew.engines.ray.worker import Failure, Kit, Sent, Turn
+from fedskew.engines.runtime import processor
 from fedskew.engines.sequential import Sequential, Threaded
 from fedskew.errors import ConfigError, FieldError, TrainingError
 from fedskew.method import Method

@@ -14,11 +14,10 @@ from fedskew import tree
 from fedskew.client import Job, Own, Shared
 from fedskew.engines.base import chain
 from fedskew.engines.guard import guarded
-from fedskew.engines.jobs import Place
 from fedskew.engines.outcomes import Outcome, Settle
-from fedskew.engines.planning import Plan
-from fedskew.engines.processors import processor
+from fedskew.engines.planning import Place, Plan
 from fedskew.engines.ray.packing import Message, pack, unpack
+from fedskew.engines.runtime import processor
 from fedskew.engines.sequential import Threaded
 from fedskew.errors import FedskewError
 from fedskew.method import Method
@@ -90,11 +89,10 @@ def merged(outcomes: list[Outcome], summed: bool) -> Outcome:
         params = outcomes[0].params
         for outcome in outcomes[1:]:
             params = {name: leaf + outcome.params[name] for name, leaf in params.items()}
+    joined = {n: tree.concatenate([getattr(o, n) for o in outcomes]) for n in ("buffers", "uploads", "memories")}
     return Outcome(
         params=params,
-        buffers=tree.concatenate([outcome.buffers for outcome in outcomes]),
-        uploads=tree.concatenate([outcome.uploads for outcome in outcomes]),
-        memories=tree.concatenate([outcome.memories for outcome in outcomes]),
+        **joined,
         reports=Report(*(torch.cat(column) for column in zip(*(o.reports for o in outcomes), strict=True))),
         watches=tuple(watch for outcome in outcomes for watch in outcome.watches),
         at=tuple(i for outcome in outcomes for i in outcome.at),

@@ -1,14 +1,15 @@
-"""Bytes that a round sends up and down, as they would cross a network."""
+"""What a round costs: bytes as they would cross a network, and seconds of one stage after another."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from fedskew import tree
 from fedskew.tree import Tree
 from fedskew.types import Answers, Assignment, Query
 
-__all__ = ["Traffic"]
+__all__ = ["Stopwatch", "Traffic"]
 
 
 @dataclass
@@ -50,3 +51,17 @@ class Traffic:
         self.down += members * broadcast_bytes + tree.size_bytes(each) + quota
         sending = members if assignment.averaged is None else int(assignment.averaged.sum())
         self.up += sending * update_bytes + tree.size_bytes(uploads) * sending // members
+
+
+class Stopwatch:
+    """Seconds of the stages of a round."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, stage: str) -> None:
+        """End a stage."""
+        now = time.perf_counter()
+        self.stages[stage] = self.stages.get(stage, 0.0) + now - self._last
+        self._last = now
