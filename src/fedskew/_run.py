@@ -107,23 +107,23 @@ def run(
     Args:
         fed: the federation, from `fedskew.federate`.
         method: a method of `fedskew.methods`, or a composition of your own.
-        settings: how to train; `Settings()` where none are given.
+        settings: how to train; `Settings()` by default.
         model: a name of `fedskew.models.MODELS`, one of its classes with options, or any ``nn.Module``.
         head: name of the classifier layer of your own module, for example ``"fc"``.
         out: run folder to write; None records nothing.
         resume: continue from the last checkpoint in ``out``; with more ``rounds`` than before, the run is extended.
-        on_round: called with a copy of each round's row, as in ``rounds.jsonl``, after it is recorded. Where it has
-            methods ``begin(config)`` and ``end(summary)``, as the trackers of `fedskew.track`, they are called, too,
-            and a run that is resumed tells it all of its rounds.
-        config: what ``config.json`` holds of the run's data, model and method; made from the arguments by default.
+        on_round: called with a copy of each round's row, as in ``rounds.jsonl``, after it is recorded. If it has
+            methods ``begin(config)`` and ``end(summary)``, as the trackers of `fedskew.track`, these are called, too,
+            and a resumed run passes all of its rounds again.
+        config: data, model and method for ``config.json``; made from the arguments by default.
         **options: single fields of `Settings`, for example ``rounds=50, cohort=5, seed=1``.
 
     Returns:
         The rounds, a summary, the trained parameters and the server's state.
 
     Raises:
-        ConfigError: an option, the method or the model does not fit, before anything trains; ``rounds`` of a run that
-            is resumed are fewer than are done, or others than before where a component reads them.
+        ConfigError: an option, the method or the model is wrong, before anything trains; ``rounds`` of a resumed run
+            are fewer than its completed rounds, or differ although a component reads them.
         RecordError: the run folder cannot be written, or holds another run.
         TrainingError: a loss or the model is not finite. The record up to the round before is kept.
 

@@ -165,8 +165,8 @@ def test_the_report_is_plain_numbers(data: Dataset) -> None:
         ({"partition": Dirichlet}, "partition must be a name or a partitioner"),
         ({"data": "cifr10"}, "unknown dataset 'cifr10'; did you mean 'cifar10'"),
         ({"data": [1]}, "data must be a name or a Dataset; got 'list'"),
-        ({"pad": 2}, "federate has no option 'pad' for a Dataset"),
-        ({"path": "here"}, "federate has no option 'path' for a Dataset"),
+        ({"pad": 2}, "federate has no option 'pad' for a loaded Dataset"),
+        ({"path": "here"}, "federate has no option 'path' for a loaded Dataset"),
     ],
 )
 def test_a_request_that_breaks_a_rule_is_refused(data: Dataset, change: dict[str, Any], message: str) -> None:

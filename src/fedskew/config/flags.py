@@ -350,15 +350,13 @@ def unknown_option(flag: str, options: Collection[str], others: Iterable[str] = 
     otherwise = "; see `fedskew run METHOD --help`"
     if name and slot in SLOTTED:
         otherwise = f": the {slot} of this run takes {', '.join(own) or 'no options'}"
-    if flag == "--optimizer":
-        otherwise = "; --local chooses the optimizer of the clients, --server that of the server"
     raise ConfigError(f"unknown option {flag!r}" + (_meant(flag, known, options) or otherwise))
 
 
 def _meant(flag: str, known: list[str], options: Iterable[str]) -> str:
     """ "; did you mean ...?": the same ending here, or in an ingredient that is not chosen; else a near flag."""
     if here := USUAL.get(flag.strip("-").replace("_", "-").lower()):
-        return f"; did you mean {here!r}?"
+        return f"; did you mean {' or '.join(map(repr, here.split()))}?"
     slot, _, end = flag[2:].rpartition(".")
     same = [f for f in options if f.rpartition(".")[2] == end]
     if same:

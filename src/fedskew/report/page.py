@@ -65,12 +65,12 @@ def build(
     Args:
         entries: (method, setting, seed, run) of each run, as `from_folders` makes them.
         title: Title of the page; empty: the methods.
-        metric: A metric of the rounds, such as "accuracy": its mean over the last 10 rounds is compared. A number of a
-            summary, such as "final_accuracy", is compared itself.
-        baseline: The method that others are compared with; None: "fedavg" where it is there, else the first.
-        command: The command that makes these runs again, in one or more lines.
-        notes: What else a reader must know, such as runs that were refused, a sentence each.
-        trials: What was tuned, if anything.
+        metric: A metric of the rounds, such as "accuracy", which is compared by its mean over the last 10 rounds, or a
+            number of a summary, such as "final_accuracy".
+        baseline: The method that others are compared with; None: "fedavg" if present, else the first.
+        command: The command that repeats these runs, in one or more lines.
+        notes: Sentences for the reader, for example on runs that were refused.
+        trials: Tuning trials, if any.
         targets: Values of the metric whose cost is shown; none: shares of the best mean of each setting.
 
     Returns:
@@ -78,8 +78,8 @@ def build(
 
     Raises:
         RecordError: There is no run, or no run was evaluated.
-        ConfigError: Two runs have one method, setting and seed; no run has the metric; the baseline is none of the
-            methods; a target is no finite number; Jinja2 or matplotlib is missing.
+        ConfigError: Two runs have the same method, setting and seed; no run has the metric; the baseline is not one of
+            the methods; a target is not finite; Jinja2 or matplotlib is missing.
 
     Example:
         >>> import fedskew as fs
