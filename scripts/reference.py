@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 import numpy as np
+import numpy.typing as npt
 from click.testing import CliRunner
 
 from fedskew import functional
@@ -27,7 +28,7 @@ from fedskew.data.partitioners import PARTITIONERS, Counts, Natural
 from fedskew.data.partitioners.base import Ints, Partitioner
 from fedskew.data.sources.images import ImageOptions
 from fedskew.fields import documented, hints_of, kind_of, limits_of
-from fedskew.plots.skew import example
+from fedskew.plots import canvas
 from fedskew.records.diagnostics import Diagnostics
 from fedskew.settings import Settings
 
@@ -385,6 +386,28 @@ PAGES: dict[str, Callable[[], str]] = {  # below docs/
     "reference/functional.md": functional_page,
     "reference/command.md": command_page,
 }
+
+
+def example(counts: npt.NDArray[Any], out: Path) -> Path:
+    """Draw a small heat map of about 10 kB for a page: classes down, clients across, sizes above.
+
+    Args:
+        counts: Label histograms, [N, C].
+        out: File ending in .png, .svg or .pdf.
+
+    Returns:
+        The file.
+    """
+    n = canvas.counted(counts)
+    with canvas.matplotlib().rc_context({**canvas.STYLE, "font.size": 7, "axes.grid": False}):
+        figure = canvas.figure(2.6, 4.4, dpi=100)
+        above, main = figure.subplots(2, 1, sharex=True, height_ratios=[1, 3])
+        above.bar(range(len(n)), n.sum(axis=1), color=canvas.COLOURS[0], width=0.8)
+        above.set_ylabel("rows")
+        main.imshow(np.sqrt(n.T), cmap="Blues", aspect="auto", vmin=0, interpolation="nearest")
+        main.set(xlabel="client", ylabel="class", yticks=range(0, n.shape[1], 3))
+        main.locator_params(axis="x", integer=True)
+        return canvas.save(figure, out)
 
 
 def write(folder: Path) -> Iterator[Path]:

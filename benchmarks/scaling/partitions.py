@@ -95,10 +95,39 @@ def in_a_process(name: str, clients: int, rows: int) -> dict:
     return {**json.loads(done.stdout), **facts}
 
 
+def scaling(series: dict[str, list[dict]], out: Path) -> Path:
+    """Draw processor seconds of each stage and peak memory of benchmark series.
+
+    Args:
+        series: Rows by the field that varies; a row has this field, ``<stage>_cpu_s`` and ``peak_mb``.
+        out: File ending in .png, .svg or .pdf.
+
+    Returns:
+        The file.
+    """
+    from fedskew.plots import canvas
+
+    with canvas.matplotlib().rc_context(canvas.STYLE):
+        figure = canvas.figure(4.2 * len(series))
+        panels = figure.subplots(len(series), 2, squeeze=False)
+        for (over, rows), (left, right) in zip(series.items(), panels, strict=True):
+            at = [row[over] for row in rows]
+            for stage, mark in zip([n for n in rows[0] if n.endswith("_cpu_s")], "osv^D", strict=False):
+                left.plot(at, [max(row[stage], 1e-3) for row in rows], marker=mark, label=stage.removesuffix("_cpu_s"))
+            right.plot(at, [row["peak_mb"] for row in rows], marker="o", color=canvas.COLOURS[0])
+            left.set(ylabel="processor seconds")
+            right.set(ylabel="peak memory of the process (MB)", ylim=(0, None))
+            canvas.logarithmic(left.yaxis)
+            for axes in (left, right):
+                axes.set(xlabel=over)
+                canvas.logarithmic(axes.xaxis)
+                axes.grid(True)
+            left.legend()
+        return canvas.save(figure, out)
+
+
 def plot(source: Path) -> Path:
     """The series of dirichlet: over the clients at ten rows each, over the rows at 10 000 clients."""
-    from fedskew.plots.skew import scaling
-
     lines = [json.loads(line) for line in source.read_text().splitlines()]
     lines = [r for r in lines if r["convention"] == "dirichlet" and "failed" not in r]
     clients = {r["clients"]: r for r in lines if r["rows"] == 10 * r["clients"]}

@@ -352,7 +352,7 @@ class _Ending:
         session.keep_best()  # an interruption may have come before it
         params, buffers = session.observer.served(session.state), session.state.buffers
         trained = Trained(self.prepared, params, buffers, Inputs.of(data), settings.precision, fits_of(finals))
-        summary = summarise(session.done, stopped, data.label_names, finals)
+        summary = summarise(session.done, stopped, data.label_names, finals, session.method.serves)
         watch, models = session.monitored(), {"final": {**params, **buffers}}
         if watch and watch.best and session.best:
             early = not stopped and session.state.round < session.task.rounds

@@ -221,6 +221,22 @@ class Method:
         """Whether clients have models of their own."""
         return bool(self.having("personalize") or self.having("private"))
 
+    @property
+    def serves(self) -> Literal["global", "own", "both"]:
+        """What clients use after training: the global model, models of their own, or either.
+
+        Models of their own alone where parameters of the network itself stay on the client, so that the global model is
+        not trained as a whole, and where a component says so (`Component.own_only`).
+
+        Example:
+            >>> from fedskew import methods
+            >>> methods.fedavg().serves, methods.fedper().serves, methods.ditto().serves
+            ('global', 'own', 'both')
+        """
+        kept = any(part not in self.having("personalize") for part in self.having("private"))
+        alone = kept or any(part.own_only for part in self.components)
+        return "own" if alone else "both" if self.personal else "global"
+
     def probe(self) -> Method:
         """Plain cross-entropy with the same pace and local step: what a "delta" query trains."""
         return Method(f"{self.name}.probe", pace=self.pace, local=self.local)

@@ -73,6 +73,9 @@ class Settings:
     """rows of a fixed stratified part of the test set for the rounds between evaluations (part_*); unset: none"""
     personal_every: Annotated[int, AtLeast(0)] = option(0, decides="measures")
     """rounds between evaluations of the clients' own models; 0: after the last round only"""
+    served: Literal["none", "last", "tail", "every"] = option("last", decides="measures", later=True)
+    """when what each client would use is measured on the clients' own test rows, its own model where the method has
+    one, else the global model: after the last round, in evaluations of the last ten too, in every one, or not at all"""
     scores: Literal["last", "every"] = option("last", decides="measures", later=True)
     """when AUROC, AUPRC and calibration are computed: after the last round, or at every evaluation"""
     recall_at: Annotated[float, Within(0, 1, "(]")] = option(0.9, decides="measures", later=True)

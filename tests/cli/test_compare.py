@@ -70,7 +70,7 @@ def test_a_method_that_there_is_not_ends_the_command_wherever_it_stands(
     file.write_text('methods = ["fedavg"]\n[method.x]\nmethod = 3\n')
     assert "unknown method '3'" in mistake(capsys, "compare", file, "--dry-run")
     file.write_text('methods = ["fedavg"]\ncontrols = "no"\n')
-    assert "controls must be true or false; got 'no'" in mistake(capsys, "compare", file, "--dry-run")
+    assert "'controls' must be true or false; got 'no'" in mistake(capsys, "compare", file, "--dry-run")
 
 
 def test_controls_and_brackets(capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,6 +128,9 @@ def test_a_study_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
         (["fedavg", "--tune-trials", "3"], "--tune-trials must be used with --tune"),
         (["fedavg", "--tune-beyond", "3"], "--tune-beyond must be used with --tune"),
         (["fedavg", "--baseline", "fedla"], "baseline"),
+        (["fedavg", "--learning-rate", "1"], "did you mean '--lr'?"),
+        (["fedavg,fedla"], "METHOD must be one name; got 'fedavg,fedla'; write fedavg fedla"),
+        (["fedavg", "--out", "held"], "--out must be a new folder, or that of this study; got 'held'"),
         (["none.toml"], "cannot read the study"),
         (["fedavg("], "method must be a name, or NAME(option=value, ...)"),
         (["fedavg", "--store", "file"], "writable folder"),
@@ -135,6 +138,8 @@ def test_a_study_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     ],
 )
 def test_a_mistake_is_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "held").mkdir()
+    (tmp_path / "held" / "study.json").write_text('{"runs": [{"address": "other", "label": "fedprox"}]}')
     (tmp_path / "file").write_text("")
     assert told in mistake(capsys, "compare", *words)
 

@@ -56,7 +56,7 @@ from fedskew.shared import SGD, Fixed, Size, Uniform
 from fedskew.shared.parts import DatasetMean, ProximalVariant
 from fedskew.shared.samplers import ClassBalanced
 from fedskew.shared.servers import Adagrad, Adam, Momentum, Plain, WeightedSum, Yogi
-from fedskew.shared.sharpness import SharpnessAware
+from fedskew.shared.steps import SharpnessAware
 from fedskew.shared.weightings import UnionShare
 from oracle.model import Tree
 from support.personal import CASES as PERSONAL

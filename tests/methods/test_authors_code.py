@@ -27,7 +27,7 @@ from fedskew.methods.fedmlb import HybridPaths
 from fedskew.methods.fedsmoo import DynamicSharpnessAware
 from fedskew.methods.fedsol import StabilisedOrthogonal
 from fedskew.shared import SGD, Fixed, Plain, Uniform
-from fedskew.shared.sharpness import SharpnessAware
+from fedskew.shared.steps import SharpnessAware
 from fedskew.types import Weights
 from support.listed import listed
 from support.paths import TESTS

@@ -62,8 +62,10 @@ def test_fitted_models_stand_beside_the_methods_as_methods_of_their_own(tmp_path
         sent = {"upload_bytes": 5_000_000, "download_bytes": 0}
         entry.run.summary.update(mean10_fitted_accuracy=0.9 + int(entry.seed) / 100, final_fit={"prior": sent})
     told = written(raw, tmp_path, baseline="method0")
-    one = {row["method"]: row for row in told["results-1"]}
-    assert list(one) == ["method0, fitted", "method1, fitted", "method1", "method0"]
+    assert [row["method"] for row in told["results-1"]] == ["method1", "method0"]
+    one = {row["method"]: row for row in (*told["fitted-1"], told["results-1"][0])}
+    assert list(one) == ["method0, fitted", "method1, fitted", "method0", "method1"]
+    assert float(one["method0, fitted"]["p_holm"]) == min(1.0, 2 * float(one["method0, fitted"]["p"])), "of two"
     base = plain.values[0, 0]
     assert float(one["method0, fitted"]["difference"]) == pytest.approx(float(np.mean([0.9, 0.91, 0.92] - base)))
     gaps = {(d.method, d.setting): d for d in differences(plain, "method0")}

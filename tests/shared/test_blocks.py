@@ -7,7 +7,7 @@ import pytest
 from fedskew.errors import FieldError
 from fedskew.models.architectures import MODELS
 from fedskew.models.prepare import prepare
-from fedskew.shared.blocks import blocks
+from fedskew.shared.keeping import blocks
 from fedskew.types import Task
 
 PLAIN = Task("fc", 10, 4, clients=5, rounds=9)

@@ -8,14 +8,14 @@ import pytest
 
 from fedskew.config.flags import experiment_from
 from fedskew.errors import RecordError
-from fedskew.papers import costs as costing
-from fedskew.papers.costs import measured_costs, read_costs
+from fedskew.papers.costs import read_costs
 from fedskew.papers.page import appendix_of
 from fedskew.papers.rows import ledger
 from fedskew.papers.runs import Runs
 from fedskew.papers.tables import protocol
 from fedskew.studies import cost
 from fedskew.studies.cost import run_seconds
+from support.scripts import script
 
 
 @pytest.fixture
@@ -73,9 +73,10 @@ def test_numbers_without_a_price_have_none(tmp_path: Path) -> None:
 
 def test_costs_are_written_and_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     one = {("a", "alpha=0.1, k=2", "FedAvg w/ AB"): 1.25}
+    costing = script("scripts/results.py")
     monkeypatch.setattr(costing, "names", lambda: ("a",))
     monkeypatch.setattr(costing, "costs_of", lambda name: one)
-    (tmp_path / "costs.csv").write_text(measured_costs(), encoding="utf-8")
+    (tmp_path / "costs.csv").write_text(costing.measured_costs(), encoding="utf-8")
     assert read_costs(tmp_path / "costs.csv") == one
 
 

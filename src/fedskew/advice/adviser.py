@@ -21,18 +21,8 @@ from fedskew.records.summary import FITTED
 from fedskew.studies.fitted import verdict
 
 __all__ = [
-    "NEAR",
-    "UNITS",
-    "Advice",
-    "Neighbour",
-    "Rule",
-    "Suggestion",
-    "advise",
-    "distance",
-    "is_strong",
-    "needs",
-    "rule",
-]
+    "NEAR", "UNITS", "Advice", "Neighbour", "Rule", "Suggestion", "advise", "distance", "is_strong", "needs", "rule",
+]  # fmt: skip
 
 NEAR = 1.0  # federations farther apart than this say nothing of each other
 NEAREST = 3  # federations that are shown

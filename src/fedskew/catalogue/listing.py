@@ -47,6 +47,7 @@ def catalogue() -> list[dict[str, Any]]:
         rows.append(
             {
                 "name": name,
+                "serves": method.serves,
                 "summary": (factory.__doc__ or "").strip().split("\n")[0],
                 "slots": {slot: value for slot, value in method_spec(method).items() if slot != "name"},
                 "discloses": gathered["discloses"],

@@ -61,15 +61,17 @@ def _print_methods(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     heads = ("leaves the client, beside the model", "extra up / down")
-    table = Table(_whole("method"), _whole("beyond FedAvg"), *map(_folded, heads), show_lines=False)
+    table = Table(_whole("method"), _whole("beyond FedAvg"), _whole("serves"), *map(_folded, heads), show_lines=False)
     plain = next(r for r in rows if r["name"] == "fedavg")["slots"]
     for row in rows:
         own = [p["name"] for p in row["slots"]["parts"] if p["name"] != "cross_entropy"]
         own += [v["name"] for slot, v in row["slots"].items() if slot != "parts" and v["name"] != plain[slot]["name"]]
         up, down = ("; ".join(row[f]) or "–" for f in ("extra_upload", "extra_download"))
         told = "; ".join(row["discloses"]) or "nothing"
-        table.add_row(row["name"], "\n".join(own) or "–", told, "–" if (up, down) == ("–", "–") else f"{up} / {down}")
+        sent = "–" if (up, down) == ("–", "–") else f"{up} / {down}"
+        table.add_row(row["name"], "\n".join(own) or "–", row["serves"], told, sent)
     show(table)
+    say("serves: what clients use, the global model, their own models, or both")
     say("P parameters, C classes, F features: numbers a client and round; `fedskew methods NAME` explains one")
 
 

@@ -61,7 +61,11 @@ class CompareCommand(Command):
 )  # fmt: skip
 @click.option("--retry", is_flag=True, help="repeat runs that were refused or failed")
 @click.option("--controls", is_flag=True, help="add plain cross-entropy under uniform and under size weights")
-@click.option("--metric", metavar="NAME", help="entry of summary.json to compare  [default: final_accuracy]")
+@click.option(
+    "--metric", metavar="NAME",
+    help="entry of summary.json to compare  [default: mean10_accuracy, or mean10_served_accuracy where a method "
+    "gives clients models of their own alone]",
+)  # fmt: skip
 @click.option("--baseline", metavar="METHOD", help="method that others are compared with  [default: the first]")
 @click.option(
     "--fitted", is_flag=True,
@@ -131,7 +135,10 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
     if several := next((m for m in methods if "," in m and "(" not in m), ""):
         raise ConfigError(f"METHOD must be one name; got {several!r}; write {' '.join(several.split(','))}")
     seeds = seeds_of(given["seeds"] or "0")
-    return spec_from(methods, rest, seeds=seeds, controls=given["controls"], **facts)
+    spec = spec_from(methods, rest, seeds=seeds, controls=given["controls"], **facts)
+    if given["fitted"] and not given["metric"]:  # the last model is fitted, no other
+        return replace(spec, metric=spec.metric.replace("mean10_", "final_"))
+    return spec
 
 
 def _command(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -> str:

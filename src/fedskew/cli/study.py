@@ -132,7 +132,7 @@ def verify(place: str, sample: int, seed: int, processes: int | None) -> int:
     from fedskew.studies import repeating
     from fedskew.studies.packing import runs_of
 
-    entries = [entry for entry in runs_of(place) if entry.state == "finished"]
+    entries = runs_of(place)
     drawn = repeating.sample(entries, sample, seed)
     if not drawn:
         raise ConfigError(f"{place!r} must hold a finished run")

@@ -33,6 +33,7 @@ ALIASES = {  # what users type -> the flag made from the field
     "--eval.every": "--eval-every",
     "--eval.rows": "--eval-rows",
     "--eval.personal": "--personal-every",
+    "--eval.served": "--served",
     "--eval.scores": "--scores",
     "--eval.recall-at": "--recall-at",
     "--checkpoint.every": "--checkpoint-every",

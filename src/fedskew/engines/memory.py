@@ -12,8 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedskew import digests, tree
+from fedskew import tree
 from fedskew.errors import RecordError, require, unknown
+from fedskew.records import digests
 from fedskew.records.files import DAMAGED, writing
 from fedskew.tree import Tree
 

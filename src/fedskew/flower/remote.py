@@ -239,6 +239,12 @@ class Remote(Sequential):
             return torch.zeros(self.task.classes, self.task.classes, dtype=torch.int64), 0.0
         return self.measuring.pooled("personal", _common(broadcast), broadcast.round, fitted=fitted)
 
+    def shared(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
+        """As `personal`, of the global model after a round."""
+        if not self.link.measuring:
+            return torch.zeros(self.task.classes, self.task.classes, dtype=torch.int64), 0.0
+        return self.at_nodes(params, buffers, number)
+
     def at_nodes(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
         """Pooled (confusion matrix, mean cross-entropy) of one model on the nodes' own test rows."""
         return self.measuring.pooled("evaluate", _common(Broadcast(number, params, buffers, {}, {})), number)

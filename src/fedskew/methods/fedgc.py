@@ -52,7 +52,7 @@ class PrivateHead(Component):
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
         """The broadcast parameters with the client's own head."""
-        return self.personalize(params, ctx, lambda p, term=None: p), ctx.memory[self.name]
+        return self.personalize(params, ctx, lambda p, term=None, at=None: p), ctx.memory[self.name]
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
         """The model with the client's head; before its first round, the global model."""

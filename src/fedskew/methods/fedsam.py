@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedskew.method import Method
 from fedskew.methods.fedcm import ClientMomentum
 from fedskew.shared import Uniform
-from fedskew.shared.sharpness import SharpnessAware
+from fedskew.shared.steps import SharpnessAware
 
 __all__ = ["fedsam", "mofedsam"]
 

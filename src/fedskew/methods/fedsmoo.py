@@ -13,7 +13,7 @@ from fedskew import tree
 from fedskew.method import Method
 from fedskew.methods.feddyn import DynamicCorrection, DynamicRegulariser
 from fedskew.shared import SGD, Uniform
-from fedskew.shared.sharpness import SharpnessAware
+from fedskew.shared.steps import SharpnessAware
 from fedskew.tree import Tree
 from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Raw, Task
 

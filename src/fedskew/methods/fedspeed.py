@@ -11,7 +11,7 @@ from fedskew.fields import Above
 from fedskew.method import Method, ServerOptimizer
 from fedskew.methods.feddyn import DynamicCorrection, DynamicRegulariser
 from fedskew.shared import Uniform
-from fedskew.shared.sharpness import SharpnessAware
+from fedskew.shared.steps import SharpnessAware
 from fedskew.tree import Tree
 from fedskew.types import Cohort, LocalRun, Params, Task
 
@@ -32,7 +32,7 @@ class UploadedRegulariser(DynamicRegulariser):
 
     Example:
         >>> UploadedRegulariser(alpha=0.1)
-        UploadedRegulariser(alpha=0.1)
+        UploadedRegulariser(alpha=0.1, clip=0.0)
     """
 
     name = "uploaded_dynamic_regulariser"

@@ -36,6 +36,7 @@ class Meta(LocalStep):
     """
 
     name = "meta"
+    own_only = True
     compute = "4 gradients a step, 2 in first order"
 
     alpha: Annotated[float, AtLeast(0)] = 0.01

@@ -42,8 +42,8 @@ from torch import Tensor, nn
 
 from fedskew.errors import ConfigError, require, unknown
 from fedskew.fields import AtLeast, Within, demand
-from fedskew.models.initial import initialise
-from fedskew.models.networks import Architecture, Init, Layers, Shape, allocate, dense, image_shape, stack, width_after
+from fedskew.models import networks
+from fedskew.models.networks import Architecture, Init, Layers, Shape, dense, image_shape, stack, width_after
 from fedskew.models.projection import insert
 from fedskew.models.sequences import CharLSTM, CharTransformer
 
@@ -513,7 +513,7 @@ def build(model: str | Architecture, shape: Shape, classes: int, seed: int) -> n
         module = model.build(shape, classes)
         if model.projection:
             module = insert(module, model.head, model.projection)
-    initialise(allocate(module), model.init, seed)
+    networks.initialise(networks.allocate(module), model.init, seed)
     return module
 
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedskew.errors import require
-from fedskew.models.initial import initialise
-from fedskew.models.networks import allocate
+from fedskew.models.networks import allocate, initialise
 from fedskew.models.where import classifier
 
 __all__ = ["CLASSIFIER", "Projected", "insert", "projected"]

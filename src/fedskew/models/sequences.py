@@ -26,7 +26,7 @@ ROWS = 1 << 16  # tokens are checked so many rows at a time
 
 
 class _Table(nn.Embedding):
-    """A table of vectors, which `fedskew.models.initial` fills."""
+    """A table of vectors, which `fedskew.models.networks` fills."""
 
     def reset_parameters(self) -> None:
         """Nothing: torch's draw would import its compiler on the meta device (seconds)."""

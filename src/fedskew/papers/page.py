@@ -13,60 +13,11 @@ from fedskew.papers.rules import FEWEST
 from fedskew.papers.runs import Runs
 from fedskew.papers.tables import names, protocol
 from fedskew.papers.verdicts import VERDICTS, Evidence, claims, verdict_of
+from fedskew.studies.spec import table_from
 
 __all__ = ["appendix_of", "page_of", "pages"]
 
-HEAD = """# The five papers, and ours beside every number
-
-Five papers on label skew print 1039 numbers. This page says which of them come out again here, and what holds of each
-claim. `fedskew ledger --page` writes all of it from the runs in `results/papers`; `fedskew reproduce NAME` repeats a
-table. Rows of fewer than five seeds, and what was not run, stand in the [appendix](APPENDIX).
-[ledger.csv](../results/ledger.csv) has every number, and [protocols.md](protocols.md) what the papers leave open.
-Flower is a third party: its README prints 60 numbers of published methods, which no total counts.
-
-**How a number is judged.** By its gain over the reference method of its table (mostly FedAvg), paired by seed, with
-five seeds or more. The 90 % interval of our gain less the printed one decides: inside of ±1 point it *agrees*, outside
-of it it *differs*, across an end it is *not resolved*. The spread of the printed gain is part of the interval where
-spread and number of runs are printed; else the printed gain counts as exact. Counts of rounds and rows are judged by
-their ratio to the reference, within a tenth. Levels are judged apart: *within* means that our 95 % interval meets the
-printed mean and its spread, or, lacking a spread, that both are within a point. *Level only* is a number without a
-printed gain, such as the reference itself.
-[statistics.md](../docs/reference/statistics.md#is-a-mean-a-given-number-equivalence) has the formulas.
-"""
-
-TAIL = """# The five papers: what has no verdict yet
-
-Numbers of ours with fewer than five seeds, and numbers that were not run. They show that a protocol runs and support
-no conclusion: the same seed of a small run ended at 12 % on one machine and at 23 % on another. [papers.md](PAGE) has
-the rest.
-"""
-
-WORDS = """The word and the numbers are computed: each claim comes to conditions on gains, judged by 95 % intervals.
-*Holds*: all are met. *Holds in part*: more are met than refuted. *No verdict*: fewer than five seeds. Gains are points
-of accuracy of the last round, with 95 % t intervals, unless it says otherwise.
-"""
-
-CHECK = """*Own* is the share of our gains that agree with the printed gain of their own method, *other* with that of
-another method of the same cell: a rule that says nothing has both alike. *Tau* is Kendall's, of the printed means and
-ours, averaged over the cells of the table. Each p is the share of the ways to hand the methods on, alike in all cells,
-that do as well.
-"""
-
-ITSELF = """
-No order can be expected to agree with another better than with itself: tau of two halves of our seeds, and of the
-printed runs, drawn from their means and spreads.
-"""
-
-NUMBERS = """Gains are in points. *Fitted*: both models under biases and one temperature fitted on training rows, where
-all runs have them. *Swing*: how far the last evaluation is from the mean of the last ten rounds, median over the runs;
-empty where only one of these is evaluated. "3 of 5" seeds are three, where the study has five: others are not run, or
-failed.
-"""
-
-HOURS = """Hours are of one thread and all seeds: the time of a step and of an evaluation, measured into
-`results/costs.csv`, times their number. Work of a method beside plain training is not in them. Tables that share runs
-name their hours each.
-"""
+TEXTS = table_from(Path(__file__).with_suffix(".toml"))
 
 
 def pages(rows: Sequence[Row], runs: Runs, page: Path) -> dict[Path, str]:
@@ -84,13 +35,13 @@ def pages(rows: Sequence[Row], runs: Runs, page: Path) -> dict[Path, str]:
 def page_of(rows: Sequence[Row], runs: Runs, appendix: str = "papers-appendix.md") -> str:
     """The page: what was run, what holds, and the numbers that have a verdict."""
     judged = [row for row in rows if row.ours is not None and row.judged]
-    head = HEAD.replace("APPENDIX", appendix)
+    head = TEXTS["head"].replace("APPENDIX", appendix)
     return "\n".join([head, *_counts(rows), *_claims(rows, runs), *_orders(rows), *_judged(judged)]) + "\n"
 
 
 def appendix_of(rows: Sequence[Row], page: str = "papers.md") -> str:
     """The appendix: what has no verdict, and what was not run."""
-    return "\n".join([TAIL.replace("PAGE", page), *_unjudged(rows), *_missing(rows)]) + "\n"
+    return "\n".join([TEXTS["tail"].replace("PAGE", page), *_unjudged(rows), *_missing(rows)]) + "\n"
 
 
 # The page
@@ -111,7 +62,7 @@ def _claims(rows: Sequence[Row], runs: Runs) -> Iterator[str]:
     yield "## What holds\n"
     told = {word: sum(one.word == word for one in found) for word in VERDICTS}
     yield ", ".join(f"{n} {word}" for word, n in told.items() if n) + ".\n"
-    yield WORDS
+    yield TEXTS["words"]
     yield from _header("paper", "claim", "verdict", "seeds", "evidence", "why we differ, or what was tried")
     for one in found:
         seeds = " to ".join(map(str, one.seeds))
@@ -125,12 +76,12 @@ def _orders(rows: Sequence[Row]) -> Iterator[str]:
     if not found:
         return
     yield "## Is the rule worth something, and is the order the printed one?\n"
-    yield CHECK
+    yield TEXTS["check"]
     yield from _header("table", "cells", "methods", "own", "other", "p", "tau", "p of tau")
     for one in found:
         shares = f"{100 * one.own:.0f} %", f"{100 * one.other:.0f} %", f"{one.p_own:.2g}"
         yield _line(one.study, len(one.cells), len(one.methods), *shares, f"{one.tau:.2f}", f"{one.p:.2g}")
-    yield ITSELF
+    yield TEXTS["itself"]
     yield from _header("table", "setting", "metric", "tau", "ours with itself", "printed with itself")
     for one in found:
         for cell in one.cells:
@@ -163,7 +114,7 @@ def _gain(row: Row, place: int) -> str:
 def _judged(rows: Iterable[Row]) -> Iterator[str]:
     """Printed numbers and ours, a section for each study that has the seeds of a verdict."""
     yield "## Number by number\n"
-    yield NUMBERS
+    yield TEXTS["numbers"]
     for one, some in _sections(rows):
         yield one
         columns = {name: [shown(row) for row in some] for name, shown in COLUMNS.items()}
@@ -204,7 +155,7 @@ def _unjudged(rows: Sequence[Row]) -> Iterator[str]:
 def _missing(rows: Sequence[Row]) -> Iterator[str]:
     """What was not run, by study, and what all of its runs would take."""
     yield "## Not run\n"
-    yield HOURS
+    yield TEXTS["hours"]
     yield from _header("paper", "table", "data set", "numbers", "study", "core-hours")
     left = [row for row in rows if row.state == "not run"]
     places = Counter((row.number.paper, row.number.table, row.number.dataset, row.study) for row in left)

@@ -12,7 +12,7 @@ from fedskew.config.words import Pair
 from fedskew.errors import ConfigError, FedskewError, require, unknown
 from fedskew.papers.printed import Printed, printed
 from fedskew.studies.arguments import options_of_table, seeds_of
-from fedskew.studies.spec import Spec, spec_of, table_from, without
+from fedskew.studies.spec import Spec, check_names, spec_of, table_from, without
 
 __all__ = ["SCALES", "Protocol", "names", "protocol"]
 
@@ -65,8 +65,7 @@ class Protocol:
 
     def at(self, scale: str) -> Spec:
         """The study at a scale. Raises ConfigError for a scale that there is not."""
-        if scale not in SCALES:
-            raise unknown("scale", scale, SCALES)
+        check_names("scale", [scale], SCALES)
         if scale == "paper":
             return self.spec
         return scaled(self.spec, self.scales.get(scale, Scale()))
@@ -85,13 +84,8 @@ class Protocol:
 
 def scaled(spec: Spec, scale: Scale) -> Spec:
     """A study with the options of a scale in the place of its own. Raises ConfigError for a name that it has not."""
-    kept = [name for name, _ in spec.axes()]
-    for name in scale.settings:
-        if name not in kept:
-            raise unknown("setting", name, kept)
-    for name in (*scale.methods, *(label for label, _ in scale.own)):
-        if name not in [m.name for m in spec.methods]:
-            raise unknown("method", name, [m.name for m in spec.methods])
+    check_names("setting", scale.settings, [name for name, _ in spec.axes()])
+    check_names("method", (*scale.methods, *(label for label, _ in scale.own)), [m.name for m in spec.methods])
     own = {m.name: dict(scale.own).get(m.name, ()) for m in spec.methods}
     chosen = [i for i, name in enumerate(spec.names) if name in scale.settings or not scale.settings]
     methods = [m for m in spec.methods if m.name in scale.methods or not scale.methods]
@@ -137,9 +131,7 @@ def protocol(name: str) -> Protocol:
 
 
 def _protocol(name: str, content: Mapping[str, Any]) -> Protocol:
-    for key in content:
-        if key not in KEYS:
-            raise unknown("entry of a protocol", key, KEYS)
+    check_names("entry of a protocol", content, KEYS)
     tables = content["table"] if isinstance(content["table"], list) else [content["table"]]
     spec = spec_of({"title": content["title"], "notes": content["reading"], **content["study"]})
     require(bool(spec.names) and all(spec.names), "settings", "each have a name", list(spec.names))
@@ -157,11 +149,8 @@ def _protocol(name: str, content: Mapping[str, Any]) -> Protocol:
 
 
 def _scale(name: str, table: Mapping[str, Any]) -> Scale:
-    if name not in SCALES[:2]:
-        raise unknown("scale", name, SCALES[:2])
-    for key in table:
-        if key not in OF_SCALE:
-            raise unknown(f"entry of scale.{name}", key, OF_SCALE)
+    check_names("scale", [name], SCALES[:2])
+    check_names(f"entry of scale.{name}", table, OF_SCALE)
     own = {
         label: options_of_table(each, f"scale.{name}.method.{label}") for label, each in table.get("method", {}).items()
     }

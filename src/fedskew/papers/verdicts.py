@@ -28,7 +28,7 @@ from fedskew.papers.rules import FEWEST
 from fedskew.papers.runs import Cells, Runs, cells, is_whole
 from fedskew.papers.tables import protocol
 from fedskew.studies.intervals import t_interval
-from fedskew.studies.spec import table_from
+from fedskew.studies.spec import check_names, table_from
 from fedskew.studies.targets import reach
 
 __all__ = ["VERDICTS", "Claim", "Evidence", "Outcome", "Quantity", "Verdict", "claims", "verdict_of", "word_of"]
@@ -252,22 +252,16 @@ class Evidence:
     def pairs(self, study: str, setting: str, one: str, other: str, metric: str) -> dict[int, tuple[float, float]]:
         """A metric of two methods, by seed."""
         first, second = (self.held(study).entries.get((name, setting), {}) for name in (one, other))
-        found = {
-            seed: (first[seed].summary.get(metric), second[seed].summary.get(metric))
-            for seed in first
-            if seed in second
-        }
+        found = {s: tuple(runs[s].summary.get(metric) for runs in (first, second)) for s in first if s in second}
         return {seed: (float(a), float(b)) for seed, (a, b) in found.items() if a is not None and b is not None}
 
     def state(self, study: str, setting: str, one: str, other: str, metric: str) -> str:
         """What the ledger says of a gain that is printed."""
         for row in self.by_study[study, setting]:
             rule = protocol(study).metrics[row.number.metric].partition(" ")[0]
-            mine = (row.number.labels, row.gain.reference if row.gain else "") in (
-                ((one,), other),
-                ((one, other), other),
-            )
-            if rule == metric and mine:
+            if row.gain is None or row.gain.reference != other:
+                continue
+            if rule == metric and row.number.labels in ((one,), (one, other)):
                 return row.state
         return ""
 
@@ -284,11 +278,8 @@ def _places(study: str, setting: str, *methods: str) -> Iterator[tuple[str, ...]
     """(setting, method, ...) of what a quantity names, asterisks replaced."""
     spec = protocol(study).spec
     known = [m.name for m in spec.methods]
-    for name in methods:
-        if name not in (*known, ALL):
-            raise unknown("method", name, known)
-    if setting not in (*spec.names, ALL):
-        raise unknown("setting", setting, spec.names)
+    check_names("method", [name for name in methods if name != ALL], known)
+    check_names("setting", [setting] if setting != ALL else [], spec.names)
     for at in spec.names if setting == ALL else (setting,):
         for last in [n for n in known if n not in methods] if methods[-1] == ALL else (methods[-1],):
             yield at, *methods[:-1], last

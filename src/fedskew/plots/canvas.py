@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "COLOURS", "DASHES", "STYLE", "Counts", "Floats", "content_of", "counted", "entry", "figure", "logarithmic",
-    "matplotlib", "name_classes", "save",
+    "COLOURS", "DASHES", "STYLE", "Counts", "Floats", "blocks", "content_of", "counted", "entry", "figure",
+    "logarithmic", "matplotlib", "name_classes", "save", "short",
 ]  # fmt: skip
 
 Floats = npt.NDArray[np.float64]
@@ -125,11 +125,13 @@ def _plain(drawn: Figure) -> None:
     for text in found:
         told = text.get_text()
         if not told.isprintable() or len(told) > LONGEST:
-            text.set_text(_cut(visible(told), LONGEST))
+            text.set_text(short(told, LONGEST))
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def short(text: str, most: int = NAME) -> str:
+    """A text without control characters, cut to a length."""
+    told = visible(text)
+    return told if len(told) <= most else f"{told[: most - 1]}…"
 
 
 def entry(label: str) -> str:
@@ -156,9 +158,16 @@ def name_classes(axis: Any, classes: int, names: Sequence[str]) -> None:
     """Label a class axis: names up to 40 classes, else every tenth number."""
     step = 1 if classes <= 40 else 10
     ticks = range(0, classes, step)
-    labels = [_cut(visible(str(names[c])), NAME) if len(names) == classes and step == 1 else str(c) for c in ticks]
+    labels = [short(str(names[c])) if len(names) == classes and step == 1 else str(c) for c in ticks]
     tilt = axis.axis_name == "x" and sum(map(len, labels)) > 110
     axis.set_ticks(ticks, labels, **({"rotation": 30, "ha": "right"} if tilt else {}))
+
+
+def blocks(n: Floats, columns: int) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """(means over at most so many blocks of neighbouring rows, the first row of each)."""
+    count = min(len(n), columns)
+    starts = np.arange(count) * len(n) // count
+    return np.add.reduceat(n, starts, axis=0) / np.diff(np.append(starts, len(n)))[:, None], starts
 
 
 def counted(counts: Counts) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +94,9 @@ def _names(firsts: list[Run]) -> tuple[list[str], list[str]]:
     A name says every setting of the run that differs between groups; every option that differs from the method of the
     table; and, where the table has no such method, what differs between groups of that method.
     """
-    settings = [run.settings for run in firsts]
-    common = [p for p in _differing(settings) if not p.startswith("method.")]
-    shared = _shared(firsts)
     names, details = [], [""] * len(firsts)
-    for run in firsts:
-        own = list(run.changed) if _known(run.config.get("method")) else _own(run, firsts)
-        told = _told(run.settings, [p for p in dict.fromkeys([*common, *own]) if p not in shared])
+    for run, common, own in _paths(firsts):
+        told = _told(run.settings, list(dict.fromkeys([*common, *own])))
         names.append(f"{run.name} ({told})" if told else run.name)
     many = Counter(names)
     for i, run in enumerate(firsts):
@@ -117,27 +113,25 @@ def parted_labels(groups: list[Group]) -> list[tuple[str, str]]:
     The setting says the options of the run that differ between groups, such as "alpha 0.05"; it is "" where none does.
     A second group of one method and setting is numbered: "fedavg #2".
     """
-    firsts = [group.runs[0] for group in groups]
-    settings = [run.settings for run in firsts]
-    common = [p for p in _differing(settings) if not p.startswith("method.")]
-    shared, seen, labels = _shared(firsts), Counter[tuple[str, str]](), []
-    for run in firsts:
-        own = list(run.changed) if _known(run.config.get("method")) else _own(run, firsts)
-        told = _told(run.settings, [p for p in own if p not in shared])
+    seen, labels = Counter[tuple[str, str]](), []
+    for run, common, own in _paths([group.runs[0] for group in groups]):
+        told = _told(run.settings, own)
         label = (f"{run.name} ({told})" if told else run.name, _told(run.settings, common))
         seen[label] += 1
         labels.append((f"{label[0]} #{seen[label]}" if seen[label] > 1 else label[0], label[1]))
     return labels
 
 
-def _known(method: Any) -> bool:
-    """Whether the table has the method of a configuration."""
-    return isinstance(method, Mapping) and bool(variants.plain_name(method))
-
-
-def _own(run: Run, firsts: list[Run]) -> list[str]:
-    """Options of the method that differ between the groups of one name."""
-    return [p for p in _differing([r.settings for r in firsts if r.name == run.name]) if p.startswith("method.")]
+def _paths(firsts: list[Run]) -> Iterator[tuple[Run, list[str], list[str]]]:
+    """(run, settings that differ between groups, what sets its method apart) of each group's first run."""
+    common = [p for p in _differing([run.settings for run in firsts]) if not p.startswith("method.")]
+    shared = _shared(firsts)
+    for run in firsts:
+        method, own = run.config.get("method"), list(run.changed)
+        if not (isinstance(method, Mapping) and variants.plain_name(method)):  # the table has no such method
+            alike = [r.settings for r in firsts if r.name == run.name]
+            own = [p for p in _differing(alike) if p.startswith("method.")]
+        yield run, common, [p for p in own if p not in shared]
 
 
 def _shared(runs: list[Run]) -> Row:
@@ -184,16 +178,9 @@ def title_of(runs: list[Run]) -> str:
     facts = []
     for c in (run.config for run in runs):
         clients, cohort, tail = (c.get(key) for key in ("clients", "cohort", "longtail"))
-        facts.append(
-            [
-                name_of(c.get("data")),
-                f"long tail {tail:g}" if tail else "",
-                _with_fields(c.get("partition")),
-                plural(clients, "client") if clients else "",
-                f"cohort {cohort}" if cohort else "",
-                _with_fields(c.get("model")),
-            ]
-        )
+        division = [f"long tail {tail:g}" if tail else "", _with_fields(c.get("partition"))]
+        who = [plural(clients, "client") if clients else "", f"cohort {cohort}" if cohort else ""]
+        facts.append([name_of(c.get("data")), *division, *who, _with_fields(c.get("model"))])
     shared = [column[0] for column in zip(*facts, strict=True) if len(set(column)) == 1 and column[0]]
     training = _shared(runs)
     shared += [told] if (told := _told(training, list(training))) else []

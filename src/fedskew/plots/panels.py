@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Shown", "colour", "drawing", "floats", "legend", "lines", "look_of", "panels_of"]
+__all__ = ["Shown", "band", "colour", "drawing", "floats", "legend", "lines", "look_of", "panels_of"]
 
 
 class Shown(NamedTuple):
@@ -86,6 +86,13 @@ def lines(axes: Axes, runs: list[Shown], name: str, value: Callable[[Row], Any])
         axes.plot([n for n, _ in found], floats(value(row) for _, row in found), **look, label=run.label)
     axes.set_xlabel("round")
     axes.locator_params(axis="x", integer=True, nbins=7)
+
+
+def band(axes: Axes, x: Sequence[int] | Floats, values: Floats, look: Row, **more: Any) -> None:
+    """The mean of the seeds [seeds, R], and their range where there are several."""
+    if len(values) > 1:
+        axes.fill_between(x, np.nanmin(values, 0), np.nanmax(values, 0), color=look["color"], alpha=0.15, lw=0)
+    axes.plot(x, np.nanmean(values, 0), **look, **more)
 
 
 def legend(figure: Figure, axes: Axes, columns: int = 0, **more: Any) -> Figure:

@@ -21,7 +21,7 @@ from fedskew.plots import curves as plots
 from fedskew.plots.canvas import Floats
 from fedskew.plots.features import tsne
 from fedskew.plots.groups import Group, federation_of, groups_of, title_of
-from fedskew.plots.panels import Shown, colour, drawing, floats, legend, lines, look_of, panels_of
+from fedskew.plots.panels import Shown, band, colour, drawing, floats, legend, lines, look_of, panels_of
 from fedskew.records.typed import Row
 
 if TYPE_CHECKING:
@@ -186,10 +186,10 @@ def selection(runs: list[Shown]) -> Figure:
         read, took = np.mean([rows[~np.isnan(rows)][-1] for rows in total]), np.nanmean(count)
         look = look_of(run.place, len(rounds))
         seen = ~np.isnan(score).all(0)
-        _band(used, rounds, total, look, label=f"{run.label} ({read:,.0f} rows, {took:.1f} clients a round)")
-        _band(clients, rounds, count, look)
+        band(used, rounds, total, look, label=f"{run.label} ({read:,.0f} rows, {took:.1f} clients a round)")
+        band(clients, rounds, count, look)
         if seen.any():
-            _band(accuracy, np.nanmean(total, 0)[seen], score[:, seen], look_of(run.place, int(seen.sum())))
+            band(accuracy, np.nanmean(total, 0)[seen], score[:, seen], look_of(run.place, int(seen.sum())))
     used.set(title="training rows used", ylabel="rows so far, each once an epoch", xlabel="round", ylim=(0, None))
     clients.set(title="clients selected", ylabel="clients of a round", xlabel="round")
     clients.set_ylim(0, 1.08 * clients.get_ylim()[1])
@@ -209,13 +209,6 @@ def _by_round(rounds: Sequence[int], seeds: Sequence[npt.NDArray[Any]]) -> Float
     for line, values in zip(out, seeds, strict=True):
         line[: len(values)] = values
     return out
-
-
-def _band(axes: Axes, x: Sequence[int] | Floats, values: Floats, look: Row, **more: Any) -> None:
-    """The mean of the seeds [seeds, R], and their range where there are several."""
-    if len(values) > 1:
-        axes.fill_between(x, np.nanmin(values, 0), np.nanmax(values, 0), color=look["color"], alpha=0.15, lw=0)
-    axes.plot(x, np.nanmean(values, 0), **look, **more)
 
 
 def weights(runs: list[Shown]) -> Figure:

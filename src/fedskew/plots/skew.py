@@ -6,7 +6,7 @@ Beyond 500 clients, the matrix of pairs shows an even selection. For files see `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["example", "heatmap", "histograms", "pairs", "report", "scaling"]
+__all__ = ["heatmap", "histograms", "pairs", "report"]
 
 BLUE, ORANGE = COLOURS[:2]
 COLUMNS, COMPARED = 1200, 500
@@ -187,63 +187,12 @@ def report(
     )
 
 
-def example(counts: Counts, out: str | Path) -> Path:
-    """Draw a small heat map of about 10 kB for a page: classes down, clients across, sizes above.
-
-    Args:
-        counts: Label histograms, [N, C].
-        out: File ending in .png, .svg or .pdf.
-
-    Returns:
-        The file.
-    """
-    n = counted(counts)
-    with canvas.matplotlib().rc_context({**STYLE, "font.size": 7, "axes.grid": False}):
-        figure = canvas.figure(2.6, 4.4, dpi=100)
-        above, main = figure.subplots(2, 1, sharex=True, height_ratios=[1, 3])
-        above.bar(range(len(n)), n.sum(axis=1), color=BLUE, width=0.8)
-        above.set_ylabel("rows")
-        main.imshow(np.sqrt(n.T), cmap="Blues", aspect="auto", vmin=0, interpolation="nearest")
-        main.set(xlabel="client", ylabel="class", yticks=range(0, n.shape[1], 3))
-        main.locator_params(axis="x", integer=True)
-        return canvas.save(figure, out)
-
-
-def scaling(series: Mapping[str, Sequence[dict[str, Any]]], out: str | Path) -> Path:
-    """Draw processor seconds of each stage and peak memory of benchmark series.
-
-    Args:
-        series: Rows by the field that varies; a row has this field, ``<stage>_cpu_s`` and ``peak_mb``.
-        out: File ending in .png, .svg or .pdf.
-
-    Returns:
-        The file.
-    """
-    with canvas.matplotlib().rc_context(STYLE):
-        figure = canvas.figure(4.2 * len(series))
-        panels = figure.subplots(len(series), 2, squeeze=False)
-        for (over, rows), (left, right) in zip(series.items(), panels, strict=True):
-            at = [row[over] for row in rows]
-            for stage, mark in zip([n for n in rows[0] if n.endswith("_cpu_s")], "osv^D", strict=False):
-                left.plot(at, [max(row[stage], 1e-3) for row in rows], marker=mark, label=stage.removesuffix("_cpu_s"))
-            right.plot(at, [row["peak_mb"] for row in rows], marker="o", color=BLUE)
-            left.set(ylabel="processor seconds")
-            right.set(ylabel="peak memory of the process (MB)", ylim=(0, None))
-            canvas.logarithmic(left.yaxis)
-            for axes in (left, right):
-                axes.set(xlabel=over)
-                canvas.logarithmic(axes.xaxis)
-                axes.grid(True)
-            left.legend()
-        return canvas.save(figure, out)
-
-
 # what pictures are made of
 
 
 def _federation(n: Floats, circles: bool, title: str, class_names: Sequence[str]) -> Figure:
     """The figure of `heatmap`."""
-    blocks = _blocks(n)
+    blocks, _ = canvas.blocks(n, COLUMNS)
     clients, classes = blocks.shape
     figure = canvas.figure(min(max(4.0 + 0.3 * classes, 5.5), 9.0))
     grid = figure.add_gridspec(2, 2, width_ratios=[6, 1], height_ratios=[1, 3.5])
@@ -273,14 +222,6 @@ def _federation(n: Floats, circles: bool, title: str, class_names: Sequence[str]
     beside.locator_params(axis="x", nbins=3)
     figure.suptitle(title or f"{plural(len(n), 'client')}, {classes} classes", fontsize=12)
     return figure
-
-
-def _blocks(n: Floats) -> Floats:
-    """Means over blocks of neighbouring clients, at most COLUMNS of them."""
-    count = min(len(n), COLUMNS)
-    starts = np.arange(count) * len(n) // count
-    sizes = np.diff(np.append(starts, len(n)))
-    return np.asarray(np.add.reduceat(n, starts, axis=0) / sizes[:, None])
 
 
 def _circles(figure: Figure, main: Axes, corner: Axes, n: Floats) -> None:

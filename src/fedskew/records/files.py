@@ -13,8 +13,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fedskew import digests, tree
+from fedskew import tree
 from fedskew.errors import RecordError, from_json, regular
+from fedskew.records import digests
 from fedskew.tree import Tree
 
 __all__ = [

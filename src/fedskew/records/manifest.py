@@ -11,8 +11,8 @@ import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedskew import digests
 from fedskew.errors import RecordError
+from fedskew.records import digests
 from fedskew.records.files import DAMAGED, write_atomic
 from fedskew.records.typed import Natural, Row, entries, object_of
 

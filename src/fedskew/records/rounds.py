@@ -11,8 +11,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedskew import digests
 from fedskew.errors import RecordError, content_of, from_json
+from fedskew.records import digests
 from fedskew.records.files import DAMAGED, write_atomic, writing
 from fedskew.records.typed import Row
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedskew import digests
 from fedskew.errors import RecordError
+from fedskew.records import digests, rounds
 from fedskew.records import folder as records
-from fedskew.records import rounds
 from fedskew.records.files import load_tree
 from fedskew.records.manifest import Manifest
 from fedskew.records.typed import Row

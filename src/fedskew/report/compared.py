@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from fedskew.studies.intervals import Summary, summaries
 from fedskew.studies.ranks import Ranks, average_ranks
 from fedskew.studies.scores import Scores, more_is_better
 
-__all__ = ["ALL", "Compared", "Curve", "Floats", "compare", "curve_of", "once"]
+__all__ = ["Compared", "Curve", "Floats", "compare", "curve_of", "gaps", "once"]
 
 Floats = npt.NDArray[np.float64]
 SPAN = "mean10"  # a single round swings under label skew
@@ -38,8 +38,8 @@ class Curve:
     megabytes: Floats  # [R] uploaded until then, mean over the seeds
     seconds: Floats  # [R] until then, mean over the seeds
     mean: Floats  # [R]
-    low: Floats  # [R] the least seed
-    high: Floats  # [R] the greatest seed
+    low: Floats | None  # [R] the least seed; None where there is one
+    high: Floats | None  # [R] the greatest seed
     evaluated: int  # rounds before thinning
 
 
@@ -82,6 +82,10 @@ class Compared:
             out[m] = [value_of(found[s], key or self.key) if s in found else math.nan for s in self.seeds]
         return out
 
+    def has(self, setting: str, key: str) -> bool:
+        """Whether a run under a setting has a number of the summaries."""
+        return bool(np.isfinite(self.values(setting, key)).any())
+
     # Statistics, all of them those of `fedskew.studies`
 
     def scores_of(self, key: str) -> Scores:
@@ -97,20 +101,11 @@ class Compared:
 
     def summary(self, method: str, setting: str, key: str = "") -> Summary:
         """Mean, deviation and interval of a number of the summaries; of the metric where none is named."""
-        name, places = key or self.key, itertools.product(self.methods, self.settings)
-        told: dict[tuple[str, str], Summary] = once(
-            self, ("summaries", name), lambda: dict(zip(places, summaries(self.scores_of(name)), strict=True))
-        )
-        return told[method, setting]
-
-    @cached_property
-    def _differences(self) -> dict[tuple[str, str | None], Difference]:
-        named: dict[str | None, str | None] = dict(zip(_labels(self.settings), self.settings, strict=True))
-        return {(d.method, named.get(d.setting)): d for d in differences(self.scores, self.baseline)}
+        return _summaries(self, key or self.key)[method, setting]
 
     def difference(self, method: str, setting: str | None) -> Difference | None:
         """The method less the baseline; None for the baseline itself. Without a setting: over all, of several."""
-        return self._differences.get((method, setting))
+        return gaps(self, self.key).get((method, setting))
 
     def mean(self, method: str, setting: str) -> float:
         """The metric's mean; NaN without a value."""
@@ -146,20 +141,43 @@ class Compared:
         return names.index(self.fitted.get(method, method))
 
 
-def once(found: Compared, key: Any, make: Callable[[], Any]) -> Any:
-    """What ``make`` gives, kept under a key."""
-    if key not in found.kept:
-        found.kept[key] = make()
-    return found.kept[key]
+Asked = TypeVarTuple("Asked")
+Given = TypeVar("Given")
 
 
-def compare(entries: Iterable[Entry], metric: str = "accuracy", baseline: str | None = None) -> Compared:
+def once(make: Callable[[Compared, *Asked], Given]) -> Callable[[Compared, *Asked], Given]:
+    """Keep what a function gives for a comparison as long as the comparison itself."""
+
+    def kept(found: Compared, *args: *Asked) -> Given:
+        if (make, args) not in found.kept:
+            found.kept[make, args] = make(found, *args)
+        given: Given = found.kept[make, args]
+        return given
+
+    return kept
+
+
+@once
+def _summaries(found: Compared, key: str) -> dict[tuple[str, str], Summary]:
+    places = itertools.product(found.methods, found.settings)
+    return dict(zip(places, summaries(found.scores_of(key)), strict=True))
+
+
+@once
+def gaps(found: Compared, key: str) -> dict[tuple[str, str | None], Difference]:
+    """Paired differences from the baseline in a number of the summaries, by method and setting; None: over all."""
+    named: dict[str | None, str] = dict(zip(_labels(found.settings), found.settings, strict=True))
+    return {(d.method, named.get(d.setting)): d for d in differences(found.scores_of(key), found.baseline)}
+
+
+def compare(entries: Iterable[Entry], metric: str | None = None, baseline: str | None = None) -> Compared:
     """Sort entries, and check what is asked of them.
 
     Args:
         entries: Runs with their labels.
         metric: A metric of the rounds; its mean over the last 10 rounds is compared. A number of a summary, such as
             "final_accuracy", is compared itself, and so is the final value of what the last model alone is scored by.
+            None: the accuracy; of what each client would use where a method gives clients models of their own alone.
         baseline: The method that others are compared with; None: "fedavg" where it is there, else the first.
 
     Returns:
@@ -179,7 +197,7 @@ def compare(entries: Iterable[Entry], metric: str = "accuracy", baseline: str | 
     if not any(entry.run.last for entry in listed):
         places = some([repr(str(e.run.folder)) for e in listed])
         raise RecordError(f"a report needs an evaluated round; there is none{f' in {places}' if places else ''}")
-    bare, key = _keys(listed, metric)
+    bare, key = _keys(listed, metric or _fitting(listed))
     methods = tuple(dict.fromkeys(e.method for e in listed))
     if baseline is not None and baseline not in methods:
         raise unknown("baseline", baseline, methods)
@@ -193,6 +211,13 @@ def _labels(settings: Sequence[str]) -> tuple[str, ...]:
     """The settings with a name for the one that has none."""
     unnamed = next(name for n in range(len(settings) + 1) if (name := ALL + "'" * n) not in settings)
     return tuple(setting or unnamed for setting in settings)
+
+
+def _fitting(entries: Sequence[Entry]) -> str:
+    """The metric by which all of these methods can be judged, as far as it is on record."""
+    own = any(entry.run.serves == "own" for entry in entries)
+    known = any(f"{SPAN}_served_accuracy" in entry.run.summary for entry in entries)
+    return "served_accuracy" if own and known else "accuracy"
 
 
 def _keys(entries: Sequence[Entry], metric: str) -> tuple[str, str]:
@@ -219,11 +244,9 @@ def curve_of(runs: Sequence[Run], metric: str, points: int) -> Curve | None:
         at = np.searchsorted(found[0], picked)
         here = (at < len(found[0])) & (found[0][np.minimum(at, len(found[0]) - 1)] == picked)
         whole[:, i, here] = np.array(found[1:])[:, at[here]]
-    values, sent, seconds = whole
-    return Curve(
-        picked, np.nanmean(sent, 0), np.nanmean(seconds, 0),
-        np.nanmean(values, 0), np.nanmin(values, 0), np.nanmax(values, 0), len(rounds),
-    )  # fmt: skip
+    mean, sent, seconds = np.nanmean(whole, 1)
+    low, high = (np.nanmin(whole[0], 0), np.nanmax(whole[0], 0)) if len(runs) > 1 else (None, None)
+    return Curve(picked, sent, seconds, mean, low, high, len(rounds))
 
 
 def _series(run: Run, metric: str) -> tuple[Floats, Floats, Floats, Floats]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["LEVELS", "figure_of", "inline", "levels", "look", "sample"]
 
 LEVELS = 11  # shades of a heat map
-NAME = 40  # characters of a name
 DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.8)), (0, (5, 2, 1, 2)), (0, (7, 2, 1, 2, 1, 2)))
 MARKS = "os^Dv"
 SHADES = (
@@ -70,14 +69,9 @@ def figure_of(picture: Picture, page: bool = False) -> Figure:
     return draw(picture, page)
 
 
-def _short(text: str, most: int = NAME) -> str:
-    told = visible(text)
-    return told if len(told) <= most else f"{told[: most - 1]}…"
-
-
 def _labelled(axes: Axes, picture: Any, page: bool) -> None:
     """Title and labels; on a page the title stands above the picture."""
-    labels = {"xlabel": _short(picture.xlabel, 50), "ylabel": _short(picture.ylabel, 30)}
+    labels = {"xlabel": canvas.short(picture.xlabel, 50), "ylabel": canvas.short(picture.ylabel, 30)}
     axes.set(**labels, title="" if page else picture.title)
 
 
@@ -86,7 +80,7 @@ def _chart(picture: Any, page: bool) -> Figure:
     figure = canvas.figure(3.3 + 0.22 * rows, 5.2)
     axes = figure.add_subplot()
     for line in picture.lines:
-        (_joined if picture.joined else _points)(axes, line)
+        _line(axes, line, picture.joined)
     _labelled(axes, picture, page)
     if picture.logarithmic:
         canvas.logarithmic(axes.xaxis)
@@ -97,26 +91,23 @@ def _chart(picture: Any, page: bool) -> Figure:
     return figure
 
 
-def _joined(axes: Axes, line: Line) -> None:
+def _line(axes: Axes, line: Line, joined: bool) -> None:
+    """Points with a band where they are joined, else each with its whisker."""
     from matplotlib.patches import Polygon
 
-    style = look(line.place)
-    if line.low is not None and line.high is not None and len(line.x) > 1:
+    style = look(line.place) | ({"lw": 1.6, "ms": 4} if joined else {"linestyle": "", "ms": 7})
+    if line.low is not None and line.high is not None and joined and len(line.x) > 1:
         outline = np.c_[[*line.x, *line.x[::-1]], [*line.high, *line.low[::-1]]]
         axes.update_datalim(outline)
         axes.add_artist(Polygon(outline, color=style["color"], alpha=0.15, lw=0))
-    if len(line.x) > 12:
-        style["marker"] = ""
-    axes.plot(line.x, line.y, **style, lw=1.6, ms=4, label=canvas.entry(_short(line.label)), gid=_short(line.label))
-
-
-def _points(axes: Axes, line: Line) -> None:
-    style = look(line.place)
-    if line.low is not None and line.high is not None:
+    elif line.low is not None and line.high is not None and not joined:
         axes.plot([line.x, line.x], [line.low, line.high], color=style["color"], lw=1.6)
-    style["linestyle"] = ""
-    axes.plot(line.x, line.y, **style, ms=7, label=canvas.entry(_short(line.label)), gid=_short(line.label))
-    axes.margins(0.08)
+    if joined and len(line.x) > 12:
+        style["marker"] = ""
+    name = canvas.short(line.label)
+    axes.plot(line.x, line.y, **style, label=canvas.entry(name), gid=name)
+    if not joined:
+        axes.margins(0.08)
 
 
 def _heat(picture: Any, page: bool) -> Figure:
@@ -124,8 +115,8 @@ def _heat(picture: Any, page: bool) -> Figure:
     from matplotlib.path import Path
 
     rows, columns = picture.cells.shape
-    names = [_short(n) for n in picture.columns]
-    longest, wide = max(map(len, names), default=0), max((len(_short(n)) for n in picture.rows), default=0)
+    names = [canvas.short(n) for n in picture.columns]
+    longest, wide = max(map(len, names), default=0), max((len(canvas.short(n)) for n in picture.rows), default=0)
     tilted = sum(map(len, names)) > 60
     tall = min(max(0.28 * rows, 1.4), 9)
     across = min(0.36 * columns, 10) if not page else min(max(0.36 * columns, 1.8), 5.2)
@@ -147,7 +138,7 @@ def _heat(picture: Any, page: bool) -> Figure:
     ticks = [c for c in range(0, columns, step) if names[c]]
     axes.set_xticks(ticks, [names[c] for c in ticks], rotation=45 * tilted, ha="right" if tilted else "center")
     every = max(1, round(0.16 * rows / tall))
-    axes.set_yticks(range(0, rows, every), [_short(n) for n in picture.rows[::every]])
+    axes.set_yticks(range(0, rows, every), [canvas.short(n) for n in picture.rows[::every]])
     _labelled(axes, picture, page)
     if picture.numbers or (not page and columns <= 12 and picture.top == 1):
         for (r, c), v in np.ndenumerate(picture.cells):
@@ -160,7 +151,7 @@ def _heat(picture: Any, page: bool) -> Figure:
 def _ranking(picture: Any, page: bool) -> Figure:
     order = np.argsort(picture.ranks, kind="stable").tolist()
     bars, half = picture.bars, (len(order) + 1) // 2
-    longest = max(len(_short(name)) for name in picture.names)
+    longest = max(len(canvas.short(name)) for name in picture.names)
     figure = canvas.figure(1.0 + 0.3 * half + 0.12 * len(bars), 4.0 + 0.17 * longest)
     axes = figure.add_subplot(xlim=(1 - 0.02, max(2, len(order)) + 0.02))
     axes.grid(False)
@@ -176,7 +167,7 @@ def _ranking(picture: Any, page: bool) -> Figure:
         y = -0.9 - 0.35 * len(bars) - (i if left else len(order) - 1 - i)
         end, side = (axes.get_xlim()[0], "right") if left else (axes.get_xlim()[1], "left")
         axes.plot([picture.ranks[m]] * 2 + [end], [0, y, y], color=look(picture.places[m])["color"], lw=1.2)
-        axes.text(end, y, f" {_short(picture.names[m])} {picture.ranks[m]:.2f} ", ha=side, va="center")
+        axes.text(end, y, f" {canvas.short(picture.names[m])} {picture.ranks[m]:.2f} ", ha=side, va="center")
     axes.set_ylim(-1.4 - 0.35 * len(bars) - half, 0)
     axes.set_title("" if page else picture.title)
     return figure

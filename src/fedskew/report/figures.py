@@ -11,14 +11,15 @@ import numpy.typing as npt
 
 from fedskew.config.recorded import Run
 from fedskew.errors import FedskewError, plural
+from fedskew.plots import canvas
 from fedskew.plots.groups import federation_of, recall_of
-from fedskew.report.compared import Compared, Curve, curve_of
+from fedskew.report.compared import Compared, curve_of
 from fedskew.report.entries import Trial
 from fedskew.report.pictures import Chart, Heat, Line, Ranking
-from fedskew.report.tables import fixed
+from fedskew.report.tables import fixed, under
 
 __all__ = [
-    "Detail", "confusion", "cost", "curves", "federation", "mixed_up", "names_of", "ranking", "recalls", "sensitivity",
+    "Detail", "confusion", "cost", "curves", "federation", "listed", "names_of", "ranking", "recalls", "sensitivity",
     "words",
 ]  # fmt: skip
 
@@ -32,6 +33,7 @@ COLUMNS = 60  # clients of a heat map; of more, neighbours share a column
 CLASSES = 40  # most classes whose confusion matrix is drawn
 WRITTEN = 12  # classes up to which the shares of a confusion matrix are written into it
 TOLD = 12  # most methods that a description lists
+UPLOADED = "MB uploaded by all clients"
 ALIKE = 1.01  # ratio of the greatest cost to the least below which it is not drawn
 WRONG = 0.005  # a smaller share of a class is not named among its mistakes
 
@@ -73,29 +75,17 @@ def curves(found: Compared, setting: str, methods: Sequence[str], points: int) -
     shown = [(m, curve) for m in methods if (curve := curve_of(found.runs(m, setting), found.metric, points))]
     if not shown:
         return []
-    where = f", {setting}" if setting else ""
-    told = _ends(shown, found.metric) + _thinned([curve for _, curve in shown])
-    axes = (
-        ("round", "round", "rounds"),
-        ("MB", "MB uploaded by all clients", "megabytes"),
-        ("s", "seconds", "seconds"),
-    )
-    charts = []
-    for unit, across, name in axes:
-        x = [(m, curve, _across(curve, unit)) for m, curve in shown]
-        lines = tuple(Line(m, found.place(m), at, c.mean, *_range(found, m, setting, c)) for m, c, at in x)
-        far = unit != "round" and _ratio([float(at[-1]) for _, _, at in x]) > 20
-        title = f"{words(found.metric).capitalize()} over {name}{where}"
-        charts.append(Chart(f"curves-{name}", title, across, words(found.metric), lines, told, True, far))
+    name, charts = words(found.metric), []
+    told = listed(f"Lines of {name}: ", [f"{m} ends at {c.mean[-1]:.3f} in round {c.rounds[-1]:.0f}" for m, c in shown])
+    most = max((curve for _, curve in shown), key=lambda c: c.evaluated)
+    if most.evaluated > len(most.rounds):
+        told += f" Of {most.evaluated} evaluations {len(most.rounds)} are drawn."
+    for unit, across in (("rounds", "round"), ("megabytes", UPLOADED), ("seconds", "seconds")):
+        lines = tuple(Line(m, found.place(m), getattr(c, unit), c.mean, c.low, c.high) for m, c in shown)
+        far = unit != "rounds" and _ratio([float(line.x[-1]) for line in lines]) > 20
+        title = f"{name.capitalize()} over {unit}{under(setting)}"
+        charts.append(Chart(f"curves-{unit}", title, across, name, lines, told, True, far))
     return charts
-
-
-def _across(curve: Curve, unit: str) -> Floats:
-    return curve.rounds if unit == "round" else curve.megabytes if unit == "MB" else curve.seconds
-
-
-def _range(found: Compared, method: str, setting: str, curve: Curve) -> tuple[Floats | None, Floats | None]:
-    return (curve.low, curve.high) if len(found.runs(method, setting)) > 1 else (None, None)
 
 
 def _ratio(values: Sequence[float]) -> float:
@@ -103,17 +93,10 @@ def _ratio(values: Sequence[float]) -> float:
     return max(seen) / min(seen) if seen else 1.0
 
 
-def _ends(shown: Sequence[tuple[str, Curve]], metric: str) -> str:
-    told = [f"{m} ends at {c.mean[-1]:.3f} in round {c.rounds[-1]:.0f}" for m, c in shown[:TOLD]]
-    more = f"; and {len(shown) - TOLD} more" if len(shown) > TOLD else ""
-    return f"Lines of {words(metric)}: {'; '.join(told)}{more}."
-
-
-def _thinned(shown: Sequence[Curve]) -> str:
-    most = max(shown, key=lambda c: c.evaluated)
-    return (
-        f" Of {most.evaluated} evaluations {len(most.rounds)} are drawn." if most.evaluated > len(most.rounds) else ""
-    )
+def listed(head: str, told: Sequence[str], most: int = TOLD, end: str = ".") -> str:
+    """The first of some phrases, and how many more there are: "Lines: a ends at 0.5; and 3 more."."""
+    more = f"; and {len(told) - most} more" if len(told) > most else ""
+    return f"{head}{'; '.join(told[:most])}{more}{end}"
 
 
 def cost(found: Compared, setting: str, methods: Sequence[str]) -> list[Chart]:
@@ -122,8 +105,7 @@ def cost(found: Compared, setting: str, methods: Sequence[str]) -> list[Chart]:
     A cost that all methods share has no picture.
     """
     charts = []
-    where = f", {setting}" if setting else ""
-    for key, across, name in (("total_upload_bytes", "MB uploaded by all clients", "megabytes"),
+    for key, across, name in (("total_upload_bytes", UPLOADED, "megabytes"),
                               ("total_wall_s", "seconds of a run", "seconds")):  # fmt: skip
         spent = dict(zip(found.methods, found.values(setting, key), strict=True))
         lines = []
@@ -137,7 +119,7 @@ def cost(found: Compared, setting: str, methods: Sequence[str]) -> list[Chart]:
             continue  # all points would stand above each other
         told = "; ".join(f"{li.label}: {li.y[0]:.3f} for {li.x[0]:,.1f}" for li in lines[:TOLD])
         far = _ratio([float(li.x[0]) for li in lines]) > 20
-        title = f"{words(found.metric).capitalize()} against {name}{where}"
+        title = f"{words(found.metric).capitalize()} against {name}{under(setting)}"
         charts.append(
             Chart(f"cost-{name}", title, across, words(found.metric), tuple(lines), f"{told} {across}.", False, far)
         )
@@ -158,8 +140,7 @@ def recalls(found: Compared, setting: str, methods: Sequence[str]) -> Heat | Non
     worst = [f"{m}: {names[int(np.nanargmin(row))]} with {np.nanmin(row):.2f}"
              for m, row in zip(shown, cells, strict=True) if not np.isnan(row).all()]  # fmt: skip
     told = f"Worst class of each method: {'; '.join(worst[:TOLD])}."
-    where = f", {setting}" if setting else ""
-    return Heat("recall", f"Final recall of each class{where}", cells, tuple(shown), names, "class", "", told)
+    return Heat("recall", f"Final recall of each class{under(setting)}", cells, tuple(shown), names, "class", "", told)
 
 
 def confusion(found: Compared, method: str, setting: str) -> Heat | None:
@@ -174,10 +155,8 @@ def confusion(found: Compared, method: str, setting: str) -> Heat | None:
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = np.where(rows > 0, whole / rows, np.nan)
     names = names_of(found.runs(method, setting), len(whole))
-    where = f", {setting}" if setting else ""
-    told = mixed_up(shares, names)
-    numbers = len(names) <= WRITTEN
-    return Heat("confusion", f"{method}{where}", shares, names, names, "predicted", "true class", told, numbers)
+    told, title, numbers = mixed_up(shares, names), f"{method}{under(setting)}", len(names) <= WRITTEN
+    return Heat("confusion", title, shares, names, names, "predicted", "true class", told, numbers)
 
 
 def _matrix(value: Any) -> Floats | None:
@@ -221,9 +200,8 @@ def federation(found: Compared, setting: str) -> tuple[Heat | None, str]:
     counts = np.asarray(split.counts, dtype=np.float64)
     names = names_of([run], counts.shape[1])
     sizes, held = counts.sum(1), (counts > 0).sum(1)
-    columns = min(len(counts), COLUMNS)
-    starts = np.arange(columns) * len(counts) // columns
-    blocks = np.add.reduceat(counts, starts, axis=0) / np.diff(np.append(starts, len(counts)))[:, None]
+    blocks, starts = canvas.blocks(counts, COLUMNS)
+    columns = len(blocks)
     labels = tuple(str(s) if columns == len(counts) or i % 10 == 0 else "" for i, s in enumerate(starts.tolist()))
     mean = f" (a column is the mean of about {len(counts) / columns:.0f})" if columns < len(counts) else ""
     told = (
@@ -231,8 +209,7 @@ def federation(found: Compared, setting: str) -> tuple[Heat | None, str]:
         f"{int(sizes.max()):,} each, of {int(held.min())} to {int(held.max())} of {counts.shape[1]} classes, "
         f"{fixed(float(held.mean()), 1)} on average. The strongest colour is {blocks.max():,.4g} rows."
     )
-    where = f", {setting}" if setting else ""
-    title = f"Training rows of each class at each client{where}, seed {seed}"
+    title = f"Training rows of each class at each client{under(setting)}, seed {seed}"
     xlabel = f"client{mean}"
     heat = Heat("federation", title, blocks.T, names, labels, xlabel, "class", told, top=float(blocks.max()), root=True)
     return heat, told
@@ -257,8 +234,7 @@ def sensitivity(trials: Sequence[Trial], place: dict[str, int], metric: str) -> 
             low = min(float(line.x.min()) for line in lines)
             far = low > 0 and max(float(line.x.max()) for line in lines) / low > 5
             told = "; ".join(f"{li.label}: best {li.y.max():.3f} at {li.x[li.y.argmax()]:.3g}" for li in lines[:TOLD])
-            where = f", {setting}" if setting else ""
-            title = f"Validation score over {option}{where}"
+            title = f"Validation score over {option}{under(setting)}"
             score = f"{words(metric)}, validation rows"
             charts.append(
                 Chart(f"tuning-{option}", title, option, score, tuple(lines), f"{told}.", len(options) == 1, far)

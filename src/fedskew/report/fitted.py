@@ -5,24 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fedskew.records.summary import FITTED
-from fedskew.report.compared import Compared, once
+from fedskew.report.compared import Compared, gaps, once
+from fedskew.report.parts import TEXTS
 from fedskew.report.tables import Cell, fixed, spread
-from fedskew.studies.differences import Difference, differences
 from fedskew.studies.fitted import beside, fitted_labels, fitted_summary
 
-__all__ = ["fitted_cells", "fitted_head", "fitted_record", "fitted_words", "twice"]
+__all__ = ["fitted_alone", "fitted_cells", "fitted_head", "fitted_record", "fitted_words", "twice"]
 
 
+@once
 def twice(found: Compared) -> Compared:
     """The comparison with the fitted models of each method as a method of their own; the same one where none have."""
-    made: Compared = once(found, "twice", lambda: _doubled(found))
-    return made
-
-
-def _doubled(found: Compared) -> Compared:
     labels = fitted_labels(((entry.method, entry.run.summary) for entry in found.entries), found.key)
     more = tuple(
         e._replace(method=labels[e.method], run=dataclasses.replace(e.run, summary=fitted_summary(e.run.summary)))
@@ -33,6 +27,15 @@ def _doubled(found: Compared) -> Compared:
     return dataclasses.replace(found, entries=(*found.entries, *more), methods=methods, fitted=by) if by else found
 
 
+@once
+def fitted_alone(found: Compared) -> Compared | None:
+    """The fitted models against the raw baseline: a family of comparisons of its own. None where none have any."""
+    both = twice(found)
+    kept = (found.baseline, *both.fitted)
+    entries = tuple(entry for entry in both.entries if entry.method in kept)
+    return dataclasses.replace(both, entries=entries, methods=kept) if both.fitted else None
+
+
 class Pair(NamedTuple):
     """Numbers of a summary that stand beside each other, of one span of rounds."""
 
@@ -40,30 +43,16 @@ class Pair(NamedTuple):
     fitted: str
 
 
+@once
 def _pair(found: Compared) -> Pair | None:
     """The metric and its fitted form; those of the last model where the rounds have none. None without any."""
-    pair: Pair | None = once(found, "fitted", lambda: _chosen(found))
-    return pair
-
-
-def _chosen(found: Compared) -> Pair | None:
     span, _, name = found.key.partition("_")
+    if found.fitted:
+        return None  # its fitted models are methods already
     for one in (Pair(found.key, f"{span}_{FITTED}{name}"), Pair(f"final_{name}", f"final_{FITTED}{name}")):
-        if any(bool(np.isfinite(found.values(s, one.fitted)).any()) for s in found.settings):
+        if any(found.has(setting, one.fitted) for setting in found.settings):
             return one
     return None
-
-
-def _gaps(found: Compared, key: str) -> dict[tuple[str, str], Difference]:
-    """Paired differences from the baseline in a number of the summaries, by method and setting."""
-    names = dict(zip(found.scores.settings, found.settings, strict=True))
-
-    def made() -> dict[tuple[str, str], Difference]:
-        told = differences(found.scores_of(key), found.baseline)
-        return {(d.method, names[d.setting]): d for d in told if d.setting is not None}
-
-    gaps: dict[tuple[str, str], Difference] = once(found, ("fitted", key), made)
-    return gaps
 
 
 def fitted_head(found: Compared) -> list[str]:
@@ -78,10 +67,10 @@ def fitted_head(found: Compared) -> list[str]:
 def fitted_cells(found: Compared, method: str, setting: str) -> list[Cell | str]:
     """The cells under `fitted_head`."""
     head, pair = fitted_head(found), _pair(found)
-    if pair is None or method not in found.methods:
-        return ["–"] * len(head)
+    if pair is None:
+        return []
     mean = fixed(found.summary(method, setting, pair.fitted).mean)
-    gap = _gaps(found, pair.fitted).get((method, setting))
+    gap = gaps(found, pair.fitted).get((method, setting))
     if gap is None or gap.mean is None:
         lacking: list[Cell | str] = [mean, "baseline" if gap is None else "–", "–"]
         return lacking[: len(head)]
@@ -91,9 +80,9 @@ def fitted_cells(found: Compared, method: str, setting: str) -> list[Cell | str]
 def fitted_record(found: Compared, method: str, setting: str) -> dict[str, Any]:
     """The same numbers in full precision, by name."""
     pair = _pair(found)
-    if pair is None or method not in found.methods:
+    if pair is None:
         return {}
-    value, gap = found.summary(method, setting, pair.fitted), _gaps(found, pair.fitted).get((method, setting))
+    value, gap = found.summary(method, setting, pair.fitted), gaps(found, pair.fitted).get((method, setting))
     told = {f"{pair.fitted}_mean": value.mean, f"{pair.fitted}_sd": value.sd}
     names = ("mean", "low", "high")
     return told | {f"{pair.fitted}_difference{'' if n == 'mean' else f'_{n}'}": gap and getattr(gap, n) for n in names}
@@ -104,7 +93,7 @@ def fitted_words(found: Compared, most: int) -> list[str]:
     pair = _pair(found)
     if pair is None:
         return []
-    raw, fitted = _gaps(found, pair.raw), _gaps(found, pair.fitted)
-    told = [f"{f'{key[1]}: ' if key[1] else ''}{beside(raw[key], fitted[key])}." for key in fitted]
+    raw, fitted = gaps(found, pair.raw), gaps(found, pair.fitted)
+    told = [f"{f'{at}: ' if at else ''}{beside(raw[m, at], gap)}." for (m, at), gap in fitted.items() if at is not None]
     more = [f"The table of results holds {len(told) - most} more."] if len(told) > most else []
-    return [*told[:most], *more]
+    return [*([TEXTS["intervals"]] if told else []), *told[:most], *more]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,24 +20,14 @@ from fedskew.report.figures import words
 from fedskew.report.fitted import fitted_cells, fitted_head, fitted_record, twice
 from fedskew.report.pictures import Heat
 from fedskew.report.sentences import measured, p_value
-from fedskew.report.tables import Cell, Table, amount, fixed, row, spread, titled
+from fedskew.report.tables import Cell, Table, amount, fixed, row, spread, titled, under
 from fedskew.studies.differences import Difference
-from fedskew.studies.intervals import Summary
 from fedskew.studies.store import env_of
 
 __all__ = [
-    "costs",
-    "environments",
-    "gap_cells",
-    "gap_record",
-    "mistakes",
-    "options",
-    "ranks",
-    "recalls",
-    "results",
-    "runs",
+    "costs", "environments", "gap_cells", "gap_record", "mistakes", "options", "ranks", "recalls", "results", "runs",
     "tuned",
-]
+]  # fmt: skip
 
 LONGEST = 120  # characters of an option's value
 BESIDE = 6  # columns of options
@@ -56,32 +46,31 @@ HARDWARE = ("python", "platform", "processor", "cores", "threads", "cuda")
 def results(found: Compared, setting: str) -> Table:
     """The metric of each method: mean, deviation, interval and the paired difference from the baseline."""
     several = len(found.methods) > 1
-    further = [(name, key) for name in FURTHER if (key := _further(found, name)) and _any(found, setting, key)]
+    further = [(name, key) for name in FURTHER if (key := _further(found, name)) and found.has(setting, key)]
     head = ["method", "seeds", "mean", "sd", "95 % interval"]
     head += [f"from {found.baseline}", "its 95 % interval", "p (Holm)", "significant"] if several else []
     head += [*fitted_head(found), *("final" if name == "final" else _called(key) for name, key in further)]
     rows, records = [], []
-    both = twice(found)
-    for method in both.present(setting):
-        value = both.summary(method, setting)
-        pairs = found if method in found.methods else both  # p of raw methods is corrected for these alone
-        gap = pairs.difference(method, setting)
+    for method in found.present(setting):
+        value, gap = found.summary(method, setting), found.difference(method, setting)
         cells: list[Cell | str] = [method, str(value.runs), fixed(value.mean), fixed(value.sd, 3),
                                    spread(value.low, value.high)]  # fmt: skip
         if several:
             cells += gap_cells(gap)
-        record: Row = {"setting": setting, "method": method, "metric": found.key, **_record(value)}
+        numbers = {"seeds": value.runs, "mean": value.mean, "sd": value.sd, "low": value.low, "high": value.high}
+        record: Row = {"setting": setting, "method": method, "metric": found.key, **numbers}
         if several:
             record |= {"baseline": found.baseline, **gap_record(gap)}
         cells += fitted_cells(found, method, setting)
         record |= fitted_record(found, method, setting)
         for _, key in further:
-            seen = both.summary(method, setting, key)
+            seen = found.summary(method, setting, key)
             cells.append(fixed(seen.mean, 3))
             record |= {f"{key}_mean": seen.mean, f"{key}_sd": seen.sd}
         rows.append(row(*cells))
         records.append(record)
-    return Table("results", titled(setting, measured(found)), tuple(head), tuple(rows), 1, tuple(records))
+    key, what = ("fitted", f"fitted models, {measured(found)}") if found.fitted else ("results", measured(found))
+    return Table(key, titled(setting, what), tuple(head), tuple(rows), 1, tuple(records))
 
 
 def _further(found: Compared, name: str) -> str:
@@ -89,10 +78,6 @@ def _further(found: Compared, name: str) -> str:
     span = found.key.partition("_")[0]
     key = f"final_{found.metric}" if name == "final" else f"{span if span in SPANS else 'mean10'}_{name}"
     return "" if key == found.key or name == found.metric else key
-
-
-def _any(found: Compared, setting: str, key: str) -> bool:
-    return bool(np.isfinite(found.values(setting, key)).any())
 
 
 def _called(key: str) -> str:
@@ -108,10 +93,6 @@ def gap_cells(gap: Difference | None) -> list[Cell | str]:
     mean, several = Cell(f"{'+' if gap.mean > 0 else ''}{fixed(gap.mean)}", mark=side), gap.pairs > 1
     told = f"yes, {gap.verdict}" if side else "no" if several else "–"
     return [mean, spread(gap.low, gap.high), p_value(gap.p_holm if several else None), told]
-
-
-def _record(value: Summary) -> Row:
-    return {"seeds": value.runs, "mean": value.mean, "sd": value.sd, "low": value.low, "high": value.high}
 
 
 def gap_record(gap: Difference | None) -> Row:
@@ -173,8 +154,7 @@ def costs(found: Compared, setting: str) -> Table:
         spent = {name: mean for (_, name, _), mean in zip(SPENT, means, strict=True)}
         records.append({"setting": setting, "method": method, found.key: value, **spent})
     head = ("method", words(found.metric), *(name for _, name, _ in SPENT))
-    where = f", {setting}" if setting else ""
-    return Table("cost", f"Cost of a run, mean over the seeds{where}", head, tuple(rows), 1, tuple(records))
+    return Table("cost", f"Cost of a run, mean over the seeds{under(setting)}", head, tuple(rows), 1, tuple(records))
 
 
 # Options and runs
@@ -182,34 +162,32 @@ def costs(found: Compared, setting: str) -> Table:
 
 def options(found: Compared) -> list[Table]:
     """The whole configuration: what all runs share; what differs between methods, settings, and single runs."""
-    flat = [_leaves(entry.run) for entry in found.entries]
-    paths = list(dict.fromkeys(path for leaves in flat for path in leaves))
-    by: dict[str, dict[str, list[tuple[str, str]]]] = {"": {}, "method": {}, "setting": {}, "run": {}}
-    keys: dict[str, Callable[[int], str]] = {
-        "": lambda i: "", "method": lambda i: found.entries[i].method, "setting": lambda i: found.entries[i].setting,
-        "run": lambda i: str(i + 1),
+    flat, entries = [_leaves(entry.run) for entry in found.entries], found.entries
+    owners = {
+        "": [""] * len(flat), "method": [e.method for e in entries], "setting": [e.setting for e in entries],
+        "run": [str(i + 1) for i in range(len(flat))],
     }  # fmt: skip
-    for path in paths:
+    by: dict[str, dict[str, dict[str, str]]] = {level: {} for level in owners}
+    for path in dict.fromkeys(path for leaves in flat for path in leaves):
         values = [leaves.get(path) for leaves in flat]
-        level = next(name for name in by if _decides([keys[name](i) for i in range(len(flat))], values))
-        for i, value in enumerate(values):
+        level = next(n for n, keys in owners.items() if len({*zip(keys, values, strict=True)}) == len({*keys}))
+        for owner, value in zip(owners[level], values, strict=True):
             if value is not None:
-                place = by[level].setdefault(keys[level](i), [])
-                if (path, value) not in place:
-                    place.append((path, value))
-    shared = tuple(row(path, value) for path, value in by[""].get("", ()))
-    tables = [Table("shared", "Options that all runs share", ("option", "value"), shared, 2)]
-    told = {"method": "Further options that differ between methods", "setting": "Options that differ between settings",
-            "run": "Options that differ between single runs"}  # fmt: skip
-    for level, caption in told.items():
-        if level == "method":
-            first, rest = ({m: [o for o in listed if _is_training(o[0]) == wanted] for m, listed in by[level].items()}
-                           for wanted in (True, False))  # fmt: skip
-            tables += [_differing(level, TRAINED, first)] if any(first.values()) else []
-            tables += [_differing(level, caption, rest)] if any(rest.values()) else []
-        elif by[level]:
-            tables.append(_differing(level, caption, by[level]))
-    return tables
+                by[level].setdefault(owner, {})[path] = value
+    training, further = (
+        {m: {path: v for path, v in told.items() if _is_training(path) is wanted} for m, told in by["method"].items()}
+        for wanted in (True, False)
+    )
+    parts = (
+        ("method", TRAINED, training), ("method", "Further options that differ between methods", further),
+        ("setting", "Options that differ between settings", by["setting"]),
+        ("run", "Options that differ between single runs", by["run"]),
+    )  # fmt: skip
+    shared = tuple(row(path, value) for path, value in by[""].get("", {}).items())
+    return [
+        Table("shared", "Options that all runs share", ("option", "value"), shared, 2),
+        *(_differing(*part) for part in parts if any(part[2].values())),
+    ]
 
 
 def _is_training(path: str) -> bool:
@@ -217,22 +195,15 @@ def _is_training(path: str) -> bool:
     return path in SLOTS or path.startswith(("pace.", "server.", "local."))
 
 
-def _differing(level: str, caption: str, by: dict[str, list[tuple[str, str]]]) -> Table:
+def _differing(level: str, caption: str, by: dict[str, dict[str, str]]) -> Table:
     """Options of each owner: a column for each, or a line for each option where there are many owners."""
     if len(by) > BESIDE:
-        rows = tuple(row(owner or "–", path, value) for owner, listed in by.items() for path, value in listed)
+        rows = tuple(row(owner or "–", path, value) for owner, told in by.items() for path, value in told.items())
         return Table(f"options-{level}", caption, (level, "option", "value"), rows, 3)
-    paths = dict.fromkeys(path for listed in by.values() for path, _ in listed)
-    values = {owner: dict(listed) for owner, listed in by.items()}
-    rows = tuple(row(path, *(values[owner].get(path, "–") for owner in by)) for path in paths)
+    paths = dict.fromkeys(path for told in by.values() for path in told)
+    rows = tuple(row(path, *(told.get(path, "–") for told in by.values())) for path in paths)
     head = ("option", *(owner or "–" for owner in by))
     return Table(f"options-{level}", caption, head, rows, len(head))
-
-
-def _decides(keys: Sequence[str], values: Sequence[str | None]) -> bool:
-    """Whether equal keys have equal values."""
-    seen: dict[str, str | None] = {}
-    return all(seen.setdefault(key, value) == value for key, value in zip(keys, values, strict=True))
 
 
 def _leaves(run: Run) -> dict[str, str]:
@@ -263,24 +234,19 @@ def _plain(value: Any) -> str:
 
 def environments(found: Compared) -> tuple[Table, list[int]]:
     """(environments, each once; the number of the one that each entry ran in, from 1)."""
-    seen: dict[str, Row] = {}
-    started: dict[str, list[str]] = {}
-    numbers = []
+    seen: dict[str, tuple[Row, list[str]]] = {}  # what it is, and when its runs were started
+    numbers, rows = [], []
     for entry in found.entries:
         env = env_of(entry.run.folder)
-        start = str(env.pop("started", ""))
-        key = json.dumps(env, sort_keys=True)
-        seen.setdefault(key, env)
-        started.setdefault(key, []).append(start)
+        start, key = str(env.pop("started", "")), json.dumps(env, sort_keys=True)
+        seen.setdefault(key, (env, []))[1].append(start)
         numbers.append(list(seen).index(key) + 1)
-    rows = []
-    for number, (key, env) in enumerate(seen.items(), 1):
-        given = env.get("versions")
+    for number, (env, started) in enumerate(seen.values(), 1):
+        given, when = env.get("versions"), sorted(filter(None, started))
         versions = ", ".join(f"{name} {v}" for name, v in given.items()) if isinstance(given, dict) else ""
-        when = sorted(filter(None, started[key]))
-        span = "–" if not when else when[0] if len(when) == 1 else f"{when[0]} to {when[-1]}"
+        span = " to ".join(dict.fromkeys((when[0], when[-1]))) if when else "–"
         told = [_value([env[name]])[:LONGEST] if name in env else "–" for name in HARDWARE]
-        rows.append(row(str(number), str(len(started[key])), versions[: 2 * LONGEST] or "not on record", *told, span))
+        rows.append(row(str(number), str(len(started)), versions[: 2 * LONGEST] or "not on record", *told, span))
     head = ("environment", "runs", "versions", *HARDWARE, "started")
     return Table("environments", "Environments of the runs", head, tuple(rows), len(head)), numbers
 

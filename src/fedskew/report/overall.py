@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from fedskew.report.compared import Compared, once
-from fedskew.report.figures import TOLD, words
+from fedskew.report.figures import listed, words
 from fedskew.report.listings import gap_cells, gap_record
-from fedskew.report.parts import Figure, Section
+from fedskew.report.parts import TEXTS, Figure, Section
 from fedskew.report.pictures import Chart, Line
 from fedskew.report.tables import Cell, Table, fixed, row, spread
 from fedskew.studies.bootstrap import FEW, NARROW
@@ -23,20 +23,6 @@ TAUS = 51  # thresholds of a performance profile
 MEDIAN = 3  # settings from which on their median differs from their mean
 NAMES = {"mean": "mean", "iqm": "interquartile mean", "median": "median"}
 FEWEST = 2  # runs of a method, over all settings, below which nothing is to be aggregated
-TOGETHER = (
-    "The mean is that of the settings' means{median}; the interquartile mean is that of the middle half of all runs. "
-    "Intervals are from the stratified bootstrap at 95 %: they apply to new seeds in these settings, not to "
-    "other settings."
-)
-OVER = (
-    "The difference of a seed is its mean over the settings. P is the probability that a run of the method is better "
-    "than a run of {baseline} under the same setting; it says how often, not by how much."
-)
-PROFILE = (
-    "A line of the profile is the share of a method's runs that are {side} a value, the mean over the settings. A "
-    "method whose line is above another's everywhere is the better one. The band is the 95 % bootstrap interval "
-    "at each value alone."
-)
 
 
 def overall(found: Compared, methods: list[str], left_out: tuple[str, ...] = ()) -> Section:
@@ -53,26 +39,21 @@ def overall(found: Compared, methods: list[str], left_out: tuple[str, ...] = ())
     title = "All settings together" if len(found.settings) > 1 else "All runs together"
     most = int(found.scores.counts.sum(axis=1).max(initial=0))
     if most < FEWEST:
-        why = (
-            "Interquartile means, medians, performance profiles and the probability of improvement need two runs of a "
-        )
-        return Section("overall", title, missing=f"{why}method: more seeds, or more settings.")
+        return Section("overall", title, missing=TEXTS["single"])
     parts: list[Table | Figure] = [_aggregates(found)]
-    text = [TOGETHER.format(median=", the median too" if len(found.settings) >= MEDIAN else "")]
+    text = [TEXTS["together"].format(median=", the median too" if len(found.settings) >= MEDIAN else "")]
     if len(found.methods) > 1:
-        text.append(OVER.format(baseline=found.baseline))
+        text.append(TEXTS["over"].format(baseline=found.baseline))
         parts.append(_improvements(found))
     chart = _profiles(found, methods)
     if chart is not None:
-        text.append(PROFILE.format(side=_side(found)))
+        text.append(TEXTS["profile"].format(side=_side(found)))
         parts.append(Figure((chart,), tuple((line.label, line.place) for line in chart.lines)))
     return Section("overall", title, (*text, *left_out), tuple(parts))
 
 
 def _aggregates(found: Compared) -> Table:
-    by: dict[str, tuple[Estimate, ...]] = once(
-        found, "aggregates", lambda: {name: aggregate(found.scores, name) for name in NAMES}
-    )
+    by = _estimates(found)
     names = {n: told for n, told in NAMES.items() if n != "median" or len(found.settings) >= MEDIAN}
     head = ["method", "runs"]
     for name in names.values():
@@ -98,14 +79,31 @@ def _aggregates(found: Compared) -> Table:
     return Table("overall", caption, tuple(head), tuple(rows), 1, tuple(records), _notes(by["iqm"]))
 
 
+@once
+def _estimates(found: Compared) -> dict[str, tuple[Estimate, ...]]:
+    return {name: aggregate(found.scores, name) for name in NAMES}
+
+
+@once
+def _improved(found: Compared) -> dict[str, Improvement]:
+    return {one.method: one for one in improvement(found.scores, found.baseline)}
+
+
+@once
+def _profiled(found: Compared) -> dict[str, Profile]:
+    """Of each method; none where all runs have one value."""
+    seen = present(found.scores.values.ravel())
+    if not len(seen) or seen[0] == seen[-1]:
+        return {}
+    return {one.method: one for one in profiles(found.scores, np.linspace(seen[0], seen[-1], TAUS))}
+
+
 def _notes(told: tuple[Estimate, ...]) -> tuple[str, ...]:
     """What the intervals are worth, each thing once."""
     notes = []
     lacking = [one.method for one in told if one.lacking]
     if lacking:
-        more = f" and {len(lacking) - TOLD} more" if len(lacking) > TOLD else ""
-        names = ", ".join(lacking[:TOLD])
-        notes.append(f"{names}{more}: no run in some settings, so a value over the others is not comparable.")
+        notes.append(listed("", lacking, end=f": {TEXTS['lacking']}"))
     if any(one.fewest == 1 for one in told):
         notes.append("There is no interval if a setting has only one run.")
     if any(1 < one.fewest <= FEW for one in told):
@@ -114,8 +112,7 @@ def _notes(told: tuple[Estimate, ...]) -> tuple[str, ...]:
 
 
 def _improvements(found: Compared) -> Table:
-    told: tuple[Improvement, ...] = once(found, "improvements", lambda: improvement(found.scores, found.baseline))
-    by = {one.method: one for one in told}
+    by = _improved(found)
     several = len(found.settings) > 1
     gaps = (f"from {found.baseline}", "its 95 % interval", "p (Holm)", "significant") if several else ()
     head = ("method", *gaps, f"P (better than {found.baseline})", "its 95 % interval", "settings")
@@ -133,8 +130,8 @@ def _improvements(found: Compared) -> Table:
         record |= {"improvement": one.value, "improvement_low": one.low, "improvement_high": one.high}
         rows.append(row(*cells))
         records.append(record | {"settings": one.settings, "of": len(found.settings)})
-    notes = [NARROW] if any(1 < one.fewest <= FEW for one in told) else []
-    if any(one.low is not None and one.low == one.high for one in told):
+    notes = [NARROW] if any(1 < one.fewest <= FEW for one in by.values()) else []
+    if any(one.low is not None and one.low == one.high for one in by.values()):
         notes.append("An interval without width means that all resamples are equal. It is not certainty.")
     caption = f"Each method against {found.baseline}{', over all settings' if several else ''}"
     return Table("improvement", caption, head, tuple(rows), 1, tuple(records), tuple(notes))
@@ -142,25 +139,19 @@ def _improvements(found: Compared) -> Table:
 
 def _profiles(found: Compared, methods: list[str]) -> Chart | None:
     """Performance profiles; None where all runs have one value."""
-    seen = present(found.scores.values.ravel())
-    if len(seen) == 0 or seen[0] == seen[-1]:
-        return None
-    taus = np.linspace(seen[0], seen[-1], TAUS)
-    by: dict[str, Profile] = once(found, "profiles", lambda: {p.method: p for p in profiles(found.scores, taus)})
     lines, told = [], []
-    for method in methods:
-        one = by[method]
+    for one in (profile for method in methods if (profile := _profiled(found).get(method))):
         if not np.isfinite(one.share).all():
             continue
+        method = one.method
         lines.append(Line(method, found.place(method), one.thresholds, one.share, one.low, one.high))
         half = one.thresholds[one.share >= 0.5]
         if len(half):
             told.append(f"{method}: half of its runs or more are {_side(found)} {half[-1 if found.higher else 0]:.3g}")
     if not lines:
         return None
-    more = f"; and {len(told) - TOLD} more" if len(told) > TOLD else ""
     across, share = words(found.metric), f"share of runs {_side(found)}"
-    described = f"Shares of runs. {'; '.join(told[:TOLD])}{more}."
+    described = listed("Shares of runs. ", told)
     return Chart("profile", "Performance profile", across, share, tuple(lines), described, from_zero=False)
 
 

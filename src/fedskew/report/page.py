@@ -18,9 +18,9 @@ from fedskew.report.compared import Compared, compare
 from fedskew.report.drawing import inline, sample
 from fedskew.report.entries import Entry, Trial
 from fedskew.report.figures import Detail
-from fedskew.report.fitted import twice
+from fedskew.report.fitted import fitted_alone, twice
 from fedskew.report.overall import overall
-from fedskew.report.parts import Figure, Section
+from fedskew.report.parts import TEXTS, Figure, Section
 from fedskew.report.pictures import Heat, Picture
 from fedskew.report.reached import checked, reached
 from fedskew.report.scored import scored
@@ -32,28 +32,14 @@ LIMIT = 1_000_000  # bytes of a page of 500 runs
 FULL = 500  # runs
 OPEN = 12  # rows of a table of options that is not folded
 HALVINGS = 6  # of the pictures that a page shows, until it is small enough
-TRIALS = "The methods have different numbers of trials: compare tuned options with care."
-WHOLE = "the tables of results, cost and runs hold all"
-WRITTEN = "the files of --tables hold all"
-RANKED = "Average ranks need two methods or more under two settings or more."
-INTRODUCED = {
-    "curves": "A line is the mean over seeds; its band reaches from minimum to maximum.",
-    "ranks": "Each setting ranks the methods by their mean over the seeds that all of them have. Bars join methods "
-    "that the tests do not tell apart: all of them where Friedman's test finds nothing, else those within Nemenyi's "
-    "critical difference. Two methods are not tested.",
-    "cost": "A point is the mean over the seeds, its whisker the 95 % interval. Methods further to the left cost "
-    "less. A cost that is the same for all methods is not drawn.",
-    "recalls": "Mean over the seeds at the last evaluation. A dash: the class has no test rows.",
-    "confusion": "Rows are true classes, columns predictions: the share of each class's test rows, all seeds together.",
-    "federation": "Labels of each client. The colour grows with the square root of the number of training rows.",
-}
+INTRODUCED = TEXTS["introduced"]
 
 
 def build(
     entries: Iterable[Entry | tuple[str, str, int | str, Any]],
     *,
     title: str = "",
-    metric: str = "accuracy",
+    metric: str | None = None,
     baseline: str | None = None,
     command: str = "",
     notes: Sequence[str] = (),
@@ -176,12 +162,12 @@ def sections(
         The sections, in order.
     """
     shown, settings = _methods(found, detail.methods), found.settings[: detail.settings]
-    written = _left_out(found, detail, shown, WRITTEN)
+    written = _left_out(found, detail, shown, TEXTS["written"])
     made = [
         Section("verdict", "Verdict", listed=tuple(sentences.verdict(found))),
         Section("cautions", "What these numbers do not show", listed=(*notes, *sentences.cautions(found))),
         _how(found),
-        Section("results", "Results", _results_text(found), tuple(listings.results(found, s) for s in found.settings)),
+        _results(found),
         overall(found, shown, _left_out(found, detail, shown)[-1:] if len(shown) < len(found.methods) else ()),
         _curves(found, detail, shown),
         _recalls(found, detail, shown),
@@ -204,7 +190,7 @@ def _methods(found: Compared, most: int) -> list[str]:
     return best if found.baseline in best else [*best[:-1], found.baseline]
 
 
-def _left_out(found: Compared, detail: Detail, shown: Sequence[str], whole: str = WHOLE) -> tuple[str, ...]:
+def _left_out(found: Compared, detail: Detail, shown: Sequence[str], whole: str = TEXTS["whole"]) -> tuple[str, ...]:
     """What a section leaves out, in words."""
     told = []
     if len(found.settings) > detail.settings:
@@ -214,14 +200,13 @@ def _left_out(found: Compared, detail: Detail, shown: Sequence[str], whole: str 
     return tuple(told)
 
 
-def _results_text(found: Compared) -> tuple[str, ...]:
-    told = ["Mean over the seeds, standard deviation of the sample, and Student's 95 % interval."]
+def _results(found: Compared) -> Section:
+    """The methods; folded below them their fitted models, each a method that is compared with the raw baseline."""
+    told, alone = TEXTS["means"], fitted_alone(found)
     if len(found.methods) > 1:
-        told.append(
-            f"Differences from {found.baseline} are paired by seed, with Student's interval and the exact signed-rank "
-            "test. p is corrected by Holm for all comparisons of one setting; significant means p of at most 0.05."
-        )
-    return (" ".join(told),)
+        told += f" {TEXTS['tests'].format(baseline=found.baseline)}"
+    raw, fitted = (tuple(listings.results(one, s) for s in found.settings) if one else () for one in (found, alone))
+    return Section("results", "Results", (told,), raw, folded=fitted)
 
 
 def _how(found: Compared) -> Section:
@@ -255,7 +240,7 @@ def _recalls(found: Compared, detail: Detail, shown: Sequence[str]) -> Section:
 def _ranks(found: Compared) -> Section:
     picture = figures.ranking(found)
     if picture is None:
-        return Section("ranks", "Ranks", missing=RANKED)
+        return Section("ranks", "Ranks", missing=TEXTS["ranked"])
     return Section("ranks", "Ranks", (INTRODUCED["ranks"],), (Figure((picture,)), listings.ranks(found)))
 
 
@@ -294,7 +279,7 @@ def _tuning(found: Compared, trials: Sequence[Trial]) -> Section:
     names = tuple(dict.fromkeys(line.label for chart in charts for line in chart.lines))
     drawn = (Figure(tuple(charts), tuple((n, places.get(n, 0)) for n in names)),) if charts else ()
     counts = set(Counter((t.method, t.setting) for t in trials).values())
-    budget = f"Every method has {plural(counts.pop(), 'trial')}." if len(counts) == 1 else TRIALS
+    budget = f"Every method has {plural(counts.pop(), 'trial')}." if len(counts) == 1 else TEXTS["trials"]
     text = (f"{budget} Scores are from validation rows.",)
     return Section("tuning", "Tuning", text, (*drawn, listings.tuned(trials)))
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 from fedskew.report.pictures import Picture
 from fedskew.report.tables import Table
 
-__all__ = ["Figure", "Section"]
+__all__ = ["TEXTS", "Figure", "Section"]
+
+TEXTS = tomllib.loads((Path(__file__).parent / "texts.toml").read_text(encoding="utf-8"))  # of the sections
 
 
 @dataclass(frozen=True)

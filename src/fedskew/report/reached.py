@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError, plural
 from fedskew.report.compared import Compared, once
 from fedskew.report.figures import words
-from fedskew.report.parts import Section
-from fedskew.report.tables import Cell, Table, amount, row
+from fedskew.report.parts import TEXTS, Section
+from fedskew.report.tables import Cell, Table, amount, row, under
 from fedskew.studies.targets import COSTS, Reached, Spent, TargetSummary, final_value, over_seeds, reach_all
 
 __all__ = ["checked", "reached", "targets_of"]
@@ -22,17 +23,6 @@ OWN = 0.9  # of a run's own final value
 MOST = 20  # targets
 UNITS = {"rounds": 1.0, "bytes": 1e6, "samples": 1.0, "seconds": 1.0}
 HEAD = ("method", "target", "reached", "stayed", "rounds", "MB", "samples", "seconds")
-READ = (
-    "Until the first evaluation with the target: medians over all runs, and in brackets the range of the runs that "
-    "reached it. A run that did not reach it counts as one that needs more than it spent: ≥ marks a median that such "
-    "runs leave open, > the median of what was spent where no run reached it. MB are from and to all clients; samples "
-    "count one epoch of a round. Stayed: the runs whose later evaluations all have the target, too."
-)
-CHOSEN = "The targets are 50, 75 and 90 % of the best mean of the setting, to two digits; set others with --targets."
-END = (
-    "The final value of a run is the mean over its last 10 rounds: its cost shows how fast a method gets near it, not "
-    "how good that is."
-)
 
 
 def checked(targets: Iterable[float]) -> tuple[float, ...]:
@@ -89,19 +79,15 @@ def reached(
     metric = words(found.metric)
     if not found.higher:
         return Section("targets", TITLE, missing=f"Targets need a metric that grows, and of {metric} less is better.")
-    if not any(entry.run.rows and _has(entry.run, found.metric) for entry in found.entries):
+    if not any(row.get(found.metric) is not None for entry in found.entries for row in entry.run.rows):
         why = f"The rounds on record have no {metric}, so the round that reached a value is not known."
         return Section("targets", TITLE, missing=why)
     tables = [table for s in settings if (table := _table(found, s, methods, targets)) is not None]
     if not tables:
         why = "No record has the costs of all rounds, so the cost of a target cannot be computed."
         return Section("targets", TITLE, missing=why)
-    text = (READ, " ".join([*([] if targets else [CHOSEN]), END]), *left_out)
+    text = (TEXTS["read"], " ".join([*([] if targets else [TEXTS["chosen"]]), TEXTS["end"]]), *left_out)
     return Section("targets", TITLE, text, tuple(tables))
-
-
-def _has(run: Run, metric: str) -> bool:
-    return any(row.get(metric) is not None for row in run.rows)
 
 
 def _chosen(found: Compared, setting: str) -> tuple[float, ...]:
@@ -113,19 +99,19 @@ def _chosen(found: Compared, setting: str) -> tuple[float, ...]:
 def _table(found: Compared, setting: str, methods: Sequence[str], targets: Sequence[float]) -> Table | None:
     wanted = tuple(targets) or _chosen(found, setting)
     shown = [method for method in found.present(setting) if method in methods]
-    told, unread = dict[str, list[tuple[Reached, ...]]](), dict[str, int]()
+    told, unread = dict[str, list[tuple[Reached, ...]]](), Counter[str]()
     for method in shown:
-        listed = [_run(found, i, wanted) for i in _places(found, method, setting)]
-        told[method] = [one for one in listed if isinstance(one, tuple)]
-        for reason in (one for one in listed if isinstance(one, str)):
-            unread[reason] = unread.get(reason, 0) + 1
+        runs = [i for i, e in enumerate(found.entries) if (e.method, e.setting) == (method, setting) and e.run.last]
+        each = [_run(found, i, wanted) for i in runs]
+        told[method] = [one for one in each if isinstance(one, tuple)]
+        unread.update(one for one in each if isinstance(one, str))
     rows, records = [], []
     for at, target in enumerate((*wanted, None)):
         for method in (m for m in shown if told[m]):
-            runs = [run[at] for run in told[method] if len(run) > at]
-            if not runs:
+            ends = [run[at] for run in told[method] if len(run) > at]
+            if not ends:
                 continue
-            one = over_seeds(runs)
+            one = over_seeds(ends)
             rows.append(_row(method, target, one))
             records.append({"setting": setting, "method": method, "metric": found.metric, **_record(target, one)})
     if not rows:
@@ -134,30 +120,19 @@ def _table(found: Compared, setting: str, methods: Sequence[str], targets: Seque
     late = max((one.unseen for runs in told.values() for run in runs for one in run), default=0)
     if late:
         notes.append(f"Not every round was evaluated: a target may have been reached {plural(late, 'round')} earlier.")
-    where = f", {setting}" if setting else ""
-    return Table("targets", f"Cost until {words(found.metric)} reaches a target{where}", HEAD, tuple(rows), 2,
-                 tuple(records), tuple(notes))  # fmt: skip
+    caption = f"Cost until {words(found.metric)} reaches a target{under(setting)}"
+    return Table("targets", caption, HEAD, tuple(rows), 2, tuple(records), tuple(notes))
 
 
-def _places(found: Compared, method: str, setting: str) -> list[int]:
-    return [i for i, e in enumerate(found.entries) if e.method == method and e.setting == setting and e.run.last]
-
-
+@once
 def _run(found: Compared, place: int, targets: tuple[float, ...]) -> tuple[Reached, ...] | str:
     """What a run spent until each target and, where its last rounds have a value, until its own end; or why not."""
-
-    def read() -> tuple[Reached, ...] | str:
-        rows = found.entries[place].run.rows
-        try:
-            final = final_value(rows, found.metric)
-            return reach_all(
-                rows, [*targets, *([OWN * final] if final is not None and final > 0 else [])], found.metric
-            )
-        except RecordError as error:
-            return str(error)
-
-    told: tuple[Reached, ...] | str = once(found, ("targets", place, targets), read)
-    return told
+    rows = found.entries[place].run.rows
+    try:
+        final = final_value(rows, found.metric)
+        return reach_all(rows, [*targets, *([OWN * final] if final is not None and final > 0 else [])], found.metric)
+    except RecordError as error:
+        return str(error)
 
 
 def _row(method: str, target: float | None, one: TargetSummary) -> tuple[Cell, ...]:
@@ -170,19 +145,12 @@ def _spent(spent: Spent, one: TargetSummary, unit: float, measured: bool) -> str
     """As in "12 (9 to 20)", "≥ 12" and "> 50"."""
     if spent.least is None or spent.most is None:
         return f"> {amount(spent.at_least / unit, measured)}"
-    median = f"≥ {amount(spent.at_least / unit, measured)}"
-    if spent.median is not None:
-        median = amount(spent.median / unit, measured)
-    if one.reached < 2:
-        return median
-    return f"{median} ({amount(spent.least / unit, measured)} to {amount(spent.most / unit, measured)})"
+    mark, median = ("≥ ", spent.at_least) if spent.median is None else ("", spent.median)
+    span = f" ({amount(spent.least / unit, measured)} to {amount(spent.most / unit, measured)})"
+    return f"{mark}{amount(median / unit, measured)}{span if one.reached > 1 else ''}"
 
 
 def _record(target: float | None, one: TargetSummary) -> dict[str, Any]:
     out: dict[str, Any] = {"target": target, "own_share": OWN if target is None else None}
     out |= {"runs": one.runs, "reached": one.reached, "stayed": one.kept}
-    for name in COSTS:
-        spent: Spent = getattr(one, name)
-        out |= {f"{name}_median": spent.median, f"{name}_at_least": spent.at_least}
-        out |= {f"{name}_least": spent.least, f"{name}_most": spent.most}
-    return out
+    return out | {f"{name}_{what}": v for name in COSTS for what, v in asdict(getattr(one, name)).items()}

@@ -11,7 +11,7 @@ from fedskew.records.probabilities import EACH, PRECISION, SCORES
 from fedskew.report.compared import Compared, Floats
 from fedskew.report.drawing import levels
 from fedskew.report.figures import names_of
-from fedskew.report.parts import Section
+from fedskew.report.parts import TEXTS, Section
 from fedskew.report.tables import Cell, Table, fixed, row, titled
 
 __all__ = ["scored"]
@@ -21,18 +21,6 @@ RANKED = tuple(name for name in SCORES if not name.startswith(MIX))
 MIXED = (f"{MIX}mean", f"{MIX}worst_decile", *(name for name in SCORES if name.startswith(f"{MIX}p")))
 TITLE = "Ranking, calibration and client mixes"
 CALLED = {"auroc_macro": "AUROC", "auprc_macro": "AUPRC", "ece": "calibration error"}
-TEXT = (
-    "Scores of the last model on the test rows: mean over the seeds, with Student's 95 % interval in brackets. AUROC, "
-    "AUPRC and the recall are of each class against the rest, then the mean over the classes. The recall is the "
-    "greatest at a threshold where the class has this precision. Of the expected calibration error less is better.",
-    "A client's own mix weighs the recalls of the test set by the labels of the client's training rows, so it stands "
-    "for the accuracy at this client. The worst decile is the mean of the worst tenth of the clients; p10 to p90 are "
-    "quantiles over the clients.",
-)
-MISSING = (
-    "These runs have no AUROC, AUPRC, recall at a precision, calibration error or accuracy over the clients' mixes on "
-    "record."
-)
 
 
 def scored(found: Compared, settings: Sequence[str], methods: Sequence[str], left_out: tuple[str, ...]) -> Section:
@@ -47,23 +35,20 @@ def scored(found: Compared, settings: Sequence[str], methods: Sequence[str], lef
     Returns:
         The section; a sentence where no run has a score on record.
     """
-    tables = [t for s in settings for t in (_ranked(found, s, methods), _mixed(found, s, methods)) if t is not None]
+    mixed = {n: n.removeprefix(MIX).replace("_", " ").replace("p50", "median") for n in MIXED}
+    tables = []
+    for setting in settings:
+        called = {**CALLED, "recall_at_precision_macro": f"recall at precision {_precisions(found, setting)}"}
+        for key, what, names in (("scores", "scores of the last model", {n: called[n] for n in RANKED}),
+                                 ("mixes", "accuracy over the clients' own label mixes", mixed)):  # fmt: skip
+            table = _table(found, setting, methods, key, what, names)
+            tables += [table] if table is not None else []
     if not tables:
-        return Section("scores", TITLE, missing=MISSING)
+        return Section("scores", TITLE, missing=TEXTS["unscored"])
     shown = {table.key for table in tables}
-    text = tuple(told for told, key in zip(TEXT, ("scores", "mixes"), strict=True) if key in shown)
+    text = tuple(TEXTS[key] for key in ("scores", "mixes") if key in shown)
     each = tuple(t for s in settings if (t := _each(found, s, methods)) is not None)
     return Section("scores", TITLE, (*text, *left_out), tuple(tables), folded=each)
-
-
-def _ranked(found: Compared, setting: str, methods: Sequence[str]) -> Table | None:
-    called = {**CALLED, "recall_at_precision_macro": f"recall at precision {_precisions(found, setting)}"}
-    return _table(found, setting, methods, "scores", "scores of the last model", {n: called[n] for n in RANKED})
-
-
-def _mixed(found: Compared, setting: str, methods: Sequence[str]) -> Table | None:
-    called = {n: n.removeprefix(MIX).replace("_", " ").replace("p50", "median") for n in MIXED}
-    return _table(found, setting, methods, "mixes", "accuracy over the clients' own label mixes", called)
 
 
 def _each(found: Compared, setting: str, methods: Sequence[str]) -> Table | None:
@@ -116,7 +101,7 @@ def _table(
     found: Compared, setting: str, methods: Sequence[str], key: str, what: str, called: dict[str, str]
 ) -> Table | None:
     """Means with their intervals; None where no run has one of these numbers."""
-    held = {n: f"final_{n}" for n in called if np.isfinite(found.values(setting, f"final_{n}")).any()}
+    held = {n: f"final_{n}" for n in called if found.has(setting, f"final_{n}")}
     if not held:
         return None
     rows, records = [], []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from fedskew.errors import plural
 from fedskew.plots.groups import title_of
-from fedskew.records.summary import collapses
+from fedskew.records.summary import HOW, collapses, metric_words
 from fedskew.report.compared import Compared
 from fedskew.report.entries import Entry, ended_early
-from fedskew.report.figures import words
+from fedskew.report.figures import SCORED, listed, words
 from fedskew.report.fitted import fitted_words, twice
 from fedskew.report.tables import fixed, spread
 from fedskew.studies.bootstrap import FEW
@@ -21,9 +23,8 @@ LISTED = 8  # most runs that a caution names
 
 def measured(found: Compared) -> str:
     """What is compared: "accuracy, the mean over the last 10 rounds"."""
-    how = {"mean10": "the mean over the last 10 rounds", "mean50": "the mean over the last 50 rounds",
-           "final": "at the last evaluation", "best": "the best round, chosen on the test rows"}  # fmt: skip
-    return f"{words(found.metric)}, {how[found.key.partition('_')[0]]}"
+    what = words(found.metric) if found.metric in SCORED else metric_words(found.metric)
+    return f"{what}, {HOW[found.key.partition('_')[0]]}"
 
 
 def compared_what(found: Compared) -> str:
@@ -48,29 +49,29 @@ def verdict(found: Compared) -> list[str]:
 
 def _overall(found: Compared) -> str:
     """In how many settings each method differs from the baseline."""
-    above: dict[str, int] = {}
-    below: dict[str, int] = {}
-    tested = 0
-    for setting in found.settings:
-        for method in found.methods:
-            difference = found.difference(method, setting)
-            tested += difference is not None and difference.pairs > 1
-            if difference is not None and difference.significant:
-                side = above if difference.verdict == "better" else below
-                side[method] = side.get(method, 0) + 1
-    if not tested:
+    gaps = [gap for s in found.settings for m in found.methods if (gap := found.difference(m, s)) is not None]
+    if not any(gap.pairs > 1 for gap in gaps):
         return f"Differences from {found.baseline} cannot be judged: both methods need two common seeds."
-    of = f"{len(found.settings)} settings" if len(found.settings) > 1 else "the one setting"
-    if not above and not below:
-        where = f"any of the {of}" if len(found.settings) > 1 else of
-        return f"No method differs significantly from {found.baseline} in {where}."
+    counts = Counter((gap.verdict, gap.method) for gap in gaps if gap.significant)
+    several = len(found.settings) > 1
+    of = f"{len(found.settings)} settings" if several else "the one setting"
+    if not counts:
+        where = f"any of the {of}" if several else of
+        told = f"No method differs significantly from {found.baseline} in {where}, by the rank test corrected by Holm."
+        apart = [m for m in found.order if any(_is_apart(found.difference(m, s)) for s in found.settings)]
+        return told + (
+            listed(" By 95 % intervals alone, which are not corrected, these do: ", apart, LISTED) if apart else ""
+        )
     sides = [
-        f"{method} is significantly {word} than {found.baseline} in {count if len(found.settings) > 1 else ''}"
-        f"{' of ' if len(found.settings) > 1 else ''}{of}"
-        for side, word in ((above, "better"), (below, "worse"))
-        for method, count in sorted(side.items(), key=lambda item: -item[1])
+        f"{method} is significantly {word} than {found.baseline} in {f'{count} of ' if several else ''}{of}"
+        for (word, method), count in sorted(counts.items(), key=lambda item: (item[0][0] == "worse", -item[1]))
     ]
     return f"{'; '.join(sides[:12])}{'; the table has more' if len(sides) > 12 else ''}."
+
+
+def _is_apart(gap: Difference | None) -> bool:
+    """Whether the interval of a difference does not hold zero."""
+    return gap is not None and gap.low is not None and gap.high is not None and not gap.low <= 0 <= gap.high
 
 
 def _together(found: Compared) -> str:
@@ -81,10 +82,9 @@ def _together(found: Compared) -> str:
         f"{p_words(gap.p_holm)})"
         for gap in gaps
     ]
-    more = f"; and {len(told) - LISTED} more" if len(told) > LISTED else ""
     if not told:
         return f"Over all settings together no method differs significantly from {found.baseline}."
-    return f"Over all settings together {'; '.join(told[:LISTED])}{more}."
+    return listed("Over all settings together ", told, LISTED)
 
 
 def _signed(mean: float | None) -> str:
@@ -141,6 +141,7 @@ def cautions(found: Compared) -> list[str]:
         told.append("With one seed, the spread over seeds is unknown.")
     if len(found.methods) > 1 and 2 <= max(pairs, default=0) <= FEW:
         told.append(_few(found, max(pairs)))
+    told += [*_served(found), *_evaluations(found)]
     if found.key.startswith("best_"):
         told.append("The best round is chosen on the test rows: its value is not a fair estimate.")
     missing = len(found.methods) * len(found.settings) * len(found.seeds) - sum(
@@ -152,11 +153,36 @@ def cautions(found: Compared) -> list[str]:
         told.append(f"{many} of method, setting and seed {verb} no value; means are over the other seeds.")
     early = [f"{_called(e)}: {why}" for e in found.entries if (why := ended_early(e.run))]
     if early:
-        told.append(f"Some runs ended early, and their values are from the rounds that they ran: {_listed(early)}.")
-    lost = [f"{_called(e)}: {collapse.words}" for e in found.entries for collapse in collapses(e.run.rows)]
+        head = "Some runs ended early, and their values are from the rounds that they ran: "
+        told.append(listed(head, early, LISTED))
+    lost = [f"{_called(e)}: {c.words}" for e in found.entries for c in collapses(e.run.rows, e.run.serves)]
     if lost:
-        told.append(f"Training collapsed in some runs: {_listed(lost)}.")
+        told.append(listed("Training collapsed in some runs: ", lost, LISTED))
     return told
+
+
+def _served(found: Compared) -> list[str]:
+    """Methods whose metric is of a model that their clients do not use, or that were not measured by it."""
+    own = {entry.method for entry in found.entries if entry.run.serves == "own"}
+    named = ", ".join(sorted(own))
+    if "served_" not in found.metric and "personal_" not in found.metric:
+        told = f"clients of {named} use models of their own, and this metric is of a global model that nobody uses"
+        return [f"Do not judge {named} here: {told}. The metric served_accuracy joins all methods."] if own else []
+    lacking = [m for m in found.methods if not any(found.summary(m, s).runs for s in found.settings)]
+    return [f"No {words(found.metric)} is on record of {', '.join(lacking)}."] if lacking and own else []
+
+
+def _evaluations(found: Compared) -> list[str]:
+    """How many evaluations the means are of, where methods differ."""
+    reach = {"mean10": 10, "mean50": 50}.get(found.key.partition("_")[0], 0)
+    by: dict[int, list[str]] = {}
+    for method in found.methods if reach else ():
+        runs = [e.run.rows for e in found.entries if e.method == method and e.run.rows]
+        counts = [sum(r["round"] > rows[-1]["round"] - reach and found.metric in r for r in rows) for rows in runs]
+        if counts and min(counts):
+            by.setdefault(min(counts), []).append(method)
+    told = "; ".join(f"{plural(n, 'evaluation')} of {', '.join(methods)}" for n, methods in sorted(by.items()))
+    return [f"The means are over {told}."] if len(by) > 1 else []
 
 
 def _few(found: Compared, pairs: int) -> str:
@@ -181,8 +207,3 @@ def _few(found: Compared, pairs: int) -> str:
 
 def _called(entry: Entry) -> str:
     return ", ".join([entry.method, *([entry.setting] if entry.setting else []), f"seed {entry.seed}"])
-
-
-def _listed(told: list[str]) -> str:
-    more = f"; and {len(told) - LISTED} more" if len(told) > LISTED else ""
-    return "; ".join(told[:LISTED]) + more

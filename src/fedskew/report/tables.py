@@ -11,7 +11,7 @@ from typing import Any
 from fedskew.errors import visible
 from fedskew.records.sheets import csv_text
 
-__all__ = ["Cell", "Table", "amount", "clean", "fixed", "row", "spread", "titled", "to_csv", "to_latex"]
+__all__ = ["Cell", "Table", "amount", "clean", "fixed", "row", "spread", "titled", "to_csv", "to_latex", "under"]
 
 SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -81,6 +81,11 @@ def clean(text: object, most: int = 0) -> str:
 def titled(setting: str, what: str) -> str:
     """A caption: what is shown, after the setting where there is one."""
     return f"{setting}: {what}" if setting else f"{what[:1].upper()}{what[1:]}"
+
+
+def under(setting: str) -> str:
+    """The setting at the end of a title, where there is one."""
+    return f", {setting}" if setting else ""
 
 
 def row(*cells: Cell | str) -> tuple[Cell, ...]:

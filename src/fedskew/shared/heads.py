@@ -14,7 +14,8 @@ from fedskew import rng
 from fedskew.component import Component
 from fedskew.errors import FieldError
 from fedskew.fields import Above, AtLeast, Within, later
-from fedskew.types import Batch, Output, Params, Task, View
+from fedskew.tree import Tree
+from fedskew.types import COSINE_SCALE, Batch, Output, Params, Task, View
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -89,8 +90,7 @@ class CosineSoftmax(Component):
     """Cross-entropy of scaled cosines between features and the classifier's rows, shifted by the client's class counts.
 
     L = CE(s cos(h, w_c) + tau log n_c, y). A class without rows leaves the softmax unless tau is 0. The bias is not
-    used. The model is evaluated by its own logits h' w_c + b: where the rows are of equal length and the bias is 0, the
-    most probable class is the same, and the loss is on another scale.
+    used. Where the model is served its logits are s cos(h, w_c), too.
 
     Source: Li et al. 2023, equation 6, https://arxiv.org/abs/2303.10058
 
@@ -100,6 +100,7 @@ class CosineSoftmax(Component):
     """
 
     name = "cosine_softmax"
+    version = 2
     classification = True
 
     scale: Annotated[float, Above(0)] = 10.0
@@ -123,6 +124,12 @@ class CosineSoftmax(Component):
     def loss(self, view: View) -> Tensor:
         """Mean cross-entropy, ()."""
         return view.batch.mean(self._rows(view.params, view.out, view.batch, view.ctx.task, view.ctx.used))
+
+    def serve(self, params: Params, state: Tree, task: Task) -> Params:
+        """The model with rows of length 1, whose logits are s cos(h, w_c)."""
+        weight = params[task.weight]
+        rows = weight / torch.linalg.vector_norm(weight, dim=1, keepdim=True).clamp(min=1e-12)
+        return {**params, task.weight: rows, COSINE_SCALE: torch.as_tensor(self._scale(params)).to(weight)}
 
     def _scale(self, params: Params) -> Tensor | float:
         return params[f"{self.name}.scale"] if self.learnt else self.scale

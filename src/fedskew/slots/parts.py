@@ -48,4 +48,4 @@ from fedskew.shared.keeping import Frozen as Frozen
 from fedskew.shared.keeping import Private as Private
 from fedskew.shared.parts import CrossEntropy as CrossEntropy
 from fedskew.shared.parts import DatasetMean as DatasetMean
-from fedskew.shared.pulls import ProximalVariant as ProximalVariant
+from fedskew.shared.parts import ProximalVariant as ProximalVariant

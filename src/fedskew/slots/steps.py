@@ -8,6 +8,6 @@ from fedskew.methods.fedsol import StabilisedOrthogonal as StabilisedOrthogonal
 from fedskew.methods.perfedavg import Meta as Meta
 from fedskew.methods.pfedme import Moreau as Moreau
 from fedskew.methods.precisionweighted import PrecisionWeighted as PrecisionWeighted
-from fedskew.shared.sharpness import SharpnessAware as SharpnessAware
 from fedskew.shared.steps import SGD as SGD
 from fedskew.shared.steps import AdamW as AdamW
+from fedskew.shared.steps import SharpnessAware as SharpnessAware

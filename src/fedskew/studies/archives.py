@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fedskew.errors import RecordError, require
 from fedskew.records.files import write_atomic
 from fedskew.studies.merging import take
-from fedskew.studies.packing import failures_of, runs_of
+from fedskew.studies.packing import runs_of
 from fedskew.studies.store import POINTS, archive_line, read_archives
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ def write(place: str | Path, out: str | Path, points: int = POINTS) -> int:
         RecordError: The study cannot be read, or the file not written.
     """
     require(points >= 1, "points", "be at least 1", points)
-    ended = [run for run in runs_of(place) if run.state == "finished"]
-    require(bool(ended), "runs", "hold a finished run", str(place))
-    runs = sorted([*ended, *failures_of(place)], key=lambda run: run.address)
+    runs = sorted(runs_of(place, failed=True), key=lambda run: run.address)
+    require(any(run.state == "finished" for run in runs), "runs", "hold a finished run", str(place))
     try:
         Path(out).parent.mkdir(parents=True, exist_ok=True)
         write_atomic(Path(out), "".join(f"{archive_line(run, points)}\n" for run in runs).encode())

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from fedskew.engines.ray.pool import Cluster
 from fedskew.errors import ConfigError
-from fedskew.studies.pool import BUSY_S, DEATHS
+from fedskew.studies.pool import DEATHS, feed
 from fedskew.studies.store import Store
 from fedskew.studies.work import Job, Outcome, work
 
@@ -53,35 +53,25 @@ def _spread(jobs: Sequence[Job], count: int, told: Callable[[Outcome], None], be
         raise ConfigError("the Ray cluster has no core; `ray status` shows what it has")
     task = ray.remote(_work).options(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")
     passed, here = {n: value for n, value in os.environ.items() if n.startswith(PASSED)}, os.getcwd()
-    waiting, deaths, running = deque(jobs), Counter[str](), dict[Any, Job]()
-    later: list[tuple[float, Job]] = []  # runs of other processes, and when to look again
+    deaths, running = Counter[str](), dict[Any, Job]()
+
+    def submit(job: Job) -> Any:
+        return task.remote(job._replace(store=os.path.abspath(job.store)), passed, here)
+
+    def done(handed: dict[Any, Job]) -> Iterator[tuple[Any, Outcome | None]]:
+        if not handed:
+            time.sleep(0.2)
+        for ref in ray.wait(list(handed), num_returns=1, timeout=0.2)[0] if handed else ():
+            job = handed[ref]
+            try:
+                yield ref, _seen(job, ray.get(ref))
+            except ray.exceptions.RayError as error:
+                deaths[job.address] += 1
+                why = f"its worker was lost {DEATHS} times: {type(error).__name__}"
+                yield ref, Outcome(job.address, "broken", why) if deaths[job.address] >= DEATHS else None
+
     try:
-        while waiting or running or later:
-            now = time.monotonic()
-            waiting.extend(job for when, job in later if when <= now)
-            later = [(when, job) for when, job in later if when > now]
-            while waiting and len(running) < count:
-                job = waiting.popleft()
-                running[task.remote(job._replace(store=os.path.abspath(job.store)), passed, here)] = job
-                began(job)
-            for ref in ray.wait(list(running), num_returns=1, timeout=0.2)[0] if running else ():
-                job = running.pop(ref)
-                try:
-                    outcome = ray.get(ref)
-                except ray.exceptions.RayError as error:
-                    deaths[job.address] += 1
-                    if deaths[job.address] < DEATHS:
-                        waiting.appendleft(job)
-                    else:
-                        why = f"its worker was lost {DEATHS} times: {type(error).__name__}"
-                        told(Outcome(job.address, "broken", why))
-                    continue
-                if outcome.state == "busy":
-                    later.append((time.monotonic() + BUSY_S, job))
-                else:
-                    told(_seen(job, outcome))
-            if not running and later:
-                time.sleep(0.2)
+        feed(deque(jobs), running, count, submit, done, told, began)
     except BaseException:
         for ref in running:
             ray.cancel(ref)  # KeyboardInterrupt in the run, which ends with whole rounds

@@ -131,24 +131,10 @@ def _difference(
     paired = settled(gained[held], quantum_of(scores.values))
     ordered = np.sort(paired)  # no sum depends on the order of the seeds
     n = len(paired)
-    mean, sd, low, high = described(ordered)
-    return Difference(
-        method=scores.methods[i],
-        baseline=baseline,
-        setting=setting,
-        metric=scores.metric,
-        higher_is_better=scores.higher_is_better,
-        seeds=seeds,
-        values=tuple(paired.tolist()),
-        dropped=len(scores.seeds) - n,
-        settings=settings,
-        mean=mean,
-        sd=sd,
-        low=low,
-        high=high,
-        p=signed_rank(ordered) if n else None,
-        p_t=paired_t(ordered) if n > 1 else None,
-    )
+    named = scores.methods[i], baseline, setting, scores.metric, scores.higher_is_better
+    tests = signed_rank(ordered) if n else None, paired_t(ordered) if n > 1 else None
+    dropped = len(scores.seeds) - n
+    return Difference(*named, seeds, tuple(paired.tolist()), dropped, settings, *described(ordered), *tests)
 
 
 def _corrected(family: list[Difference]) -> list[Difference]:

@@ -36,7 +36,7 @@ class Condition:
         if self.sign == "~":
             return found is not None and self.value.casefold() in str(found).casefold()
         if self.sign in ("=", "!="):
-            names = {found, *([_name(run, path)] if path in NAMED else [])} if _hashable(found) else {str(found)}
+            names = [found, *([_name(run, path)] if path in NAMED else [])]
             return any(_equal(one, self.value) for one in names) == (self.sign == "=")
         number = isinstance(found, int | float) and not isinstance(found, bool)
         return number and COMPARED[self.sign](found, float(self.value))
@@ -125,10 +125,6 @@ def _is_number(word: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _hashable(value: Any) -> bool:
-    return isinstance(value, str | int | float | bool | None)
 
 
 def _rank(value: Any) -> tuple[bool, float, str]:

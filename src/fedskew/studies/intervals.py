@@ -17,15 +17,8 @@ from fedskew.studies.bootstrap import LEVEL, RESAMPLES, check_resamples, drawn, 
 from fedskew.studies.scores import Floats, Scores
 
 __all__ = [
-    "Estimate",
-    "Summary",
-    "aggregate",
-    "described",
-    "deviation",
-    "interquartile_mean",
-    "summaries",
-    "t_interval",
-]
+    "Estimate", "Summary", "aggregate", "described", "deviation", "interquartile_mean", "summaries", "t_interval",
+]  # fmt: skip
 
 STATISTICS = ("mean", "iqm", "median")
 
@@ -98,6 +91,8 @@ def described(values: Floats) -> tuple[float | None, float | None, float | None,
 def summaries(scores: Scores) -> tuple[Summary, ...]:
     """Mean, standard deviation and t interval of each method under each setting.
 
+    The interval of what is a share, as accuracy is, is cut at 0 and 1: that of two seeds is often wider.
+
     Args:
         scores: Scores of a study.
 
@@ -112,10 +107,19 @@ def summaries(scores: Scores) -> tuple[Summary, ...]:
         (0.6, 0.352, 0.848)
     """
     return tuple(
-        Summary(method, setting, len(values), len(scores.seeds) - len(values), *described(values))
+        Summary(method, setting, len(values), len(scores.seeds) - len(values), *_bounded(scores, *described(values)))
         for method in scores.methods
         for setting, values in zip(scores.settings, scores.of_method(method), strict=True)
     )
+
+
+def _bounded(
+    scores: Scores, mean: float | None, sd: float | None, low: float | None, high: float | None
+) -> tuple[float | None, float | None, float | None, float | None]:
+    """The same; the interval of what is a share, as accuracy is, is cut at 0 and 1."""
+    if low is None or high is None or not scores.is_share:
+        return mean, sd, low, high
+    return mean, sd, max(low, 0.0), min(high, 1.0)
 
 
 # One method over all settings

@@ -19,17 +19,17 @@ from collections.abc import Iterable, Iterator
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NotRequired, Required, TypedDict
+from typing import Any
 
 from fedskew.config.recorded import Run
 from fedskew.errors import DataError, RecordError, from_json, regular
 from fedskew.records.files import replace_whole, write_atomic
-from fedskew.records.typed import Number, Whole, fault_of, object_of
+from fedskew.records.typed import Number, Row, Whole, entries, fault_of, object_of
 from fedskew.studies.merging import Merged, existing, merge
 from fedskew.studies.runs import plain_files
 from fedskew.studies.store import Address, Store, archive_line, ended, read_archive
 
-__all__ = ["failures_of", "members", "pack", "runs_of", "unpack"]
+__all__ = ["members", "pack", "runs_of", "unpack"]
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -48,52 +48,13 @@ UNREADABLE = (  # what zipfile raises of a file that is damaged, encrypted, or m
 RATIO, FREE = 300, 1 << 26  # a zip may unpack to so many times its size, or to so many bytes at any rate
 
 
-class Planned(TypedDict, total=False):
-    """A run of a study."""
-
-    address: Required[str]
-    label: str
-    setting: str
-    seed: Whole
-    state: str
-    reason: str
-
-
-class Trial(TypedDict):
-    """A trial of a tuning."""
-
-    label: str
-    setting: str
-    options: dict[str, str]
-    score: Number
-    chosen: NotRequired[bool]
-
-
-class Study(TypedDict, total=False):
-    """Content of study.json."""
-
-    store: Required[str]
-    runs: Required[list[Planned]]
-    trials: list[Trial]
-    title: str
-    notes: str
-    metric: str
-    baseline: str
-    command: str
-
-
-class File(TypedDict):
-    """What the manifest says of a file."""
-
-    bytes: Whole
-    sha256: str
-
-
-class Manifest(TypedDict):
-    """Content of manifest.json."""
-
-    format: Whole
-    files: dict[str, File]
+STATED = dict.fromkeys(("label", "setting", "state", "reason"), str)
+Planned = entries("Planned", {"address": str}, {**STATED, "seed": Whole})
+Trial = entries("Trial", {"label": str, "setting": str, "options": dict[str, str], "score": Number}, {"chosen": bool})
+TEXTS = dict.fromkeys(("title", "notes", "metric", "baseline", "command"), str)
+Study = entries("Study", {"store": str, "runs": list[Planned]}, {"trials": list[Trial], **TEXTS})  # type: ignore[valid-type]
+File = entries("File", {"bytes": Whole, "sha256": str})  # what the manifest says of a file
+Manifest = entries("Manifest", {"format": Whole, "files": dict[str, File]})  # type: ignore[valid-type]
 
 
 def members(place: str | Path) -> tuple[Store, list[Address], dict[str, Any] | None]:
@@ -129,26 +90,21 @@ def _named(study: dict[str, Any]) -> list[Address]:
     return Address.among(run["address"] for run in study["runs"])
 
 
-def runs_of(place: str | Path) -> list[Run]:
-    """The finished runs of a study or of a store. Raises RecordError as `members`, and for a damaged run."""
-    store, addresses, _ = members(place)
-    runs = (store.entry(address) for address in addresses)
-    return [run for run in runs if run is not None]
+def runs_of(place: str | Path, failed: bool = False) -> list[Run]:
+    """The finished runs of a study or of a store; with ``failed`` those, too, that ended by their own numbers.
 
-
-def failures_of(place: str | Path) -> list[Run]:
-    """The runs of a study or of a store that ended by their own numbers. Raises RecordError as `members`."""
-    store, _, study = members(place)
-    wanted = store.noted() if study is None else _named(study)
-    runs = (store.entry(address) for address in wanted if store.refusal(address) is not None)
-    return [run for run in runs if run is not None and run.state == "failed"]
+    Raises:
+        RecordError: As `members`, or a run is damaged.
+    """
+    store, addresses, study = members(place)
+    noted = (store.noted() if study is None else _named(study)) if failed else []
+    lost = [address for address in noted if (refusal := store.refusal(address)) and refusal[0] == "failed"]
+    return list(filter(None, map(store.entry, [*addresses, *lost])))
 
 
 def _entry(store: Store, address: Address) -> bool:
     """Whether a run is finished."""
-    if store.refusal(address) is not None:
-        return False
-    return ended(store.run_folder(address)) or address in store.archived
+    return store.refusal(address) is None and (ended(store.run_folder(address)) or address in store.archived)
 
 
 # Packing
@@ -209,7 +165,7 @@ def _content(
             yield f"runs/{address}/{name}", folder / name
 
 
-def _add(file: zipfile.ZipFile, name: str, content: bytes | Path, how: int) -> File:
+def _add(file: zipfile.ZipFile, name: str, content: bytes | Path, how: int) -> Row:
     """Put a file into a zip; its length and digest."""
     entry = zipfile.ZipInfo(name, STAMP)
     entry.compress_type, entry.external_attr = how, 0o644 << 16
@@ -284,20 +240,20 @@ def _taken(room: Path, store: Store, place: Path, study: dict[str, Any] | None) 
     return merged, target
 
 
-def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, File]:
+def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, Row]:
     """The files that the manifest lists; the zip must hold these and no others. Raises RecordError."""
-    entries = {entry.filename: entry for entry in file.infolist()}
-    if len(entries) != len(file.infolist()):
+    inside = {entry.filename: entry for entry in file.infolist()}
+    if len(inside) != len(file.infolist()):
         raise RecordError(f"{place} holds a name twice")
-    for name, entry in entries.items():
+    for name, entry in inside.items():
         if not NAMES.fullmatch(name) or entry.is_dir() or (entry.external_attr >> 16) & 0o170000 not in (0, 0o100000):
             raise RecordError(f"{place} must hold only files of a study; got {name!r}")
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise RecordError(f"{place} must be compressed as `fedskew study pack` does; {name!r} is not")
-    size = sum(entry.file_size for entry in entries.values())
+    size = sum(entry.file_size for entry in inside.values())
     if _is_bomb(size, place):
         raise RecordError(f"{place} unpacks to {size} bytes, more than {RATIO} times its size: it is no study")
-    if MANIFEST not in entries or entries[MANIFEST].file_size > LARGEST_MANIFEST:
+    if MANIFEST not in inside or inside[MANIFEST].file_size > LARGEST_MANIFEST:
         raise RecordError(f"{place} must hold {MANIFEST}; `fedskew study pack` writes it")
     try:
         content = from_json(file.read(MANIFEST))
@@ -308,15 +264,15 @@ def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, File]:
         raise RecordError(f"{place} must be of format {FORMAT}; got {got!r}")
     if fault := fault_of(content, Manifest):
         raise RecordError(f"{MANIFEST} of {place} is damaged: {fault}")
-    listed: dict[str, File] = content["files"]
-    for name in {*listed} ^ ({*entries} - {MANIFEST}):
+    listed: dict[str, Row] = content["files"]
+    for name in {*listed} ^ ({*inside} - {MANIFEST}):
         raise RecordError(f"{place} must hold what its manifest lists; {name!r} is only in one of them")
     if "archive.jsonl" not in listed:
         raise RecordError(f"{place} must hold archive.jsonl")
     return listed
 
 
-def _extract(file: zipfile.ZipFile, place: Path, name: str, listed: File, room: Path) -> None:
+def _extract(file: zipfile.ZipFile, place: Path, name: str, listed: Row, room: Path) -> None:
     """Write a file below a folder. Raises RecordError where its length or digest is another one."""
     target, whole = room / name, False
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -7,16 +7,17 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from fedskew.engines.runtime import Workers
 from fedskew.studies.work import Job, Outcome, begin, work
 
-__all__ = ["schedule"]
+__all__ = ["DEATHS", "feed", "schedule"]
 
 DEATHS = 3  # of workers that have one run, before it is given up for this time
 BUSY_S = 1.0  # before a run that another process has is looked at again
@@ -40,9 +41,9 @@ def schedule(
     count = min(processes or Workers.cores(), len(jobs)) or 1
     while waiting:
         with _one_thread(), _pool(count) as pool:
-            running: dict[Future[Outcome], Job] = {}
+            running: dict[Any, Job] = {}
             try:
-                _feed(pool, running, waiting, count, on_end, on_begin)
+                feed(waiting, running, count, partial(_submit, pool), _done, on_end, on_begin)
             except BrokenProcessPool:
                 lost = list(running.values())
                 for job in reversed(lost):
@@ -56,30 +57,49 @@ def schedule(
                 raise
 
 
-def _feed(
-    pool: ProcessPoolExecutor, running: dict[Future[Outcome], Job], waiting: deque[Job], count: int,
+def feed(
+    waiting: deque[Job], running: dict[Any, Job], count: int, submit: Callable[[Job], Any],
+    done: Callable[[dict[Any, Job]], Iterable[tuple[Any, Outcome | None]]],
     on_end: Callable[[Outcome], None], on_begin: Callable[[Job], None],
 ) -> None:  # fmt: skip
-    """Keep the workers busy until nothing waits. Raises BrokenProcessPool where one died."""
+    """Keep workers busy until nothing waits, whatever they are.
+
+    Args:
+        waiting: Runs that nobody does.
+        running: Runs that a worker does, by its handle.
+        count: Most runs at a time.
+        submit: Hands a run out; its handle.
+        done: Waits for a moment; (handle, outcome) of what ended. A run without an outcome is begun anew.
+        on_end: As for `schedule`.
+        on_begin: As for `schedule`.
+    """
     later: list[tuple[float, Job]] = []  # runs of other processes, and when to look again
     while waiting or running or later:
         now = time.monotonic()
         waiting.extend(job for when, job in later if when <= now)
         later = [(when, job) for when, job in later if when > now]
         while waiting and len(running) < count:
-            job = waiting[0]
-            with _alone():
-                running[pool.submit(work, job)] = job
-            waiting.popleft()
-            on_begin(job)
-        done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
-        for future in done:
-            outcome = future.result()  # raises BrokenProcessPool before the run is forgotten
-            job = running.pop(future)
-            if outcome.state == "busy":
+            running[submit(waiting[0])] = waiting[0]
+            on_begin(waiting.popleft())
+        for handle, outcome in done(running):
+            job = running.pop(handle)
+            if outcome is None:
+                waiting.appendleft(job)
+            elif outcome.state == "busy":
                 later.append((time.monotonic() + BUSY_S, job))
             else:
                 on_end(outcome)
+
+
+def _submit(pool: ProcessPoolExecutor, job: Job) -> Future[Outcome]:
+    with _alone():
+        return pool.submit(work, job)
+
+
+def _done(running: dict[Any, Job]) -> Iterator[tuple[Any, Outcome]]:
+    """Raises BrokenProcessPool where a worker died, before its run is forgotten."""
+    for future in wait(running, timeout=0.2, return_when=FIRST_COMPLETED).done:
+        yield future, future.result()
 
 
 @contextmanager

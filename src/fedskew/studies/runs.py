@@ -18,15 +18,8 @@ from fedskew.records.lock import Hold
 from fedskew.records.typed import Row, object_of
 
 __all__ = [
-    "OWN",
-    "described",
-    "differing",
-    "is_running",
-    "listed",
-    "own_files",
-    "plain_files",
-    "remove",
-]
+    "OWN", "described", "differing", "is_running", "listed", "own_files", "plain_files", "remove",
+]  # fmt: skip
 
 # what a run writes: nothing else is ever deleted
 OWN = (
@@ -34,7 +27,7 @@ OWN = (
     "summary.json", "env.json", "manifest.json", "rounds.jsonl", "config.json",
 )  # fmt: skip
 UNSAID = ("method.name", "fingerprint", "folder")
-MOST = 1 << 24  # bytes of the rounds that are read where a run has no summary
+MOST, BLOCK = 1 << 24, 1 << 16  # bytes of the rounds that are read where a run has no summary, and at a time
 ENDED = ("interrupted", "time limit")  # why a run stopped, where nothing failed
 
 
@@ -209,19 +202,20 @@ def is_running(folder: Path) -> bool:
 
 def _last(file: Path) -> Row:
     """What the end of the rounds says, of a run without a summary: how many they are, and the last accuracy."""
+    done, head = 0, b""
     try:
         with open(file, "rb") as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - MOST))
-            lines = stream.read(MOST).splitlines()
+            size = stream.seek(0, os.SEEK_END)
+            for end in range(size, max(0, size - MOST), -BLOCK):  # from the end, until a round was evaluated
+                start = stream.seek(max(0, end - BLOCK))
+                head, *lines = (stream.read(end - start) + head).split(b"\n")
+                for row in filter(None, map(_row, reversed(lines if start else [head, *lines]))):
+                    done = done or row["round"]
+                    if isinstance(row.get("accuracy"), float):
+                        return {"rounds": done, "final_accuracy": row["accuracy"]}
     except OSError:
         return {}
-    done, seen = 0, Row()
-    for row in filter(None, map(_row, reversed(lines))):
-        done = done or row["round"]
-        if isinstance(row.get("accuracy"), float):
-            seen = {"final_accuracy": row["accuracy"]}
-            break
-    return {"rounds": done, **seen}
+    return {"rounds": done}
 
 
 def _row(line: bytes) -> Row | None:

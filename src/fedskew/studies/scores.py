@@ -122,6 +122,13 @@ class Scores:
         return np.asarray((~np.isnan(self.values)).sum(axis=2), dtype=np.int64)
 
     @property
+    def is_share(self) -> bool:
+        """Whether the metric lies between 0 and 1, by its name and its values: no loss and no cost of a run."""
+        known = self.values[~np.isnan(self.values)]
+        counted = self.metric.startswith("total_") or self.metric.endswith("loss")
+        return not counted and bool(((known >= 0) & (known <= 1)).all())
+
+    @property
     def oriented(self) -> Floats:
         """The values, negated where lower is better, so that more is better. float64 [M, S, K]."""
         return self.values if self.higher_is_better else -self.values

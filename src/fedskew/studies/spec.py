@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,19 @@ from fedskew.config.words import Pair, flags_of
 from fedskew.errors import ConfigError, FedskewError, require, text_of, unknown
 from fedskew.methods import METHODS
 from fedskew.records.summary import summary_names
+from fedskew.records.typed import Row, entries, fault_of
 from fedskew.studies.arguments import Entry, as_word, combinations, entry_of, full, options_of_table, seeds_of
 from fedskew.studies.shipped import names, shipped
-from fedskew.studies.tuning import Tuning, tuning_of
+from fedskew.studies.tuning import HELD_OUT, Tuning, tuning_of
 
-__all__ = ["CONTROLS", "Cell", "Spec", "read_spec", "spec_from", "spec_of", "table_from"]
+__all__ = ["CONTROLS", "Cell", "Spec", "check_names", "read_spec", "spec_from", "spec_of", "table_from"]
 
-KEYS = (
-    "title", "methods", "seeds", "options", "settings", "method", "metric", "baseline", "controls", "tune",
-    "tune_trials", "tune_beyond", "notes", "group",
-)  # fmt: skip
+GROUP = entries("Group", {}, {"methods": list[str], "options": Row, "suffix": str})
+STUDY = entries("Study", {}, {
+    **dict.fromkeys(("title", "metric", "baseline", "notes"), str), "methods": list[str], "seeds": Any, "options": Any,
+    "settings": list[Row] | str, "method": dict[str, Row], "controls": bool, "tune": Any, "tune_trials": Any,
+    "tune_beyond": Any, "group": Row,
+})  # fmt: skip
 MOST_SETTINGS = 2_000  # a few values of a few options are millions of combinations
 # Plain cross-entropy under both weights: much of what a method gains may be its weights'.
 CONTROLS = (
@@ -67,13 +71,16 @@ class Spec:
     names: tuple[str, ...] = ()
     """what each of these settings is called; "" or none: by the options that differ"""
     seeds: tuple[int, ...] = (0,)
-    metric: str = "final_accuracy"
-    """entry of the summary that is compared"""
+    metric: str = ""
+    """entry of the summary that is compared; unset: the mean accuracy over the last 10 rounds, of what each client
+    would use where a method gives clients models of their own alone, else of the global model"""
     baseline: str = ""
     """the method that others are compared with; unset: the first"""
     tuning: Tuning | None = None
     title: str = ""
     notes: str = ""
+    measured: bool = False
+    """whether what each client would use is measured in the last ten rounds, where its metric does not say so"""
 
     def __post_init__(self) -> None:
         """Check what can be checked without data."""
@@ -83,8 +90,41 @@ class Spec:
         require(not twice, "methods", "be different; use labels for two of one name", twice)
         if self.baseline and self.baseline not in names:
             raise unknown("baseline", self.baseline, names)
+        if not self.metric:
+            own = any(served == "own" for served in self.serves.values())
+            object.__setattr__(self, "metric", f"mean10_{'served_' * own}accuracy")
+            object.__setattr__(self, "measured", not {*self.serves.values()} <= {"global"})
+        held = any(full(option) == "local_test" for each in (self.options, *self.settings) for option, _ in each)
+        if self.tuning and self.own_models and held:
+            raise ConfigError("tune must stand without local_test where clients' own models are compared: it chooses "
+                              "by rows that clients hold out for it")  # fmt: skip
         if self.metric not in summary_names():  # before runs are made, not after
             raise unknown("metric", self.metric, summary_names())
+
+    @cached_property
+    def serves(self) -> dict[str, str]:
+        """What clients use under each method, `fedskew.method.Method.serves`."""
+        try:
+            options = self.axes()[0][1]
+        except FedskewError:
+            options = ()  # whoever makes the runs says what is wrong
+        return {entry.name: _serves(entry, options) for entry in self.methods}
+
+    @property
+    def own_models(self) -> bool:
+        """Whether what is compared are models that clients would use, of their own where a method has them."""
+        return self.metric.partition("_")[2].startswith(("served_", "personal_", "fitted_served_", "heldout_served_"))
+
+    @property
+    def trial(self) -> tuple[Pair, str]:
+        """(option that holds rows out for the trials of the tuning, number of a summary that is best on them).
+
+        Where clients use their own models, each client holds out rows of its own: a validation set of the server says
+        nothing of them.
+        """
+        if self.own_models:
+            return ("local_test", HELD_OUT), "mean10_served_accuracy"
+        return ("validation", HELD_OUT), self.tuning.metric if self.tuning else ""
 
     @property
     def reference(self) -> str:
@@ -123,6 +163,7 @@ class Spec:
         for at, (setting, options) in enumerate(self.axes()):
             made, refused = self._made(options, strict=at == 0)
             wanted = max((one.rows_at_server for one in made.values()), default=None)
+            served = self.measured or self.own_models
             for entry in self.methods:
                 own = made.get(entry.name)
                 fixed = any(full(option) == "seed" for option, _ in entry.options)
@@ -130,7 +171,9 @@ class Spec:
                     if own is None:
                         yield Cell(entry.name, setting, seed, None, refused[entry.name])
                         continue
-                    yield Cell(entry.name, setting, seed, alike(own if fixed else replace(own, seed=seed), wanted))
+                    one = alike(own if fixed else replace(own, seed=seed), wanted)
+                    asked = any(full(option) == "served" for option, _ in (*options, *entry.options))
+                    yield Cell(entry.name, setting, seed, one if asked or not served else replace(one, served="tail"))
 
     def _made(self, options: Sequence[Pair], strict: bool) -> tuple[dict[str, Experiment], dict[str, str]]:
         """The experiment of each method with the first seed, and why there is none of others."""
@@ -157,6 +200,14 @@ def _told(pairs: Sequence[Pair], found: Sequence[tuple[Pair, ...]]) -> str:
     return ", ".join(f"{option} {as_word(dict(pairs).get(option, 'unset'))}" for option in differing)
 
 
+def _serves(entry: Entry, options: Sequence[Pair]) -> str:
+    """What clients use under a method of a study; "global" where it cannot be made."""
+    try:
+        return made_of(entry, options).method.serves
+    except FedskewError:
+        return METHODS[entry.method]().serves if entry.method in METHODS else "global"
+
+
 def made_of(entry: Entry, options: Sequence[Pair], tuned: Sequence[Pair] = ()) -> Experiment:
     """The experiment of a method: tuned options win over its own, and these over the study's. Raises ConfigError."""
     own = without(entry.options, tuned)
@@ -177,14 +228,13 @@ def without(options: Sequence[Pair], others: Sequence[Pair]) -> list[Pair]:
 
 def spec_from(methods: Sequence[str], options: Sequence[Pair], **facts: Any) -> Spec:
     """A study as a command line names it. Raises ConfigError."""
-    entries = [entry_of(text) for text in methods]
-    return Spec(_controlled(entries, facts.pop("controls", False)), tuple(options), **facts)
+    return Spec(_controlled([*map(entry_of, methods)], facts.pop("controls", False)), tuple(options), **facts)
 
 
-def _controlled(entries: Sequence[Entry], wanted: bool) -> tuple[Entry, ...]:
+def _controlled(listed: Sequence[Entry], wanted: bool) -> tuple[Entry, ...]:
     """The methods and, where they are wanted, the controls that are not among them."""
-    known = {(e.method, e.options) for e in entries}
-    return (*entries, *(c for c in CONTROLS if wanted and (c.method, c.options) not in known))
+    known = {(e.method, e.options) for e in listed}
+    return (*listed, *(c for c in CONTROLS if wanted and (c.method, c.options) not in known))
 
 
 def read_spec(path: str | Path) -> Spec:
@@ -232,64 +282,55 @@ def table_from(path: str | Path) -> dict[str, Any]:
 
 def spec_of(content: Mapping[str, Any]) -> Spec:
     """A study as a TOML file holds it. Raises ConfigError."""
-    for key in content:
-        if key not in KEYS:
-            raise unknown("entry of a study", key, KEYS)
-    listed, tables = content.get("methods", []), content.get("method", {})
-    require(
-        isinstance(listed, list) and all(isinstance(m, str) for m in listed), "methods", "be a list of names", listed
-    )
-    require(isinstance(tables, Mapping), "method", "hold tables of options, by label", tables)
-    entries = [*map(entry_of, listed), *_grouped(content.get("group", {}))]
+    _check(content, STUDY, "a study")
+    listed = [*map(entry_of, content.get("methods", [])), *_grouped(content.get("group", {}))]
     own: dict[str, Mapping[str, str]] = {}
-    for label, options in tables.items():
-        require(isinstance(options, Mapping), f"method.{label}", "be a table of options", options)
+    for label, options in content.get("method", {}).items():
         own[label] = dict(options_of_table(options.get("tune", {}), f"method.{label}.tune"))
         rest = {k: v for k, v in options.items() if k not in ("method", "tune")}
         entry = Entry(str(options.get("method", label)), options_of_table(rest, f"method.{label}"), label)
-        labels = [e.name for e in entries]
-        if label in labels:
-            entries[labels.index(label)] = entry
-        else:
-            entries.append(entry)
+        labels = [e.name for e in listed]
+        at = labels.index(label) if label in labels else len(listed)
+        listed[at : at + 1] = [entry]
     settings = content.get("settings", [])
     if isinstance(settings, str):  # those of a study that ships with the package, under its options
         require(shipped(settings) is not None, "settings", f"be tables, or one of {', '.join(names())}", settings)
         other = table_from(shipped(settings) or "")
         settings = [{**other.get("options", {}), **setting} for setting in other.get("settings", [])]
-    tabled = isinstance(settings, list) and all(isinstance(s, Mapping) for s in settings)
-    require(tabled and ("settings" not in content or bool(settings)), "settings", "be [[settings]] tables", settings)
-    texts = {}
-    for key in ("title", "metric", "baseline", "notes"):
-        if key in content:
-            require(isinstance(content[key], str), key, "be a word", content[key])
-            texts[key] = content[key]
+    require("settings" not in content or bool(settings), "settings", "be [[settings]] tables", settings)
+    texts = {key: content[key] for key in ("title", "metric", "baseline", "notes") if key in content}
     counts = content.get("tune_trials", 8), own, content.get("tune_beyond", 0)
     tuned = tuning_of(content["tune"], *counts) if "tune" in content else None
     shared = options_of_table(content.get("options", {}), "options")
     each = [options_of_table({k: v for k, v in s.items() if k != "name"}, "settings") for s in settings]
     called = tuple(s.get("name", "") for s in settings)
     require(all(isinstance(n, str) for n in called), "settings.name", "be a word", called)
-    controls = content.get("controls", False)
-    require(isinstance(controls, bool), "controls", "be true or false", controls)
-    methods = _controlled(entries, controls)
+    methods = _controlled(listed, content.get("controls", False))
     return Spec(methods, shared, tuple(each), called, seeds_of(content.get("seeds", 0)), tuning=tuned, **texts)
 
 
-def _grouped(groups: Any) -> Iterator[Entry]:
+def _grouped(groups: Mapping[str, Any]) -> Iterator[Entry]:
     """Methods that share options: those of a method's own brackets win."""
-    require(isinstance(groups, Mapping), "group", "hold tables of methods and options", groups)
     for name, group in groups.items():
         where = f"group.{name}"
-        require(isinstance(group, Mapping), where, "be a table", group)
-        for key in group:
-            if key not in ("methods", "options", "suffix"):
-                raise unknown(f"entry of {where}", key, ("methods", "options", "suffix"))
-        listed, suffix = group.get("methods", []), group.get("suffix", "")
-        texts = isinstance(listed, list) and all(isinstance(m, str) for m in listed)
-        require(texts, f"{where}.methods", "be a list of names", listed)
-        require(isinstance(suffix, str), f"{where}.suffix", "be a word", suffix)
+        _check(group, GROUP, where)
         shared = options_of_table(group.get("options", {}), f"{where}.options")
-        for entry in map(entry_of, listed):
+        for entry in map(entry_of, group.get("methods", [])):
             options = (*without(shared, entry.options), *entry.options)
-            yield Entry(entry.method, options, f"{entry.name}{suffix}")
+            yield Entry(entry.method, options, f"{entry.name}{group.get('suffix', '')}")
+
+
+def check_names(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ConfigError, with a suggestion, for a name that is not among those that are known."""
+    listed = list(known)
+    for name in given:
+        if name not in listed:
+            raise unknown(what, name, listed)
+
+
+def _check(content: Mapping[str, Any], kind: Any, what: str) -> None:
+    """Raise ConfigError for an entry that is unknown, or of another type."""
+    fault = fault_of(content, kind)
+    check_names(f"entry of {what}", content if isinstance(content, Mapping) else (), kind.__annotations__)
+    if fault:
+        raise ConfigError(f"{f'{what}: ' if kind is GROUP else ''}{fault.replace('an object', 'a table')}")

@@ -28,7 +28,7 @@ from fedskew.studies.pool import schedule
 from fedskew.studies.scores import Scores, more_is_better
 from fedskew.studies.spec import Cell, Spec, alike, made_of, spec_from, without
 from fedskew.studies.store import Store
-from fedskew.studies.tuning import HELD_OUT, TRIAL_SEED, tuning_of
+from fedskew.studies.tuning import TRIAL_SEED, tuning_of
 from fedskew.studies.work import Job, Outcome
 from fedskew.track import Named
 
@@ -82,17 +82,18 @@ class Study:
         self.store = store if isinstance(store, Store) else Store(store)
         self.chosen: dict[tuple[str, str], Options] = {}  # (method, setting) -> tuned options
         self._plan: list[Planned] | None = None
+        self._trials: list[Planned] = []
 
     # Planning
 
     def trials(self) -> list[Planned]:
         """The runs of the tuning; none where nothing is tuned. They divide the rows as the compared runs do."""
-        tuning, found = self.spec.tuning, []
-        if tuning is None:
-            return []
+        tuning, found = self.spec.tuning, list[Planned]()
+        if tuning is None or (self._trials and not tuning.beyond):
+            return self._trials
         seed = TRIAL_SEED + self.spec.seeds[0]
         for setting, options in self.spec.axes():
-            given = (*without([("validation", HELD_OUT)], options), *options, ("seed", str(seed)))
+            given = (*without([self.spec.trial[0]], options), *options, ("seed", str(seed)))
             wanted = self.spec.auxiliary(options)
             for entry in self.spec.methods:
                 points, scores = list(tuning.points()), dict[Options, float]()
@@ -100,7 +101,9 @@ class Study:
                     chosen = tuning.options_for(entry.name, point)
                     cell = Cell(entry.name, setting, seed, None, trial=number)
                     try:
-                        cell = replace(cell, experiment=_unfitted(alike(made_of(entry, given, chosen), wanted)))
+                        made = _unfitted(alike(made_of(entry, given, chosen), wanted))
+                        made = replace(made, served="tail") if self.spec.own_models else made
+                        cell = replace(cell, experiment=made)
                     except FedskewError as error:
                         cell = replace(cell, refused=str(error))
                     found.append(_located(cell, chosen))
@@ -108,6 +111,7 @@ class Study:
                         scores[point] = math.nan if (score := self._score(found[-1])) is None else score
                         further = tuning.next_point(scores) if len(scores) == len(points) else None
                         points += [further] if further else []
+        self._trials = found
         return found
 
     def choose(self) -> bool:
@@ -127,7 +131,7 @@ class Study:
     def _score(self, trial: Planned) -> float | None:
         """The score of a trial that is finished, or None."""
         entry = self.store.entry(trial.address) if trial.address else None
-        score = entry.summary.get(self.spec.tuning.metric) if entry and self.spec.tuning else None
+        score = entry.summary.get(self.spec.trial[1]) if entry and self.spec.tuning else None
         return None if score is None or (entry and entry.state != "finished") else float(score)
 
     def plan(self) -> list[Planned]:
@@ -150,7 +154,8 @@ class Study:
         entry = next(m for m in self.spec.methods if m.name == cell.label)
         options = dict(self.spec.axes())[cell.setting]
         made = made_of(entry, (*options, ("seed", str(cell.seed))), chosen)
-        return _located(replace(cell, experiment=alike(made, cell.experiment.auxiliary)))
+        made = replace(alike(made, cell.experiment.auxiliary), served=cell.experiment.served)
+        return _located(replace(cell, experiment=made))
 
     def is_done(self, one: Planned) -> bool:
         """Whether nothing is left to do for a run that can be."""
@@ -194,7 +199,8 @@ class Study:
             planned = self.plan() if last else trials
             mine = self.missing(planned)[shard[0] - 1 :: shard[1]]
             by = {one.address: one for one in mine}
-            jobs = [Job(one.address, one.job, str(self.store.folder), one.cell.name, track) for one in mine]
+            shown = self.spec.metric if last else self.spec.trial[1]
+            jobs = [Job(one.address, one.job, str(self.store.folder), one.cell.name, track, shown) for one in mine]
             if jobs:
                 if track:
                     track.prepare()
@@ -253,6 +259,31 @@ class Study:
         runs = [(r["label"], r["setting"], r["seed"], r.get(name) if r["state"] == "finished" else None) for r in rows]
         return Scores.of(runs, metric=name, higher_is_better=more_is_better(name))
 
+    def evaluations(self) -> dict[tuple[str, str], int]:
+        """By (method, setting): how many evaluations the metric is a mean of, the fewest of its runs."""
+        span, _, name = self.spec.metric.partition("_")
+        reach, found = {"mean10": 10, "mean50": 50}.get(span, 0), dict[tuple[str, str], int]()
+        for one, entry in self.entries() if reach else ():
+            if entry and entry.rows and entry.state == "finished":
+                ends, key = entry.rows[-1]["round"], (one.cell.label, one.cell.setting)
+                n = sum(row["round"] > ends - reach and name in row for row in entry.rows)
+                found[key] = min(n, found.get(key, n))
+        return found
+
+    @property
+    def plain(self) -> str:
+        """The method whose work others are compared with: FedAvg where it is there, else the baseline."""
+        return next((m.name for m in self.spec.methods if m.method == "fedavg"), self.spec.reference)
+
+    def works(self) -> dict[tuple[str, str], float]:
+        """By (method, setting): local steps of a round, as a multiple of those of `plain`."""
+        found: dict[tuple[str, str], list[float]] = {}
+        for row in self.table():
+            if row["state"] == "finished" and row.get("total_steps"):
+                found.setdefault((row["label"], row["setting"]), []).append(row["total_steps"] / row["rounds"])
+        means = {key: sum(each) / len(each) for key, each in found.items()}
+        return {key: mean / means[self.plain, key[1]] for key, mean in means.items() if (self.plain, key[1]) in means}
+
     def rounds(self) -> list[Row]:
         """One row a recorded round: method, setting and seed beside its numbers."""
         return [
@@ -297,25 +328,20 @@ class Study:
         Returns:
             The path of ``study.json``.
         """
-        place = Path(folder)
+        place, rows = Path(folder), self.table()
         place.mkdir(parents=True, exist_ok=True)
-        facts = {
-            "title": self.spec.title,
-            "notes": self.spec.notes,
-            "metric": self.spec.metric,
-            "baseline": self.spec.reference,
-        }
         content = {
             "layout": 1,
-            **facts,
+            **{name: getattr(self.spec, name) for name in ("title", "notes", "metric")},
+            "baseline": self.spec.reference,
             "command": command,
             "store": os.path.relpath(self.store.folder, place),
             "differences": [dict(zip(("label", "option", "value"), d, strict=True)) for d in self.differences()],
             "trials": _tried(self),
-            "runs": [{name: row[name] for name in FIELDS} for row in self.table()],
+            "runs": [{name: row[name] for name in FIELDS} for row in rows],
         }
         write_atomic(place / "study.json", json.dumps(content, indent=1).encode())
-        write_atomic(place / "runs.csv", _csv(self.table()).encode())
+        write_atomic(place / "runs.csv", _csv(rows).encode())
         return place / "study.json"
 
 
@@ -342,8 +368,9 @@ def _located(cell: Cell, options: Options = ()) -> Planned:
 
 
 def _unfitted(made: Experiment) -> Experiment:
-    """The run as one that measures no fit between rounds."""
-    return replace(made, fit_logits="last") if made.fit_logits in ("tail", "every") else made
+    """The run as one that measures neither fits nor what clients would use between rounds."""
+    made = replace(made, fit_logits="last") if made.fit_logits in ("tail", "every") else made
+    return replace(made, served="last") if made.served in ("tail", "every") else made
 
 
 def _tried(study: Study) -> list[Row]:
@@ -382,7 +409,8 @@ def study(
         tune: a search space, "lr=log:0.01..0.3" or {"lr": "log:0.01..0.3"}.
         tune_trials: trials of each method and setting.
         tune_beyond: most trials outside of the range, one at a time while the best value is at its edge.
-        metric: entry of the summary that is compared, a number; "final_accuracy" unless given.
+        metric: entry of the summary that is compared, a number; unless given the mean accuracy over the last 10 rounds,
+            of what each client would use where a method gives clients models of their own alone.
         baseline: the method that others are compared with; the first unless given.
         title: what the study is called.
         **more: single options by names without dots, such as ``rounds=30, data="digits"``.

@@ -71,13 +71,12 @@ class Table(NamedTuple):
         return f"{self.file}: column {name!r}"
 
 
-def merged(place: Path, tables: Sequence[Table], owner: str = "client") -> Table:
-    """Tables of several clients as one, with a column that says whose a row is: the name of its file.
+def merged(place: Path, tables: Sequence[Table]) -> Table:
+    """Tables of words of several clients as one, with a column client that says whose a row is: the name of its file.
 
     Args:
         place: What messages call the whole.
-        tables: One for each client.
-        owner: Name of that column; files that have one of this name keep theirs.
+        tables: One for each client; those that have such a column keep theirs.
 
     Raises:
         DataError: A file lacks a column that the first one has, or has one more.
@@ -89,15 +88,10 @@ def merged(place: Path, tables: Sequence[Table], owner: str = "client") -> Table
             raise DataError(f"{table.file} must have the column {odd!r}, as {first.file.name} has")
         if odd is not None:
             raise DataError(f"{table.file} must have no column {odd!r}, as {first.file.name} has none")
-    columns = {name: _joined([t.columns[name] for t in tables]) for name in first.names}
-    if owner not in columns:
-        columns[owner] = np.repeat(np.array([t.file.stem for t in tables]), [len(t.rows) for t in tables])
+    columns = {name: np.concatenate([t.columns[name] for t in tables]) for name in first.names}
+    if "client" not in columns:
+        columns["client"] = np.repeat(np.array([t.file.stem for t in tables]), [len(t.rows) for t in tables])
     return Table(place, columns, [f"{row} of {t.file.name}" for t in tables for row in t.rows])
-
-
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    kinds = {part.dtype.kind in "fiub" for part in parts}
-    return np.concatenate(parts if len(kinds) == 1 else [part.astype(str) for part in parts])
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -224,13 +224,10 @@ def _rows(split: Any, columns: Sequence[str]) -> Any:
 
     split = split.select_columns(list(columns)) if columns else split
     table = split.with_format("arrow")[:]  # images stay encoded: they are decoded here
-    return embed_table_storage(table) if _apart(table, split.features) else table
-
-
-def _apart(table: Any, features: Mapping[str, Any]) -> bool:
-    """Whether an image of a table is a file beside it, as in a folder of images."""
-    named = [name for name, kind in features.items() if type(kind).__name__ == "Image"]
-    return any(chunk.field("bytes").null_count for name in named for chunk in table.column(name).chunks)
+    images = [name for name, kind in split.features.items() if type(kind).__name__ == "Image"]
+    # whether an image is a file beside the table, as in a folder of images
+    apart = any(chunk.field("bytes").null_count for name in images for chunk in table.column(name).chunks)
+    return embed_table_storage(table) if apart else table
 
 
 def schema_names(table: Any, column: str) -> tuple[str, ...]:

@@ -11,10 +11,9 @@ from fedskew.data.sources.cifar import Cifar10, Cifar100
 from fedskew.data.sources.delimited import Csv
 from fedskew.data.sources.folders import Images
 from fedskew.data.sources.images import Digits, FashionMnist, Mnist
-from fedskew.data.sources.joined import Labels47
 from fedskew.data.sources.keel import Fars, Keel
 from fedskew.data.sources.leaf import Femnist, Shakespeare
-from fedskew.data.sources.more_images import Emnist, EmnistBalanced, Svhn, TinyImageNet
+from fedskew.data.sources.more_images import Emnist, EmnistBalanced, Labels47, Svhn, TinyImageNet
 from fedskew.data.sources.npz import Npz
 from fedskew.data.sources.tabular import Adult, HeartDisease
 from fedskew.errors import ConfigError, closest, unknown
