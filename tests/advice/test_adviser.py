@@ -294,7 +294,7 @@ def test_describe_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 MISTAKES = {
-    "file": (["nope.csv"], "must be a file that exists; got 'nope.csv'"),
+    "file": (["nope.csv"], "must exist; got 'nope.csv'"),
     "file and options": (["a.csv", "--data", "digits"], "takes one FILE, or options"),
     "two files": (["a.csv", "b.csv"], "takes one FILE, or options"),
     "no evidence": (["--evidence"], "--evidence must be followed by a value, a folder of runs"),

@@ -247,7 +247,7 @@ MISTAKES = {
     "two fields": (["--where", "name=x"], "field 'name' must be one entry; it is "),
     "yes alone": (["--yes"], "--yes must go with --delete"),
     "nothing named": (["--delete", "--yes"], "--delete must go with a FOLDER or with --where"),
-    "not confirmed": (["runs", "--delete"], "--delete must be confirmed by --yes where there is no terminal"),
+    "not confirmed": (["runs", "--delete"], "--delete must be confirmed by --yes without a terminal"),
     "delete and JSON": (["runs", "--delete", "--json", "--yes"], "--delete must go without --json"),
     "no value": (["--where"], "--where must be followed by a value"),
     "option": (["--wher", "x=1"], "did you mean '--where'?"),

@@ -107,7 +107,7 @@ def test_a_missing_run_is_said_and_its_seed_is_not_paired() -> None:
 def test_one_seed_gives_no_interval_and_no_claim() -> None:
     found = sections(report.build(study(2, 1, 1)))
     assert "Differences from method0 cannot be judged" in found["verdict"]
-    assert "No interval and no test can be had from one seed." in found["cautions"]
+    assert "have only one seed, so they have no interval and no test." in found["cautions"]
     assert "significantly" not in found["verdict"]
 
 

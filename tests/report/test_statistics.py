@@ -146,7 +146,7 @@ def test_medians_wait_for_three_settings_and_few_runs_are_said_to_be_few() -> No
 def test_a_method_without_a_setting_has_no_value_over_all() -> None:
     entries = [e for e in study(2, 2, 2) if e[:2] != ("method1", "alpha 0.02")]
     told = sections(report.build(entries))["overall"]
-    assert "method1: no run under some settings" in told and "1 of 2" in told
+    assert "method1: no run in some settings" in told and "1 of 2" in told
 
 
 def test_a_single_run_is_not_aggregated_and_the_page_says_why() -> None:
@@ -324,4 +324,4 @@ def test_runs_whose_metric_is_missing_everywhere_but_in_one_are_compared() -> No
     assert isinstance(entries[0].run, Run)
     found = sections(report.build(entries))
     assert "7 combinations of method, setting and seed have no value" in found["cautions"]
-    assert "no run under some settings" in found["overall"] or "need two runs" in found["overall"]
+    assert "no run in some settings" in found["overall"] or "need two runs" in found["overall"]

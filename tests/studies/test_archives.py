@@ -63,7 +63,7 @@ def test_a_run_without_fits_stands_until_the_study_that_asks_for_them_ran_it_aga
     asked = Study(spec, tmp_path / "new")
     assert lend(asked, tmp_path / "a.jsonl") == 1
     print_plan(asked, 1)
-    assert "1 missing" in (said := capsys.readouterr().out) and "1 of the missing ones are there without" in said
+    assert "1 missing" in (said := capsys.readouterr().out) and "1 of the missing runs are stored without" in said
     (raw,), (again,) = asked.table(), asked.missing()
     assert raw["state"] == "finished" and "mean10_fitted_accuracy" not in raw
     work(Job(again.address, again.job, str(tmp_path / "new")))
