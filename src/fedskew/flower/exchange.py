@@ -222,7 +222,9 @@ class Measuring:
             n = link.clients[client].facts["test_rows"]
             matrix, total, rows = matrix + found, total + loss * n, rows + n
         if not rows:
-            raise TrainingError(f"a node must tell a metric of use; got none of {len(requests)} in round {number}")
+            raise TrainingError(
+                f"at least one node must send a usable metric; got none of {len(requests)} in round {number}"
+            )
         return matrix, total / rows
 
     def of_use(

@@ -94,7 +94,7 @@ class Spec:
         names = [m.name for m in self.methods]
         require(bool(names), "methods", "name at least one method", list(names))
         twice = next((n for n in names if names.count(n) > 1), "")
-        require(not twice, "methods", "be different; a label tells two of one name apart", twice)
+        require(not twice, "methods", "be different; use labels for two of one name", twice)
         if self.baseline and self.baseline not in names:
             raise unknown("baseline", self.baseline, names)
         if not self.metric:

@@ -150,7 +150,7 @@ class Study:
             return _located(cell)
         chosen = self.chosen.get((cell.label, cell.setting))
         if chosen is None:
-            return Planned(replace(cell, experiment=None, refused="no trial of its tuning came to an end"), "")
+            return Planned(replace(cell, experiment=None, refused="no tuning trial finished"), "")
         entry = next(m for m in self.spec.methods if m.name == cell.label)
         options = dict(self.spec.axes())[cell.setting]
         made = made_of(entry, (*options, ("seed", str(cell.seed))), chosen)
@@ -349,7 +349,7 @@ class Study:
 def _ended(outcome: Outcome, planned: Planned, told: Callable[[Outcome, Planned], None] | None) -> None:
     """Tell of a run that ended. Raises UnwritableError where the store takes no more: no other run could be kept."""
     if outcome.state == "unsaved":
-        raise UnwritableError(f"{planned.cell.name} cannot be kept: {outcome.reason}; the same command goes on")
+        raise UnwritableError(f"{planned.cell.name} cannot be stored: {outcome.reason}; the same command continues")
     for note in outcome.notes:
         warnings.warn(f"{planned.cell.name}: {note}", RuntimeWarning, stacklevel=2)
     if told:
