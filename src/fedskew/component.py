@@ -98,7 +98,7 @@ class Component(Checked):
         own: type = cls
         written = vars(own).get("__annotations__", {})
         if lost := [n for n, hint in written.items() if n not in hints_of(own) and "ClassVar" not in str(hint)]:
-            rule = f"must stand below @dataclass(frozen=True); {lost[0]!r} is no field of it"
+            rule = f"must stand below @dataclass(frozen=True); {lost[0]!r} is not a field"
             raise ConfigError(f"the class {cls.__name__} {rule}")
         hooks = {name for base in HOOKED if issubclass(cls, base) for name in vars(base) if name[0] != "_"}
         for kind in [k for k in cls.__mro__ if issubclass(k, Component) and not k.__module__.startswith("fedskew.")]:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Observer", "Row", "Session"]
 
 Array = np.ndarray[Any, Any]
-RATES = "a smaller rate of the clients or of the server, or clipping, may help"
+RATES = "try a smaller learning rate of the clients or the server, or clipping"
 
 
 @dataclass

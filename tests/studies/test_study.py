@@ -195,7 +195,7 @@ def test_an_archive_stands_for_its_runs(made: Study, tmp_path: Path) -> None:
     drop = lambda rows: [{k: v for k, v in row.items() if "_s" not in k} for row in rows]
     assert drop(other.table()) == drop(made.table())
     (store.folder / "theirs.jsonl").write_text("{}\n")
-    with pytest.raises(RecordError, match="line 1 is none"):
+    with pytest.raises(RecordError, match="line 1 is not"):
         Study(made.spec, Store(store.folder)).missing()
 
 
@@ -366,7 +366,7 @@ def test_trials_stop_where_the_best_is_inside() -> None:
     scores[("lr", "0.02"),] = 0.95
     assert tuning.next_point(scores) == (("lr", "0.004309"),)
     assert tuning.next_point(dict.fromkeys(scores, math.nan)) is None
-    with pytest.raises(ConfigError, match="tune_beyond must stand beside a space of one log range"):
+    with pytest.raises(ConfigError, match="tune_beyond must be used with one log range"):
         tuning_of("lr=0.1..0.5", 3, beyond=1)
     with pytest.raises(ConfigError, match="tune_beyond must be a whole number from 0"):
         tuning_of("lr=log:0.1..0.5", 3, beyond=-1)

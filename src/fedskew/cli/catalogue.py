@@ -34,10 +34,10 @@ def _folded(head: str) -> Any:
     cls=Command, lines=("fedskew methods", "fedskew methods fedbal aggregation_balancer", "fedskew methods --json")
 )
 @click.argument("wanted", nargs=-1, metavar="[NAME ...]", type=Names("method"))
-@click.option("--json", "as_json", is_flag=True, help="print everything, fields and references too, as JSON")
-@click.option("--markdown", is_flag=True, help="print them as a page")
+@click.option("--json", "as_json", is_flag=True, help="print everything as JSON, with fields and references")
+@click.option("--markdown", is_flag=True, help="print them as a Markdown page")
 def methods(wanted: tuple[str, ...], as_json: bool, markdown: bool) -> None:
-    """List the methods, or explain those methods and ingredients that are named.
+    """List the methods, or explain the named methods and ingredients.
 
     The list has each method's composition, what leaves the client and extra traffic; the page of a NAME has formula,
     options, cost, what leaves the client and reference.

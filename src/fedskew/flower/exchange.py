@@ -221,15 +221,13 @@ class Measuring:
         for k in link.measuring:
             written = {"written": written_to(self.exchange.receipts.get(k))}
             requests.append(self.exchange.request(k, {"kind": kind, **facts}, shared, written, expected))
-        self.number, self.each = (
-            number,
-            [
-                Tested(client, *told, np.arange(link.clients[client].facts["test_rows"]), None)
-                for client, told in self.of_use(requests, "evaluate", number, self._measured)
-            ],
-        )
+        found = self.of_use(requests, "evaluate", number, self._measured)
+        sizes = {k: link.clients[k].facts["test_rows"] for k in link.measuring}
+        self.number, self.each = number, [Tested(k, *told, np.arange(sizes[k]), None) for k, told in found]
         if not self.each:
-            raise TrainingError(f"a node must tell a metric of use; got none of {len(requests)} in round {number}")
+            raise TrainingError(
+                f"at least one node must send a usable metric; got none of {len(requests)} in round {number}"
+            )
         return pooled(self.each, classes)
 
     def of_use(

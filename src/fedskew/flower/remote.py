@@ -183,7 +183,7 @@ class Remote(Sequential):
         for name in Report._fields:
             value = float(sent["report"][name])
             if not (math.isfinite(value) or fault) or (name != "loss" and value < 0):
-                raise ValueError(f"the report's {name} must be finite and no lie; got {value}")
+                raise ValueError(f"the report's {name} must be finite and plausible; got {value}")
         ours = {n: getattr(own, n).reshape(1) for n in Report._fields if n != "loss"}
         report = Report(**ours, loss=sent["report"]["loss"])
         watch = self.watcher.watch([place], torch.zeros(1, 1, dtype=self.dtype), params, buffers, sent["uploads"], {})

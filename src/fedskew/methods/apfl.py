@@ -21,7 +21,7 @@ __all__ = ["Mixed", "apfl"]
 
 @dataclass(frozen=True)
 class Mixed(SGD):
-    """A step of SGD for the model that is sent, w, and one for the client's own model v through their mixture.
+    """A step of SGD for the global model w, and one for the client's own model v through their mixture.
 
     m = alpha v + (1 - alpha) w;  v <- v - lr alpha g(m), g after clipping and weight decay, on the same mini-batch as
     the step of w. Where alpha is learnt: alpha <- alpha - lr <g(m), v - w>, held within [0, 1], at the first mini-batch
@@ -45,7 +45,7 @@ class Mixed(SGD):
     alpha: Annotated[float, Within(0, 1)] = 0.5
     """initial share of v in the mixture"""
     learnt: bool = True
-    """each client learns its own share"""
+    """learn the share at each client"""
     learns: Literal["round", "step"] = later(default="round")
     """when it does: at the first mini-batch of a round, or at every one"""
 

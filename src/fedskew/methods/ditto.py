@@ -20,7 +20,7 @@ __all__ = ["Tethered", "ditto"]
 
 @dataclass(frozen=True)
 class Tethered(SGD):
-    """A step of SGD for the model that is sent, and one for the client's own model v, which is tied to w^t.
+    """A step of SGD for the global model, and one for the client's own model v, which is pulled towards w^t.
 
     v <- v - lr_p (g(v) + lam (v - w^t)), on the same mini-batch as the step of w, with g after clipping and weight
     decay. lam = 0 is local training, a large lam is the global model. BatchNorm's running statistics of v are its own.
@@ -39,7 +39,7 @@ class Tethered(SGD):
     compute = "2 gradients a step"
 
     penalty: Annotated[float, AtLeast(0)] = 0.1
-    """lam, how strongly v is tied to w^t"""
+    """lam, strength of the pull of v towards w^t"""
     personal_lr: Annotated[float, AtLeast(0)] = 0.0
     """learning rate of v; 0 takes that of the pace"""
 

@@ -53,7 +53,7 @@ class AttentiveMessages(Component):
     pull: Annotated[float, AtLeast(0)] = 1.0
     """coefficient of the pull towards u_k, the paper's lambda / alpha"""
     most: Annotated[float, AtLeast(0, infinite=True)] = 1.0
-    """largest share of the others in u_k; infinite: as they come, as in public code, where xi_kk may be negative"""
+    """largest share of the other clients in u_k; inf: no limit, as in public code, where xi_kk may be negative"""
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """{"model": the initial one}, its BatchNorm statistics among it."""

@@ -43,7 +43,7 @@ class FineTune(Component):
     lr: Annotated[float, Above(0)] = 0.01
     """learning rate of the steps"""
     tuned: Literal["all", "head", "body"] = "all"
-    """what they move"""
+    """parameters that these steps train"""
     epochs: Annotated[int, AtLeast(0)] = 5
     """epochs of mini-batches"""
     batch_size: Annotated[int, AtLeast(0)] = 50

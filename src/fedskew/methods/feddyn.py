@@ -47,7 +47,7 @@ class DynamicRegulariser(Component):
     compute = "O(P) a step"
 
     alpha: Annotated[float, AtLeast(0)] = 0.01
-    """strength; that of the server must equal it"""
+    """strength; must equal that of the server"""
     clip: Annotated[float, AtLeast(0, infinite=True, hint="0 does not clip")] = later(default=0.0)
     """largest norm of g - h_k - alpha x over all parameters, before alpha w is added; 0 does not clip"""
 
@@ -90,7 +90,7 @@ class DynamicRegulariser(Component):
 
 @dataclass(frozen=True)
 class WeightedRegulariser(DynamicRegulariser):
-    """FedDyn's client half as the authors' code has it: alpha is divided by the client's weight.
+    """FedDyn's client half as in the authors' code: alpha is divided by the client's weight.
 
     alpha_k = alpha / w_k with w_k = n_k N / sum_j n_j, so that a client with twice the mean rows is held half as
     strongly. With equally many rows at every client it is ``dynamic_regulariser``. The server half stays as it is: the

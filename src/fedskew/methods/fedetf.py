@@ -44,13 +44,13 @@ class TunedCosineSoftmax(CosineSoftmax):
     compute = "steps + 2 cycles turn passes over the client's rows, at the evaluation of personal models"
 
     projection: Annotated[int, AtLeast(1, hint="the turns are those of the classifier and of a projection head")] = 64
-    """width of a projection head in front of the classifier, where the model leaves it open"""
+    """width of a projection head in front of the classifier, unless the model sets it"""
     steps: Annotated[int, AtLeast(0)] = 5
-    """first steps, of all but the classifier: the code's local round"""
+    """first steps, which train all but the classifier, as the code's local round"""
     lr: Annotated[float, Above(0)] = 0.1
-    """their rate"""
+    """learning rate of these steps"""
     cycles: Annotated[int, AtLeast(0)] = 20
-    """cycles of a turn of the classifier and a turn of the projection head"""
+    """cycles of one turn of the classifier and one of the projection head"""
     turn: Annotated[int, AtLeast(1)] = 3
     """steps of a turn"""
     head_lr: Annotated[float, Above(0)] = 0.1

@@ -19,7 +19,7 @@ __all__ = ["PrivateHead", "fedgc"]
 
 @dataclass(frozen=True)
 class PrivateHead(Component):
-    """A classifier head of the client's own, with cross-entropy over its classes; the server pushes the heads apart.
+    """A private classifier head, with cross-entropy over the client's classes; the server pushes the heads apart.
 
     Server: W <- W - strength lr dReg/dW on the uploaded heads, with lr the clients' learning rate and Reg = -sum_k
     sum_i log(e^(w_ki w'_ki) / (e^(w_ki w'_ki) + sum over other clients' rows of other labels e^(w_zj w'_ki))), w'

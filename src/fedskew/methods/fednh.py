@@ -50,13 +50,13 @@ class NonParametricHead(Component):
     reference = "dai2023"
 
     smoothing: Annotated[float, Within(0, 1)] = 0.9
-    """rho, what stays of the prototypes in a round; 1 keeps them as they start"""
+    """rho, share of the prototypes that is kept in a round; 1: they do not change"""
     scale: Annotated[float, Above(0)] = 30.0
     """s, which multiplies the cosines"""
     trained: bool = later(default=False)
-    """s is one more parameter, trained and averaged from this value on; the code begins at 1 or 20 by network"""
+    """train s as a parameter from this value on and average it; the code starts at 1 or 20 by network"""
     weighs: Literal["rows", "confidence"] = later(default="rows")
-    """what weighs a client's rows, and the clients: number of rows, or the model's probabilities and agreement"""
+    """weights of rows and clients: number of rows, or the model's probabilities and agreement"""
 
     def init_params(self, params: Params, task: Task, key: Tensor) -> Params:
         """{"non_parametric_head.scale": ()} where it is trained."""

@@ -23,7 +23,7 @@ __all__ = ["Alternating", "fedrep"]
 
 @dataclass(frozen=True)
 class Alternating(Component):
-    """Some epochs of a local run move the classifier alone, the others all but the classifier.
+    """Alternating local epochs: some train only the classifier, the others all but the classifier.
 
     With E epochs and t = min(tau, E - 1): head in epochs 1 to t, body in t + 1 to E; or body in 1 to E - t, head in the
     last t. So the body has an epoch at least, as in the authors' code, which counts its epochs from the end.
@@ -46,7 +46,7 @@ class Alternating(Component):
     epochs: Annotated[int, AtLeast(0)] = 10
     """tau, epochs of the head, where the local run has more of them"""
     first: Literal["head", "body"] = "head"
-    """what moves first"""
+    """which part is trained first"""
     last: Annotated[int, AtLeast(0)] = later(default=0)
     """epochs of the head alone before own models are evaluated; the authors' code has 10 in its last round, 0: none"""
     last_lr: Annotated[float, Above(0)] = later(default=0.01)

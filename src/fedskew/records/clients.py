@@ -42,8 +42,7 @@ def client_row(
 ) -> Row:
     """What is recorded of one client after a round.
 
-    Classes without test rows have no recall. The macro F1 is a mean over the classes that the rows have or the model
-    predicts. AUROC and AUPRC are means over the classes of which there are at least `FEW` rows, and as many others.
+    Classes without test rows have no recall, and count in no mean. AUROC and AUPRC are means over the classes of which there are at least `FEW` rows, and as many others.
 
     Args:
         number: The round.
@@ -55,14 +54,12 @@ def client_row(
         probabilities: Predicted ones, float64 [R, C]; None where only the matrix is known.
     """
     whole: Row = {**from_confusion(confusion)}
-    rows = int(confusion.sum())
-    support, met = whole["support"], (confusion.sum(0) + confusion.sum(1) > 0).tolist()
-    f1 = [value for value, there in zip(whole["per_class_f1"], met, strict=True) if there]
+    rows, support = int(confusion.sum()), whole["support"]
     recalls = [r if n else None for r, n in zip(whole["per_class_recall"], support, strict=True)]
     row = {
-        "round": number, "client": client, "name": name, "rows": rows, "accuracy": whole["accuracy"],
-        "balanced_accuracy": whole["balanced_accuracy"], "macro_f1": sum(f1) / len(f1), "per_class_recall": recalls,
-        "support": support, "loss": loss,
+        "round": number, "client": client, "name": name, "rows": rows,
+        **{metric: whole[metric] for metric in ("accuracy", "balanced_accuracy", "macro_f1")},
+        "per_class_recall": recalls, "support": support, "loss": loss,
     }  # fmt: skip
     if probabilities is None or not bool(probabilities.isfinite().all()):
         return row

@@ -51,7 +51,7 @@ def _overall(found: Compared) -> str:
     """In how many settings each method differs from the baseline."""
     gaps = [gap for s in found.settings for m in found.methods if (gap := found.difference(m, s)) is not None]
     if not any(gap.pairs > 1 for gap in gaps):
-        return f"Nothing can be said of differences from {found.baseline}: that takes two seeds that both methods have."
+        return f"Differences from {found.baseline} cannot be judged: both methods need two common seeds."
     counts = Counter((gap.verdict, gap.method) for gap in gaps if gap.significant)
     several = len(found.settings) > 1
     of = f"{len(found.settings)} settings" if several else "the one setting"
@@ -136,24 +136,24 @@ def cautions(found: Compared) -> list[str]:
     pairs = [d.pairs for m in found.methods for s in found.settings if (d := found.difference(m, s)) and d.pairs]
     few = min(pairs, default=least)
     if len(found.methods) > 1 and few < 2:
-        told.append("Some comparisons rest on one seed. No interval and no test can be had from one seed.")
+        told.append("Some comparisons have only one seed, so they have no interval and no test.")
     if len(found.methods) == 1 and least < 2:
-        told.append("Where there is one seed, nothing is known of the spread over seeds.")
+        told.append("With one seed, the spread over seeds is unknown.")
     if len(found.methods) > 1 and 2 <= max(pairs, default=0) <= FEW:
         told.append(_few(found, max(pairs)))
     told += [*_served(found), *_evaluations(found)]
     if found.key.startswith("best_"):
-        told.append("The best round is chosen on the test rows: its value is no fair estimate.")
+        told.append("The best round is chosen on the test rows: its value is not a fair estimate.")
     missing = len(found.methods) * len(found.settings) * len(found.seeds) - sum(
         found.summary(m, s).runs for m in found.methods for s in found.settings
     )
     if missing:
         many = plural(missing, "combination")
         verb = "has" if missing == 1 else "have"
-        told.append(f"{many} of method, setting and seed {verb} no value; means are over the seeds that are there.")
+        told.append(f"{many} of method, setting and seed {verb} no value; means are over the other seeds.")
     early = [f"{_called(e)}: {why}" for e in found.entries if (why := ended_early(e.run))]
     if early:
-        head = "Some runs ended early, and their values are those of the rounds they ran: "
+        head = "Some runs ended early, and their values are from the rounds that they ran: "
         told.append(listed(head, early, LISTED))
     lost = [f"{_called(e)}: {c.words}" for e in found.entries for c in collapses(e.run.rows, e.run.serves)]
     if lost:
@@ -194,7 +194,7 @@ def _few(found: Compared, pairs: int) -> str:
         for s in found.settings
         if (d := found.difference(m, s)) and d.low is not None and d.high is not None
     )
-    told = f"With {plural(pairs, 'seed')} a rank test cannot reach the 5 % level: its least p is {p:.4g}."
+    told = f"With {plural(pairs, 'seed')} a rank test cannot reach the 5 % level: its smallest p is {p:.4g}."
     if widths:
         told += (
             " So no difference is called significant here: look at the intervals. They take differences between seeds "

@@ -26,7 +26,7 @@ __all__ = ["CosineSoftmax", "InitialHead"]
 
 @dataclass(frozen=True)
 class InitialHead(Component):
-    """The classifier begins with these rows, and a bias of 0. `Frozen` beside it keeps it so.
+    """Initial rows of the classifier, with a bias of 0. Combine it with `Frozen` to keep them.
 
     simplex: an equiangular tight frame, w_c' w_d = -norm^2 / (C - 1), which needs C - 1 features. orthogonal: w_c' w_d
     = 0, which needs C. Both are turned by a rotation that the seed of the initial weights draws. A sparse simplex has
@@ -44,13 +44,13 @@ class InitialHead(Component):
     name = "initial_head"
 
     rows: Literal["simplex", "orthogonal"] = "simplex"
-    """how the rows of the weight lie to each other"""
+    """arrangement of the rows of the weight"""
     norm: Annotated[float, Above(0)] = 1.0
     """length of each row"""
     sparsity: Annotated[float, Within(0, 1, "[)")] = later(default=0.0)
-    """share of each row's entries that are 0, of a simplex"""
+    """share of zeros in each row of a simplex"""
     steps: Annotated[int, AtLeast(0)] = later(default=300)
-    """steps by which the other entries move, where some are 0"""
+    """steps that move the other entries if some are 0"""
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """Raise FieldError where so many classes need more features, and for zeros in orthogonal rows."""
@@ -106,11 +106,11 @@ class CosineSoftmax(Component):
     scale: Annotated[float, Above(0)] = 10.0
     """initial scale s, an inverse temperature; the authors' code has 10 or 1 by network"""
     learnt: bool = True
-    """s is one more parameter, trained and averaged"""
+    """train s as a parameter and average it"""
     tau: Annotated[float, AtLeast(0)] = 1.0
     """strength of the shift; 1 is the balanced softmax, 0 has none"""
     projection: Annotated[int, AtLeast(0)] = 0
-    """width of a projection head in front of the classifier, where the model leaves it open; 0: none"""
+    """width of a projection head in front of the classifier, unless the model sets it; 0: none"""
 
     @property
     def projects(self) -> int:

@@ -154,7 +154,7 @@ def _trackers(job: Job, note: Callable[[str], None]) -> Several | None:
     try:
         return Several(job.track.made(note), job.name) if job.track else None
     except Exception as error:
-        note(f"nothing is tracked; the run goes on: {' '.join(str(error).split())}")
+        note(f"tracking failed; the run continues without it: {' '.join(str(error).split())}")
         return None
 
 
