@@ -11,13 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedskew._run import Result, own_bytes, run
+from fedskew._run import Result, own_words, run
 from fedskew.component import spec
 from fedskew.config.tables import make, method_from
 from fedskew.data import Federation, federate
 from fedskew.data.classes import ClassOptions
-from fedskew.engines.network import prepared_model
-from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, json_file, plural, unknown
+from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, json_file, unknown
 from fedskew.fields import recorded, trusted
 from fedskew.method import Method, method_spec
 from fedskew.models import Architecture, architecture
@@ -92,12 +91,8 @@ class Experiment(Division, Settings):
         fed = federation or self.federation()
         for note in self.notes(fed) if on_note else ():
             on_note(note)  # type: ignore[misc]
-        if on_note and self.keep_own and self.method.personal:
-            model = prepared_model(fed, self.model, None, self.settings, self.method.projection)
-            size = f"at most {own_bytes(fed, model) / 1e6:.2g} MB"
-            on_note(f"Settings.keep_own: own models of {plural(fed.clients, 'client')}, {size}")
-        elif on_note and self.keep_own:
-            on_note(f"Settings.keep_own: {self.method.name} gives clients no own models; they use the global one")
+        if on_note and self.keep_own:
+            on_note(own_words(fed, self.method, self.model, self.settings))
         found = fed.dataset.fingerprint
         if self.fingerprint not in ("", found):
             raise RecordError(

@@ -42,7 +42,8 @@ def client_row(
 ) -> Row:
     """What is recorded of one client after a round.
 
-    Classes without test rows have no recall, and count in no mean. AUROC and AUPRC are means over the classes of which there are at least `FEW` rows, and as many others.
+    Classes without test rows have no recall, and count in no mean.
+    AUROC and AUPRC are means over the classes of which there are at least `FEW` rows, and as many others.
 
     Args:
         number: The round.
