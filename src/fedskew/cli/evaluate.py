@@ -34,7 +34,7 @@ EXAMPLES = (
 )
 OF_THE_RUN = (  # options of data that a model settles
     "--data.normalize", "--data.augment", "--data.crop_padding", "--data.standardise", "--data.categories",
-    "--data.exclude", "--data.named_labels",
+    "--data.exclude", "--data.named_labels", "--data.types", "--data.split_by",
 )  # fmt: skip
 
 
@@ -75,9 +75,9 @@ def evaluate(
     """Evaluate the model of a finished RUN on rows that it did not see.
 
     Without --data these are the test rows of the run's own data. With --data they are all rows of a csv, npz or parquet
-    file (of a folder, those of its test file), or the test rows of a dataset. Columns, categories, standardisation and
-    normalisation are those of the run. Rows with labels give metrics. Rows without labels give probabilities, printed
-    as csv where there is no --out.
+    file or a folder of images (where it has test rows, those), or the test rows of a dataset. Columns, categories,
+    standardisation and normalisation are those of the run. Rows with labels give metrics. Rows without labels give
+    probabilities, printed as csv where there is no --out.
     """
     from fedskew.config.recorded import read_run
     from fedskew.config.scoring import scores_of
@@ -101,8 +101,10 @@ def evaluate(
     if experiment is None:
         source = _own_data(recorded, about)
     else:
-        source = rows_of(experiment.data, experiment.path, trained.inputs.encoding)
+        source = rows_of(experiment.data, experiment.path, trained.inputs)
     scores = scores_of(trained, source, recorded.config.get("recall_at", PRECISION), fitted)
+    for note in scores.notes:
+        say(f"fedskew: note: {note}", sys.stderr)
     if out is not None:
         scores.write(out)
     if as_json:
