@@ -45,9 +45,9 @@ class RunAndData(Beside):
         """None where no data are named. Raises ConfigError for an option that the run decides."""
         for flag, _ in options:
             if flag in OF_THE_RUN:
-                raise ConfigError(f"{flag} has no meaning here: rows are treated as the run's training rows were")
+                raise ConfigError(f"{flag} has no meaning here: rows are encoded like the run's training rows")
         if options and "--data" not in given:
-            raise ConfigError(f"{options[0][0]} must stand beside --data, which names the kind of data")
+            raise ConfigError(f"{options[0][0]} must be used with --data")
         return super().experiment(positional, options, given)
 
 
@@ -55,29 +55,28 @@ class RunAndData(Beside):
 @click.argument("run", required=False, metavar="RUN", type=RUN)
 @click.option(
     "--out", type=FILE,
-    help="a new csv file: of each row its predicted class and the probability of every class",
+    help="a new csv file with the predicted class and all class probabilities of each row",
 )  # fmt: skip
-@click.option("--best", is_flag=True, help="the model of the best round by --monitor, in place of the last one")
+@click.option("--best", is_flag=True, help="the model of the best round by --monitor instead of the last one")
 @click.option(
     "--fitted", is_flag=True,
-    help="the model with the biases and the temperature that the run fitted: accuracy, loss and probabilities "
-    "under the training prior, recalls, F1 and balanced accuracy under equal classes",
+    help="use the biases and the temperature that the run fitted: those of the training prior for accuracy, loss and "
+    "probabilities, those of equal classes for recalls, F1 and balanced accuracy",
 )  # fmt: skip
 @click.option(
     "--decompose", is_flag=True,
-    help="fit biases, a temperature, both, and a new head on pooled features to the run's training rows: what of the "
-    "error is a bias, calibration, ranking, features",
+    help="split the error into bias, calibration, ranking and features, by fits of biases, a temperature, both, and a "
+    "new head on pooled features to the run's training rows",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON")
 def evaluate(
     run: str, out: str | None, best: bool, fitted: bool, decompose: bool, as_json: bool, experiment: Experiment | None
 ) -> None:
-    """Evaluate the model of a finished RUN on rows that it did not see.
+    """Evaluate the model of a finished RUN on test rows or new rows.
 
-    Without --data these are the test rows of the run's own data. With --data they are all rows of a csv, npz or parquet
-    file or a folder of images (where it has test rows, those), or the test rows of a dataset. Columns, categories,
-    standardisation and normalisation are those of the run. Rows with labels give metrics. Rows without labels give
-    probabilities, printed as csv where there is no --out.
+    Without --data, these are the test rows of the run's data. With --data, they are all rows of a csv, npz or parquet
+    file or a folder of images (its test rows, if it has some), or the test rows of a dataset. Rows are encoded as in
+    the run. Rows with labels give metrics. Rows without labels give probabilities, printed as csv without --out.
     """
     from fedskew.config.recorded import read_run
     from fedskew.config.scoring import scores_of
@@ -86,7 +85,7 @@ def evaluate(
     from fedskew.records.probabilities import PRECISION
 
     if out is not None:
-        require(not Path(out).exists(), "out", "be a file that is not there yet", out)
+        require(not Path(out).exists(), "out", "be a new file", out)
     about = read_description(Path(run))
     trained, recorded = load_model(run, best=best), read_run(run)
     for note in _notes(recorded, about, experiment, best):
@@ -94,7 +93,7 @@ def evaluate(
     if decompose:
         given = {"--data": experiment is not None, "--out": out is not None, "--fitted": fitted}
         if other := next((flag for flag, there in given.items() if there), ""):
-            raise ConfigError(f"--decompose must stand without {other}: its rows and its fits are those of the run")
+            raise ConfigError(f"--decompose must be used without {other}: it takes the rows and fits of the run")
         _decomposed(recorded, about, trained, as_json)
         return
     source: Any
@@ -135,7 +134,7 @@ def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool
     view.add_column("step", no_wrap=True)
     for head in ("accuracy", "balanced", "loss", "ECE", "AUROC"):
         view.add_column(head, justify="right")
-    view.add_column("what is fitted on training rows", overflow="fold")
+    view.add_column("fitted on training rows", overflow="fold")
     for step, row in steps.items():
         view.add_row(step, *("–" if value is None else f"{value:.4f}" for value in row.values()), STEPS[step])
     show(view)
@@ -155,7 +154,7 @@ def _own_data(run: Run, about: dict[str, Any]) -> Dataset:
     was, fingerprint = about["data"]["fingerprint"], data.fingerprint
     if was != fingerprint:
         raise RecordError(
-            f"the data must be those of the run; fingerprint was {was}, is {fingerprint}; name them by --data"
+            f"the data must be those of the run; fingerprint was {was}, is {fingerprint}; name them with --data"
         )
     return data
 
@@ -171,7 +170,9 @@ def _notes(run: Run, about: dict[str, Any], experiment: Experiment | None, best:
         whole = f"round {about['round']} of {run.config.get('rounds')}"
         notes.append(f"the run stopped after {whole} ({reason}); its model is that of this round")
     if experiment is not None and same_file(experiment.path, run.config.get("path")):
-        notes.append(f"{experiment.path} is the run's own file, training rows too; without --data its test rows count")
+        notes.append(
+            f"{experiment.path} is the run's own file, training rows too; omit --data to use only its test rows"
+        )
     return notes
 
 
