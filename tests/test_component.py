@@ -19,8 +19,8 @@ def test_a_component_needs_a_name_and_its_decorator() -> None:
         name = "plain_of_mine"
         mu: float = 0.1
 
-    refused(lambda: fs.Method("m", parts=(Nameless(),)), "the class Nameless must have a name of its own")
-    refused(lambda: fs.Method("m", parts=(Plain(),)), "@dataclass(frozen=True)", "'mu' is no field")
+    refused(lambda: fs.Method("m", parts=(Nameless(),)), "the class Nameless must have its own name")
+    refused(lambda: fs.Method("m", parts=(Plain(),)), "@dataclass(frozen=True)", "'mu' is not a field")
 
 
 @pytest.mark.parametrize(

@@ -251,7 +251,9 @@ def test_a_rule_with_the_rest_of_the_method_names_a_field() -> None:
     from support.federations import skewed
 
     method = fs.methods.fednova().with_(parts=(fs.parts.Proximal(0.1),), local=fs.steps.SGD(momentum=0.5))
-    with pytest.raises(FieldError, match=r"^SGD\.momentum must be 0 when fednova meets a proximal part; got 0\.5$"):
+    with pytest.raises(
+        FieldError, match=r"^SGD\.momentum must be 0 if fednova is used with a proximal part; got 0\.5$"
+    ):
         fs.run(skewed(), method, model="logistic", cohort=3, rounds=1)
 
 

@@ -37,7 +37,7 @@ OTHER: dict[str, Any] = {  # a value of each field that is not its default
     "monitor": "val_loss", "patience": 3, "min_delta": 0.01, "max_minutes": 2.5,
     "ray_address": "10.0.0.1:6379", "ray_workers": 2, "ray_gpus": 0.5, "ray_sum": 4,
     "engine": "debug", "threads": 1, "device": "cuda", "dtype": "float64",
-    "nonfinite": "drop", "scores": "every", "fit_logits": "tail", "recall_at": 0.5,
+    "nonfinite": "drop", "served": "tail", "scores": "every", "fit_logits": "tail", "recall_at": 0.5,
     "precision": "bfloat16", "memory": "ram", "eval_every": 2, "eval_rows": 7, "personal_every": 3,
     "checkpoint_every": 4,
     "diagnose": Diagnostics(("drift",), clients=(1,), every=2),

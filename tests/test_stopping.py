@@ -160,7 +160,7 @@ def test_the_command_stops_early_and_says_what_was_best(tmp_path: Path, capsys: 
     assert f"the model of round {summary['best']['round']}, the best by val_loss" in told.err
     assert fedskew("run", "--resume", tmp_path / "a") == 0
     said = capsys.readouterr().out
-    assert "is finished: val_loss was best in round" in said and "--patience 4` goes on" in said
+    assert "is finished: val_loss was best in round" in said and "--patience 4` continues it" in said
     assert fedskew("run", "--resume", tmp_path / "a", "--patience", 4) == 0
     assert len(read(tmp_path / "a")[1]) > summary["rounds"]
 
@@ -173,12 +173,9 @@ def test_the_command_ends_with_75_at_the_time_limit(tmp_path: Path, capsys: pyte
 
 def test_mistakes_are_one_line(fed: Federation, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = mistake(capsys, "run", "fedavg", *SMALL, "--patience", 3)
-    assert "--patience must stand beside a monitor; got 3; val_balanced_accuracy counts every class equally" in said
+    assert "--patience must be used with a monitor; got 3; val_balanced_accuracy counts every class equally" in said
     said = mistake(capsys, "run", "fedavg", *SMALL, "--monitor", "val_loss", "--out", tmp_path / "a")
-    assert (
-        "--monitor must have validation rows to be measured on; got 'val_loss'" in said
-        and not (tmp_path / "a").exists()
-    )
+    assert "--monitor must have validation rows; got 'val_loss'" in said and not (tmp_path / "a").exists()
     assert "--monitor must be" in mistake(capsys, "run", "fedavg", *SMALL, "--monitor", "accuracy")
     with pytest.raises(fs.RecordError, match="keeps no best model"):
         go(fed, rounds=1, monitor=None, out=tmp_path / "b")

@@ -107,23 +107,23 @@ def run(
     Args:
         fed: the federation, from `fedskew.federate`.
         method: a method of `fedskew.methods`, or a composition of your own.
-        settings: how to train; `Settings()` where none are given.
+        settings: how to train; `Settings()` by default.
         model: a name of `fedskew.models.MODELS`, one of its classes with options, or any ``nn.Module``.
         head: name of the classifier layer of your own module, for example ``"fc"``.
         out: run folder to write; None records nothing.
         resume: continue from the last checkpoint in ``out``; with more ``rounds`` than before, the run is extended.
-        on_round: called with a copy of each round's row, as in ``rounds.jsonl``, after it is recorded. Where it has
-            methods ``begin(config)`` and ``end(summary)``, as the trackers of `fedskew.track`, they are called, too,
-            and a run that is resumed tells it all of its rounds.
-        config: what ``config.json`` holds of the run's data, model and method; made from the arguments by default.
+        on_round: called with a copy of each round's row, as in ``rounds.jsonl``, after it is recorded. If it has
+            methods ``begin(config)`` and ``end(summary)``, as the trackers of `fedskew.track`, these are called, too,
+            and a resumed run passes all of its rounds again.
+        config: data, model and method for ``config.json``; made from the arguments by default.
         **options: single fields of `Settings`, for example ``rounds=50, cohort=5, seed=1``.
 
     Returns:
         The rounds, a summary, the trained parameters and the server's state.
 
     Raises:
-        ConfigError: an option, the method or the model does not fit, before anything trains; ``rounds`` of a run that
-            is resumed are fewer than are done, or others than before where a component reads them.
+        ConfigError: an option, the method or the model is wrong, before anything trains; ``rounds`` of a resumed run
+            are fewer than its completed rounds, or differ although a component reads them.
         RecordError: the run folder cannot be written, or holds another run.
         TrainingError: a loss or the model is not finite. The record up to the round before is kept.
 
@@ -174,7 +174,7 @@ def launch(
     check_device(settings.device)
     began = time.monotonic()
     measured = settings.monitor is None or len(fed.validation_rows) > 0
-    demand(settings, "monitor", measured, "have validation rows to be measured on", "validation=0.1 holds some out")
+    demand(settings, "monitor", measured, "have validation rows", "validation=0.1 holds some out")
     tested = len(fed.dataset.y_test)
     most = settings.eval_rows is None or settings.eval_rows <= tested
     demand(settings, "eval_rows", most, f"be at most the number of test rows, {tested}")
@@ -284,7 +284,7 @@ def _check_continues(record: Record, facts: Mapping[str, Any], method: Method, s
 def _extend(record: Record, session: Session, settings: Settings) -> None:
     """Let the record say how many rounds the run has now, and where, and no longer how it ended before."""
     done = session.state.round
-    demand(settings, "rounds", settings.rounds >= done, f"be at least {done}, the rounds that are done")
+    demand(settings, "rounds", settings.rounds >= done, f"be at least {done}, the completed rounds")
     for kind in record.config().get("processors", ()):  # of the rounds that are done
         session.engine.processors.meet(kind)
     now = {name: getattr(settings, name) for name in resumed(Settings, "new")} | session.engine.processors.facts()
@@ -352,7 +352,7 @@ class _Ending:
         session.keep_best()  # an interruption may have come before it
         params, buffers = session.observer.served(session.state), session.state.buffers
         trained = Trained(self.prepared, params, buffers, Inputs.of(data), settings.precision, fits_of(finals))
-        summary = summarise(session.done, stopped, data.label_names, finals)
+        summary = summarise(session.done, stopped, data.label_names, finals, session.method.serves)
         watch, models = session.monitored(), {"final": {**params, **buffers}}
         if watch and watch.best and session.best:
             early = not stopped and session.state.round < session.task.rounds

@@ -30,8 +30,8 @@ from fedskew.types import (
 )
 
 __all__ = [
-    "KEPT", "Grad", "Job", "Own", "Shared", "autograd", "begin", "context", "finish", "functorch", "halted", "loss_at",
-    "progress_at", "step",
+    "KEPT", "Grad", "Job", "Own", "Shared", "apart", "autograd", "begin", "context", "finish", "functorch", "halted",
+    "loss_at", "progress_at", "step",
 ]  # fmt: skip
 
 KEPT = "private parameters"  # their place in a client's memory, beside the components' names
@@ -122,10 +122,19 @@ def progress_at(job: Job, epoch: Tensor, step: Tensor) -> Progress:
 
 def begin(method: Method, ctx: Context) -> Carry:
     """The carry before the first step: the `start` of every component, one after another."""
-    params, memory = ctx.params, dict(ctx.memory)
+    params, buffers, memory = ctx.params, ctx.buffers, dict(ctx.memory)
     for part in method.having("start"):
         params, memory[part.name] = part.start(params, ctx)
-    return Carry(params, ctx.buffers, memory)
+        params, buffers = apart(params, buffers)
+    return Carry(params, buffers, memory)
+
+
+def apart(values: Params, buffers: Params) -> tuple[Params, Params]:
+    """(parameters, buffers) of values among which a hook may have put buffers of its own, by their names."""
+    if not any(name in buffers for name in values):
+        return values, buffers
+    params = {name: value for name, value in values.items() if name not in buffers}
+    return params, {name: values.get(name, buffer) for name, buffer in buffers.items()}
 
 
 def loss_at(method: Method, view: View) -> Tensor:

@@ -86,7 +86,9 @@ class Component(Checked):
     keeps: ClassVar[str] = ""  # state between rounds, in the same symbols
     compute: ClassVar[str] = ""  # extra work
     reference: ClassVar[str] = ""
+    version: ClassVar[int] = 1  # of its formula and defaults: another one gives its runs another address
     averages_all: ClassVar[bool] = False  # True: it is right only where the server averages every parameter
+    own_only: ClassVar[bool] = False  # True: clients use their own models; the global one is a means, or is not trained
     trains_own: ClassVar[bool] = False  # True: it moves a model of the client's own, which no `frozen` holds still
     auxiliary: ClassVar[int] = 0  # rows a class that it wants the server to hold, where the user names no number
 
@@ -96,7 +98,7 @@ class Component(Checked):
         own: type = cls
         written = vars(own).get("__annotations__", {})
         if lost := [n for n, hint in written.items() if n not in hints_of(own) and "ClassVar" not in str(hint)]:
-            rule = f"must stand below @dataclass(frozen=True); {lost[0]!r} is no field of it"
+            rule = f"must stand below @dataclass(frozen=True); {lost[0]!r} is not a field"
             raise ConfigError(f"the class {cls.__name__} {rule}")
         hooks = {name for base in HOOKED if issubclass(cls, base) for name in vars(base) if name[0] != "_"}
         for kind in [k for k in cls.__mro__ if issubclass(k, Component) and not k.__module__.startswith("fedskew.")]:
@@ -143,7 +145,10 @@ class Component(Checked):
         return {}
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
-        """(parameters that the local run begins with, this component's memory); chained in the order of components."""
+        """(parameters that the local run begins with, this component's memory); chained in the order of components.
+
+        BatchNorm statistics that it begins with may be among the parameters, by their names.
+        """
         return params, ctx.memory[self.name]
 
     def loss(self, view: View) -> Tensor:
@@ -163,7 +168,10 @@ class Component(Checked):
         return {}, local.memory[self.name]
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
-        """The client's own model. ``gradient`` is taken on its training rows, of cross-entropy or of another term."""
+        """The client's own model. ``gradient`` is taken on its training rows, of cross-entropy or of another term.
+
+        BatchNorm statistics of its own may be among the parameters, by their names.
+        """
         return params
 
     # server half

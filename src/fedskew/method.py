@@ -100,12 +100,12 @@ class Method:
         names = [c.name for c in self.components]
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
-            raise ConfigError(f"every component of a method must have a name of its own; got {', '.join(twice)} twice")
+            raise ConfigError(f"components of a method must have different names; got {', '.join(twice)} twice")
 
     def _check_kinds(self) -> None:
         require(isinstance(self.name, str) and bool(self.name), "the name of a method", "be a word", self.name)
         several = isinstance(self.parts, tuple | list)
-        require(several, "parts", "be a tuple of components", self.parts, "for one of them write (it,)")
+        require(several, "parts", "be a tuple of components", self.parts, "for a single component write (component,)")
         share = 1.0 if self.share is None else self.share
         require(0 < share <= 1, "share", "be above 0 and at most 1", self.share)
         object.__setattr__(self, "parts", tuple(self.parts))
@@ -117,7 +117,7 @@ class Method:
                 continue
             check(component)  # again: a user's own class may have a __post_init__ that does not
             if not isinstance(component.name, str) or not component.name:
-                rule = 'must have a name of its own, a line such as name = "mine"'
+                rule = 'must have its own name, a line such as name = "mine"'
                 raise ConfigError(f"the class {type(component).__name__} {rule}; got {component.name!r}")
             if component.proximal < 0:
                 rule = "be at least 0: it pulls towards the broadcast model"
@@ -220,6 +220,22 @@ class Method:
     def personal(self) -> bool:
         """Whether clients have models of their own."""
         return bool(self.having("personalize") or self.having("private"))
+
+    @property
+    def serves(self) -> Literal["global", "own", "both"]:
+        """What clients use after training: the global model, models of their own, or either.
+
+        Models of their own alone where parameters of the network itself stay on the client, so that the global model is
+        not trained as a whole, and where a component says so (`Component.own_only`).
+
+        Example:
+            >>> from fedskew import methods
+            >>> methods.fedavg().serves, methods.fedper().serves, methods.ditto().serves
+            ('global', 'own', 'both')
+        """
+        kept = any(part not in self.having("personalize") for part in self.having("private"))
+        alone = kept or any(part.own_only for part in self.components)
+        return "own" if alone else "both" if self.personal else "global"
 
     def probe(self) -> Method:
         """Plain cross-entropy with the same pace and local step: what a "delta" query trains."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Observer", "Row", "Session"]
 
 Array = np.ndarray[Any, Any]
-RATES = "a smaller rate of the clients or of the server, or clipping, may help"
+RATES = "try a smaller learning rate of the clients or the server, or clipping"
 
 
 @dataclass
@@ -261,8 +261,7 @@ class Observer:
             found = self.engine.evaluate(self.served(state), state.buffers, self.part)
             row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
         last = is_last(row)
-        if self.method.personal and (due(number, self.settings.personal_every) or last):
-            row |= self._evaluate_personal(state)
+        row |= self._evaluate_served(state) if self._serves(row, last) else {}
         row |= told_of(results.cohort, weights)
         row |= {"upload_bytes": traffic.up, "download_bytes": traffic.down}
         components = {c.name: c.record(state.parts[c.name]) for c in self.method.having("record")}
@@ -294,7 +293,8 @@ class Observer:
         matrix, _, chances = self.engine.test.scored(self.served(state), state.buffers)
         row = {**self._scores(matrix, chances), "confusion": matrix.tolist()}
         if self.settings.fit_logits != "none":
-            row |= fitted_last(self.engine, self.method, state, self.served(state), self.settings.recall_at)
+            served = self.settings.served != "none"
+            row |= fitted_last(self.engine, self.method, state, self.served(state), self.settings.recall_at, served)
         return row
 
     def _scores(self, matrix: Tensor, chances: Tensor) -> Row:
@@ -319,15 +319,31 @@ class Observer:
                 row |= {f"{which}_{name}": value for name, value in self._metrics(*held).items()}
         return row
 
-    def _evaluate_personal(self, state: State) -> Row:
-        broadcast = server.broadcast(self.method, state, None)._replace(params=self.served(state))
-        matrix, loss = self.engine.personal(self.method, broadcast)
-        found = {"personal": self._metrics(matrix, loss)} if matrix.any() else {}
-        if self.fed.unseen is not None:
+    def _serves(self, row: Row, last: bool) -> bool:
+        """Whether what each client would use is measured in the round of this row."""
+        wanted, number = self.settings.served, row["round"]
+        tail = wanted == "tail" and number > self.task.rounds - TAIL
+        now = "accuracy" in row and (tail or wanted == "every")
+        return (self.method.personal or wanted != "none") and (now or last or due(number, self.settings.personal_every))
+
+    def _evaluate_served(self, state: State) -> Row:
+        """Metrics of what each client would use: its own model where the method has one, else the global model."""
+        own, unseen, params = self.method.personal, self.fed.unseen, self.served(state)
+        if own:
+            given = server.broadcast(self.method, state, None)._replace(params=params)
+            found = {"": self.engine.personal(self.method, given)}
+        else:
+            found = {"": self.engine.shared(params, state.buffers, state.round)}
+        if unseen is not None and own:
             drop = self.settings.nonfinite == "drop"
-            matrix, loss = newcomers(self.engine, self.method, state, broadcast.params, drop)
-            found |= {"heldout_personal": self._metrics(matrix, loss)} if matrix.any() else {}
-        return {f"{set}_{n}": value for set, row in found.items() for n, value in row.items() if n in PERSONAL}
+            found["heldout_"] = newcomers(self.engine, self.method, state, params, drop)
+        elif unseen is not None:
+            found["heldout_"] = self.engine.on_shares(params, state.buffers, unseen)
+        measured = {who: self._metrics(*told) for who, told in found.items() if told[0].any()}
+        names = [*(["personal_"] if own else []), *(["served_"] if self.settings.served != "none" else [])]
+        return {
+            f"{who}{name}{n}": row[n] for name in names for who, row in measured.items() for n in row if n in PERSONAL
+        }
 
     def _diagnose(self, opened: Opened, results: Results, weights: Weights, state: State) -> Row:
         given = opened.broadcast

@@ -44,64 +44,67 @@ class Settings:
     rounds: Annotated[int, AtLeast(1)] = option(100, decides="numbers", resume="new")
     """number of rounds"""
     cohort: Annotated[int, AtLeast(1)] | None = option(decides="numbers", resolved=True)
-    """clients of a round; unset: the preset's share of them, without a preset 10; at most those that have rows"""
+    """clients of a round, at most those that have rows; unset: the preset's share of the clients, else 10"""
     seed: int = option(0, decides="seed")
-    """seed of the data, the initial weights and every draw"""
+    """seed of the partition, the initial weights and all random draws"""
     seed_model: int | None = option(decides="seed", later=True)
-    """seed of the initial weights; unset: as seed"""
+    """seed of the initial weights; unset: same as seed"""
     seed_clients: int | None = option(decides="seed", later=True)
-    """seed of the sequence of selected clients; unset: as seed"""
+    """seed of the sequence of selected clients; unset: same as seed"""
     init_from: str | None = option(decides="numbers", resolved=True, later=True)
-    """run folder or .safetensors file whose values the network begins with; unset: initial weights by the seed"""
+    """run folder or .safetensors file with the initial weights; unset: the seed draws them"""
     init_digest: str = option("", decides="numbers", resolved=True, later=True)
-    """digest of that file; a run records it, and another file then raises an error; empty takes any"""
+    """digest of the file of init_from, which a run records; another file raises an error; empty: not checked"""
     engine: Engine = option("auto", decides="bits", resume="free")
-    """how clients are trained: in turn, on threads, in stacks, with every error located, on Ray, or by Flower"""
+    """how clients are trained: one by one, on threads, in stacks, with checks after every hook, on Ray, or by Flower"""
     threads: Annotated[int, AtLeast(0), AtMost(1024)] = option(0, decides="bits", resume="free")
-    """threads that train and evaluate; 0: one a core"""
+    """threads for training and evaluation; 0: one per core"""
     device: str = option("cpu", decides="bits")
     """cpu, cuda or cuda:NUMBER"""
     dtype: Literal["float32", "float64", "bfloat16"] = option("float32", decides="numbers")
-    """type of the parameters and of everything computed from them"""
+    """type of parameters and computations"""
     precision: Literal["float32", "tf32", "bfloat16"] = option("float32", decides="numbers")
-    """precision of the products inside the network: float32, tf32 (on a GPU) or bfloat16 (autocast)"""
+    """precision of matrix products in the network: float32, tf32 (on a GPU) or bfloat16 (autocast)"""
     memory: Home = option("device", decides="nothing")
-    """where clients keep state between rounds: on the device, in ram, or on disk in the run folder"""
+    """where the clients' state is kept between rounds: on the device, in ram, or on disk in the run folder"""
     eval_every: Annotated[int, AtLeast(1)] = option(1, decides="measures")
     """rounds between evaluations; the last round is always evaluated"""
     eval_rows: Annotated[int, AtLeast(1)] | None = option(decides="measures", later=True)
-    """rows of a fixed stratified part of the test set: rounds between evaluations measure it as part_*; unset: none"""
+    """rows of a fixed stratified part of the test set for the rounds between evaluations (part_*); unset: none"""
     personal_every: Annotated[int, AtLeast(0)] = option(0, decides="measures")
     """rounds between evaluations of the clients' own models; 0: after the last round only"""
+    served: Literal["none", "last", "tail", "every"] = option("last", decides="measures", later=True)
+    """when what each client would use is measured on the clients' own test rows, its own model where the method has
+    one, else the global model: after the last round, in evaluations of the last ten too, in every one, or not at all"""
     scores: Literal["last", "every"] = option("last", decides="measures", later=True)
-    """when AUROC, AUPRC, calibration and the like are measured: after the last round, or at every evaluation"""
+    """when AUROC, AUPRC and calibration are computed: after the last round, or at every evaluation"""
     recall_at: Annotated[float, Within(0, 1, "(]")] = option(0.9, decides="measures", later=True)
-    """precision at which the recall of each class is measured, among the scores"""
+    """precision at which the recall of each class is measured"""
     fit_logits: Literal["none", "last", "tail", "every"] = option("last", decides="measures", later=True)
-    """when metrics are measured under biases and a temperature fitted on sums that all clients send (loss, gradient,
-    Hessian; class histogram): after the last round, in evaluations of the last ten too, or in every one"""
+    """which evaluations also have metrics with fitted biases and a temperature: none, the last, those of the last ten
+    rounds, or every one; for the fit, clients send sums of loss, gradient and Hessian, and a class histogram"""
     checkpoint_every: Annotated[int, AtLeast(0)] = option(10, decides="nothing")
     """rounds between checkpoints; 0: only after the last round"""
     monitor: Monitor | None = option(decides="numbers", later=True)
-    """validation metric whose best model is kept beside the last one; unset: no model is"""
+    """validation metric; the model of its best round is kept beside the last one; unset: none"""
     patience: Annotated[int, AtLeast(1)] | None = option(decides="numbers", resume="new", later=True)
-    """evaluations without a better value of the monitored metric after which the run ends; unset: none do"""
+    """evaluations without improvement of the monitored metric before the run ends; unset: no early stop"""
     min_delta: Annotated[float, AtLeast(0)] | None = option(decides="numbers", resume="new", later=True)
-    """improvement of the monitored metric that is too small to count for the patience; unset: 0"""
+    """smallest improvement of the monitored metric that counts; unset: any"""
     max_minutes: Annotated[float, Above(0)] | None = option(decides="nothing", resume="new", later=True)
-    """minutes after which the run stops, to be resumed; it begins no round that may last longer; unset: no limit"""
+    """minutes after which the run stops and can be resumed; no round starts that may exceed them; unset: no limit"""
     nonfinite: Literal["stop", "drop"] = option("stop", decides="numbers", later=True)
-    """when a client's training is not finite: stop the run, or drop the client from the round"""
+    """if a client's training is not finite: stop the run, or drop the client from the round"""
     ray_address: str | None = option(decides="nothing", resume="new", later=True)
-    """HOST:PORT of a running Ray cluster, auto for the one here, local for a new one; unset: RAY_ADDRESS, else local"""
+    """HOST:PORT of a Ray cluster, auto for one on this machine, local for a new one; unset: RAY_ADDRESS, else local"""
     ray_workers: Annotated[int, AtLeast(0)] = option(0, decides="nothing", resume="new", later=True)
-    """worker processes of engine ray; 0: as many as the cluster has room for"""
+    """worker processes of engine ray; 0: as many as fit on the cluster"""
     ray_gpus: Annotated[float, Above(0)] = option(1.0, decides="nothing", resume="new", later=True)
-    """GPUs of each worker process of engine ray, such as 0.25; on a GPU only"""
+    """GPUs of each worker of engine ray, for example 0.25; only on a GPU"""
     ray_sum: Annotated[int, AtLeast(1)] = option(1, decides="numbers", later=True)
-    """clients whose deltas a worker of engine ray adds up before it answers; above 1 sums round not as in sequential"""
+    """clients whose deltas a worker of engine ray adds up before it answers; values above 1 change the rounding"""
     diagnose: Diagnostics = option(Diagnostics(), decides="measures", resume="free")
-    """what is recorded of local training beside the metrics; the run itself does not change"""
+    """diagnostics to record; they do not change the run"""
 
     def __post_init__(self) -> None:
         """Check every field, then the rules between fields."""
@@ -109,18 +112,18 @@ class Settings:
             object.__setattr__(self, "init_from", str(self.init_from))
         check(self)
         demand(self, "init_from", self.init_from != "", "name a run folder or a .safetensors file")
-        demand(self, "init_digest", not self.init_digest or bool(self.init_from), "stand beside init_from")
+        demand(self, "init_digest", not self.init_digest or bool(self.init_from), "be used with init_from")
         gpu = self.device.startswith("cuda")
         demand(self, "precision", self.precision != "tf32" or gpu, "be float32 or bfloat16 without a GPU")
         if self.monitor is None:
             for name in ("patience", "min_delta"):
                 hint = "val_balanced_accuracy counts every class equally"
-                demand(self, name, getattr(self, name) is None, "stand beside a monitor", hint)
+                demand(self, name, getattr(self, name) is None, "be used with a monitor", hint)
         between = self.eval_rows is None or self.eval_every > 1
         hint = "eval_every=10 leaves nine of ten rounds to the part"
-        demand(self, "eval_rows", between, "stand beside an eval_every above 1", hint)
+        demand(self, "eval_rows", between, "be used with an eval_every above 1", hint)
         plain = self.precision == "float32" or self.dtype == "float32"
-        demand(self, "precision", plain, f"be float32 beside dtype {self.dtype}")
+        demand(self, "precision", plain, f"be float32 with dtype {self.dtype}")
 
     def with_options(self, options: Mapping[str, Any]) -> Settings:
         """The same settings with other values, as `fedskew.run` takes them by keyword.
@@ -193,19 +196,19 @@ class Division:
     path: str | None = option(decides="nothing")
     """file or folder of the dataset; unset: FEDSKEW_DATA, else the cache"""
     clients: Annotated[int, AtLeast(1)] | None = option(decides="split")
-    """number of clients; unset: 100, or what a natural partition or a file holds"""
+    """number of clients; unset: 100, or those of a natural partition or a file"""
     longtail: float | None = option(decides="split")
-    """imbalance factor n_max / n_min >= 1 of the training set before it is partitioned"""
+    """imbalance factor n_max / n_min >= 1 to which the training set is thinned before the partition"""
     validation: float = option(0.0, decides="split")
-    """fraction of the training set that is held out before the partition, for val_* metrics"""
+    """fraction of the training rows held out before the partition for val_* metrics"""
     auxiliary: Annotated[int, AtLeast(0)] | None = option(decides="split")
-    """rows of each class that the server holds, taken before the partition; unset: what the method wants"""
+    """rows of each class for the server, taken before the partition; unset: as many as the method needs"""
     local_test: Annotated[float, Within(0, 1, "[)")] = option(0.0, decides="split", later=True)
-    """fraction of each client's rows that it keeps for its own test and does not train on, for local_* metrics"""
+    """fraction of each client's rows kept for its own test (local_* metrics)"""
     heldout_clients: Annotated[float, Within(0, 1, "[)")] = option(0.0, decides="split", later=True)
-    """fraction of the clients that never train; models are evaluated on them, for heldout_* metrics"""
+    """fraction of the clients that never train and are used for heldout_* metrics"""
     seed_partition: int | None = option(decides="seed", later=True)
-    """seed of the division of the data; unset: as seed"""
+    """seed of the partition; unset: same as seed"""
 
 
 # What tells repetitions of one experiment apart; "seed" comes first

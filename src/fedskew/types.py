@@ -42,6 +42,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+# A parameter () that `Component.serve` may add: the network's logits are then it times f' W / ||f||, without a bias.
+COSINE_SCALE = "cosine_scale"
+
+
 class Task(NamedTuple):
     """Facts that stay the same during a run. It holds strings, so it cannot be an argument of vmap."""
 
@@ -217,13 +221,16 @@ class Differentiate(Protocol):
 class Gradient(Protocol):
     """The gradient on a client's own training rows, in evaluation mode: what `personalize` takes steps with."""
 
-    def __call__(self, params: Params, term: Callable[[Params, Output, Batch], Tensor] | None = None, /) -> Params:
-        """Differentiate the mean of a term over the rows.
+    def __call__(
+        self, params: Params, term: Callable[[Params, Output, Batch], Tensor] | None = None, at: Tensor | None = None, /
+    ) -> Params:
+        """Differentiate the mean of a term over rows.
 
         Args:
             params: Parameters.
             term: Function of (parameters, outputs, rows) that gives the term of each row, [B]; None: the cross-entropy
                 of the network's logits.
+            at: Positions of a mini-batch, int64 [B], from 0 to the number of rows less 1; None: all rows.
 
         Returns:
             The gradient, shaped as ``params``.

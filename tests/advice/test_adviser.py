@@ -130,7 +130,7 @@ def test_the_rule_is_the_best_method_whichever_dataset_is_left_out(capsys: pytes
     ]
     assert rule([one, *rest]) is None, "without the first dataset it is another one"
     assert rule(strong[:1]) is None
-    assert "rule: under strong label skew take feddyn" in shown(advise(SKEWED, [*strong, *weak]), capsys)
+    assert "rule: under strong label skew use feddyn" in shown(advise(SKEWED, [*strong, *weak]), capsys)
 
 
 def test_the_packaged_rule_is_feddyn_and_holds_under_strong_skew_alone() -> None:
@@ -294,7 +294,7 @@ def test_describe_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 MISTAKES = {
-    "file": (["nope.csv"], "must be a file that exists; got 'nope.csv'"),
+    "file": (["nope.csv"], "must exist; got 'nope.csv'"),
     "file and options": (["a.csv", "--data", "digits"], "takes one FILE, or options"),
     "two files": (["a.csv", "b.csv"], "takes one FILE, or options"),
     "no evidence": (["--evidence"], "--evidence must be followed by a value, a folder of runs"),

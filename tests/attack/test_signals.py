@@ -266,7 +266,7 @@ def test_a_stopped_run_holds_its_folder(long: Path, tmp_path: Path, capsys: pyte
             wanted = {0: 0, **ASKS, **LEFT}[last]
             line.check(code == wanted, f"the first process ended with {code}, not {wanted}")
             told = out.with_suffix(".txt").read_text()
-            line.check(last not in ASKS or "goes on" in told, f"said {told[-300:]!r}")
+            line.check(last not in ASKS or "continues it" in told, f"said {told[-300:]!r}")
             line.check(not last or fedskew("run", "--resume", out) == 0, "cannot be resumed")
             line.check(not (wrong := unlike(long, out)), wrong)
 
@@ -286,7 +286,7 @@ def test_a_true_process_that_gets_a_signal(long: Path, tmp_path: Path) -> None:
             name = signal.Signals(number).name
             wrong = wrong_end(number, code, said, out)
             line.check(not wrong and code != 0, f"{name}: {wrong or 'came too late'}")
-            line.check(number not in ASKS or "goes on" in said, f"{name}: said {said[-300:]!r}")
+            line.check(number not in ASKS or "continues it" in said, f"{name}: said {said[-300:]!r}")
             line.check(fedskew("run", "--resume", out) == 0 and not unlike(long, out), f"{name}: is not the same run")
 
 

@@ -108,7 +108,7 @@ def test_an_address_out_of_an_archive_is_no_path(state: str, place: Path, capsys
         for number, hostile in enumerate((*ADDRESSES, str(place / "victim"))):
             evil(place, json.dumps({**line, "address": hostile}))
             said = mistake(capsys, *READERS[number % len(READERS)])
-            attack.check("evil/a.jsonl must hold one run a line; line 1 is none" in said, f"{hostile!r}: {said}")
+            attack.check("evil/a.jsonl must hold one run a line; line 1 is not" in said, f"{hostile!r}: {said}")
             attack.check((place / "victim.json").exists(), f"{hostile!r}: the file is gone")
 
 
@@ -171,7 +171,7 @@ def test_a_line_that_is_no_run_is_named(line: str, place: Path, capsys: pytest.C
     good = (place / "good.jsonl").read_text().splitlines()
     evil(place, "\n".join([good[0], line, good[1]]))
     for words in READERS[:2]:
-        assert "evil/a.jsonl must hold one run a line; line 2 is none" in mistake(capsys, *words)
+        assert "evil/a.jsonl must hold one run a line; line 2 is not" in mistake(capsys, *words)
 
 
 @pytest.mark.parametrize("part", range(some(1, 10)))

@@ -141,7 +141,7 @@ def test_ctrl_c_ends_a_study_that_goes_on(tmp_path: Path) -> None:
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
     said = process.communicate(timeout=60)[0]
-    assert process.returncode == 130 and said.rstrip().endswith("interrupted; the same command goes on"), said[-500:]
+    assert process.returncode == 130 and said.rstrip().endswith("interrupted; the same command continues"), said[-500:]
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers(process.pid))
     after = begun(store, rounds=rounds)
     assert "Traceback" not in said and after.communicate(timeout=600) and after.returncode == 0

@@ -114,7 +114,7 @@ MISTAKES = {
     "csv without a file": (["fedavg", "--data", "csv"], "fedskew: --data.path must name the file of dataset 'csv'"),
     "precision": (["fedavg", "--precision", "bfloat"], "got 'bfloat'; did you mean 'bfloat16'"),
     "tf32": (["fedavg", "--precision", "tf32"], "--precision must be float32 or bfloat16 without a GPU"),
-    "narrow": (["fedavg", "--precision", "bfloat16", "--dtype", "float64"], "--precision must be float32 beside"),
+    "narrow": (["fedavg", "--precision", "bfloat16", "--dtype", "float64"], "--precision must be float32 with"),
     "memory": (["fedavg", "--memory", "dsik"], "got 'dsik'; did you mean 'disk'"),
 }  # fmt: skip
 

@@ -125,8 +125,8 @@ def test_a_study_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
         (["fedavg", "--shard", "3/2"], "--shard must be PART/PARTS"),
         (["fedavg", "--processes", "0"], "--processes must be at least 1; got 0"),
         (["fedavg", "--tune", "lr"], "--tune must be OPTION=LOW..HIGH"),
-        (["fedavg", "--tune-trials", "3"], "--tune-trials must stand beside --tune"),
-        (["fedavg", "--tune-beyond", "3"], "--tune-beyond must stand beside --tune"),
+        (["fedavg", "--tune-trials", "3"], "--tune-trials must be used with --tune"),
+        (["fedavg", "--tune-beyond", "3"], "--tune-beyond must be used with --tune"),
         (["fedavg", "--baseline", "fedla"], "baseline"),
         (["fedavg", "--learning-rate", "1"], "did you mean '--lr'?"),
         (["fedavg,fedla"], "METHOD must be one name; got 'fedavg,fedla'; write fedavg fedla"),
@@ -146,8 +146,8 @@ def test_a_mistake_is_one_line(words: list[str], told: str, capsys: pytest.Captu
 
 def test_a_study_file_stands_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text('methods = ["fedavg"]\n')
-    assert "must stand alone" in mistake(capsys, "compare", "s.toml", "--rounds", "3")
-    assert "must stand alone" in mistake(capsys, "compare", "s.toml", "fedla")
+    assert "must be used alone" in mistake(capsys, "compare", "s.toml", "--rounds", "3")
+    assert "must be used alone" in mistake(capsys, "compare", "s.toml", "fedla")
 
 
 @pytest.mark.parametrize(

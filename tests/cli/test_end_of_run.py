@@ -124,7 +124,7 @@ def test_every_published_dataset_has_a_citation_and_files_of_one_s_own_have_none
         assert citations([name])[0].startswith("@"), name
     assert citations(["mnist", "emnist"])[0] != citations(["emnist"])[0]
     for name in own:
-        assert "has no paper of its own; cite where the file comes from" in mistake(capsys, "cite", name)
+        assert "has no paper; cite where the file comes from" in mistake(capsys, "cite", name)
     assert "unknown method, ingredient or dataset 'mnits'; did you mean 'mnist'?" in mistake(capsys, "cite", "mnits")
     assert command("cite", "fedskew", "fedadam", "fedyogi", "cifar10", "cifar100") == 0
     assert capsys.readouterr().out.count("@") == 3, "fedskew, the adaptive methods' paper, CIFAR's"

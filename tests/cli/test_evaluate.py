@@ -63,7 +63,7 @@ def test_new_rows_without_labels_get_scores(run: Path, tmp_path: Path, capsys: p
     assert list(csv.DictReader((tmp_path / "scores.csv").read_text().splitlines())) == printed
     assert "scores.csv" in capsys.readouterr().out
     said = mistake(capsys, "evaluate", run, *words, "--out", tmp_path / "scores.csv")
-    assert "--out must be a file that is not there yet" in said
+    assert "--out must be a new file" in said
     assert fedskew("evaluate", run, *words, "--json") == 0
     assert json.loads(capsys.readouterr().out)["label_names"] == ["ill", "well"]
 
@@ -107,7 +107,7 @@ def test_a_run_that_cannot_be_asked_is_one_line(run: Path, tmp_path: Path, capsy
     capsys.readouterr()
     assert "needs a run folder" in mistake(capsys, "evaluate")
     assert "run must be a run folder; got 'none'" in mistake(capsys, "evaluate", "none")
-    assert "must stand beside --data" in mistake(capsys, "evaluate", run, "--data.path", "x.csv")
+    assert "must be used with --data" in mistake(capsys, "evaluate", run, "--data.path", "x.csv")
     assert "must be encoded as the model's training rows" in mistake(capsys, "evaluate", run, "--data", "digits")
     (tmp_path / "patients.csv").write_text("\n".join(["patient_id,age,sex,label", *ROWS[:50]]))
     assert "the data must be those of the run; fingerprint was" in mistake(capsys, "evaluate", run)

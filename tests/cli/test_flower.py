@@ -99,7 +99,7 @@ def test_a_mistake_is_one_line(words: list[str], told: str, capsys: pytest.Captu
 
 def test_the_engine_flower_says_where_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
     said = mistake(capsys, "run", "fedavg", "--engine", "flower")
-    assert "--engine must be one that this process drives by itself; got 'flower'; `fedskew flower init`" in said
+    assert "--engine must be one that runs in this process; got 'flower'; `fedskew flower init`" in said
 
 
 @pytest.mark.flower

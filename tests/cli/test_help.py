@@ -159,7 +159,7 @@ MISTAKES = {
     "field as typed": (["run", "fedavg", "--server.lr", "-1"], "--server.lr must be positive; got -1.0"),
     "bool": (["run", "fedavg", "--data.augment", "treu"], "must be true or false; got 'treu'; did you mean 'true'?"),
     "rows": (["run", "fedavg", "--partition", "counts", "--partition.matrix", "1,2"], "rows such as [[1,2],[3,4]]"),
-    "resume and more": (["run", "fedavg", "--resume", "x"], "--resume must stand alone"),
+    "resume and more": (["run", "fedavg", "--resume", "x"], "--resume must be used alone"),
 }  # fmt: skip
 
 

@@ -27,6 +27,7 @@ LINES = {
     "out twice": (["fedavg", "--out", "a", "--out=b"], "--out must be given once; got '--out a' and '--out b'"),
     "alpha": (["fedavg", "--alpha", "0.1"], "unknown option '--alpha'; did you mean '--partition.alpha'?"),
     "mu": (["fedprox", "--mu", "1"], "unknown option '--mu'; did you mean '--parts.proximal.mu'?"),
+    "optimizer": (["fedavg", "--optimizer", "adam"], "did you mean '--local' or '--server'?"),
     "mu elsewhere": (["fedavg", "--mu", "1"], "--parts.proximal.mu with --parts proximal"),
     "one dash": (["fedavg", "-lr", "0.1"], "unknown option '-lr'; did you mean '--lr'?"),
     "no number": (["fedavg", "--rounds"], "--rounds must be followed by a value, a whole number: number of rounds"),

@@ -98,9 +98,9 @@ def test_a_part_of_a_table_on_another_precision(
         (["fedga-table1-mnist", "--device", "gpu", "--dry-run"], "--device must be cpu, cuda"),
         (["fedga-table1-mnist", "--methods", ";"], "--methods must name at least one"),
         (["fedga-table1-mnist", "--settings", ""], "--settings must name at least one"),
-        (["--methods", "FedAvg"], "--methods must stand beside the NAME of a study"),
-        (["--device", "cuda"], "--device must stand beside the NAME of a study"),
-        (["--retry"], "--retry must stand beside the NAME of a study"),
+        (["--methods", "FedAvg"], "--methods must be used with the NAME of a study"),
+        (["--device", "cuda"], "--device must be used with the NAME of a study"),
+        (["--retry"], "--retry must be used with the NAME of a study"),
     ],
 )
 def test_a_part_that_there_is_not(
@@ -139,7 +139,7 @@ def test_mistakes_are_one_line(
     assert "there is none at 'none'" in mistake(capsys, "ledger", "--archives", "none")
     assert fedskew("ledger") == 0
     said = capsys.readouterr()
-    assert "there is no results/papers here" in said.err and "all five: 18 with ours beside" in said.out
+    assert "results/papers does not exist" in said.err and "all five: 18 with our number" in said.out
     assert "did you mean 'FedGA'" in mistake(
         capsys, "ledger", "--paper", "FedGAs", "--archives", ROOT / "results/papers"
     )
@@ -156,7 +156,7 @@ def test_the_ledger_is_counted_and_written(
     assert counts["all five"] == "1039" and counts["Flower"] == "60" and counts["FedLA"] == "299"
     with (ROOT / "results/ledger.csv").open(encoding="utf-8", newline="") as opened:
         ours = [row for row in csv.DictReader(opened) if row["ours"] and row["paper"] != "Flower"]
-    assert f"all five: {len(ours)} with ours beside" in said and "Flower: " in said
+    assert f"all five: {len(ours)} with our number" in said and "Flower: " in said
     assert (tmp_path / "l.csv").read_text() == (ROOT / "results/ledger.csv").read_text()
     assert "(p-appendix.md)" in (tmp_path / "p.md").read_text() and "(p.md)" in (tmp_path / "p-appendix.md").read_text()
     assert "cannot write" in mistake(capsys, "ledger", "--out", tmp_path / "l.csv/x")
@@ -164,8 +164,8 @@ def test_the_ledger_is_counted_and_written(
 
 def test_options_of_one_study_are_refused_beside_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unknown scale 'big'" in mistake(capsys, "reproduce", "--scale", "big")
-    assert "--seeds must stand beside the NAME of a study; got '3'" in mistake(capsys, "reproduce", "--seeds", "3")
-    assert "--out must stand beside the NAME" in mistake(capsys, "reproduce", "--out", "here", "--dry-run")
+    assert "--seeds must be used with the NAME of a study; got '3'" in mistake(capsys, "reproduce", "--seeds", "3")
+    assert "--out must be used with the NAME" in mistake(capsys, "reproduce", "--out", "here", "--dry-run")
     assert "`fedskew reproduce` lists them" in mistake(capsys, "reproduce", "nothing-like-it")
 
 

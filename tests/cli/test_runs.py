@@ -141,7 +141,7 @@ def test_only_the_settings_in_which_runs_differ_are_shown(runs: Path, capsys: py
     assert head.split() == ["folder", "method", "method.pace.lr", "seed"]
     assert [row.split()[-2:] for row in rows] == [["0.1", "0"], ["0.05", "1"]]
     assert fedskew("runs", runs / "a", "--settings") == 0
-    assert capsys.readouterr().out == "these runs differ in no setting\n"
+    assert capsys.readouterr().out == "these runs have the same settings\n"
 
 
 def test_delete_removes_what_runs_wrote_and_nothing_else(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,7 +188,7 @@ def test_remove_refuses_a_folder_outside_of_those_that_are_named(runs: Path) -> 
     from fedskew.studies.runs import described, remove
 
     for run in described([runs]):
-        assert "outside of the folders" in remove(run, [runs / "other", runs / "a/b"])
+        assert "outside the named folders" in remove(run, [runs / "other", runs / "a/b"])
         assert run.folder.exists()
 
 
@@ -247,7 +247,7 @@ MISTAKES = {
     "two fields": (["--where", "name=x"], "field 'name' must be one entry; it is "),
     "yes alone": (["--yes"], "--yes must go with --delete"),
     "nothing named": (["--delete", "--yes"], "--delete must go with a FOLDER or with --where"),
-    "not confirmed": (["runs", "--delete"], "--delete must be confirmed by --yes where there is no terminal"),
+    "not confirmed": (["runs", "--delete"], "--delete must be confirmed by --yes without a terminal"),
     "delete and JSON": (["runs", "--delete", "--json", "--yes"], "--delete must go without --json"),
     "no value": (["--where"], "--where must be followed by a value"),
     "option": (["--wher", "x=1"], "did you mean '--where'?"),

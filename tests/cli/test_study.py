@@ -160,7 +160,7 @@ def test_a_run_in_progress_is_not_merged(place: Path, capsys: pytest.CaptureFixt
         assert fedskew("study", "merge", "one/store", "--into", "all") == 2
     finally:
         hold.release()
-    assert "is in use; merge again when it has ended" in capsys.readouterr().err
+    assert "is in use; merge again when that process has ended" in capsys.readouterr().err
     assert shared() not in addresses("all")
 
 
@@ -270,14 +270,14 @@ def rezipped(source: str, target: str, changes: dict[str, bytes | None], manifes
 
 DEEP = b"[" * 100_000
 ATTACKS: dict[str, tuple[dict[str, bytes | None], bool, str]] = {
-    "outside": ({"../evil": b"x"}, True, "must hold a study's files alone; got '../evil'"),
-    "absolute": ({"/tmp/evil": b"x"}, True, "must hold a study's files alone; got '/tmp/evil'"),
-    "outside of a run": ({"runs/../../evil": b"x"}, True, "must hold a study's files alone"),
-    "backslash": ({"runs\\..\\evil": b"x"}, True, "must hold a study's files alone"),
-    "other file of a run": ({f"runs/{'a' * 16}/.lock": b"x"}, True, "must hold a study's files alone"),
-    "script": ({"evil.py": b"x"}, True, "must hold a study's files alone"),
-    "not listed": ({f"runs/{'a' * 16}/config.json": b"{}"}, False, "is on one side only"),
-    "missing": ({"study.json": None}, False, "'study.json' is on one side only"),
+    "outside": ({"../evil": b"x"}, True, "must hold only files of a study; got '../evil'"),
+    "absolute": ({"/tmp/evil": b"x"}, True, "must hold only files of a study; got '/tmp/evil'"),
+    "outside of a run": ({"runs/../../evil": b"x"}, True, "must hold only files of a study"),
+    "backslash": ({"runs\\..\\evil": b"x"}, True, "must hold only files of a study"),
+    "other file of a run": ({f"runs/{'a' * 16}/.lock": b"x"}, True, "must hold only files of a study"),
+    "script": ({"evil.py": b"x"}, True, "must hold only files of a study"),
+    "not listed": ({f"runs/{'a' * 16}/config.json": b"{}"}, False, "is only in one of them"),
+    "missing": ({"study.json": None}, False, "'study.json' is only in one of them"),
     "digest": ({"study.json": b"{}"}, False, "study.json of bad.zip was altered"),
     "bomb": ({"study.json": b" " * 100_000_000}, True, "more than 300 times its size: it is no study"),
     "no manifest": ({"manifest.json": None}, False, "must hold manifest.json"),
@@ -287,8 +287,8 @@ ATTACKS: dict[str, tuple[dict[str, bytes | None], bool, str]] = {
     "format": ({"manifest.json": b'{"format": 2}'}, False, "must be of format 1; got 2"),
     "files": ({"manifest.json": b'{"format": 1, "runs": 1, "files": [1]}'}, False, "'files' must be an object"),
     "no archive": ({"archive.jsonl": None}, True, "must hold archive.jsonl"),
-    "archive": ({"archive.jsonl": b"{}\n"}, True, "line 1 is none: 'address' is missing"),
-    "deep archive": ({"archive.jsonl": DEEP}, True, "line 1 is none: it is no JSON: it is nested deeper than 64"),
+    "archive": ({"archive.jsonl": b"{}\n"}, True, "line 1 is not: 'address' is missing"),
+    "deep archive": ({"archive.jsonl": DEEP}, True, "line 1 is not: it is not JSON: it is nested deeper than 64"),
     "study": ({"study.json": b'{"store": 1, "runs": []}'}, True, "'store' must be a word; got 1"),
     "study of lists": ({"study.json": b"[1]"}, True, "must be an object"),
 }  # fmt: skip
@@ -337,7 +337,7 @@ def test_a_link_in_a_zip_is_refused(place: Path, capsys: pytest.CaptureFixture[s
         link.external_attr = 0o120777 << 16
         file.writestr(link, "/etc/passwd")
     capsys.readouterr()
-    assert "must hold a study's files alone" in mistake(capsys, "study", "unpack", "bad.zip", "--into", "all")
+    assert "must hold only files of a study" in mistake(capsys, "study", "unpack", "bad.zip", "--into", "all")
 
 
 def test_a_damaged_zip_is_one_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -428,13 +428,13 @@ MISTAKES = {
     "not a store": (["merge", "one", "--into", "x"], "'one' must be a store; it has no store.json"),
     "itself": (["merge", "one/store", "--into", "one/store"], "must be another store than the one it is merged into"),
     "no study": (["pack", "one"], "'one' must be a study or a store; it has neither study.json nor store.json"),
-    "nothing to pack": (["pack", "empty"], "'empty' must hold a run that has ended"),
-    "no zip": (["unpack", "one/study/study.json", "--into", "x"], "is no zip that can be read"),
+    "nothing to pack": (["pack", "empty"], "'empty' must hold a finished run"),
+    "no zip": (["unpack", "one/study/study.json", "--into", "x"], "is not a readable zip"),
     "no file": (["unpack", "no.zip", "--into", "x"], "cannot unpack no.zip: No such file"),
     "unpack where": (["unpack", "no.zip"], "--into must name the store"),
     "sample": (["verify", "one/store", "--sample", "0"], "--sample must be at least 1; got 0"),
     "seed": (["verify", "one/store", "--seed", "-1"], "--seed must be at least 0; got -1"),
-    "nothing to verify": (["verify", "empty"], "must hold a run that has ended"),
+    "nothing to verify": (["verify", "empty"], "must hold a finished run"),
     "other layout": (["merge", "old", "--into", "x"], "must be of layout 1"),
     "place": (["pack", "one/study", "--out", "no/such/x.zip"], "cannot write no/such/x.zip"),
 }  # fmt: skip
@@ -478,10 +478,10 @@ def test_archives_that_cannot_be_read_or_written(place: Path, capsys: pytest.Cap
         capsys, "compare", "fedavg", "--rounds", 2, "--dry-run", "--archives", "none"
     )
     Path("bad.jsonl").write_text("{}\n")
-    assert "line 1 is none" in mistake(
+    assert "line 1 is not" in mistake(
         capsys, "compare", "fedavg", "--rounds", 2, "--dry-run", "--archives", "bad.jsonl"
     )
     assert "--out must name the file" in mistake(capsys, "study", "archive", "one/study")
     assert "cannot write" in mistake(capsys, "study", "archive", "one/study", "--out", "bad.jsonl/sub/a.jsonl")
     Store("nothing")
-    assert "hold one that has ended" in mistake(capsys, "study", "archive", "nothing", "--out", "a.jsonl")
+    assert "hold a finished run" in mistake(capsys, "study", "archive", "nothing", "--out", "a.jsonl")

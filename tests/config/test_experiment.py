@@ -25,7 +25,7 @@ BROKEN: dict[str, tuple[Any, Any, str]] = {  # path inside the file, value, what
     "NaN": (["validation"], float("nan"), "validation must be a number; got nan"),
     "a list for an ingredient": (["data"], ["digits"], "data must be a name, or"),
     "a number for a name": (["partition", "name"], 3, "the name of partition must be a word; got 3"),
-    "a list for a method": (["method"], ["fedavg"], "it names no method"),
+    "a list for a method": (["method"], ["fedavg"], "it has no method"),
     "parts of another kind": (["method", "parts"], "proximal", "parts must be a list; got 'proximal'"),
     "a word for a rate": (["method", "pace", "lr"], "fast", "pace.lr must be a number; got 'fast'"),
     "a list for a rate": (["method", "local", "momentum"], [0.9], "local.momentum must be a number; got [0.9]"),

@@ -80,7 +80,7 @@ def test_a_csv_file_is_standardised_by_the_rows_that_are_kept(tmp_path: Path) ->
         ({"classes": ("6", "6")}, "each once"),
         ({"classes": ("6", "11")}, "Digits.classes must name classes of 'digits'; got '6,11'; '11' is none"),
         ({"classes": "6,0"}, "Digits.classes must be a tuple"),
-        ({"relabel": False}, "Digits.relabel must be true where all classes are kept"),
+        ({"relabel": False}, "Digits.relabel must be true if all classes are kept"),
     ],
 )
 def test_classes_that_are_not_there_are_one_line(options: dict, message: str) -> None:

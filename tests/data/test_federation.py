@@ -130,7 +130,7 @@ class OnlyFirst:
 
 
 def test_what_a_convention_of_the_user_s_gives_is_checked(data: Dataset) -> None:
-    for rows, message in (((600,), "outside 0..509"), ((-1,), "outside"), ((), "no client any row")):
+    for rows, message in (((600,), "outside 0..509"), ((-1,), "outside"), ((), "assigned no rows")):
         with pytest.raises(DataError, match=message):
             federate(data, OnlyFirst(rows=rows), clients=2)
 
@@ -155,7 +155,7 @@ def test_the_report_is_plain_numbers(data: Dataset) -> None:
         ({"seed": 0.5}, "seed must be a whole number; got 0.5"),
         ({"validation": 1.0}, r"validation must be a fraction in \[0, 1\); got 1.0"),
         ({"validation": -0.1}, "validation must be a fraction"),
-        ({"validation": 0.0001}, "validation must take a row of some class"),
+        ({"validation": 0.0001}, "validation must be large enough to hold out a row"),
         ({"auxiliary": -1}, "auxiliary must be a whole number of rows a class"),
         ({"auxiliary": 60}, "class '3' has 60; got 60; use at most 59"),
         ({"longtail": 0.01}, "longtail must be n_max / n_min of at least 1; got 0.01; use 100, the inverse"),
@@ -165,8 +165,8 @@ def test_the_report_is_plain_numbers(data: Dataset) -> None:
         ({"partition": Dirichlet}, "partition must be a name or a partitioner"),
         ({"data": "cifr10"}, "unknown dataset 'cifr10'; did you mean 'cifar10'"),
         ({"data": [1]}, "data must be a name or a Dataset; got 'list'"),
-        ({"pad": 2}, "federate has no option 'pad' for a Dataset"),
-        ({"path": "here"}, "federate has no option 'path' for a Dataset"),
+        ({"pad": 2}, "federate has no option 'pad' for a loaded Dataset"),
+        ({"path": "here"}, "federate has no option 'path' for a loaded Dataset"),
     ],
 )
 def test_a_request_that_breaks_a_rule_is_refused(data: Dataset, change: dict[str, Any], message: str) -> None:

@@ -136,7 +136,7 @@ def test_what_cannot_be_is_refused_in_one_line(warm: Path, tmp_path: Path) -> No
         (3, "init_from must be a word"),
     ):
         refused(lambda source=source: begun(source), said)
-    refused(lambda: Settings(init_digest="ab"), "init_digest must stand beside init_from; got 'ab'")
+    refused(lambda: Settings(init_digest="ab"), "init_digest must be used with init_from; got 'ab'")
     altered(
         lambda: begun(warm, model="mlp"),
         "must have 'hidden1.weight' of shape (128, 64), as the run's network; got nothing",

@@ -58,6 +58,6 @@ def test_the_command_prints_every_step_and_takes_no_other_rows(made: Path, capsy
     said = capsys.readouterr().out
     assert all(step in said for step in STEPS) and "ECE" in said
     assert fedskew("evaluate", made, "--decompose", "--data", "digits") == 2
-    assert "--decompose must stand without --data" in capsys.readouterr().err
+    assert "--decompose must be used without --data" in capsys.readouterr().err
     with pytest.raises(fs.ConfigError, match="ridge must be above 0; got 0"):
         fs.decompose(fs.load_model(made), fs.federate("digits", "iid", clients=4), ridge=0)

@@ -332,7 +332,7 @@ def test_a_part_of_the_test_set_between_evaluations() -> None:
 
 def test_a_part_of_the_test_set_that_cannot_be() -> None:
     fed = blobs(RAGGED)
-    with pytest.raises(fs.ConfigError, match=r"Settings\.eval_rows must stand beside an eval_every above 1; got 5"):
+    with pytest.raises(fs.ConfigError, match=r"Settings\.eval_rows must be used with an eval_every above 1; got 5"):
         go(fed, fs.methods.fedavg(), eval_rows=5)
     total = len(fed.dataset.y_test)
     with pytest.raises(fs.ConfigError, match=rf"Settings\.eval_rows must be at most the number of test rows, {total}"):

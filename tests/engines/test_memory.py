@@ -185,7 +185,7 @@ def test_without_a_folder_the_file_goes_with_its_owner() -> None:
 def test_mistakes_are_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"unknown memory 'dsik'.*disk"):
         home("dsik", TEMPLATE, None)
-    with pytest.raises(ConfigError, match=r"a\.w of a client's memory must be what init_client gave"):
+    with pytest.raises(ConfigError, match=r"a\.w of a client's memory must match what init_client returned"):
         Mapped(TEMPLATE, tmp_path / "m").write(
             {0: {**filled(1), "a": {"w": torch.zeros(2), "flag": torch.tensor(True)}}}
         )

@@ -104,7 +104,7 @@ def test_test_rows_stay_what_they_were(tmp_path: Path) -> None:
 
 def test_a_node_that_nobody_believes_a_metric_leaves_none_ends_the_run_in_one_line(tmp_path: Path) -> None:
     content = config(tmp_path, cohort=4, local_test=0.3, flower__bad="drop")
-    with pytest.raises(FedskewError, match="a node must tell a metric of use; got none of 1 in round 1"):
+    with pytest.raises(FedskewError, match="at least one node must send a usable metric; got none of 1 in round 1"):
         nodes = {k: {"allow": "histogram"} for k in range(4) if k != LIAR}
         served(tmp_path, content, nodes=nodes, lie=lying("evaluate", more_rows))
 

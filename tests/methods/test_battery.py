@@ -229,6 +229,7 @@ def candidates(kind: Any, value: Any) -> Iterator[Any]:
 
 # (component, field): other fields that the field needs in order to matter, by the component's class name
 NEEDS: dict[tuple[str, str], dict[str, Any]] = {
+    ("Alternating", "last_lr"): {"last": 2},
     ("Dual", "whole"): {"eps": 0.0, "dual_lr": 1e3, "primal_rounds": 1},
     ("Dual", "lambda_max"): {"eps": -1.0, "dual_lr": 1e3, "primal_rounds": 1},
     ("Dual", "clamp_weights"): {"eps": 0.0, "dual_lr": 1e3, "primal_rounds": 1},

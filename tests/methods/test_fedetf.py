@@ -70,7 +70,7 @@ def test_no_cycles_and_no_steps_are_the_global_model() -> None:
     method = m.fedetf(projection=12, personal="alternating", steps=0, cycles=0)
     found, other = (
         go(skewed(), replace(x, pace=Fixed(batch_size=16)), model=MLP(hidden=12)).rounds[-1]["personal_loss"]
-        for x in (method, m.fedetf(projection=12, steps=0))
+        for x in (method, m.fedetf(projection=12, epochs=0))
     )
     assert found == other
 

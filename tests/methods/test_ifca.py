@@ -10,9 +10,11 @@ import pytest
 import torch
 
 import fedskew as fs
+from fedskew import server
+from fedskew.engines.personal import personal_model
 from fedskew.methods.ifca import ClusterIdentity
 from fedskew.shared import SGD, Fixed, Size
-from support.federations import Owners
+from support.federations import Owners, skewed
 from support.methods import spied
 from support.replay import PACE, agree, numpy, record
 from support.runs import go
@@ -58,3 +60,23 @@ def test_two_labellings_are_told_apart() -> None:
     chosen = seen[-1].uploads["cluster_identity"]["cluster"].tolist()
     assert chosen in ([0.0] * 4 + [1.0] * 4, [1.0] * 4 + [0.0] * 4)
     assert loss[2] < loss[1] / 2
+
+
+def test_a_client_has_the_model_that_fits_its_rows_at_evaluation() -> None:
+    """Whatever it chose when it last took part, and where it never did; the losses are torch's."""
+    fed, method = skewed(), replace(fs.methods.ifca(3), pace=Fixed(batch_size=16))
+    replay = record(method, "sequential", "mlp", fed, rounds=2, cohort=2)
+    models: Any = replay.result.state.parts["cluster_identity"]["models"]
+    clients, memory = replay.engine.clients, replay.engine.memory
+    sent, chosen = server.broadcast(method, replay.result.state, None), []
+    for k in range(fed.clients):
+        rows = clients.batch(fed.rows(k))
+        losses = []
+        for j in range(3):
+            hidden = torch.relu(rows.x.flatten(1) @ models["hidden1.weight"][j].T + models["hidden1.bias"][j])
+            logits = hidden @ models["fc.weight"][j].T + models["fc.bias"][j]
+            losses.append(float(torch.nn.functional.cross_entropy(logits, rows.y)))
+        chosen.append(int(np.argmin(losses)))
+        own, _ = personal_model(clients, method, sent, memory, k)
+        assert torch.equal(own["fc.weight"], models["fc.weight"][chosen[-1]])
+    assert len(set(chosen)) > 1, "the case is worth its name"

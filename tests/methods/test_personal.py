@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,11 +12,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import fedskew as fs
 from fedskew import methods as m
-from fedskew import tree
+from fedskew import server, tree
 from fedskew.client import KEPT
+from fedskew.engines.personal import personal_model
 from fedskew.errors import ConfigError, FieldError
 from fedskew.method import Method
 from fedskew.methods.fedrep import Alternating
@@ -28,7 +31,7 @@ from oracle.personal import Personal, run_personal
 from support.command import fedskew
 from support.federations import blobs, skewed
 from support.methods import spied, tiny
-from support.nets import norm_net
+from support.nets import norm_net, plain_module
 from support.personal import CASES, HEAVY
 from support.replay import PACE, agree, record
 from support.runs import gap, go, rows_of, same
@@ -201,13 +204,23 @@ def test_scaffold_beside_frozen_layers() -> None:
 
 
 def test_an_epoch_for_the_head_and_one_for_the_body() -> None:
-    """With all epochs for the head, the body never moves; with none, the head does not."""
+    """More epochs for the head than there are leave the body one; with none, the head does not move."""
     fed, pace = skewed(), Fixed(epochs=2, batch_size=16)
     all_head = go(fed, Method("a", (Alternating(2),), pace=pace), model="mlp")
+    one_each = go(fed, Method("c", (Alternating(1),), pace=pace), model="mlp")
     no_head = go(fed, Method("b", (Alternating(0),), pace=pace), model="mlp")
-    frozen = go(fed, Method("c", (Frozen(("body",)),), pace=pace), model="mlp")
     other = go(fed, Method("d", (Frozen(("head",)),), pace=pace), model="mlp")
-    assert same(all_head.params, frozen.params) and same(no_head.params, other.params)
+    assert same(all_head.params, one_each.params) and same(no_head.params, other.params)
+    with pytest.raises(FieldError, match=r"Fixed.epochs must be at least 2: one epoch moves the head, one the body"):
+        go(fed, m.fedrep().with_("pace", epochs=1), model="mlp")
+
+
+def test_the_last_epochs_of_the_head_leave_the_body() -> None:
+    """The authors' last round: the body of the round under a head that each client has trained once more."""
+    pace = Fixed(epochs=2, batch_size=16)
+    plain, last = (go(skewed(), replace(m.fedrep(last=n), pace=pace), model="mlp", cohort=6) for n in (0, 10))
+    assert same(plain.params, last.params)
+    assert last.rounds[-1]["personal_loss"] < plain.rounds[-1]["personal_loss"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -247,7 +260,7 @@ def test_fedetf_evaluates_the_cosines() -> None:
 
 
 def test_fine_tuning_is_gradient_descent() -> None:
-    part = m.fedbabu(3, 0.25).parts[-1]
+    part = m.fedbabu(lr=0.25, steps=3).parts[-1]
     task = fs.types.Task("fc", 2, 2, 1, 1)
     params = {"fc.weight": torch.tensor([4.0]), "body": torch.tensor([8.0])}
     ctx: Any = type("C", (), {"task": task})
@@ -260,6 +273,26 @@ def test_fine_tuning_is_gradient_descent() -> None:
     assert [float(v["body"]) for v in found.values()] == [8 * low, 8, 8 * low]
 
 
+def test_fine_tuning_by_epochs_is_that_of_torch() -> None:
+    """Mini-batches that hold every row: five epochs are five steps of torch's SGD with momentum."""
+    fed, net = blobs([[6, 3, 1]]), plain_module(lambda: nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)))
+    method = replace(m.fedbabu(lr=0.05), pace=Fixed(epochs=1, lr=1e-30, batch_size=0))
+    method = method.with_("fine_tune", momentum=0.9)
+    replay = record(method, "sequential", net, fed, rounds=1, cohort=1)
+    start = {n: torch.from_numpy(p) for n, p in replay.rounds[0].before.items()}
+    sent = server.broadcast(method, server.State(1, start, {}, {c.name: {} for c in method.components}), None)
+    own, _ = personal_model(replay.engine.clients, method, sent, replay.engine.memory, 0)
+    twin = deepcopy(net).double()
+    x, y = (torch.as_tensor(values[fed.rows(0)]) for values in (fed.dataset.x, fed.dataset.y))
+    optimizer = torch.optim.SGD(twin.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(5):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(twin(x.double()), y).backward()
+        optimizer.step()
+    for got, want in zip(own.values(), twin.parameters(), strict=True):
+        torch.testing.assert_close(got, want.detach())
+
+
 def test_ditto_without_a_tie_trains_alone() -> None:
     pace = Fixed(epochs=2, batch_size=0)
     own = go(skewed(), replace(m.ditto(0.0), pace=pace), model="mlp", rounds=3, cohort=6).rounds[-1]
@@ -267,6 +300,36 @@ def test_ditto_without_a_tie_trains_alone() -> None:
     assert own["personal_loss"] == pytest.approx(alone["personal_loss"], abs=1e-12)
     shared = go(skewed(), replace(m.fedavg(), pace=pace), model="mlp", rounds=3, cohort=6).rounds[-1]
     assert own["loss"] == shared["loss"]
+
+
+@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
+def test_own_models_have_batchnorm_statistics_of_their_own(engine: str) -> None:
+    """Without a tie Ditto is local training, and without messages FedAMP is, whose layers keep theirs."""
+    pace = Fixed(epochs=2, batch_size=16)
+    methods = (m.localonly(), m.ditto(0.0), m.fedamp(alpha=0.0, pull=0.0))
+    alone, ditto, fedamp = (
+        go(skewed(), replace(x, pace=pace), model=norm_net(), rounds=4, cohort=4, engine=engine).rounds[-1]
+        for x in methods
+    )
+    for row in (ditto, fedamp):
+        assert row["personal_loss"] == pytest.approx(alone["personal_loss"], abs=1e-9)
+        assert row["personal_accuracy"] == alone["personal_accuracy"]
+
+
+@pytest.mark.parametrize("name", ["ditto", "apfl", "fedamp"])
+def test_statistics_of_own_models_are_those_that_torch_has(name: str, tmp_path: Path) -> None:
+    """After one pass over all rows, from the initial model."""
+    fed, net = blobs([[6, 3, 1], [2, 2, 6]]), norm_net(3, 5)
+    method = replace(m.METHODS[name](), pace=Fixed(epochs=1, batch_size=0))
+    go(fed, method, model=net, rounds=1, cohort=2, out=tmp_path / "a")
+    content, _ = load_tree(tmp_path / "a" / "checkpoint" / "state.safetensors")
+    for k, memory in content["memory"].items():
+        kept = memory[{"ditto": "tethered", "apfl": "mixed", "fedamp": "attentive_messages"}[name]]
+        twin = deepcopy(net).double().train()
+        twin(torch.as_tensor(fed.dataset.x[fed.rows(int(k))]).double())
+        statistics = kept["model" if name == "fedamp" else "statistics"]
+        for one in ("running_mean", "running_var"):
+            torch.testing.assert_close(statistics[f"2.{one}"], getattr(twin[2], one))
 
 
 def test_apfl_between_its_ends() -> None:

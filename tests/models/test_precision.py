@@ -95,8 +95,8 @@ def test_the_settings_of_the_process_come_back() -> None:
     [
         (("bf16", "float32", "cpu"), "Settings.precision must be one of float32, tf32, bfloat16; got 'bf16'"),
         (("tf32", "float32", "cpu"), "Settings.precision must be float32 or bfloat16 without a GPU"),
-        (("tf32", "float64", "cuda"), "Settings.precision must be float32 beside dtype float64"),
-        (("bfloat16", "bfloat16", "cpu"), "Settings.precision must be float32 beside dtype bfloat16"),
+        (("tf32", "float64", "cuda"), "Settings.precision must be float32 with dtype float64"),
+        (("bfloat16", "bfloat16", "cpu"), "Settings.precision must be float32 with dtype bfloat16"),
     ],
 )
 def test_mistakes(given: tuple[str, str, str], message: str) -> None:

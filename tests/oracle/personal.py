@@ -18,7 +18,7 @@ class Personal:
     frozen: Any = ()  # stand still
     phases: Any = None  # (epoch, epochs) -> names that move
     tie: Any = None  # Ditto's lambda
-    mix: Any = None  # APFL's (alpha, learnt)
+    mix: Any = None  # APFL's (alpha, when it is learnt: "round", "step" or None)
     second: bool = False  # FedRoD's second classifier
     beside: bool = False  # FedLoGe's two classifiers
     hyper: bool = False  # FedRoD's classifier out of the class shares
@@ -101,7 +101,7 @@ def local_run(problem, o, x, k, batches, epochs, lr, used):
         kept["alpha"] = o.mix[0]
     start = {**x, **kept["private"]}
     w, buffer = start, {n: np.zeros_like(v) for n, v in x.items()}
-    for rows, epoch in zip(batches, epochs, strict=True):
+    for at, (rows, epoch) in enumerate(zip(batches, epochs, strict=True)):
         rows = np.asarray(rows)
         moving = set(x) - set(o.frozen)
         if o.phases:
@@ -115,7 +115,7 @@ def local_run(problem, o, x, k, batches, epochs, lr, used):
             middle = lin((alpha, v), (1 - alpha, w))
             g = lin((1, clip(grad(middle, rows))), (o.weight_decay, middle))
             kept["v"] = lin((1, v), (-lr * alpha, g))
-            if o.mix[1]:
+            if o.mix[1] == "step" or (o.mix[1] == "round" and at == 0):
                 slope = sum(float((g[n] * (v[n] - w[n])).sum()) for n in g)
                 kept["alpha"] = min(max(alpha - lr * slope, 0.0), 1.0)
         g = clip({n: v if n in moving else np.zeros_like(v) for n, v in grad(w, rows).items()})

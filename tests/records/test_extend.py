@@ -91,7 +91,7 @@ def test_fewer_rounds_than_are_done_are_refused_and_the_record_stays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     go(skewed(), fs.methods.fedavg(), rounds=3, out=tmp_path / "a")
-    with pytest.raises(fs.ConfigError, match="rounds must be at least 3, the rounds that are done; got 2"):
+    with pytest.raises(fs.ConfigError, match="rounds must be at least 3, the completed rounds; got 2"):
         go(skewed(), fs.methods.fedavg(), rounds=2, out=tmp_path / "a", resume=True)
     assert len(recorded(tmp_path / "a")) == 3 and finished(tmp_path / "a", 3)
     assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "b") == 0
@@ -114,7 +114,7 @@ def test_other_options_beside_resume_are_refused(tmp_path: Path, capsys: pytest.
     assert fedskew("run", "fedavg", *SMALL, "--out", tmp_path / "a") == 0
     capsys.readouterr()
     told = mistake(capsys, "run", "--resume", tmp_path / "a", "--rounds", 3, "--lr", 1)
-    assert "--resume must stand alone, or beside --rounds" in told and "got '--lr 1'" in told
+    assert "--resume must be used alone, or with --rounds" in told and "got '--lr 1'" in told
 
 
 def test_a_run_that_goes_on_elsewhere_says_where(tmp_path: Path) -> None:

@@ -542,7 +542,7 @@ def test_a_run_that_was_killed_while_it_began_is_begun_again(
         (folder / name).unlink()
     capsys.readouterr()
     said = mistake(capsys, "run", "--resume", folder)
-    assert "the run ended while it began, with no round: begin it again, in this folder" in said
+    assert "the run ended before its first round: start it again in this folder" in said
     assert fedskew(*words) == 0
 
 
@@ -606,7 +606,7 @@ def test_rounds_that_are_missing_before_the_checkpoint_are_noticed(
     del lines[lost]
     file.write_text("".join(lines))
     said = mistake(capsys, "run", "--resume", run)
-    assert f"rounds.jsonl was altered: round {lost + 1} is missing; put a copy of it back" in said
+    assert f"rounds.jsonl was altered: round {lost + 1} is missing; restore it from a copy" in said
     assert file.read_text() == "".join(lines), "nothing was overwritten"
 
 

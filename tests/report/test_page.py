@@ -47,7 +47,7 @@ def test_a_page_has_every_section_of_a_comparison(small: str) -> None:
     assert list(found) == wanted.split()
     assert "No method differs significantly from method0" in found["verdict"]
     assert "no difference is called significant here" in found["cautions"]
-    assert "With 3 seeds a rank test cannot reach the 5 % level: its least p is 0.25." in found["cautions"]
+    assert "With 3 seeds a rank test cannot reach the 5 % level: its smallest p is 0.25." in found["cautions"]
     assert "partition.alpha" in found["how"] and "fedskew run --from" in found["again"]
 
 
@@ -106,8 +106,8 @@ def test_a_missing_run_is_said_and_its_seed_is_not_paired() -> None:
 
 def test_one_seed_gives_no_interval_and_no_claim() -> None:
     found = sections(report.build(study(2, 1, 1)))
-    assert "Nothing can be said of differences from method0" in found["verdict"]
-    assert "No interval and no test can be had from one seed." in found["cautions"]
+    assert "Differences from method0 cannot be judged" in found["verdict"]
+    assert "have only one seed, so they have no interval and no test." in found["cautions"]
     assert "significantly" not in found["verdict"]
 
 

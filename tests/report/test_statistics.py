@@ -139,14 +139,14 @@ def test_the_profile_is_drawn_where_the_runs_are(metric: str) -> None:
 def test_medians_wait_for_three_settings_and_few_runs_are_said_to_be_few() -> None:
     two, three = (sections(report.build(study(2, s, 3)))["overall"] for s in (2, 3))
     assert "median" not in two and "median" in three
-    assert "Resamples of 5 runs or fewer are too alike" in two
-    assert "too alike" not in sections(report.build(study(2, 2, 6)))["overall"]
+    assert "Resamples of 5 runs or fewer are too similar" in two
+    assert "too similar" not in sections(report.build(study(2, 2, 6)))["overall"]
 
 
 def test_a_method_without_a_setting_has_no_value_over_all() -> None:
     entries = [e for e in study(2, 2, 2) if e[:2] != ("method1", "alpha 0.02")]
     told = sections(report.build(entries))["overall"]
-    assert "method1: no run under some settings" in told and "1 of 2" in told
+    assert "method1: no run in some settings" in told and "1 of 2" in told
 
 
 def test_a_single_run_is_not_aggregated_and_the_page_says_why() -> None:
@@ -154,7 +154,7 @@ def test_a_single_run_is_not_aggregated_and_the_page_says_why() -> None:
     assert "need two runs of a method: more seeds, or more settings." in found["overall"]
     assert "Average ranks need two methods or more under two settings or more." in found["ranks"]
     whole = sections(report.build(study(2, 3, 1)))["overall"]
-    assert "Where a setting has one run only, no interval can be given." in whole and "interquartile mean" in whole
+    assert "There is no interval if a setting has only one run." in whole and "interquartile mean" in whole
 
 
 # The last model's scores
@@ -273,7 +273,7 @@ def test_a_record_that_cannot_be_added_up_is_left_out_and_said() -> None:
     entries = study(2, 1, 2)
     del entries[0].run.rows[3]
     told = sections(report.build(entries, targets=[0.3]))["targets"]
-    assert "Left out: 1 run whose record cannot be added up (round must count 1, 2, 3" in told
+    assert "Left out: 1 run whose costs cannot be added up (round must count 1, 2, 3" in told
     assert re.search(r"method0 0\.3 1 of 1", told) and re.search(r"method1 0\.3 2 of 2", told)
 
 
@@ -324,4 +324,4 @@ def test_runs_whose_metric_is_missing_everywhere_but_in_one_are_compared() -> No
     assert isinstance(entries[0].run, Run)
     found = sections(report.build(entries))
     assert "7 combinations of method, setting and seed have no value" in found["cautions"]
-    assert "no run under some settings" in found["overall"] or "need two runs" in found["overall"]
+    assert "no run in some settings" in found["overall"] or "need two runs" in found["overall"]

@@ -39,7 +39,7 @@ SMALL: dict[str, dict[str, Any]] = {  # fields that make an ingredient quick, or
 }
 RULES = {  # what a refusal says: at most fifteen, each declared in notes/decisions.md
     "pass a model from client to client": "chains with memory on clients, uploads, or a step across clients",
-    "be 0 when fednova meets a proximal part": "FedNova with momentum and a proximal part",
+    "be 0 if fednova is used with a proximal part": "FedNova with momentum and a proximal part",
     "equal the regulariser's alpha": "FedDyn's client half without its server half",
     "hold dynamic_regulariser beside the server": "FedDyn's server half without its client half",
     "it needs one alpha for all clients": "FedDyn with an alpha of each client beside a reach of local runs",
@@ -153,7 +153,7 @@ def test_every_rule_refuses_what_it_names() -> None:
     prox = (fs.parts.Proximal(0.1),)
     cases = {
         "pass a model from client to client": lambda: m.scaffold().with_(selector=fs.selectors.Mediators()),
-        "be 0 when fednova meets a proximal part": lambda: replace(
+        "be 0 if fednova is used with a proximal part": lambda: replace(
             m.fednova(), parts=prox, local=fs.steps.SGD(momentum=0.5)
         ),
         "equal the regulariser's alpha": lambda: m.feddyn(0.1).with_(server=fs.servers.Plain()),

@@ -143,12 +143,12 @@ def test_limits(kind: Any, field: str, legal: tuple[float, ...], illegal: tuple[
 
 # The cards' defaults, of methods and of components that no method of the table has
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "alternating": {"epochs": 10, "first": "head"},
+    "alternating": {"epochs": 10, "first": "head", "last": 0, "last_lr": 0.01},
     "cosine_softmax": {"scale": 10.0, "learnt": True, "tau": 1.0, "projection": 0},
-    "fine_tune": {"steps": 5, "lr": 0.1, "tuned": "all"},
+    "fine_tune": {"steps": 0, "lr": 0.01, "tuned": "all", "epochs": 5, "batch_size": 50, "momentum": 0.0},
     "initial_head": {"rows": "simplex", "norm": 1.0, "sparsity": 0.0, "steps": 300},
     "realigned_heads": {"length": 1.7, "serves": "realigned", "beside": "own"},
-    "mixed": {"alpha": 0.5, "learnt": True, "momentum": 0.0, "weight_decay": 0.0, "clip": 0.0},
+    "mixed": {"alpha": 0.5, "learnt": True, "learns": "round", "momentum": 0.0, "weight_decay": 0.0, "clip": 0.0},
     "tethered": {"penalty": 0.1, "personal_lr": 0.0, "momentum": 0.0, "weight_decay": 0.0, "clip": 0.0},
     "client_momentum": {"alpha": 0.1},
     "augmentation": {"alpha": 0.5},
@@ -172,7 +172,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "beta": 3.0, "temperature": 1.0, "inverse": False, "include_bias": True, "scope": "head",
         "similarity": "cosine",
     },
-    "dynamic_regulariser": {"alpha": 0.01},
+    "dynamic_regulariser": {"alpha": 0.01, "clip": 0.0},
     "dynamic_correction": {"lr": 1.0, "alpha": 0.01},
     "calibrated_targets": {"form": "softce", "count_scope": "batch"},
     "private_head": {"strength": 0.5, "anchors": "own"},

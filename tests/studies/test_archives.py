@@ -40,7 +40,7 @@ def test_an_interrupted_run_is_in_no_archive_and_counts_in_none(tmp_path: Path) 
 
     folder = study.store.run_folder(planned.address)
     planned.cell.experiment.run(folder, on_round=stop)
-    with pytest.raises(ConfigError, match="hold one that has ended"):
+    with pytest.raises(ConfigError, match="hold a finished run"):
         write(tmp_path / "s", tmp_path / "a.jsonl")
     halved = read_run(folder)
     (tmp_path / "a.jsonl").write_text(archive_line(halved) + "\n")  # as an older version wrote it
@@ -63,7 +63,7 @@ def test_a_run_without_fits_stands_until_the_study_that_asks_for_them_ran_it_aga
     asked = Study(spec, tmp_path / "new")
     assert lend(asked, tmp_path / "a.jsonl") == 1
     print_plan(asked, 1)
-    assert "1 missing" in (said := capsys.readouterr().out) and "1 of the missing ones are there without" in said
+    assert "1 missing" in (said := capsys.readouterr().out) and "1 of the missing runs are stored without" in said
     (raw,), (again,) = asked.table(), asked.missing()
     assert raw["state"] == "finished" and "mean10_fitted_accuracy" not in raw
     work(Job(again.address, again.job, str(tmp_path / "new")))
@@ -87,7 +87,7 @@ def test_a_run_that_cannot_be_measured_costs_an_unknown_time_and_not_none(
     study.plan()
     monkeypatch.setattr(costs, "step_seconds", refuse)
     assert cost_of(study, measure=True) == Cost(0.0, 1, 0, 1)
-    assert print_plan(study, 1) == 0 and "of 1 nothing is known" in capsys.readouterr().out
+    assert print_plan(study, 1) == 0 and "; 1 unknown" in capsys.readouterr().out
 
 
 def test_runs_of_an_archive_keep_their_rounds_in_a_store(tmp_path: Path) -> None:

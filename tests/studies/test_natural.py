@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedskew import digests
+from fedskew.records import digests
 from fedskew.studies.shipped import shipped
 from fedskew.studies.spec import read_spec
 from support.paths import ROOT

@@ -75,7 +75,7 @@ def test_a_study_on_a_cluster_is_stopped_and_goes_on(cluster: Any, tmp_path: Pat
         nodes |= nodes_at_work()
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)
-    assert "interrupted; the same command goes on" in ended(process, 130)
+    assert "interrupted; the same command continues" in ended(process, 130)
     assert len(runs_of(tmp_path / "there")) < 4 and any(5 < number < 80 for number in rounds()), "it was done before"
 
     tables = [ended(fedskew(*words, folder=tmp_path), 0) for words in (there, [*STUDY, "--store", "here"])]

@@ -6,5 +6,5 @@ MISTAKES = {
     "tracker": (["--track", "tensorbord"], "unknown tracker 'tensorbord'; did you mean 'tensorboard'?"),
     "twice": (["--track", "wandb,wandb"], "--track must name each tracker once; got 'wandb,wandb'"),
     "folder alone": (["--track.folder", "x"], "--track.folder must go with --track"),
-    "no value": (["--track"], "--track must be followed by a value, trackers that are told of every round"),
+    "no value": (["--track"], "--track must be followed by a value, trackers that follow every round"),
 }

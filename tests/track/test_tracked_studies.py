@@ -163,9 +163,7 @@ def test_a_tracker_that_fails_in_a_worker_is_one_note_and_the_run_goes_on(tmp_pa
     done = command("--track", "tensorboard", "--track.folder", tmp_path / "file", "--store", tmp_path / "store")
     assert done.returncode == 0, done.stderr
     notes = [line for line in done.stderr.splitlines() if line.startswith("fedskew: note: ")]
-    assert len(notes) == 2 and all(
-        "TensorBoard failed and tracks this run no more; the run goes on" in n for n in notes
-    )
+    assert len(notes) == 2 and all("TensorBoard failed; the run continues" in n for n in notes)
     assert {n.partition("Warning: ")[2].partition(": TensorBoard")[0] for n in notes} == {
         f"{method}, seed 0" for method in LABELLED
     }
@@ -243,7 +241,7 @@ def test_runs_that_the_store_has_are_not_told_again_and_the_command_says_so(
     assert fedskew(*words) == 0 and "note" not in capsys.readouterr().err
     board.told.clear()
     assert fedskew(*words, "--seeds", "0-1") == 0
-    assert "1 of the runs trained before; trackers are told of those that train now" in capsys.readouterr().err
+    assert "1 of the runs are stored already; trackers follow only the others" in capsys.readouterr().err
     assert {called for _, called, _ in board.told} == {"", "fedavg, seed 1"}
 
 
@@ -256,7 +254,7 @@ def test_what_a_tracker_raises_never_ends_a_study(
     board.broken = (when, error)
     assert fedskew("compare", "fedavg", "fedla", *WORDS, "--track", "tensorboard") == 0
     said = capsys.readouterr()
-    notes = [line for line in said.err.splitlines() if "the run goes on" in line]
+    notes = [line for line in said.err.splitlines() if "the run continues" in line]
     assert len(notes) == (1 if when == "prepare" else 2), said.err
     assert all(entry and entry.state == "finished" for entry in map(Store("store").entry, Store("store").addresses()))
 
@@ -273,7 +271,7 @@ def test_a_package_that_is_lost_in_the_worker_refuses_no_run(board: type[Board],
     fs.track.TRACKERS["tensorboard"] = lost
     outcome = work(Job(one.address, one.job, str(study.store.folder), one.cell.name, track))
     assert outcome.state == "finished" and outcome.notes == (
-        "nothing is tracked; the run goes on: tracking needs its package",
+        "tracking failed; the run continues without it: tracking needs its package",
     )
 
 

@@ -203,14 +203,14 @@ def test_a_tracker_that_raises_never_ends_a_run_and_is_noted_once(
         result = fs.run(fed, fs.methods.fedavg(), rounds=3, out=tmp_path / "run", on_round=broken, **OPTIONS)
     assert len(result.rounds) == 3 and result.stopped == ""
     (told,) = [str(w.message) for w in noted if w.category is RuntimeWarning]
-    assert "the run goes on: OSError: the disk is full" in told
+    assert "the run continues: OSError: the disk is full" in told
     assert json.loads((tmp_path / "run/summary.json").read_text())["rounds"] == 3
 
 
 def test_a_folder_that_cannot_be_written_never_ends_a_run(tracker: str, fed: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     place = tmp_path / "file" / "below"
-    with pytest.warns(RuntimeWarning, match="the run goes on"):
+    with pytest.warns(RuntimeWarning, match="the run continues"):
         assert len(fs.run(fed, fs.methods.fedavg(), rounds=2, on_round=made(tracker, place), **OPTIONS).rounds) == 2
 
 

@@ -231,7 +231,7 @@ def needs(method: str) -> str:
     """What a method of the table sends beside the model, and what the server must hold for it."""
     bare = method.partition(" (")[0]
     if bare not in METHODS:
-        return "unknown: a composition of its own"
+        return "unknown: a composition"
     parts = [c for top in METHODS[bare]().components for c in (top, getattr(top, "base", None))]
     known = [c for c in parts if isinstance(c, Component)]
     told = [", ".join(dict.fromkeys(c.discloses for c in known if c.discloses)) or "nothing beside the model"]

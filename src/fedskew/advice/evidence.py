@@ -99,7 +99,7 @@ def read(place: str | Path) -> tuple[list[Federation], list[str]]:
     found, more = measured(_runs(path, left))
     if not found:
         why = f": {(left + more)[0]}" if left + more else "; a run folder holds config.json and rounds.jsonl"
-        raise RecordError(f"evidence must lead to finished runs; none is usable in {str(place)!r}{why}")
+        raise RecordError(f"evidence must contain finished runs; none is usable in {str(place)!r}{why}")
     return found, left + more
 
 

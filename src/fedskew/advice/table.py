@@ -19,7 +19,7 @@ def advice_table(advice: Advice) -> RenderableType:
     name = advice.measure.replace("_f1", "-F1")
     body: list[RenderableType] = [Text(f"{advice.title}: what was measured nearby, by {name}", style="bold")]
     for place, near in enumerate(advice.neighbours, 1):
-        far = "" if near.distance <= NEAR else ", too far to say anything"
+        far = "" if near.distance <= NEAR else ", too far to use"
         body.append(Text(f"[{place}] {near.federation.name}: distance {near.distance:.2f}{far}"))
         told = f"{plural(len(near.federation.gains), 'method')} beside {near.federation.baseline}, whose accuracy is"
         body.append(Text(f"    {told} {near.federation.level:.3f} ({near.federation.source})", style="dim"))
@@ -29,7 +29,7 @@ def advice_table(advice: Advice) -> RenderableType:
         why = (
             ""
             if any(n.distance <= NEAR for n in advice.neighbours)
-            else ": no measured federation is near. Measure your own, and add it by --evidence FOLDER"
+            else ": no measured federation is near. Add your own runs with --evidence FOLDER"
         )
         body.append(Text(f"\nnothing measured helps here{why}"))
     others = [f"{method} {_points(gain)}" for method, gain in advice.others.items()]
@@ -75,7 +75,7 @@ def _rule(rule: Rule, strong: bool) -> str:
     """The rule in a sentence, and whether it speaks of this federation."""
     where = f"{plural(rule.federations, 'federation')} of {plural(rule.datasets, 'dataset')}"
     told = (
-        f"rule: under strong label skew take {rule.method}, the best on average whichever dataset is left out "
+        f"rule: under strong label skew use {rule.method}, the best on average whichever dataset is left out "
         f"({_points(rule.gain)} points on {where}, above 0 on {rule.helps}; the best method of each: "
         f"{_points(rule.best)}). Under weaker skew it has {_points(rule.weaker)}, and no method has more than "
         f"{_points(rule.weaker_best)} on average. "

@@ -47,6 +47,7 @@ def catalogue() -> list[dict[str, Any]]:
         rows.append(
             {
                 "name": name,
+                "serves": method.serves,
                 "summary": (factory.__doc__ or "").strip().split("\n")[0],
                 "slots": {slot: value for slot, value in method_spec(method).items() if slot != "name"},
                 "discloses": gathered["discloses"],
@@ -185,7 +186,7 @@ def _cited(name: str) -> list[str]:
             key = getattr(table[name], "reference", "")
             if not key:
                 hint = "; cite where the file comes from" if slot == "data" else ""
-                raise ConfigError(f"{name!r} has no paper of its own{hint}")
+                raise ConfigError(f"{name!r} has no paper{hint}")
             return [key]
     if name not in methods.METHODS:
         known = [ITSELF, *methods.METHODS, *(n for table in TABLES.values() for n in table)]

@@ -30,23 +30,23 @@ EXAMPLES = (
 @click.option("--from", "source", type=RUN, help="a run folder or its config.json: its federation")
 @click.option(
     "--evidence", type=FOLDER,
-    help="a folder of runs, or an archive of them; read beside the runs that come with fedskew",
+    help="a folder of runs, or an archive of them, to use with the runs that come with fedskew",
 )  # fmt: skip
 @click.option(
     "--measure", metavar="NAME", type=Names("measure of advice"), default="accuracy",
     help="a name: accuracy or macro_f1, of the last ten rounds",
 )  # fmt: skip
-@click.option("--top", type=POSITIVE, default=5, help="a whole number: how many methods")
+@click.option("--top", type=POSITIVE, default=5, help="a whole number: methods to list at most")
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON")
 @click.pass_context
 def advise(
     ctx: click.Context, file: str | None, source: str | None, evidence: str | None, measure: str, top: int,
     as_json: bool, experiment: Experiment | None,
 ) -> None:  # fmt: skip
-    """Say what helped on the measured federations that are nearest to a federation.
+    """Show what helped on the measured federations nearest to yours.
 
-    FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy, npz). Without it the
-    options name the federation; --model, --cohort and --from also name the model and the clients of a round.
+    FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy, npz). Without it, the
+    options describe the federation; --model, --cohort and --from also set the model and the clients of a round.
     """
     from fedskew.advice import adviser
     from fedskew.advice.table import advice_table

@@ -34,10 +34,10 @@ def _folded(head: str) -> Any:
     cls=Command, lines=("fedskew methods", "fedskew methods fedbal aggregation_balancer", "fedskew methods --json")
 )
 @click.argument("wanted", nargs=-1, metavar="[NAME ...]", type=Names("method"))
-@click.option("--json", "as_json", is_flag=True, help="print everything, fields and references too, as JSON")
-@click.option("--markdown", is_flag=True, help="print them as a page")
+@click.option("--json", "as_json", is_flag=True, help="print everything as JSON, with fields and references")
+@click.option("--markdown", is_flag=True, help="print them as a Markdown page")
 def methods(wanted: tuple[str, ...], as_json: bool, markdown: bool) -> None:
-    """List the methods, or explain those methods and ingredients that are named.
+    """List the methods, or explain the named methods and ingredients.
 
     The list has each method's composition, what leaves the client and extra traffic; the page of a NAME has formula,
     options, cost, what leaves the client and reference.
@@ -61,15 +61,17 @@ def _print_methods(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     heads = ("leaves the client, beside the model", "extra up / down")
-    table = Table(_whole("method"), _whole("beyond FedAvg"), *map(_folded, heads), show_lines=False)
+    table = Table(_whole("method"), _whole("beyond FedAvg"), _whole("serves"), *map(_folded, heads), show_lines=False)
     plain = next(r for r in rows if r["name"] == "fedavg")["slots"]
     for row in rows:
         own = [p["name"] for p in row["slots"]["parts"] if p["name"] != "cross_entropy"]
         own += [v["name"] for slot, v in row["slots"].items() if slot != "parts" and v["name"] != plain[slot]["name"]]
         up, down = ("; ".join(row[f]) or "–" for f in ("extra_upload", "extra_download"))
         told = "; ".join(row["discloses"]) or "nothing"
-        table.add_row(row["name"], "\n".join(own) or "–", told, "–" if (up, down) == ("–", "–") else f"{up} / {down}")
+        sent = "–" if (up, down) == ("–", "–") else f"{up} / {down}"
+        table.add_row(row["name"], "\n".join(own) or "–", row["serves"], told, sent)
     show(table)
+    say("serves: what clients use, the global model, their own models, or both")
     say("P parameters, C classes, F features: numbers a client and round; `fedskew methods NAME` explains one")
 
 

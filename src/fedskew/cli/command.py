@@ -19,7 +19,7 @@ from fedskew.errors import FedskewError
 
 __all__ = ["main", "root"]
 
-SHORT = "memory ran out; a run keeps its whole rounds and can be resumed; fewer clients, rows or threads need less"
+SHORT = "memory ran out; a run keeps its completed rounds and can be resumed; use fewer clients, rows or threads"
 ALLOCATION = (  # what torch, threading, the system's loader and its calls say of it
     "can't allocate memory", "bad_alloc", "can't start new thread", "failed to map segment", "annot allocate memory",
 )  # fmt: skip
@@ -67,7 +67,7 @@ class Commands(Mapping[str, click.Command]):
 @click.group("fedskew", cls=Group, kind="command", lines=EXAMPLES, titles=TITLES, commands=Commands())
 @click.version_option(__version__, message="%(version)s", help="show the version and exit")
 def root() -> None:
-    """Federated learning when labels are skewed.
+    """Federated learning under label skew.
 
     `fedskew COMMAND --help` explains a command; `fedskew run METHOD --help` lists every option of that method.
     """

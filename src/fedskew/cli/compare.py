@@ -44,7 +44,7 @@ class CompareCommand(Command):
         super().format_options(ctx, formatter)
         with formatter.section("Options of the runs"):
             formatter.write_text(
-                "Every option of `fedskew run` is taken (`fedskew run METHOD --help` lists them). Several values "
+                "Every option of `fedskew run` is accepted (`fedskew run METHOD --help` lists them). Several values "
                 "between commas are a setting each; those of an option that is a list itself, such as --parts, stand "
                 "between semicolons. METHOD may have options of its own in brackets: 'fedbal(weighting=uniform)'."
             )
@@ -54,34 +54,38 @@ class CompareCommand(Command):
 @click.argument("methods", nargs=-1, metavar="METHOD [METHOD ...] | STUDY.toml", type=Names("method"))
 @click.option("--seeds", metavar="NUMBERS", help="seeds of every method, such as 0-4 or 0,3,7  [default: 0]")
 @store_options("results/studies")
-@click.option("--shard", metavar="PART/PARTS", help="only this part of the runs, for an array of jobs, such as 2/8")
+@click.option("--shard", metavar="PART/PARTS", help="only this part of the runs, for job arrays, such as 2/8")
 @click.option(
     "--cluster", metavar="ADDRESS",
-    help="a Ray cluster that does the runs, HOST:PORT or auto; --processes is then the runs at a time  [unset: none]",
+    help="a Ray cluster for the runs, HOST:PORT or auto; --processes limits the runs at a time  [unset: none]",
 )  # fmt: skip
-@click.option("--retry", is_flag=True, help="try runs again that were refused or failed")
+@click.option("--retry", is_flag=True, help="repeat runs that were refused or failed")
 @click.option("--controls", is_flag=True, help="add plain cross-entropy under uniform and under size weights")
-@click.option("--metric", metavar="NAME", help="entry of summary.json that is compared  [default: final_accuracy]")
-@click.option("--baseline", metavar="METHOD", help="what the others are compared with  [default: the first]")
+@click.option(
+    "--metric", metavar="NAME",
+    help="entry of summary.json to compare  [default: mean10_accuracy, or mean10_served_accuracy where a method "
+    "gives clients models of their own alone]",
+)  # fmt: skip
+@click.option("--baseline", metavar="METHOD", help="method that others are compared with  [default: the first]")
 @click.option(
     "--fitted", is_flag=True,
-    help="show the metric beside itself under fitted biases and a temperature, and say which gains are such a bias",
+    help="also show the metric with fitted biases and a temperature, and say which gains are only a bias",
 )  # fmt: skip
 @click.option("--tune", metavar="SPACE", help="search space of every method, such as lr=log:0.01..0.3")
 @click.option("--tune-trials", type=POSITIVE, help="trials of each method and setting  [default: 8]")
 @click.option(
     "--tune-beyond", type=POSITIVE,
-    help="most trials outside of the range, one at a time while the best value is at its edge  [default: 0]",
+    help="most trials outside the range, one at a time while the best value is at an edge  [default: 0]",
 )  # fmt: skip
-@click.option("--title", metavar="TEXT", help="what the study is called in its report")
+@click.option("--title", metavar="TEXT", help="title of the report")
 @track_options
 def compare(
     methods: tuple[str, ...], out: str | None, store: str | None, options: list[Pair], **given: Any
 ) -> int:  # fmt: skip
     """Compare methods over settings and seeds under equal conditions.
 
-    Every method gets the same partition, initial weights, sequence of clients and order of rows. A run that the store
-    has is not computed again. Stop it when you like: the same command goes on.
+    Every method gets the same partition, initial weights, sequence of clients and order of rows. Runs in the store are
+    not computed again. You can stop the command; the same command continues.
     """
     from fedskew.studies.archives import lend
     from fedskew.studies.fitted import fitted_name
@@ -118,18 +122,23 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
         named = [flag for flag in OF_FILE if given[flag[2:].replace("-", "_")] and flag != "--seeds"]
         if beside or named:
             told = " ".join([*beside, *named])
-            raise ConfigError(f"a study file must stand alone, or beside --seeds and where to run it; got {told!r}")
+            raise ConfigError(
+                f"a study file must be used alone, or with --seeds and options of where to run it; got {told!r}"
+            )
         spec = read_spec(file)
         return replace(spec, seeds=seeds_of(given["seeds"])) if given["seeds"] else spec
     facts: dict[str, Any] = {n: given[n] for n in ("metric", "baseline", "title") if given[n]}
     if given["tune"]:
         facts["tuning"] = tuning_of(given["tune"], given["tune_trials"] or 8, beyond=given["tune_beyond"] or 0)
     elif alone := next((n for n in ("tune_trials", "tune_beyond") if given[n]), None):
-        raise ConfigError(f"--{alone.replace('_', '-')} must stand beside --tune, which says what is tuned")
+        raise ConfigError(f"--{alone.replace('_', '-')} must be used with --tune")
     if several := next((m for m in methods if "," in m and "(" not in m), ""):
         raise ConfigError(f"METHOD must be one name; got {several!r}; write {' '.join(several.split(','))}")
     seeds = seeds_of(given["seeds"] or "0")
-    return spec_from(methods, rest, seeds=seeds, controls=given["controls"], **facts)
+    spec = spec_from(methods, rest, seeds=seeds, controls=given["controls"], **facts)
+    if given["fitted"] and not given["metric"]:  # the last model is fitted, no other
+        return replace(spec, metric=spec.metric.replace("mean10_", "final_"))
+    return spec
 
 
 def _command(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StudyProgress", "duration", "summary_table"]
 
+ALIKE = 0.01  # difference of two methods' work that is none
+PLUS_MINUS = "± is the standard deviation over the seeds; the interval is Student's, of paired differences"
 LISTED = 8  # runs in progress that the live table names
 
 
@@ -30,6 +32,7 @@ class StudyProgress:
     def __init__(self, study: Study, total: int, processes: int) -> None:
         self.total, self.processes = total, processes or Workers.cores()
         self.done, self.lost = 0, list[str]()
+        self.metrics = study.spec.metric, study.spec.trial[1]  # of a run that is compared, of a trial
         self._labels = list(dict.fromkeys(p.cell.label for p in study.plan()))
         self._ended: Counter[tuple[str, str]] = Counter()
         self._running: dict[str, tuple[Planned, float]] = {}
@@ -59,7 +62,8 @@ class StudyProgress:
         where = f"{one.cell.label}, {one.cell.setting}, seed {one.cell.seed}" + (
             f", trial {one.cell.trial}" if one.cell.trial >= 0 else ""
         )
-        told = f"{outcome.score:.4f}" if outcome.score is not None else outcome.state
+        told = f"{self.metrics[one.cell.trial >= 0]} " if outcome.score is not None else ""
+        told += f"{outcome.score:.4f}" if outcome.score is not None else outcome.state
         if outcome.state in ("broken", "interrupted"):
             self.lost.append(f"fedskew: {where}: {outcome.reason}; the same command tries it again")
         if self.live:
@@ -93,6 +97,7 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
     With ``fitted`` the same of the fitted models beside it, a sentence on each method, and the fitted models of each
     as a method of their own, against the raw baseline and in the ranking.
     """
+    from fedskew.records.summary import in_words
     from fedskew.studies.fitted import beside, fitted_name
     from fedskew.studies.statistics import average_ranks, differences, pairs_needed, summaries
 
@@ -110,12 +115,18 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
     made = [s for s in summaries(doubled) if s.method not in scores.methods]
     family = doubled.select([base, *dict.fromkeys(s.method for s in made)])  # its p are corrected by themselves
     others = {(d.method, d.setting): d for d in differences(family, base)} if made else {}
+    counts, works = study.evaluations(), study.works()
+    gradients = {one.cell.label: _gradients(one) for one in study.plan()}
+    worked = any(abs(ratio - 1) > ALIKE for ratio in works.values()) or any(gradients.values())
     for setting in scores.settings:
         named, difference = "" if setting == "all" else visible(setting), f"difference from {visible(base)} (95 % CI)"
         table = Table(
-            "method", *(("raw", difference, "fitted", difference) if fitted else (metric, difference)), "seeds"
-        )
-        table.title = ": ".join(filter(None, (named, metric if fitted else "")))
+            "method", *(("raw", difference, "fitted", difference) if fitted else (metric, difference)),
+            *(["work a round"] if worked else []), "seeds",
+        )  # fmt: skip
+        table.title = ": ".join(filter(None, (named, in_words(metric))))
+        table.caption = PLUS_MINUS
+        differing = len({n for key, n in counts.items() if key[1] == setting}) > 1
         for found in (s for s in summaries(scores) if s.setting == setting):
             mine = [row for row in rows if (row["label"], row["setting"]) == (found.method, setting)]
             states = Counter(row["state"] for row in mine if row["state"] != "finished")
@@ -124,14 +135,19 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
             notes = visible(f"({lost}: {why})" if why else f"({lost})") if lost else ""
             key = found.method, setting
             cells = [visible(found.method), " ".join(filter(None, (_mean(found), notes))), _difference(told.get(key))]
+            cells[1] += f" of {plural(counts[key], 'evaluation')}" if differing and key in counts else ""
             cells += [_mean(second[key]), _difference(gaps.get(key))] if fitted else []
+            cells += [_work(works.get(key), gradients[found.method])] if worked else []
             table.add_row(*cells, str(found.runs))
         table.add_section()
         for found in (s for s in made if s.setting == setting):
             cells = [visible(found.method), _mean(found), _difference(others.get((found.method, setting)))]
-            table.add_row(*cells, "", "", str(found.runs))
+            table.add_row(*cells, "", "", *([""] if worked else []), str(found.runs))
         yield table
         yield from (visible(beside(told[key], gaps[key])) for key in gaps if key[1] == setting)
+    if worked:
+        yield f"work a round: local steps of all clients together, as a multiple of those of {visible(study.plain)}"
+    yield from map(visible, [*_served_notes(study), *_tuned_notes(study)])
     if made and len(scores.settings) > 1:
         ranked = average_ranks(doubled)
         table = Table("method", "average rank", title=f"{metric}: 1 is the best")
@@ -142,6 +158,39 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
     if len(study.spec.seeds) < (needed := pairs_needed()):
         seeds = plural(len(study.spec.seeds), "seed")
         yield f"{seeds}: a rank test needs at least {needed} pairs to find a difference at 5 %; use the intervals"
+
+
+def _work(ratio: float | None, gradients: str) -> str:
+    """As in "×5.50" or "×1.00, 2 gradients a step"."""
+    return ", ".join(filter(None, (f"×{ratio:.2f}" if ratio is not None else "", gradients)))
+
+
+def _gradients(one: Planned) -> str:
+    """What a local step costs beside one gradient, as the components say."""
+    parts = one.cell.experiment.method.components if one.cell.experiment else ()
+    return "; ".join(part.compute for part in parts if "gradient" in part.compute)
+
+
+def _served_notes(study: Study) -> Iterator[str]:
+    """What the metric leaves out of methods that give clients models of their own, and who has no such metric."""
+    spec = study.spec
+    served = "--metric mean10_served_accuracy"
+    own = {s: [name for name, found in spec.serves.items() if found == s] for s in ("own", "both", "global")}
+    if spec.metric.partition("_")[2].startswith("personal_") and own["global"]:
+        yield f"{', '.join(own['global'])}: no models of clients' own, so no {spec.metric}; {served} joins all methods"
+    elif not spec.own_models and own["own"]:
+        told = "clients use models of their own, and this is the metric of a global model that nobody uses"
+        yield f"{', '.join(own['own'])}: {told}; {served} judges what clients use"
+    if not spec.own_models and own["both"]:
+        yield f"{', '.join(own['both'])}: clients also get models of their own; {served} judges them"
+
+
+def _tuned_notes(study: Study) -> Iterator[str]:
+    """What the tuning chose."""
+    for (label, setting), options in study.chosen.items():
+        where = "" if setting == "all" else f", {setting}"
+        chosen = ", ".join(f"{option} {value}" for option, value in options)
+        yield f"tuned: {label}{where}: {chosen} (by {study.spec.trial[1]} on rows that are not those of the test)"
 
 
 def _mean(found: Any) -> str:

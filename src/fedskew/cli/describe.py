@@ -38,14 +38,14 @@ def source_of(file: str | None, experiment: Experiment | None) -> Any:
 @click.argument("file", required=False, metavar="[FILE]", type=FILE)
 @click.option(
     "--out", metavar="PICTURE", type=FILE,
-    help="a picture's file, .png, .svg or .pdf; histograms and overlap are drawn beside it  [default: no picture]",
+    help="a picture's file, .png, .svg or .pdf, next to which histograms and overlap are drawn  [default: no picture]",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="print numbers as JSON in place of the table")
+@click.option("--json", "as_json", is_flag=True, help="print numbers as JSON instead of the table")
 def describe(file: str | None, out: str | None, as_json: bool, experiment: Experiment | None) -> None:
-    """Say how skewed a federation is, as a table and, with --out, three pictures.
+    """Show how skewed a federation is, as a table and, with --out, in three pictures.
 
-    FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy, npz). Without it the
-    options name the federation. The other options of `fedskew run` are accepted and have no effect.
+    FILE is a partition (split.npz) or a matrix of counts, a row for each client (csv, npy, npz). Without it, the
+    options describe the federation. Other options of `fedskew run` are accepted and ignored.
     """
     import fedskew.data.describe as words
     from fedskew.config.flags import flagged
@@ -65,7 +65,7 @@ def describe(file: str | None, out: str | None, as_json: bool, experiment: Exper
     if path is not None:
         _draw(found, path, sys.stderr if as_json else sys.stdout)
     elif not as_json:
-        say("`--out federation.png` beside these options draws it")
+        say("add `--out federation.png` to draw it")
 
 
 def _draw(found: Counted, path: Path, to: TextIO) -> None:

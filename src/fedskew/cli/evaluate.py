@@ -53,9 +53,9 @@ class RunAndData(Beside):
         """None where no data are named. Raises ConfigError for an option that the run decides."""
         for flag, _ in options:
             if flag in OF_THE_RUN:
-                raise ConfigError(f"{flag} has no meaning here: rows are treated as the run's training rows were")
+                raise ConfigError(f"{flag} has no meaning here: rows are encoded like the run's training rows")
         if options and "--data" not in given:
-            raise ConfigError(f"{options[0][0]} must stand beside --data, which names the kind of data")
+            raise ConfigError(f"{options[0][0]} must be used with --data")
         return super().experiment(positional, options, given)
 
 
@@ -63,18 +63,18 @@ class RunAndData(Beside):
 @click.argument("run", required=False, metavar="RUN", type=RUN)
 @click.option(
     "--out", type=FILE,
-    help="a new csv file: of each row its predicted class and the probability of every class",
+    help="a new csv file with the predicted class and all class probabilities of each row",
 )  # fmt: skip
-@click.option("--best", is_flag=True, help="the model of the best round by --monitor, in place of the last one")
+@click.option("--best", is_flag=True, help="the model of the best round by --monitor instead of the last one")
 @click.option(
     "--fitted", is_flag=True,
-    help="the model with the biases and the temperature that the run fitted: accuracy, loss and probabilities "
-    "under the training prior, recalls, F1 and balanced accuracy under equal classes",
+    help="use the biases and the temperature that the run fitted: those of the training prior for accuracy, loss and "
+    "probabilities, those of equal classes for recalls, F1 and balanced accuracy",
 )  # fmt: skip
 @click.option(
     "--decompose", is_flag=True,
-    help="fit biases, a temperature, both, and a new head on pooled features to the run's training rows: what of the "
-    "error is a bias, calibration, ranking, features",
+    help="split the error into bias, calibration, ranking and features, by fits of biases, a temperature, both, and a "
+    "new head on pooled features to the run's training rows",
 )  # fmt: skip
 @click.option(
     "--on", type=Value(On), default="test",
@@ -102,12 +102,11 @@ def evaluate(
     threshold_on: Literal["validation", "test"], positive: str | None, figures: str | None, as_json: bool,
     experiment: Experiment | None,
 ) -> None:  # fmt: skip
-    """Evaluate the model of a finished RUN on rows that it did not see.
+    """Evaluate the model of a finished RUN on test rows or new rows.
 
-    Without --data these are the test rows of the run's own data. With --data they are all rows of a csv, npz or parquet
-    file (of a folder, those of its test file), or the test rows of a dataset. Columns, categories, standardisation and
-    normalisation are those of the run. Rows with labels give metrics. Rows without labels give probabilities, printed
-    as csv where there is no --out.
+    Without --data, these are the test rows of the run's data. With --data, they are all rows of a csv, npz or parquet
+    file (the test file of a folder), or the test rows of a dataset. Rows are encoded as in the run. Rows with labels
+    give metrics. Rows without labels give probabilities, printed as csv without --out.
     """
     from fedskew.config.recorded import read_run
     from fedskew.config.scoring import scores_of
@@ -117,7 +116,7 @@ def evaluate(
     from fedskew.records.probabilities import PRECISION
 
     if out is not None:
-        require(not Path(out).exists(), "out", "be a file that is not there yet", out)
+        require(not Path(out).exists(), "out", "be a new file", out)
     about = read_description(Path(run))
     trained, recorded = load_model(run, best=best), read_run(run)
     for note in _notes(recorded, about, experiment, best):
@@ -128,10 +127,10 @@ def evaluate(
             "--threshold": threshold is not None, "--positive": positive is not None, "--figures": figures is not None,
         }  # fmt: skip
         if other := next((flag for flag, there in given.items() if there), ""):
-            raise ConfigError(f"--decompose must stand without {other}: its rows and its fits are those of the run")
+            raise ConfigError(f"--decompose must be used without {other}: it takes the rows and fits of the run")
         _decomposed(recorded, about, trained, as_json)
         return
-    require(experiment is None or on == "test", "on", "stand without --data, which names the rows", on)
+    require(experiment is None or on == "test", "on", "be used without --data, which names the rows", on)
     deciding = any(given is not None for given in (threshold, positive, figures))
     column = trained.column_of(positive) if deciding else None
     chosen = threshold is not None and parsed_rule(threshold)[0] != "number"
@@ -144,12 +143,9 @@ def evaluate(
         source = rows_of(experiment.data, experiment.path, trained.inputs.encoding)
     recall_at = recorded.config.get("recall_at", PRECISION)
     scores = scores_of(trained, source or fed or _own_data(recorded, about), recall_at, fitted, on, decision)
-    named = fed.client_names if fed else ()
-    told = None
+    named, limit, told = fed.client_names if fed else (), decision.threshold if decision else None, None
     if column is not None and scores.labels is not None:
-        told = report(
-            scores.labels, scores.probabilities, column, decision and decision.threshold, scores.owners, named
-        )
+        told = report(scores.labels, scores.probabilities, column, limit, scores.owners, named)
     require(figures is None or told is not None, "figures", "be drawn of rows with labels", figures)
     for note in _decision_notes(scores, fed, on) if deciding or on != "test" else ():
         say(f"fedskew: note: {note}", sys.stderr)
@@ -169,7 +165,7 @@ def evaluate(
         from fedskew.plots.decisions import draw_decision
 
         y, p = scores.one_against_rest(column)
-        for picture in draw_decision(y, p, figures, scores.label_names[column], decision and decision.threshold):
+        for picture in draw_decision(y, p, figures, scores.label_names[column], limit):
             say(f"picture: {picture}", sys.stderr if as_json else sys.stdout)
     if out is not None:
         say(f"scores: {out}", sys.stderr if as_json else sys.stdout)
@@ -190,7 +186,7 @@ def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool
     view.add_column("step", no_wrap=True)
     for head in ("accuracy", "balanced", "loss", "ECE", "AUROC"):
         view.add_column(head, justify="right")
-    view.add_column("what is fitted on training rows", overflow="fold")
+    view.add_column("fitted on training rows", overflow="fold")
     for step, row in steps.items():
         view.add_row(step, *("–" if value is None else f"{value:.4f}" for value in row.values()), STEPS[step])
     show(view)
@@ -227,7 +223,7 @@ def _same(data: Dataset, about: dict[str, Any]) -> Dataset:
     was, fingerprint = about["data"]["fingerprint"], data.fingerprint
     if was != fingerprint:
         raise RecordError(
-            f"the data must be those of the run; fingerprint was {was}, is {fingerprint}; name them by --data"
+            f"the data must be those of the run; fingerprint was {was}, is {fingerprint}; name them with --data"
         )
     return data
 
@@ -243,7 +239,9 @@ def _notes(run: Run, about: dict[str, Any], experiment: Experiment | None, best:
         whole = f"round {about['round']} of {run.config.get('rounds')}"
         notes.append(f"the run stopped after {whole} ({reason}); its model is that of this round")
     if experiment is not None and same_file(experiment.path, run.config.get("path")):
-        notes.append(f"{experiment.path} is the run's own file, training rows too; without --data its test rows count")
+        notes.append(
+            f"{experiment.path} is the run's own file, training rows too; omit --data to use only its test rows"
+        )
     return notes
 
 

@@ -25,18 +25,18 @@ EXAMPLES = (
 
 @click.group("flower", cls=Group, kind="action of fedskew flower", lines=EXAMPLES)
 def flower() -> None:
-    """Train on machines of their own with Flower: write an app, and the certificates and keys of a deployment."""
+    """Train with Flower on the machines that hold the data: write an app, certificates and keys."""
 
 
 @flower.command("init", cls=Composed, lines=(EXAMPLES[0],))
 @click.argument("method", required=False, metavar="METHOD", type=Names("method"))
 @click.option("--out", type=FOLDER, default="app", help="the app's folder")
-@click.option("--own-data", is_flag=True, help="nodes bring their own data, shaped and labelled as --data is")
+@click.option("--own-data", is_flag=True, help="nodes bring their own data, in the form of --data")
 @click.pass_context
 def init(ctx: click.Context, method: str | None, out: str, own_data: bool, experiment: Experiment) -> None:
     """Write a Flower app that trains METHOD: `flwr run` starts it, on this machine or on a SuperLink and its nodes.
 
-    The options are those of `fedskew run`. Node k holds client k of the federation that they name; with --own-data
+    The options are those of `fedskew run`. Node k holds client k of the federation that they describe. With --own-data
     they name an example of the data, from which the app takes shapes, classes and the encoding of columns.
     """
     from pathlib import Path
@@ -59,7 +59,7 @@ def init(ctx: click.Context, method: str | None, out: str, own_data: bool, exper
     for key, value in given.items():
         config[aliases[key] if aliases.get(key) in config else key] = value
     files = write_app(Path(out), experiment, config, Inputs.of(data), data.augment)
-    say(f"{plural(len(files), 'file')} in {out} for {plural(clients, 'node')}; begin with {out}/README.md")
+    say(f"{plural(len(files), 'file')} in {out} for {plural(clients, 'node')}; start with {out}/README.md")
     for permit, part in needs(experiment.method).items():
         say(f"a node must allow {permit}, {PERMITS[permit]}: {part} asks for it")
 
@@ -69,10 +69,10 @@ def init(ctx: click.Context, method: str | None, out: str, own_data: bool, exper
 @click.option("--nodes", type=POSITIVE, help="a whole number of nodes; unset: those of the app")
 @click.option("--host", metavar="HOST", default="127.0.0.1", help="name or address by which nodes reach the server")
 def keys(app: str, nodes: int | None, host: str) -> None:
-    """Write the certificates of a server and a key for each node into the app's folder keys.
+    """Write the server's certificates and a key for each node into the app's folder keys.
 
-    They are for a deployment of your own: an authority of its own signs the server's certificate. Its key is not kept,
-    so the certificate is made once; files that are there stay. Give a node keys/ca.crt and its own keys/node-K alone.
+    A new authority signs the server's certificate. The authority's key is not kept, so the certificate is made once;
+    existing files stay. Give node K only keys/ca.crt and keys/node-K.
     """
     from pathlib import Path
 

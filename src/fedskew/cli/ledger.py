@@ -19,21 +19,25 @@ EXAMPLES = ("fedskew ledger", "fedskew ledger --paper FedGA", "fedskew ledger --
 
 
 @click.command(cls=Command, lines=EXAMPLES)
-@click.option("--paper", metavar="NAME", help="the numbers of one: FedBal, FedGA, Seol-Kim, FedGR, FedLA or Flower")
+@click.option(
+    "--paper", metavar="NAME", help="only the numbers of this paper: FedBal, FedGA, Seol-Kim, FedGR, FedLA or Flower"
+)
 @click.option("--out", type=FILE, help="write every number as CSV")
-@click.option("--page", type=FILE, help="write the page: coverage, verdicts and tables; beside it its appendix")
+@click.option(
+    "--page", type=FILE, help="write the page with coverage, verdicts and tables, and its appendix next to it"
+)
 @click.option(
     "--archives", type=FOLDER,
-    help="files of finished runs, as `fedskew study archive` writes them  [default: results/papers]",
+    help="archives of `fedskew study archive`  [default: results/papers]",
 )  # fmt: skip
 def ledger(paper: str | None, out: str | None, page: str | None, archives: str | None) -> None:
-    """Count what holds of the papers: 1039 printed numbers, and ours where one was run.
+    """Count how many of the papers' 1039 printed numbers agree with our runs.
 
-    Below them stand the 60 numbers that Flower, a third party, printed of its NIID-Bench baseline.
+    The 60 numbers of Flower's NIID-Bench baseline, a third party, are listed below them.
 
-    A number agrees if its gain over the reference method of its table does: if the 90 % interval of our gain, paired
-    by seed, less the printed one lies within one point; for rounds and rows, if that of the ratios lies within a tenth.
-    It differs if the interval lies outside, and is not resolved in between. Below five seeds there is no verdict.
+    A number agrees if its gain over the reference method of its table agrees: the 90 % interval of our gain (paired by
+    seed) minus the printed gain is within one point, or, for rounds and rows, the ratio is within a tenth. It differs
+    if the interval is outside, and is not resolved in between. There is no verdict below five seeds.
     """
     from rich.table import Table
 
@@ -47,10 +51,10 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     if archives and not folder.is_dir():
         raise RecordError(f"--archives must be a folder; there is none at {archives!r}")
     if not folder.is_dir():
-        say(f"fedskew: note: no runs are read: there is no {folder} here; --archives names another folder", sys.stderr)
+        say(f"fedskew: note: no runs are read: {folder} does not exist; --archives names another folder", sys.stderr)
     for option, place in (("out", out), ("page", page)):
         if place is not None and not Path(place).absolute().parent.is_dir():
-            raise RecordError(f"cannot write --{option} {place!r}: there is no such folder")
+            raise RecordError(f"cannot write --{option} {place!r}: the folder does not exist")
     runs = Runs.of(folder) if folder.is_dir() else Runs(())
     rows = every(runs, costs=read_costs())
     table = Table("paper", *STATES, "all")
@@ -62,7 +66,7 @@ def ledger(paper: str | None, out: str | None, page: str | None, archives: str |
     for name in (TOTAL, *THIRD):
         ours = [row for row in found[name] if row.ours is not None]
         full = sum(row.scale == "paper" for row in ours)
-        say(f"{name}: {len(ours)} with ours beside, {full} of them at the scale of the paper")
+        say(f"{name}: {len(ours)} with our number, {full} of them at the scale of the paper")
     mine = [row for row in rows if row.number.paper == paper and row.ours is not None]
     if mine:
         show(beside(mine))

@@ -31,7 +31,7 @@ def free(out: str | Path | None) -> Path:
     """The file that `make` will write, .npz where there is no suffix. Raises ConfigError where it is there already."""
     path = Path(out or "partition.npz")
     path = path.with_suffix(path.suffix or ".npz")
-    require(not path.exists(), "--out", "be a file that is not there yet: runs may go by it", str(path))
+    require(not path.exists(), "--out", "be a new file: runs may use the old one", str(path))
     return path
 
 
@@ -74,16 +74,16 @@ def verify(path: str | Path, dataset: Dataset | None = None, match: Match = "dat
     cls=Group, kind="action of fedskew partition", lines=(MADE, "fedskew partition show split.npz --out pictures")
 )
 def partition() -> None:
-    """Keep a partition as a file: make one, show it, verify it."""
+    """Make, show and verify partition files."""
 
 
 @partition.command("make", cls=FileOrOptions, slots=("data", "partition"), fields="federation", lines=(MADE,))
 @click.option("--out", type=FILE, help="a new file  [default: partition.npz]")
 def _make(out: str | None, experiment: Experiment) -> None:
-    """Divide a dataset over clients and write who holds which rows to a file.
+    """Divide a dataset over clients and write the partition to a file.
 
-    `fedskew run METHOD --partition file --partition.path FILE` trains on it. The other options of `fedskew run` are
-    accepted and have no effect.
+    `fedskew run METHOD --partition file --partition.path FILE` trains on it. Other options of `fedskew run` are
+    accepted and ignored.
     """
     path = free(out)  # before the data are read
     say(make(experiment.federation(), path))
@@ -97,15 +97,15 @@ def _make(out: str | None, experiment: Experiment) -> None:
 @click.option("--out", type=FOLDER, help="a folder for heatmap, histograms and pairs as .png")
 @click.option(
     "--style", metavar="NAME", type=Value(Style), default="auto",
-    help="a name, how the heat map is drawn: auto, circles or colours",
+    help="a name, style of the heat map: auto, circles or colours",
 )  # fmt: skip
 @click.option(
     "--measure", metavar="NAME", type=Names("measure"), default="overlap",
-    help="a name, how two clients are compared: overlap, js, tv, emd or hellinger",
+    help="a name, measure between two clients: overlap, js, tv, emd or hellinger",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="print numbers as JSON in place of the table")
+@click.option("--json", "as_json", is_flag=True, help="print numbers as JSON instead of the table")
 def _show(file: str, out: str | None, style: Style, measure: str, as_json: bool) -> None:
-    """Say how skewed the partition in FILE is, or a matrix of counts (csv, npy, npz)."""
+    """Show how skewed the partition in FILE is, or a matrix of counts (csv, npy, npz)."""
     from fedskew.data import describe
 
     say(json.dumps(describe.describe(file), indent=1)) if as_json else show(describe.describe_table(file))
@@ -127,9 +127,9 @@ def _show(file: str, out: str | None, style: Style, measure: str, as_json: bool)
 @click.argument("file", required=False, metavar="FILE", type=FILE)
 @click.option(
     "--match", metavar="NAME", type=Value(Match), default="dataset",
-    help="dataset or labels: what of the data must be the same",
+    help="dataset or labels: what must match",
 )  # fmt: skip
 def _verify(file: str, match: Match, experiment: Experiment | None) -> None:
-    """Check that the partition in FILE is whole and, where --data names a dataset, that it was made for it."""
+    """Check that the partition in FILE is intact and, with --data, that it fits the dataset."""
     dataset = None if experiment is None else experiment.data.load(experiment.path)
     say(verify(file, dataset, match))

@@ -36,7 +36,7 @@ MISSING = "at least one run folder, or a folder that holds some"
 )  # fmt: skip
 @click.option(
     "--smooth", type=POSITIVE, default=1,
-    help="a whole number: evaluations that a line of the curves averages; 1 draws what was measured",
+    help="a whole number: evaluations to average in the curves; 1: none",
 )  # fmt: skip
 def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int) -> None:
     """Compare runs in one picture and a table, or draw a figure of what --diagnose recorded.

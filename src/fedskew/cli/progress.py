@@ -69,7 +69,7 @@ def report(method: Method, summary: dict[str, Any], folder: Path, stopped: str =
     rounds = plural(s["rounds"], "round")
     if stopped:
         why = " by --max-minutes" if stopped == "time limit" else ""
-        say(f"stopped{why} after {rounds}; the record is kept, `fedskew run --resume {folder}` goes on")
+        say(f"stopped{why} after {rounds}; the record is kept; `fedskew run --resume {folder}` continues it")
     else:
         parts = [
             f"accuracy {s['final_accuracy']:.4f} (mean of last 10: {s['mean10_accuracy']:.4f})",

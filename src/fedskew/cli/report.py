@@ -28,8 +28,8 @@ MISSING = "at least one run folder, or a folder that holds some"
 @click.option("--title", metavar="WORDS", help="title of the page  [default: the methods]")
 @click.option(
     "--metric", metavar="NAME",
-    help="a metric of the rounds, compared by its mean over the last 10; or a number of the summary, as final_accuracy"
-    "  [default: accuracy; of a study its own]",
+    help="a metric of the rounds, compared by its mean over the last 10, or a number of the summary, as final_accuracy"
+    "  [default: the study's, else accuracy]",
 )  # fmt: skip
 @click.option(
     "--baseline", metavar="METHOD", help="the method that others are compared with  [default: fedavg, else the first]",

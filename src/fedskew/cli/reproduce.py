@@ -33,22 +33,22 @@ EXAMPLES = (
 @click.argument("name", required=False, metavar="[NAME]", type=Names("protocol"))
 @click.option(
     "--scale", metavar="NAME", default="small",
-    help="smoke: seconds, on the digits; small: what a study file reduces is named; paper: to the letter",
+    help="smoke: seconds, on digits; small: reduced, as listed; paper: the full protocol",
 )  # fmt: skip
 @click.option("--seeds", metavar="NUMBERS", help="seeds, such as 0-4  [default: those of the scale]")
 @click.option("--methods", metavar="NAMES", help="only these methods of the table, between semicolons  [default: all]")
 @click.option("--settings", metavar="NAMES", help="only these settings, between semicolons  [default: all]")
 @click.option("--device", metavar="NAME", help="where to run: cpu, cuda  [default: cpu]")
-@click.option("--precision", metavar="NAME", help="of products: float32, tf32, bfloat16  [default: float32]")
-@click.option("--retry", is_flag=True, help="try runs again that were refused or failed")
+@click.option("--precision", metavar="NAME", help="precision of products: float32, tf32, bfloat16  [default: float32]")
+@click.option("--retry", is_flag=True, help="repeat runs that were refused or failed")
 @store_options("results/papers")
 def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, store: str | None, **given: Any) -> int:
-    """Run a table or figure of one of the five papers again, and set our numbers beside the printed ones.
+    """Repeat a table or figure of the five papers, with our numbers beside the printed ones.
 
-    The table of a third party is among them: Flower's NIID-Bench baseline.
+    This includes the table of a third party, Flower's NIID-Bench baseline.
 
-    Without a NAME the studies are listed, with --dry-run beside what each costs. Stop one when you like: the same
-    command goes on. `fedskew ledger` shows all printed numbers at once.
+    Without a NAME, the studies are listed; --dry-run adds what each costs. You can stop the command; the same command
+    continues. `fedskew ledger` shows all printed numbers.
     """
     from dataclasses import replace
 
@@ -116,7 +116,7 @@ def _check_list(scale: str, **of_one: object) -> None:
         raise unknown("scale", scale, SCALES)
     for option, value in of_one.items():
         require(
-            value is None, option, "stand beside the NAME of a study", str(value), "without one, studies are listed"
+            value is None, option, "be used with the NAME of a study", str(value), "without one, studies are listed"
         )
 
 

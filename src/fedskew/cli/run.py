@@ -50,7 +50,7 @@ class RunCommand(Composed):
         beside = [*(SHORT.get(flag, flag) for flag in new), "--track", "--track.folder"]
         others = {flag: value for flag, value in given.items() if SHORT.get(flag, flag) not in ("--resume", *beside)}
         if others or positional:
-            rule = f"stand alone, or beside {', '.join(beside)}: the run's own config.json decides the rest"
+            rule = f"be used alone, or with {', '.join(beside)}: the run's config.json decides the rest"
             raise ConfigError(f"--resume must {rule}; got {' '.join([*positional, *chain(*others.items())])!r}")
         folder = Path(given["--resume"])
         if not folder.is_dir():
@@ -58,7 +58,7 @@ class RunCommand(Composed):
         experiment = load(folder / "config.json")
         if object_of(folder / "config.json", Config).get("started_by") == "flower":
             hint = "`sh run.sh` in the folder of its app does"
-            raise ConfigError(f"--resume cannot go on with a run over Flower, whose nodes keep their memory; {hint}")
+            raise ConfigError(f"--resume cannot continue a run over Flower, whose nodes keep their memory; {hint}")
         far = [flag for flag, _ in options if flag.startswith("--ray")]
         if far and experiment.engine != "ray":
             raise ConfigError(f"{far[0]} must go with a run of the engine ray; {folder} is one of {experiment.engine}")
@@ -69,7 +69,7 @@ class RunCommand(Composed):
         if not self.names_method(ctx):
             with formatter.section("No METHOD is named: this page lists the options of fedavg"):
                 formatter.write_text(
-                    "`fedskew run METHOD --help` lists those of METHOD, and of what you name beside it."
+                    "`fedskew run METHOD --help` lists those of METHOD and of other names on the line."
                 )
         super().format_help_text(ctx, formatter)
 
@@ -84,11 +84,11 @@ class RunCommand(Composed):
 @click.option("--out", type=FOLDER, help="a folder for the record  [default: runs/METHOD-HASH]")
 @click.option(
     "--from", "source", type=RUN,
-    help="a run folder or its config.json: the same run again, where no other option changes it",
+    help="a run folder or its config.json: the same run again, with the changes of other options",
 )  # fmt: skip
 @click.option(
     "--resume", type=RUN,
-    help="a run folder: go on after its last checkpoint; --rounds beside it adds rounds to the run, --ray.address "
+    help="a run folder: continue after its last checkpoint; --rounds adds rounds, --ray.address "
     "names another cluster",
 )  # fmt: skip
 @track_options
@@ -98,9 +98,9 @@ def run(
 ) -> int:  # fmt: skip
     """Train METHOD on a federation and record the run in a folder.
 
-    The options follow the composition: METHOD and the names given by --data, --server, --parts and so on decide
-    which there are. This page lists those of the composition on the command line; `fedskew datasets`, `fedskew
-    partitions`, `fedskew models` and `fedskew methods` explain the names.
+    METHOD and the names of --data, --server, --parts and so on decide which options exist. This page lists the options
+    of the composition on the command line; `fedskew datasets`, `fedskew partitions`, `fedskew models` and `fedskew
+    methods` explain the names.
     """
     from fedskew.cli.progress import RunProgress, report
     from fedskew.config import experiment as config
@@ -137,11 +137,11 @@ def _report_finished(experiment: Experiment, folder: Path) -> int | None:
     config, rows, summary = run.config, run.rows, run.summary
     asked = config["rounds"]
     if experiment.rounds < len(rows):
-        raise FieldError("Settings", "rounds", f"be at least {len(rows)}, the rounds that are done", experiment.rounds)
+        raise FieldError("Settings", "rounds", f"be at least {len(rows)}, the completed rounds", experiment.rounds)
     best = summary.get("best", {})
     if best.get("stopped_early"):
         why = f"{best['monitor']} was best in round {best['round']} of {len(rows)}"
-        more = f"`fedskew run --resume {folder} --patience {2 * config['patience']}` goes on"
+        more = f"`fedskew run --resume {folder} --patience {2 * config['patience']}` continues it"
         say(f"{folder} is finished: {why}, and did not improve for {config['patience']} evaluations; {more}")
         return report(experiment.method, summary, folder)
     more = f"`fedskew run --resume {folder} --rounds {2 * asked}` adds {asked}"
@@ -154,7 +154,7 @@ def _unused(experiment: Any) -> list[str]:
     """What was asked for and nothing reads: said, not refused, since runs that are compared share their options."""
     method, notes = experiment.method, []
     if experiment.auxiliary and not any(c.auxiliary for c in method.components):
-        rows = "the server's rows are taken from the training set and left unused"
+        rows = "the server's rows are taken from the training set but not used"
         notes.append(f"--auxiliary {experiment.auxiliary}: {method.name} does not read them; {rows}")
     if experiment.personal_every and not method.personal:
         notes.append(f"--eval.personal {experiment.personal_every}: {method.name} has no models of the clients' own")

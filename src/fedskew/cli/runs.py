@@ -37,7 +37,7 @@ USUAL = ("folder", "method", "data", "partition", "done", "accuracy", "state", "
 @click.option(
     "--where", metavar="FIELD=VALUE", multiple=True,
     help="a condition on an entry of config.json or summary.json, or on a column; = != < <= > >= compare, ~ finds a "
-    "part of a word; several may be given",
+    "part of a word; repeat it for several conditions",
 )  # fmt: skip
 @click.option("--sort", metavar="FIELD", help="a field to sort by; -FIELD puts the largest first  [default: folder]")
 @click.option("--columns", "wanted", metavar="FIELD,...", help=f"fields to show  [default: {','.join(USUAL)}]")
@@ -49,7 +49,7 @@ def runs(
     folders: tuple[str, ...], where: Sequence[str], sort: str | None, wanted: str | None,
     settings: bool, as_json: bool, delete: bool, yes: bool,
 ) -> int:  # fmt: skip
-    """List recorded runs, found at any depth below FOLDER, or below `runs`.
+    """List the recorded runs below FOLDER, or below `runs`.
 
     Rounds are not read, so a list of a thousand runs takes about a second. A field is a dotted path such as
     method.pace.lr, its last words, such as lr, or a column: folder, method, data, partition, seed, rounds (done),
@@ -88,9 +88,9 @@ def _check(
             f"--delete must go without {'--settings' if settings else '--json'}: it shows what it deletes"
         )
     if delete and not (folders or where):
-        raise ConfigError("--delete must go with a FOLDER or with --where, which say what is deleted")
+        raise ConfigError("--delete must go with a FOLDER or with --where")
     if delete and not yes and not sys.stdin.isatty():
-        raise ConfigError("--delete must be confirmed by --yes where there is no terminal to ask")
+        raise ConfigError("--delete must be confirmed by --yes without a terminal")
 
 
 def _table(listed: Sequence[Run], wanted: str | None) -> list[str]:
@@ -120,7 +120,7 @@ def _differences(listed: Sequence[Run]) -> list[str]:
 
     different = differing(listed, [{**run.settings, **{what: seed for seed, what in run.seeds}} for run in listed])
     if not different:
-        return ["these runs differ in no setting"]
+        return ["these runs have the same settings"]
     rows = [[str(run.folder), *(_setting(each[i]) for _, each in different)] for i, run in enumerate(listed)]
     return columns(["folder", *(path for path, _ in different)], rows)
 

@@ -31,13 +31,11 @@ MANY = 60  # classes that are shown one by one
 @click.command("show", cls=Command, lines=EXAMPLES, missing=MISSING)
 @click.argument("run", required=False, metavar="RUN", type=RUN)
 @click.option("--metric", metavar="NAME,...", help=f"entries of a round to draw  [default: {','.join(USUAL)}]")
-@click.option(
-    "--ascii", "as_ascii", is_flag=True, help="draw with ASCII alone  [default: where the terminal lacks more]"
-)
+@click.option("--ascii", "as_ascii", is_flag=True, help="draw with ASCII only  [default: if the terminal has no more]")
 def show(run: str, metric: str | None, as_ascii: bool) -> None:
     """Show a run: its curves, the recall of each class, its summary, and the command that repeats it.
 
-    RUN is a run folder. What is shown of the settings is what differs from the defaults of the method.
+    RUN is a run folder. Only settings that differ from the defaults of the method are shown.
     """
     from fedskew.config.recorded import read_run
     from fedskew.plots.groups import title_of
@@ -138,10 +136,10 @@ def _settings(run: Run, folder: str) -> Iterator[str]:
     if run.config.get("started_by") == "python":
         changed = [f"{name.removeprefix('method.')} {cell(value)}" for name, value in run.changed.items()]
         yield f"differs from the defaults: {', '.join(changed) or 'the method does not'}"
-        yield "started from Python: go on by fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
+        yield "started from Python: continue with fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
         return
     if run.config.get("own_data"):
-        yield "trained over Flower on the nodes' own rows: `sh run.sh` in the folder of its app goes on"
+        yield "trained over Flower on the nodes' own rows: `sh run.sh` in the folder of its app continues"
         return
     try:
         experiment = recorded_experiment(run.config)

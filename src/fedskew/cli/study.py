@@ -34,18 +34,18 @@ STORED = "a study or a store"
     lines=("fedskew study pack study --out study.zip", "fedskew study unpack study.zip --into theirs"),
 )  # fmt: skip
 def study() -> None:
-    """Hand a study on as one file, merge stores of runs, and verify records by repeating some of them."""
+    """Pack studies as files, merge stores of runs, and verify runs by repeating some of them."""
 
 
 @study.command("pack", cls=Command, missing=STORED, lines=("fedskew study pack study --out study.zip",))
 @click.argument("place", required=False, metavar="STUDY|STORE", type=FOLDER)
 @click.option("--out", type=FILE, default="study.zip", help="the zip file")
-@click.option("--whole", is_flag=True, help="put whole run folders into it, with weights and every round")
+@click.option("--whole", is_flag=True, help="include whole run folders, with weights and every round")
 def pack(place: str, out: str, whole: bool) -> None:
-    """Write the runs of a study as one zip file with a digest of everything in it.
+    """Write the runs of a study as one zip file with digests.
 
-    STUDY is a folder with study.json, as `fedskew compare --out` writes it; of a STORE, all runs are packed. Runs that
-    have not ended are left out. Of each run it holds configuration, summary, environment and at most 100 rounds.
+    STUDY is a folder with study.json, as `fedskew compare --out` writes it; for a STORE, all runs are packed.
+    Unfinished runs are left out. The file holds configuration, summary, environment and at most 100 rounds of each run.
     """
     from pathlib import Path
 
@@ -59,13 +59,13 @@ def pack(place: str, out: str, whole: bool) -> None:
     "archive", cls=Command, missing=STORED, lines=("fedskew study archive study --out results/studies/mine.jsonl",)
 )
 @click.argument("place", required=False, metavar="STUDY|STORE", type=FOLDER)
-@click.option("--out", type=FILE, help="the archive; what it held is replaced")
-@click.option("--points", type=POSITIVE, default=25, help="a whole number: rounds that are kept of each run, at most")
+@click.option("--out", type=FILE, help="the archive, which is replaced")
+@click.option("--points", type=POSITIVE, default=25, help="a whole number: most rounds to keep of each run")
 def archive(place: str, out: str | None, points: int) -> None:
-    """Write the finished runs of a study as one file to keep beside the code: one line a run, without weights.
+    """Write the finished runs of a study as one file, one line a run, without weights.
 
-    `fedskew compare` finds runs in results/studies/*.jsonl of the current folder, or where --archives says, and does
-    not compute them again.
+    `fedskew compare` reads results/studies/*.jsonl of the current folder (or --archives) and does not compute these
+    runs again.
     """
     from pathlib import Path
 
@@ -79,11 +79,11 @@ def archive(place: str, out: str | None, points: int) -> None:
 
 @study.command("unpack", cls=Command, missing="a zip file", lines=("fedskew study unpack study.zip --into theirs",))
 @click.argument("file", required=False, metavar="ZIP", type=FILE)
-@click.option("--into", metavar="STORE", type=FOLDER, help="the store that gets the runs; made where there is none")
+@click.option("--into", metavar="STORE", type=FOLDER, help="the store for the runs, created if missing")
 def unpack(file: str, into: str | None) -> int:
     """Check a zip file of `fedskew study pack`, and merge its runs into a store.
 
-    A name, a length or a digest that is not as its manifest says is refused before anything reaches the store.
+    Names, lengths and digests are compared with the manifest before anything reaches the store.
     """
     from fedskew.studies.packing import unpack
 
@@ -99,12 +99,12 @@ def unpack(file: str, into: str | None) -> int:
     "merge", cls=Command, missing="at least one STORE", lines=("fedskew study merge theirs --into runs/store",)
 )
 @click.argument("stores", nargs=-1, metavar="STORE [STORE ...]", type=FOLDER)
-@click.option("--into", metavar="STORE", type=FOLDER, help="the store that gets the runs; made where there is none")
+@click.option("--into", metavar="STORE", type=FOLDER, help="the store for the runs, created if missing")
 def merge(stores: tuple[str, ...], into: str | None) -> int:
-    """Copy the runs of stores into another one, each address once.
+    """Copy the runs of stores into another store, each address once.
 
-    Every copy is compared with its digests. A run whose numbers differ from those of the same address in the other
-    store is named and not copied; the exit code is then 2, and all other runs are there.
+    Every copy is compared with its digests. If a run's numbers differ from those of the same address in the other
+    store, the run is named and not copied, and the exit code is 2. All other runs are copied.
     """
     from fedskew.studies.merging import existing, merge
     from fedskew.studies.store import Store
@@ -120,14 +120,14 @@ def merge(stores: tuple[str, ...], into: str | None) -> int:
 @click.option("--sample", type=POSITIVE, default=5, help="a whole number: runs to repeat")
 @click.option(
     "--seed", type=Value(Annotated[int, AtLeast(0)]), default=0,
-    help="a whole number: it decides which runs are drawn",
+    help="a whole number: seed of the sample",
 )  # fmt: skip
-@click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: a core]")
+@click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: one per core]")
 def verify(place: str, sample: int, seed: int, processes: int | None) -> int:
-    """Repeat a random handful of runs, and compare every number of their summaries but the times.
+    """Repeat a random sample of runs, and compare every number of their summaries except times.
 
-    The runs are repeated from their recorded configuration in a store that is thrown away. Another processor may round
-    otherwise: what agrees within 1e-6 is said to. The exit code is 1 where a run does not agree.
+    The runs are repeated from their recorded configuration in a temporary store. Another processor may round
+    differently: agreement within 1e-6 is reported as such. The exit code is 1 if a run does not agree.
     """
     from fedskew.studies import repeating
     from fedskew.studies.packing import runs_of
@@ -135,7 +135,7 @@ def verify(place: str, sample: int, seed: int, processes: int | None) -> int:
     entries = runs_of(place)
     drawn = repeating.sample(entries, sample, seed)
     if not drawn:
-        raise ConfigError(f"{place!r} must hold a run that has ended")
+        raise ConfigError(f"{place!r} must hold a finished run")
     say(f"repeating {len(drawn)} of {plural(len(entries), 'run')}")
     found = repeating.repeat(drawn, processes or 0, _print_repeated)
     counts = {words: sum(one.verdict == verdict for one in found) for verdict, words in COUNTED.items()}

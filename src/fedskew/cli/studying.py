@@ -28,16 +28,16 @@ def store_options(archives: str) -> Callable[[Callable[..., Any]], Callable[...,
         click.option("--out", type=FOLDER, help="a folder for study.json, the tables and the report  [unset: none]"),
         click.option(
             "--store", type=FOLDER,
-            help="where runs are kept and found; several studies may share it  "
+            help="folder of the runs; studies can share it  "
             "[default: FEDSKEW_STORE, else runs/store]",
         ),
         click.option(
             "--archives", metavar="FOLDER", type=FILE,
-            help="files of finished runs, as `fedskew study archive` writes them: what they hold is not computed "
-            f"again  [default: {archives}, where it exists]",
+            help="archives of `fedskew study archive`, whose runs are not computed "
+            f"again  [default: {archives}, if it exists]",
         ),
-        click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: a core]"),
-        click.option("--dry-run", is_flag=True, help="say what is missing and what it costs, and do nothing"),
+        click.option("--processes", type=POSITIVE, help="worker processes, one thread each  [default: one per core]"),
+        click.option("--dry-run", is_flag=True, help="only print which runs are missing and what they cost"),
     )  # fmt: skip
 
     def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,11 +74,11 @@ def print_plan(study: Study, processes: int) -> int:
         + (f"; {twice} the same as others" if twice else "")
     )
     if unfitted:
-        say(f"{unfitted} of the missing ones are there without the fits that --fit-logits asks for")
+        say(f"{unfitted} of the missing runs are stored without the fits of --fit-logits")
     if missing or study.missing(trials):
         cost = cost_of(study, measure=True)
-        more = f"; {cost.by_steps} runs from a step that was measured now" if cost.by_steps else ""
-        more += f"; of {cost.unknown} nothing is known" if cost.unknown else ""
+        more = f"; {cost.by_steps} runs estimated from a measured step" if cost.by_steps else ""
+        more += f"; {cost.unknown} unknown" if cost.unknown else ""
         cores = processes or Workers.cores()
         hours = f"{cost.seconds / 3600:.3g} core-hours"
         say(f"about {duration(cost.seconds / cores)} with {cores} processes, {hours} in all{more}")
@@ -100,14 +100,12 @@ def run_study(
         study.retry()
     todo = study.missing([*study.trials(), *study.plan()])
     if tracking and (before := len({p.address for p in study.plan() if p.address} - {p.address for p in todo})):
-        say(
-            f"fedskew: note: {before} of the runs trained before; trackers are told of those that train now", sys.stderr
-        )
+        say(f"fedskew: note: {before} of the runs are stored already; trackers follow only the others", sys.stderr)
     with StudyProgress(study, len(todo[part[0] - 1 :: part[1]]), processes) as progress:
         try:
             study.run(processes, part, told=progress.ended, began=progress.began, track=tracking, cluster=cluster)
         except KeyboardInterrupt:
-            say("interrupted; the same command goes on", sys.stderr)
+            say("interrupted; the same command continues", sys.stderr)
             return INTERRUPTED
     if not todo:
         say("nothing to do: every run is in the store")

@@ -21,7 +21,7 @@ def track_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The two options, for a command's function."""
     listed = click.option(
         "--track", metavar="NAME,...", type=Names("tracker", True),
-        help=f"trackers that are told of every round: {', '.join(names('tracker'))}",
+        help=f"trackers that follow every round: {', '.join(names('tracker'))}",
     )  # fmt: skip
     placed = click.option(
         "--track.folder", "track_folder", type=FOLDER,
@@ -34,7 +34,7 @@ def trackers(listed: str | None, folder: str | None) -> Named | None:
     """What the options name. Raises ConfigError for an unknown name, and where a package is missing."""
     if listed is None:
         if folder is not None:
-            raise ConfigError("--track.folder must go with --track, which says what is written there")
+            raise ConfigError("--track.folder must go with --track")
         return None
     from fedskew.track import named
 

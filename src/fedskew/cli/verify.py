@@ -21,8 +21,8 @@ EXAMPLES = ("fedskew verify runs", "fedskew verify runs/fedavg runs/mixed")
 def verify(runs: tuple[str, ...]) -> int:
     """Compare every file, round and record of run folders with the digests that the runs wrote.
 
-    RUN is a run folder, or a folder that holds some. The exit code is 2 if anything was altered. What a kill leaves is
-    no damage: `fedskew run --resume RUN` clears it away.
+    RUN is a run folder, or a folder that holds some. The exit code is 2 if anything was altered. Traces of a kill are
+    not damage: `fedskew run --resume RUN` removes them.
     """
     from fedskew.config.recorded import find_runs
     from fedskew.records.verify import troubles

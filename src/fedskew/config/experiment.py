@@ -161,14 +161,14 @@ def load(path: str | Path) -> Experiment:
     except ValueError as error:
         raise RecordError(f"{file} is not a configuration that the command wrote: {error}") from None
     if not isinstance(content, dict) or not isinstance(content.get("method"), dict):
-        raise RecordError(f"{file} is not a configuration that the command wrote: it names no method")
+        raise RecordError(f"{file} is not a configuration that the command wrote: it has no method")
     if content.get("started_by") == "python":
         hint = "go on where it was started, by fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
         raise RecordError(
             f"{file} is of a run that was started from Python, whose data and parts a file cannot name; {hint}"
         )
     if content.get("own_data"):
-        hint = "`sh run.sh` in the folder of its app goes on"
+        hint = "`sh run.sh` in the folder of its app continues it"
         raise RecordError(f"{file} is of a run over Flower, whose nodes kept their rows; {hint}")
     check_format(content, file)
     if file.name == "config.json":
@@ -196,4 +196,4 @@ def to_json(content: Any) -> str:
     try:
         return json.dumps(content, indent=1)
     except TypeError as error:
-        raise ConfigError(f"the configuration holds a value that JSON cannot: {error}") from None
+        raise ConfigError(f"the configuration holds a value that JSON cannot represent: {error}") from None

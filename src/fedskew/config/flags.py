@@ -356,7 +356,7 @@ def unknown_option(flag: str, options: Collection[str], others: Iterable[str] = 
 def _meant(flag: str, known: list[str], options: Iterable[str]) -> str:
     """ "; did you mean ...?": the same ending here, or in an ingredient that is not chosen; else a near flag."""
     if here := USUAL.get(flag.strip("-").replace("_", "-").lower()):
-        return f"; did you mean {here!r}?"
+        return f"; did you mean {' or '.join(map(repr, here.split()))}?"
     slot, _, end = flag[2:].rpartition(".")
     same = [f for f in options if f.rpartition(".")[2] == end]
     if same:

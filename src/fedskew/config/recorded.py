@@ -21,7 +21,8 @@ import numpy.typing as npt
 from fedskew.config import variants
 from fedskew.config.experiment import RECORDED
 from fedskew.config.schema import PER_CLASS, Config, Round, Summary
-from fedskew.errors import RecordError
+from fedskew.config.tables import method_from, method_named
+from fedskew.errors import FedskewError, RecordError
 from fedskew.fields import deciding
 from fedskew.records import folder as records
 from fedskew.records.probabilities import EACH, SCORES
@@ -90,6 +91,20 @@ class Run:
         """The method and what differs from that of the table, such as "fedavg (lr 0.05)"; "" where none is named."""
         method = self.config.get("method")
         return _label(json.dumps(method)) if isinstance(method, Mapping) else str(method or "")
+
+    @cached_property
+    def serves(self) -> str:
+        """What clients use, `Method.serves`, as far as the method can be made again; else by what was measured."""
+        method = self.config.get("method")
+        try:
+            return (method_from(method) if isinstance(method, Mapping) else method_named(str(method))).serves
+        except (FedskewError, *UNLIKE):
+            return "both" if any(name.startswith("final_personal") for name in self.summary) else "global"
+
+    def value(self, key: str) -> float:
+        """A number of the summary, NaN where it has none; of a run of before ``served_*`` that of own models."""
+        found = self.summary.get(key, self.summary.get(key.replace("served_", "personal_")))
+        return float(found) if isinstance(found, int | float) and math.isfinite(found) else math.nan
 
     @property
     def last(self) -> Row:

@@ -92,7 +92,7 @@ class Scores:
             ConfigError: The file exists.
             RecordError: It cannot be written.
         """
-        require(not Path(path).exists(), "out", "be a file that is not there yet", str(path))
+        require(not Path(path).exists(), "out", "be a new file", str(path))
         try:
             Path(path).write_text(self.text(), encoding="utf-8")
         except OSError as error:

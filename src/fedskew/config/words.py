@@ -33,6 +33,7 @@ ALIASES = {  # what users type -> the flag made from the field
     "--eval.every": "--eval-every",
     "--eval.rows": "--eval-rows",
     "--eval.personal": "--personal-every",
+    "--eval.served": "--served",
     "--eval.scores": "--scores",
     "--eval.recall-at": "--recall-at",
     "--checkpoint.every": "--checkpoint-every",
@@ -52,7 +53,7 @@ USUAL = {  # what other libraries call an option -> what it is called here
     "comm-rounds": "--rounds", "num-clients": "--clients", "num-users": "--clients", "n-parties": "--clients",
     "fraction-fit": "--cohort", "clients-per-round": "--cohort", "participation": "--cohort", "frac": "--cohort",
     "dataset": "--data", "network": "--model", "arch": "--model", "alpha": "--partition.alpha", "wd": "--weight-decay",
-    "optimizer": "--local",
+    "optimizer": "--local --server",
 }  # fmt: skip
 SHORT = {full: alias for alias, full in ALIASES.items()}
 TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}

@@ -40,14 +40,14 @@ class Dataset:
         mean: Mean of each channel on the scale [0, 1], or none.
         std: Standard deviation of each channel, or none.
         augment: Augmentations of training batches, of "crop", "crop_reflect" and "flip".
-        columns: What else is known of a training row, by name: codes, int64 [n]. `Natural` makes clients of them.
+        columns: Further attributes of training rows, by name: codes, int64 [n]. `Natural` makes clients of them.
         column_names: The value behind each code of a column.
         columns_test: As ``columns`` for the test rows; empty where the test set does not say it.
         test_is_official: Whether the test set is the published one. Otherwise it is a stratified share of the rows.
         source: Where the data come from.
         fingerprint: First 16 hex digits of the sha256 of all tensors.
-        notes: What loading found out about the data: what to know before a run is believed.
-        encoding: How a row of a table became a sample; None where samples are no rows of a table.
+        notes: Warnings about the data, from loading.
+        encoding: Encoding of table rows; None if samples are not rows of a table.
 
     Raises:
         DataError: Lengths, shapes or dtypes do not agree.
@@ -200,7 +200,7 @@ def build(
 def held_out(labels: Any, label_names: Sequence[str] = ()) -> np.ndarray:
     """Which rows stay in the training set when `build` splits a test set off, bool [n].
 
-    For what is fitted on training rows alone, before the samples are made.
+    For fitted on training rows alone, before the samples are made.
 
     Raises:
         DataError: As `build` for these labels.

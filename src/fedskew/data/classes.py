@@ -21,7 +21,7 @@ class ClassOptions(Checked):
     classes: tuple[str, ...] = ()
     """classes to keep, by name or number, comma-separated, at least two, for example 6,0; unset: all"""
     relabel: bool = True
-    """number the kept classes in the order given, 0 for the first; false: they keep their numbers, and C stays"""
+    """renumber the kept classes from 0 in the given order; false: they keep their numbers, and C is unchanged"""
 
     def __post_init__(self) -> None:
         if isinstance(self.classes, list | tuple):  # numbers too: classes=(6, 0)
@@ -29,7 +29,7 @@ class ClassOptions(Checked):
         super().__post_init__()
         many = len(self.classes) != 1 and len(set(self.classes)) == len(self.classes)
         demand(self, "classes", many, "name two classes at least, each once", "for example 6,0")
-        demand(self, "relabel", self.relabel or bool(self.classes), "be true where all classes are kept")
+        demand(self, "relabel", self.relabel or bool(self.classes), "be true if all classes are kept")
 
     def of_classes(self, data: Dataset) -> Dataset:
         """The dataset with the classes that the options keep.

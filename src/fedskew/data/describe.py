@@ -66,7 +66,7 @@ def _of_path(path: Path) -> Counted:
     if path.suffix == ".npz" and path.is_file() and "header" in read_npz(path):
         return _of_partition(path)
     if not path.is_file():
-        raise DataError(f"what is described must be a file that exists; got '{path}'")
+        raise DataError(f"the described file must exist; got '{path}'")
     content = read_counts(path)
     names = content.class_names
     return Counted(content.counts, {"source": str(path), "label_names": list(names)}, path.name, names)

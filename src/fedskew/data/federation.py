@@ -174,7 +174,8 @@ class Federation:
     def _named(self, columns: Mapping[str, Tensor]) -> np.ndarray | None:
         """The natural client of each row of ``columns``, -1 for none; None where no column there says it."""
         inner = getattr(self.partitioner, "base", self.partitioner)
-        name = inner.resolved(self.dataset.columns) if isinstance(inner, Natural) and self.client_names else ""
+        known = {name: codes.numpy() for name, codes in self.dataset.columns.items()}
+        name = inner.resolved(known) if isinstance(inner, Natural) and known else ""
         if name not in columns:
             return None
         numbers = {client: k for k, client in enumerate(self.client_names)}
@@ -235,15 +236,15 @@ def federate(
 ) -> Federation:
     """Divide a dataset among clients.
 
-    Set aside are in this order: validation, auxiliary, long tail. The partitioner divides the rest. Each client then
-    sets its local test aside, and some clients are held out.
+    Rows are first set aside for validation, then for the server, and the long tail is made. The partitioner divides the
+    rest. Each client then sets its local test aside, and some clients are held out.
 
     Args:
         data: Name of a dataset (see `fedskew.data.DATASETS`), or a `Dataset`.
         partition: A partitioner such as ``Dirichlet(alpha=0.1)``, its name, or the path of a partition file (.npz). A
-            file also decides ``clients``, ``validation``, ``auxiliary`` and ``longtail``, and ``local_test`` where it
+            file also decides ``clients``, ``validation``, ``auxiliary`` and ``longtail``, and ``local_test`` if it
             holds one.
-        clients: Number of clients, at least 1. None where the partition decides it: "natural", "counts" and files.
+        clients: Number of clients, at least 1. None if the partition decides it: "natural", "counts" and files.
         seed: Seed of every draw; draws are keyed by (seed, purpose).
         longtail: Imbalance factor n_max / n_min, at least 1, to which the training classes are thinned; None keeps all
             rows.
@@ -252,13 +253,12 @@ def federate(
         auxiliary: Rows of each class that the server keeps, at least 0.
         local_test: Fraction of each client's rows that it keeps for its own test and does not train on, in [0, 1). A
             client of n rows keeps floor(fraction n + 1/2) of them, at most n - 1, drawn from all its rows alike, keyed
-            by (seed, client); rows that other clients have, too, are not among these n. Models of the clients' own are
-            then tested on these rows, and the global model on all of them, too (``local_...`` metrics); the test set of
-            the dataset stays that of the global model.
+            by (seed, client); n does not count rows that other clients also have. The clients' own models are tested on
+            these rows, and the global model on all of them (``local_...`` metrics) and on the dataset's test set.
         heldout_clients: Fraction of the clients with rows that never train, in [0, 1): floor(fraction n + 1/2) of n, at
             least 1, at most n - 1. Models are evaluated on their rows (``heldout_...`` metrics).
-        path: File or folder of a dataset that is given by name; None searches $FEDSKEW_DATA and the cache.
-        **data_options: Options of a dataset that is given by name, such as ``normalize="channel"``.
+        path: File or folder of a dataset given by name; None searches $FEDSKEW_DATA and the cache.
+        **data_options: Options of a dataset given by name, such as ``normalize="channel"``.
 
     Returns:
         The federation.
@@ -292,7 +292,9 @@ def federate(
         return parted(made, heldout_clients) if heldout_clients else made
     labels = dataset.y.numpy()
     take = share(labels, dataset.classes, validation)
-    require(validation == 0 or bool(take.any()), "validation", "take a row of some class", validation, "use more")
+    require(
+        validation == 0 or bool(take.any()), "validation", "be large enough to hold out a row", validation, "use more"
+    )
     left, held = _take(np.arange(len(labels)), labels, take, seed, "validation")
     _enough(labels[left], dataset, auxiliary)
     left, aside = _take(left, labels, np.full(dataset.classes, auxiliary), seed, "auxiliary")
@@ -310,7 +312,7 @@ def federate(
 def _tested(fed: Federation, fraction: float) -> Federation:
     """The federation in which each client keeps a fraction of its rows for its own test."""
     left, held = hold_out(fed.partition, fraction, fed.seed)
-    require(len(held.rows) > 0, "local_test", "take a row of some client", fraction, "use more")
+    require(len(held.rows) > 0, "local_test", "be large enough to hold out a row", fraction, "use more")
     counts = torch.from_numpy(left.counts(fed.dataset.y.numpy(), fed.dataset.classes))
     return replace(fed, partition=left, counts=counts, local_test=fraction, held=held)
 
@@ -385,7 +387,7 @@ def _dataset(data: str | Dataset, path: str | None, options: Mapping[str, Any]) 
         return load(data, path, **options)
     require(isinstance(data, Dataset), "data", "be a name or a Dataset", type(data).__name__, "use from_arrays(x, y)")
     for name in ("path",) * (path is not None) + tuple(options):
-        raise ConfigError(f"federate has no option {name!r} for a Dataset that is loaded already; give it to load()")
+        raise ConfigError(f"federate has no option {name!r} for a loaded Dataset; pass it to load()")
     return data
 
 

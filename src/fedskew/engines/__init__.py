@@ -43,7 +43,7 @@ def choose(
     if name != "auto":
         if name == "flower":
             hint = "`fedskew flower init` makes an app, which `flwr run` starts"
-            raise FieldError("Settings", "engine", "be one that this process drives by itself", name, hint)
+            raise FieldError("Settings", "engine", "be one that runs in this process", name, hint)
         if name not in ENGINES:
             raise unknown("engine", name, [*ENGINES, "auto"])
         wrong = why_not_stacked(model) if ENGINES[name] is Batched and model is not None else ""

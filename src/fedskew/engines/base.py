@@ -24,7 +24,7 @@ from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_
 from fedskew.engines.guard import Guard, unguarded
 from fedskew.engines.memory import ClientMemory, home
 from fedskew.engines.outcomes import Outcome, Reduction, Settle, Watch, Watcher, as_it_is, chained, check
-from fedskew.engines.personal import pooled
+from fedskew.engines.personal import Tested, personal_model, pooled, shares_of, tested
 from fedskew.engines.planning import Jobs, Place, Plan, Planner
 from fedskew.engines.programs import StepFunction
 from fedskew.engines.queries import Queries
@@ -264,9 +264,38 @@ class LocalEngine:
         Each is tested on the rows that its client keeps for this, else on its share of the test set. With ``fitted`` it
         first gets biases and a temperature of its client's own.
         """
-        test = self.test if self.fed.held is None else self.train_set
-        given, fitted_on = self.runtime.laid_out(broadcast), self.train_set if fitted else None
-        return pooled(self.clients, test, method, given, self.memory, self.fed, fitted_on=fitted_on)
+        return pooled(self.tested(method, broadcast, fitted=fitted), self.task.classes)
+
+    def tested(
+        self, method: Method, broadcast: Broadcast, *, fitted: bool = False, probabilities: bool = False
+    ) -> Iterator[Tested]:
+        """What each client would use on its own test rows: its own model where the method has one, else the global."""
+        given = self.runtime.laid_out(broadcast)
+
+        def model(k: int) -> tuple[Params, Params]:
+            if method.personal:
+                return personal_model(self.clients, method, given, self.memory, k)
+            return given.params, given.buffers
+
+        shares, fitted_on = shares_of(self.clients.own, self.fed), self.train_set if fitted else None
+        test = self.test_of(self.fed)
+        yield from tested(self.clients, test, model, shares, fitted_on=fitted_on, probabilities=probabilities)
+
+    def shared(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
+        """As `personal`, of the global model after a round: one evaluation on the test rows of all clients together."""
+        return self.on_shares(params, buffers, self.fed)
+
+    def on_shares(self, params: Params, buffers: Params, fed: Federation) -> tuple[Tensor, float]:
+        """(confusion matrix, mean cross-entropy) of one model on the own test rows of a federation's clients."""
+        return self.evaluate(params, buffers, self.rows_of_shares(fed), on="test" if fed.held is None else "train")
+
+    def rows_of_shares(self, fed: Federation) -> Array:
+        """The own test rows of a federation's clients one after another, places in the set that holds them."""
+        return np.concatenate([*shares_of(self.rows_of(fed), fed).values(), np.empty(0, np.int64)])
+
+    def test_of(self, fed: Federation) -> Evaluator:
+        """Of the set that holds the own test rows of a federation's clients."""
+        return self.test if fed.held is None else self.train_set
 
 
 def chain(engine: LocalEngine, method: Method, places: list[Place]) -> Outcome:

@@ -46,9 +46,9 @@ class Evaluator:
         matrix, loss, _ = self._measured(params, buffers, rows, keep=False)
         return matrix, loss
 
-    def scored(self, params: Params, buffers: Params) -> tuple[Tensor, Tensor, Tensor]:
-        """`confusion` of all rows and, of the same pass, their probabilities, float64 [R, C]; both on the host."""
-        matrix, loss, logits = self._measured(params, buffers, None, keep=True)
+    def scored(self, params: Params, buffers: Params, rows: Array | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """`confusion` and, of the same pass, the probabilities of the rows, float64 [R, C]; both on the host."""
+        matrix, loss, logits = self._measured(params, buffers, rows, keep=True)
         return matrix.cpu(), loss, torch.cat(logits).softmax(1).cpu()
 
     def _measured(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fedskew import server
 from fedskew.engines.fitting import measured
 from fedskew.method import Method
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PERSONAL", "fitted_last", "fitted_row"]
 
-PERSONAL = ("accuracy", "macro_f1", "balanced_accuracy", "loss")  # what is recorded of the clients' own models
+PERSONAL = ("accuracy", "macro_f1", "balanced_accuracy", "loss")  # what is recorded of what each client would use
 
 
 def fitted_row(
@@ -29,8 +31,11 @@ def fitted_row(
     buffers: Params,
     names: Sequence[str] = METRICS,
     recall_at: float | None = None,
+    served: bool = False,
 ) -> Row:
     """Metrics of a run's fitted model on the test rows, ``fitted_...``; with ``recall_at`` also the fits.
+
+    With ``served`` also ``fitted_served_...``, those on the clients' own test rows.
 
     Nothing where there are no test rows or no fits, or where a logit is not finite.
     """
@@ -42,10 +47,20 @@ def fitted_row(
         return {}
     found = measured(labels, logits, fits, recall_at)
     row: Row = {f"{FITTED}{name}": found[name] for name in names}
+    rows = engine.rows_of_shares(engine.fed) if served else np.empty(0, np.int64)
+    if len(rows):
+        if engine.fed.held is None:
+            logits, labels = logits[rows], labels[rows]
+        else:
+            logits, labels = engine.train_set.logits(params, buffers, rows)
+        found = measured(labels, logits, fits, None)
+        row |= {f"{FITTED}served_{name}": found[name] for name in PERSONAL}
     return row if recall_at is None else {**row, "fit": {name: one.to_json() for name, one in fits.items()}}
 
 
-def fitted_last(engine: LocalEngine, method: Method, state: State, params: Params, recall_at: float) -> Row:
+def fitted_last(
+    engine: LocalEngine, method: Method, state: State, params: Params, recall_at: float, served: bool
+) -> Row:
     """What is measured of the last model: `fitted_row` with scores, and clients' own models with biases of their own.
 
     Args:
@@ -54,11 +69,14 @@ def fitted_last(engine: LocalEngine, method: Method, state: State, params: Param
         state: of the server.
         params: that are evaluated and deployed.
         recall_at: precision at which the recall of each class is measured.
+        served: whether what each client would use is measured, too.
     """
-    row = fitted_row(engine, params, state.buffers, (*METRICS, *RANKED), recall_at)
+    shared = served and not method.personal
+    row = fitted_row(engine, params, state.buffers, (*METRICS, *RANKED), recall_at, shared)
     if row and method.personal:
         given = server.broadcast(method, state, None)._replace(params=params)
         matrix, loss = engine.personal(method, given, fitted=True)
         found = {**from_confusion(matrix), "loss": loss} if matrix.any() else {}
-        row |= {f"{FITTED}personal_{name}": found[name] for name in PERSONAL if found}
+        for which in ("personal", *(["served"] if served else [])):
+            row |= {f"{FITTED}{which}_{name}": found[name] for name in PERSONAL if found}
     return row

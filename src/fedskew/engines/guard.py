@@ -210,7 +210,7 @@ class Guard:
             return  # what came in was not finite already: other checks say where it began
         if hook in CLIENT and self.client >= 0:
             raise not_finite([Fault(self.client, self.round, self.step, self.steps, f"output {broken!r} of {name}")])
-        raise TrainingError(f"{name} must give finite values; {broken!r} is not, {self.where}")
+        raise TrainingError(f"{name} must return finite values; {broken!r} is not, {self.where}")
 
 
 class Watched:

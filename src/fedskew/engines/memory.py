@@ -12,8 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedskew import digests, tree
+from fedskew import tree
 from fedskew.errors import RecordError, require, unknown
+from fedskew.records import digests
 from fedskew.records.files import DAMAGED, writing
 from fedskew.tree import Tree
 
@@ -86,7 +87,7 @@ class Held:
         Raises RecordError where another home wrote it.
         """
         if "slots" in dumped:
-            raise RecordError("memory must be disk to go on: the clients' memories are in the run folder's file")
+            raise RecordError("memory must be disk to continue: the clients' memories are in the run folder's file")
         place = place_of(self.template)
         whole = {int(k): {n: memory.get(n, t) for n, t in self.template.items()} for k, memory in dumped.items()}
         self.write(tree.map_tree(lambda t: t.to(place), whole))
@@ -174,7 +175,7 @@ class Mapped:
             known, leaf = self.template.get(where), given.get(where)
             told, got = (None if t is None else (tuple(t.shape), t.dtype) for t in (known, leaf))
             name = f"{'.'.join(where)} of a client's memory"
-            require(told == got, name, f"be what init_client gave, {told}, on disk", got)
+            require(told == got, name, f"match what init_client returned, {told}, on disk", got)
         if self.free:
             slot = self.free.pop()
         else:

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fedskew import digests, models, rng
+from fedskew import models, rng
 from fedskew.errors import RecordError, regular
 from fedskew.fields import demand
 from fedskew.method import Method
@@ -23,6 +23,7 @@ from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
 from fedskew.models.probe import require_runs
 from fedskew.models.sequences import require_tokens
+from fedskew.records import digests
 from fedskew.records.manifest import check_file
 from fedskew.settings import Settings
 from fedskew.types import Params, Task

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedskew.component import Component
 from fedskew.tree import Tree, flatten
-from fedskew.types import Assignment, Query, Weights
+from fedskew.types import COSINE_SCALE, Assignment, Params, Query, Weights
 
 __all__ = ["PROMISES", "STATE"]
 
@@ -107,6 +107,17 @@ def step(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
         return next((wrong for wrong in found if wrong), "")
 
     return _pair(out, carry, lambda x: scalar("the loss", x))
+
+
+def _model(out: Any, params: Params, free: Params, close: bool) -> str:
+    """The rule that parameters break, among which some of ``free`` may be."""
+    some_of = {n: v for n, v in free.items() if n in out} if isinstance(out, dict) else {}
+    return alike("parameter", out, {**params, **some_of}, close)
+
+
+def _scale(params: Params) -> Params:
+    """What `serve` may add."""
+    return {COSINE_SCALE: next(iter(params.values())).new_zeros(())}
 
 
 def init_params(part: Component, args: tuple[Any, ...], out: Any, close: bool) -> str:
@@ -218,7 +229,7 @@ PROMISES: dict[str, Promise] = {
     # the client half
     "start": lambda part, args, out, close: _pair(  # (params, ctx) -> (params, memory), open until finish
         out,
-        lambda p: alike("parameter", p, args[0], close),
+        lambda p: _model(p, args[0], args[1].buffers, close),
         lambda m: alike("memory", m, args[1].memory[part.name], close, free=True),
     ),
     "loss": lambda part, args, out, close: scalar("the loss", out),  # (view) -> ()
@@ -230,8 +241,9 @@ PROMISES: dict[str, Promise] = {
         lambda m: alike("memory", m, args[0].ctx.memory[part.name], close),
     ),
     "step": step,
-    "personalize": lambda part, args, out, close: alike("parameter", out, args[0], close),  # (params, ...) -> params
-    "serve": lambda part, args, out, close: alike("parameter", out, args[0], close),  # (params, state, task) -> params
+    # (params, ctx, gradient) -> params; (params, state, task) -> params
+    "personalize": lambda part, args, out, close: _model(out, args[0], args[1].buffers, close),
+    "serve": lambda part, args, out, close: _model(out, args[0], _scale(args[0]), close),
     "init_params": init_params, "init_model": init_model, "private": some, "frozen": some, "moves": moves,
     # the server half
     "init_client": state, "init_server": state, "ask": ask, "weigh": weigh, "record": record,

@@ -105,6 +105,6 @@ class Queries:
 def _keep(memory: ClientMemory, part: Component, ids: Tensor, values: Tree) -> None:
     """Write each client's answer beside what the component already keeps there."""
     has_place = any(True for _ in tree.leaves(memory.template[part.name]))
-    require(has_place, f"{part.name}.init_client", "give the kept answer a place", memory.template[part.name])
+    require(has_place, f"{part.name}.init_client", "provide an entry for the kept answer", memory.template[part.name])
     for i, k in enumerate(ids.tolist()):
         memory.put(k, {part.name: {**memory.get(k)[part.name], **tree.row(values, i)}})

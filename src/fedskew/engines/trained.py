@@ -458,19 +458,19 @@ STEPS: dict[str, str] = {
 def decompose(trained: Trained, fed: Federation, ridge: float = RIDGE) -> dict[str, Row]:
     """Metrics of the test rows after each of `STEPS`, all fitted on training rows.
 
-    The gap from "raw" to "both" is bias and calibration, which eleven numbers mend for ten classes. That from "both" to
-    "features" is what the head lost, and 1 less that of "features" is what the features lost. The last step pools the
-    features of all clients, so it is a bound for comparison: no federation computes it so, and it is none of a method.
-    The macro AUROC ranks the rows of a class against the others by its probability. Of two classes neither biases nor a
-    temperature change it. Of more they may, a little: a probability depends on all logits of its row.
+    The gap from "raw" to "both" is bias and calibration, which eleven numbers correct for ten classes. The gap from
+    "both" to "features" is what the head lost, and the remaining error is due to the features. The last step pools the
+    features of all clients, so it is a bound for comparison and not a method.
+    The macro AUROC ranks the rows of a class against the others by its probability. Biases and a temperature cannot
+    change it for two classes, and change it little for more, since a probability depends on all logits of its row.
 
     Args:
         trained: The model.
-        fed: Whose rows; their dataset is encoded as the model's training rows were.
+        fed: The federation; its rows are encoded as the model's training rows.
         ridge: Weight of the penalty on the head of "features", above 0.
 
     Returns:
-        Of each step accuracy, balanced_accuracy, loss (mean cross-entropy), ece and auroc_macro; None where a
+        For each step accuracy, balanced_accuracy, loss (mean cross-entropy), ece and auroc_macro; None if a
             class that it needs has no test rows.
 
     Raises:

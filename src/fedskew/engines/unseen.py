@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedskew import server, tree
 from fedskew.engines.memory import ClientMemory
-from fedskew.engines.personal import pooled
+from fedskew.engines.personal import personal_model, pooled, shares_of, tested
 from fedskew.errors import TrainingError
 from fedskew.types import Answers, Assignment, Query
 
@@ -49,17 +49,21 @@ def newcomers(
     fed = engine.fed.unseen
     assert fed is not None, "the caller knows that clients are held out"
     clients = replace(engine.clients, own=engine.rows_of(fed))
-    test = engine.test if fed.held is None else engine.train_set
     given = engine.runtime.laid_out(server.broadcast(method, state, None)._replace(params=params))
     # after the last round, schedules are asked for the last round again
     begun = state._replace(round=min(state.round, engine.task.rounds - 1))
-    matrix, total, tested = torch.zeros(engine.task.classes, engine.task.classes, dtype=torch.int64), 0.0, 0
+    matrix, total, rows = torch.zeros(engine.task.classes, engine.task.classes, dtype=torch.int64), 0.0, 0
     for ids in torch.split(torch.nonzero(fed.sizes).flatten(), GROUP):
         memory = ClientMemory(engine.memory.template)
         left = ids if memory.empty else _joined(engine, method, begun, clients, memory, ids, drop)
-        found, loss = pooled(clients, test, method, given, memory, fed, left.tolist())
-        matrix, total, tested = matrix + found, total + loss * int(found.sum()), tested + int(found.sum())
-    return matrix, total / max(tested, 1)
+
+        def model(k: int, memory: ClientMemory = memory) -> tuple[Params, Params]:
+            return personal_model(clients, method, given, memory, k)
+
+        shares = shares_of(clients.own, fed, left.tolist())
+        found, loss = pooled(tested(clients, engine.test_of(fed), model, shares), engine.task.classes)
+        matrix, total, rows = matrix + found, total + loss * int(found.sum()), rows + int(found.sum())
+    return matrix, total / max(rows, 1)
 
 
 def _joined(

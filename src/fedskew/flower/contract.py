@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from fedskew import digests
 from fedskew.component import Sampler
 from fedskew.data.inputs import Inputs
 from fedskew.engines.guard import unguarded
@@ -17,6 +16,7 @@ from fedskew.errors import ConfigError, unknown
 from fedskew.flower.wire import FORMAT
 from fedskew.method import Method, method_spec
 from fedskew.models.prepare import Model
+from fedskew.records import digests
 from fedskew.settings import Settings
 from fedskew.types import Query
 

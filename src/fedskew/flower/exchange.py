@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from fedskew import digests, tree
+from fedskew import tree
 from fedskew.engines.memory import ClientMemory, Held
 from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.facts import count, real
@@ -23,6 +23,7 @@ from fedskew.flower.memory import NONE
 from fedskew.flower.options import ServerOptions
 from fedskew.flower.standin import Hello
 from fedskew.flower.wire import Envelope, Layout, Packed, pack
+from fedskew.records import digests
 from fedskew.tree import Tree
 
 __all__ = ["LARGEST", "MALFORMED", "Bad", "Exchange", "Measuring", "Receipts", "of_receipt", "written_to"]
@@ -221,7 +222,9 @@ class Measuring:
             n = link.clients[client].facts["test_rows"]
             matrix, total, rows = matrix + found, total + loss * n, rows + n
         if not rows:
-            raise TrainingError(f"a node must tell a metric of use; got none of {len(requests)} in round {number}")
+            raise TrainingError(
+                f"at least one node must send a usable metric; got none of {len(requests)} in round {number}"
+            )
         return matrix, total / rows
 
     def of_use(

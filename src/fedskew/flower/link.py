@@ -188,7 +188,7 @@ class Link:
     def _leave_out(self, clients: list[int]) -> None:
         """Go on without clients whose nodes were refused."""
         if len(clients) == self.count:
-            raise ConfigError(f"a node must be of use; got none: {self.refused[clients[0]]}")
+            raise ConfigError(f"at least one node must be usable; got none: {self.refused[clients[0]]}")
         LOG.warning("fedskew: the run begins without clients %s, whose nodes were refused", clients[:10])
         self.clients |= {k: absent(k) for k in clients}
         self.left_out = clients

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedskew import digests, tree
+from fedskew import tree
 from fedskew.errors import RecordError, from_json
+from fedskew.records import digests
 from fedskew.records.files import load_tree, save_tree, write_atomic
 from fedskew.tree import Tree
 

@@ -182,7 +182,7 @@ class Remote(Sequential):
         for name in Report._fields:
             value = float(sent["report"][name])
             if not (math.isfinite(value) or fault) or (name != "loss" and value < 0):
-                raise ValueError(f"the report's {name} must be finite and no lie; got {value}")
+                raise ValueError(f"the report's {name} must be finite and plausible; got {value}")
         ours = {n: getattr(own, n).reshape(1) for n in Report._fields if n != "loss"}
         report = Report(**ours, loss=sent["report"]["loss"])
         watch = self.watcher.watch([place], torch.zeros(1, 1, dtype=self.dtype), params, buffers, sent["uploads"], {})
@@ -238,6 +238,12 @@ class Remote(Sequential):
         if not self.link.measuring:
             return torch.zeros(self.task.classes, self.task.classes, dtype=torch.int64), 0.0
         return self.measuring.pooled("personal", _common(broadcast), broadcast.round, fitted=fitted)
+
+    def shared(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
+        """As `personal`, of the global model after a round."""
+        if not self.link.measuring:
+            return torch.zeros(self.task.classes, self.task.classes, dtype=torch.int64), 0.0
+        return self.at_nodes(params, buffers, number)
 
     def at_nodes(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
         """Pooled (confusion matrix, mean cross-entropy) of one model on the nodes' own test rows."""

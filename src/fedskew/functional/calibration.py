@@ -206,9 +206,9 @@ def unbalanced_softmax_loss(
     With "one", and with "max1" and equal counts, this is cross-entropy over the owned classes. A batch of "weight" is
     averaged with sum_b L_b / sum_b gamma_{y_b}, so that a common factor of gamma changes nothing.
 
-    Factors of the logits stretch them: training fits gamma z, prediction uses z, in which a frequent class is
-    n_c / n_min times as large. Where a client has one row of a class, gamma of its others is near 0 and hardly
-    anything trains.
+    The factors scale the logits: training fits gamma z, but prediction uses z, in which a frequent class is
+    n_c / n_min times as large. If a client has one row of a class, gamma of its other classes is near 0, and the
+    client hardly trains.
 
     Args:
         logits: Logits z of a classifier without bias, [B, C].

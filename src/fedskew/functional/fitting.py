@@ -171,18 +171,18 @@ def fit_by_sums(
     start: Tensor | None = None,
     most: int = MOST,
 ) -> tuple[Tensor, int, bool]:
-    """Fit biases and a temperature by a server that sees sums alone.
+    """Fit biases and a temperature at a server that sees only sums.
 
-    From the start on, damped Newton steps follow each other. A step that does not bring 1e-4 of what it promises is
-    cut to a quarter. a stays at least 1e-5, where it is held while the step points further down. Once half the squared
-    decrement is at most 1e-8 nats, the last step is taken without an exchange: its error is of the order of its square.
+    The fit takes damped Newton steps from the start. A step that brings less than 1e-4 of the predicted improvement is
+    cut to a quarter. a stays at least 1e-5. Once half the squared decrement is at most 1e-8 nats, the last step is
+    taken without an exchange: its error is of the order of its square.
 
     Args:
         ask: Gives the sums of `logit_sums` over all clients at a point; each call is one exchange.
         total: Sum of the weights of all rows, above 0.
         free: Which of (b, a) are fitted, bool [C + 1].
         ridge: As for `logit_step`.
-        start: Where to begin, [C + 1] with a of at least 1e-5, such as another fit of the model; None: b = 0, a = 1.
+        start: First point, [C + 1] with a of at least 1e-5, such as another fit of the model; None: b = 0, a = 1.
         most: Exchanges after which the best point is taken.
 
     Returns:

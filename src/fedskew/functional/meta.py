@@ -12,7 +12,8 @@ from fedskew.errors import require
 from fedskew.tree import Params
 
 __all__ = [
-    "alternated", "descended", "hessian_free_gradient", "lookahead", "moreau_mix", "moreau_step", "per_fedavg_step",
+    "alternated", "descended", "fine_tuned", "hessian_free_gradient", "lookahead", "moreau_mix", "moreau_step",
+    "per_fedavg_step",
 ]  # fmt: skip
 
 
@@ -64,6 +65,43 @@ def descended(
     for _ in range(steps):
         grads = gradient(params)
         params = {**params, **{name: params[name] - lr * grads[name] for name in moving}}
+    return params
+
+
+def fine_tuned(
+    params: Params,
+    gradient: Callable[[Params, Tensor], Params],
+    batches: Sequence[Tensor],
+    lr: float,
+    momentum: float,
+    moving: Sequence[str],
+) -> Params:
+    """Stochastic gradient descent of some of the parameters.
+
+        v <- momentum v + g(w, batch),   w <- w - lr v;   v = 0 at the beginning
+
+    Args:
+        params: w, a dict of tensors.
+        gradient: g, of parameters and a mini-batch.
+        batches: Mini-batches, one a step.
+        lr: Learning rate.
+        momentum: Momentum.
+        moving: Names of what moves.
+
+    Returns:
+        New parameters, a dict of tensors.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import fine_tuned
+        >>> fine_tuned({"w": torch.tensor(8.0)}, lambda p, at: p, [torch.arange(3)] * 2, 0.5, 0.5, ["w"])
+        {'w': tensor(0.)}
+    """
+    velocity = {name: torch.zeros_like(params[name]) for name in moving}
+    for at in batches:
+        grads = gradient(params, at)
+        velocity = {name: momentum * v + grads[name] for name, v in velocity.items()}
+        params = {**params, **{name: params[name] - lr * v for name, v in velocity.items()}}
     return params
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
+import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew.fields import Within
+from fedskew.fields import Within, later
 from fedskew.method import Gradient, Method
 from fedskew.shared import SGD
 from fedskew.shared.steps import decayed
@@ -20,13 +21,15 @@ __all__ = ["Mixed", "apfl"]
 
 @dataclass(frozen=True)
 class Mixed(SGD):
-    """A step of SGD for the model that is sent, w, and one for the client's own model v through their mixture.
+    """A step of SGD for the global model w, and one for the client's own model v through their mixture.
 
     m = alpha v + (1 - alpha) w;  v <- v - lr alpha g(m), g after clipping and weight decay, on the same mini-batch as
-    the step of w. Where alpha is learnt: alpha <- alpha - lr <g(m), v - w>, held within [0, 1]. m is the client's own
-    model; at evaluation with the global model as w. BatchNorm's running statistics are those of w.
+    the step of w. Where alpha is learnt: alpha <- alpha - lr <g(m), v - w>, held within [0, 1], at the first mini-batch
+    of a round. m is the client's own model; at evaluation with the global model as w. BatchNorm's running statistics
+    of m are its own.
 
-    Source: Deng et al. 2020, algorithm 1 and equation 10, https://arxiv.org/abs/2003.13461
+    Source: Deng et al. 2020, algorithm 1 and equation 10, https://arxiv.org/abs/2003.13461; when alpha is learnt: the
+    authors' code, https://github.com/MLOPTPSU/FedTorch
 
     Example:
         >>> Mixed(alpha=0.25).learnt
@@ -34,6 +37,7 @@ class Mixed(SGD):
     """
 
     name = "mixed"
+    version = 2
     keeps = "P + 1 on every client"
     trains_own = True
     compute = "2 gradients a step"
@@ -41,7 +45,9 @@ class Mixed(SGD):
     alpha: Annotated[float, Within(0, 1)] = 0.5
     """initial share of v in the mixture"""
     learnt: bool = True
-    """each client learns its own share"""
+    """learn the share at each client"""
+    learns: Literal["round", "step"] = later(default="round")
+    """when it does: at the first mini-batch of a round, or at every one"""
 
     @property
     def stateful(self) -> bool:
@@ -49,40 +55,45 @@ class Mixed(SGD):
         return True
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
-        """{"own": v, the initial model, "alpha": ()}."""
-        return {"own": params, "alpha": next(iter(params.values())).new_tensor(self.alpha)}
+        """{"own": v, the initial model, "alpha": ()}, and {"statistics": its buffers} where the network has some."""
+        alpha = next(iter(params.values())).new_tensor(self.alpha)
+        return {"own": params, "alpha": alpha, **({"statistics": buffers} if buffers else {})}
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
         """The broadcast parameters, an empty momentum buffer, and v and alpha as they were left."""
         params, memory = super().start(params, ctx)
-        return params, {**memory, **ctx.memory[self.name]}
+        kept = ctx.memory[self.name]
+        return params, {**memory, **kept, "first": torch.ones_like(kept["alpha"], dtype=torch.bool)}
 
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
         """One step of w, one of v and, where it is learnt, one of alpha, on one mini-batch."""
         memory, w = carry.memory[self.name], carry.params
-        own, alpha = memory["own"], memory["alpha"]
+        own, alpha, statistics = memory["own"], memory["alpha"], memory.get("statistics", carry.buffers)
         apart = tree.sub(own, w)
-        grads, _, _ = differentiate(carry._replace(params=tree.add(w, apart, alpha)))
+        grads, _, seen = differentiate(carry._replace(params=tree.add(w, apart, alpha), buffers=statistics))
         grads = decayed(grads, tree.add(w, apart, alpha), self.clip, self.weight_decay)
         after, loss = super().step(carry, ctx, differentiate)
         moved = {**after.memory[self.name], "own": tree.add(own, grads, -ctx.lr * alpha)}
         if self.learnt:
             slope = sum(((grads[n] * apart[n]).sum() for n in grads), start=alpha.new_zeros(()))
-            moved["alpha"] = (alpha - ctx.lr * slope).clamp(0, 1)
+            after_step = (alpha - ctx.lr * slope).clamp(0, 1)
+            moved["alpha"] = torch.where(memory["first"], after_step, alpha) if self.learns == "round" else after_step
+            moved["first"] = torch.zeros_like(memory["first"])
+        if "statistics" in memory:
+            moved["statistics"] = seen.buffers
         return after._replace(memory={**after.memory, self.name: moved}), loss
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """No upload; v and alpha stay."""
-        return {}, {n: local.memory[self.name][n] for n in ("own", "alpha")}
+        return {}, {n: local.memory[self.name][n] for n in local.ctx.memory[self.name]}
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
-        """alpha v + (1 - alpha) w^t."""
+        """alpha v + (1 - alpha) w^t, with the statistics of the mixture."""
         kept = ctx.memory[self.name]
-        mixture: Params = tree.add(params, tree.sub(kept["own"], params), kept["alpha"])
-        return mixture
+        return {**tree.add(params, tree.sub(kept["own"], params), kept["alpha"]), **kept.get("statistics", {})}
 
 
-def apfl(alpha: float = 0.5, learnt: bool = True) -> Method:
+def apfl(alpha: float = 0.5, learnt: bool = True, learns: Literal["round", "step"] = "round") -> Method:
     """APFL: FedAvg, and on every client a mixture of the shared model with one of its own.
 
     Source: Deng et al. 2020, algorithm 1, https://arxiv.org/abs/2003.13461
@@ -90,6 +101,7 @@ def apfl(alpha: float = 0.5, learnt: bool = True) -> Method:
     Args:
         alpha: Initial share of the client's own model.
         learnt: Whether each client learns its share.
+        learns: At the first mini-batch of a round, as the authors' code does, or at every step.
 
     Returns:
         The method.
@@ -98,4 +110,4 @@ def apfl(alpha: float = 0.5, learnt: bool = True) -> Method:
         >>> apfl(0.25).local.alpha
         0.25
     """
-    return Method("apfl", local=Mixed(alpha=alpha, learnt=learnt), reference="deng2020")
+    return Method("apfl", local=Mixed(alpha=alpha, learnt=learnt, learns=learns), reference="deng2020")

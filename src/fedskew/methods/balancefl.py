@@ -54,7 +54,7 @@ class KnowledgeInheritance(Component):
     smoothing: float = 0.002
     """weight of the entropy"""
     scope: Literal["client", "batch"] = "client"
-    """whose classes are positive: the client's (paper) or the mini-batch's (code)"""
+    """classes that count as positive: the client's (paper) or the mini-batch's (code)"""
     entropy_reduction: Literal["mean", "sum"] = "mean"
     """over the mini-batch; the code sums"""
     augment_features: bool = True

@@ -55,10 +55,10 @@ class VirtualRepresentations(Component):
     batch: Annotated[int, AtLeast(0)] = 64
     """features of a mini-batch; 0 takes all"""
     clients: Literal["all", "cohort"] = "all"
-    """whose statistics are pooled: those of all clients, or of the round's participants"""
+    """clients whose statistics are pooled: all, or the round's participants"""
     serves: Literal["asked", "last"] = "asked"
-    """the evaluated model: the one whose features were asked for, that is the model before the round; or the one after
-    the round under this classifier"""
+    """evaluated model: the one before the round, whose features were collected, or the one after the round with this
+    classifier"""
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"model": what is served, "mean", "covariance", "count": the pooled statistics}."""

@@ -78,8 +78,8 @@ class ClusteredByUpdate(Selector):
     reference = "fraboni2021"
 
     ward: Literal["rows", "angles"] = "rows"
-    """what the linkage takes for distances: rows, Euclidean ones between the clients' rows of the matrix of angles, as
-    the authors' code; angles, the angles themselves"""
+    """distances of the linkage: rows: Euclidean distances between the clients' rows of the matrix of angles, as in the
+    authors' code; angles: the angles themselves"""
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """The rows of each client, and its last update: {"sizes": [N], "updates": leaves [N, ...]}."""

@@ -51,15 +51,15 @@ class FederatedFeatures(Component):
     match_steps: Annotated[int, AtLeast(0)] = 100
     """steps of the features towards the clients' gradients"""
     match_lr: float = 0.1
-    """their learning rate"""
+    """learning rate of these steps"""
     head_epochs: Annotated[int, AtLeast(0)] = 300
     """epochs of the new head over all features"""
     head_lr: float = 0.01
     """its learning rate"""
     head_batch: Annotated[int, AtLeast(0)] = 32
-    """features of its mini-batches, the authors' code; 0 takes all of them, one step an epoch"""
+    """features in a mini-batch of the head, by default as in the authors' code; 0: all of them, one step an epoch"""
     match_bias: bool = True
-    """match the gradient by the bias too, as the authors' code does"""
+    """also match the gradient of the bias, as the authors' code does"""
     draws: Annotated[int, AtLeast(1)] = 10
     """augmented draws that a client averages"""
     rows: Annotated[int, AtLeast(1)] = 32

@@ -20,10 +20,10 @@ __all__ = ["Tethered", "ditto"]
 
 @dataclass(frozen=True)
 class Tethered(SGD):
-    """A step of SGD for the model that is sent, and one for the client's own model v, which is tied to w^t.
+    """A step of SGD for the global model, and one for the client's own model v, which is pulled towards w^t.
 
     v <- v - lr_p (g(v) + lam (v - w^t)), on the same mini-batch as the step of w, with g after clipping and weight
-    decay. lam = 0 is local training, a large lam is the global model. BatchNorm's running statistics are those of w.
+    decay. lam = 0 is local training, a large lam is the global model. BatchNorm's running statistics of v are its own.
 
     Source: Li et al. 2021, algorithm 1, https://arxiv.org/abs/2012.04221
 
@@ -33,12 +33,13 @@ class Tethered(SGD):
     """
 
     name = "tethered"
+    version = 2
     keeps = "P on every client"
     trains_own = True
     compute = "2 gradients a step"
 
     penalty: Annotated[float, AtLeast(0)] = 0.1
-    """lam, how strongly v is tied to w^t"""
+    """lam, strength of the pull of v towards w^t"""
     personal_lr: Annotated[float, AtLeast(0)] = 0.0
     """learning rate of v; 0 takes that of the pace"""
 
@@ -48,31 +49,34 @@ class Tethered(SGD):
         return True
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
-        """{"own": v}, the initial model."""
-        return {"own": params}
+        """{"own": v, the initial model}, and {"statistics": its buffers} where the network has some."""
+        return {"own": params, **({"statistics": buffers} if buffers else {})}
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
         """The broadcast parameters, an empty momentum buffer, and v as it was left."""
         params, memory = super().start(params, ctx)
-        return params, {**memory, "own": ctx.memory[self.name]["own"]}
+        return params, {**memory, **ctx.memory[self.name]}
 
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
         """One step of w and one of v, on one mini-batch."""
-        own = carry.memory[self.name]["own"]
-        grads, _, _ = differentiate(carry._replace(params=own))
+        kept = carry.memory[self.name]
+        own, statistics = kept["own"], kept.get("statistics", carry.buffers)
+        grads, _, seen = differentiate(carry._replace(params=own, buffers=statistics))
         after, loss = super().step(carry, ctx, differentiate)
         pull = tree.add(decayed(grads, own, self.clip, self.weight_decay), tree.sub(own, ctx.params), self.penalty)
         memory = {**after.memory[self.name], "own": tree.add(own, pull, -(self.personal_lr or ctx.lr))}
+        if "statistics" in kept:
+            memory["statistics"] = seen.buffers
         return after._replace(memory={**after.memory, self.name: memory}), loss
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """No upload; v stays."""
-        return {}, {"own": local.memory[self.name]["own"]}
+        return {}, {n: local.memory[self.name][n] for n in local.ctx.memory[self.name]}
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
-        """v; on a client that never took part, the initial model."""
-        own: Params = ctx.memory[self.name]["own"]
-        return own
+        """v with its statistics; on a client that never took part, the initial model."""
+        kept = ctx.memory[self.name]
+        return {**kept["own"], **kept.get("statistics", {})}
 
 
 def ditto(penalty: float = 0.1) -> Method:

@@ -27,7 +27,8 @@ class AttentiveMessages(Component):
 
     u_k = sum_j xi_kj w_j with xi_kj = (alpha / sigma) exp(-||w_k - w_j||^2 / sigma) for the other clients j that have
     taken part, scaled down where their sum exceeds ``most``, and xi_kk = 1 - sum_j xi_kj. Client k goes on from its own
-    model w_k, by gradients g(w) + pull (w - u_k). The mean of the participants' models is the global model.
+    model w_k, by gradients g(w) + pull (w - u_k). The mean of the participants' models is the global model. BatchNorm's
+    running statistics of w_k stay with it; the mean of them is the global model's.
 
     Source: Huang et al. 2021, equations 3 to 6, https://arxiv.org/abs/2007.03797
 
@@ -37,8 +38,10 @@ class AttentiveMessages(Component):
     """
 
     name = "attentive_messages"
+    version = 2
     downloads = "P"
     averages_all = True
+    own_only = True
     keeps = "N P at the server, P on every client"
     compute = "server: N K distances of models"
     reference = "huang2021"
@@ -50,11 +53,11 @@ class AttentiveMessages(Component):
     pull: Annotated[float, AtLeast(0)] = 1.0
     """coefficient of the pull towards u_k, the paper's lambda / alpha"""
     most: Annotated[float, AtLeast(0, infinite=True)] = 1.0
-    """largest share of the others in u_k; infinite: as they come, as in public code, where xi_kk may be negative"""
+    """largest share of the other clients in u_k; inf: no limit, as in public code, where xi_kk may be negative"""
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
-        """{"model": the initial one}."""
-        return {"model": params}
+        """{"model": the initial one}, its BatchNorm statistics among it."""
+        return {"model": {**params, **buffers}}
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"models": those of all clients, [N, ...], "seen": [N]}."""
@@ -73,7 +76,7 @@ class AttentiveMessages(Component):
         return {}, {"cloud": {n: torch.tensordot(share.to(w), w, 1) for n, w in models.items()}}
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
-        """The client's own model."""
+        """The client's own model, with its statistics."""
         memory = ctx.memory[self.name]
         return memory["model"], memory
 
@@ -84,7 +87,7 @@ class AttentiveMessages(Component):
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """The model stays."""
-        return {}, {"model": local.params}
+        return {}, {"model": {**local.params, **local.buffers}}
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """The deltas as they are: filling this hook shows each of them to the server."""

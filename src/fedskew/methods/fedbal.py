@@ -47,15 +47,15 @@ class LocalBalancer(Component):
     strength: Annotated[float, AtLeast(0)] = 60.0
     """A, the strength of the offset"""
     schedule_unit: Literal["epoch", "step", "round"] = "epoch"
-    """what k counts"""
+    """unit of k"""
     one_based: bool = True
-    """k = 1..K; False counts from 0, which disables the balancer for a single epoch"""
+    """count k from 1 to K; false: from 0, which disables the balancer for a single epoch"""
     missing: Literal["clamp1", "mask"] = "clamp1"
     """classes without rows: count 1, or left out of the softmax"""
     early: Annotated[int, AtLeast(0)] = 0
     """alpha(k) = (k / (K - early))^2; Feature-Balanced Loss's code: 10, with k from 0"""
     eps: Annotated[float, Above(0, infinite=True)] = 1.0
-    """added to the norm; the paper's 1e-12 lets a row whose features are all zero blow the step up, 1 does not"""
+    """added to the norm of the features; with the paper's 1e-12, a row of zero features makes the step explode"""
 
     @property
     def reads_rounds(self) -> bool:

@@ -48,7 +48,7 @@ class Curvature(Component):
     lam: Annotated[float, AtLeast(0)] = 1.0
     """weight lam of the term"""
     fisher: Literal["rows", "batch"] = "rows"
-    """rows: mean of the squared gradients of the rows; batch: square of their mean gradient, as public code has it"""
+    """rows: mean of the rows' squared gradients; batch: square of their mean gradient, as in public code"""
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """{"params", "buffers"}: the model after the last local run."""

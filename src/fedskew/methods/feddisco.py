@@ -43,7 +43,7 @@ class DiscrepancyAware(Wrapping):
     a: Annotated[float, AtLeast(0)] = 0.5
     """weight of the discrepancy"""
     b: float = 0.1
-    """what every participant is given"""
+    """constant that every participant gets"""
     metric: Literal["kl", "kl_plain", "l2", "l1", "cosine"] = "kl"
     """distance of labels; kl: divided by its sum over the participants, as the authors' code has it; kl_plain: not"""
     target: tuple[Annotated[float, AtLeast(0)], ...] = ()

@@ -10,9 +10,10 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.errors import FieldError, require
-from fedskew.fields import Above, AtLeast, demand
+from fedskew.fields import Above, AtLeast, demand, later
 from fedskew.method import Component, Method, ServerOptimizer
 from fedskew.shared import Uniform
+from fedskew.shared.steps import clip_by_norm
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Context, LocalRun, Params, Task, View
 
@@ -29,11 +30,15 @@ class DynamicRegulariser(Component):
     L_k(w) - <h_k, w> + (alpha / 2) ||w - x||^2, so each step uses g - h_k + alpha (w - x). After the local run
     h_k <- h_k - alpha (y_k - x). It needs the server ``dynamic_correction`` with the same alpha.
 
-    Source: Acar et al. 2021, algorithm 1, https://arxiv.org/abs/2111.04263
+    A clip of its own limits g - h_k - alpha x and leaves alpha w, which public code adds as weight decay, after
+    clipping; the clip of the local step limits the whole.
+
+    Source: Acar et al. 2021, algorithm 1, https://arxiv.org/abs/2111.04263; clip: the authors' code,
+    https://github.com/alpemreacar/FedDyn, and https://github.com/woodenchild95/FL-Simulator
 
     Example:
         >>> DynamicRegulariser(alpha=0.1)
-        DynamicRegulariser(alpha=0.1)
+        DynamicRegulariser(alpha=0.1, clip=0.0)
     """
 
     name = "dynamic_regulariser"
@@ -42,7 +47,9 @@ class DynamicRegulariser(Component):
     compute = "O(P) a step"
 
     alpha: Annotated[float, AtLeast(0)] = 0.01
-    """strength; that of the server must equal it"""
+    """strength; must equal that of the server"""
+    clip: Annotated[float, AtLeast(0, infinite=True, hint="0 does not clip")] = later(default=0.0)
+    """largest norm of g - h_k - alpha x over all parameters, before alpha w is added; 0 does not clip"""
 
     @property
     def proximal(self) -> float:
@@ -55,8 +62,12 @@ class DynamicRegulariser(Component):
 
     def correct(self, grads: Params, view: View) -> Params:
         """g - h_k + alpha (w - x)."""
-        alpha = self._strength(view.ctx)
-        return F.feddyn_correction(grads, view.memory[self.name]["h"], view.params, view.ctx.params, alpha)
+        alpha, h = self._strength(view.ctx), view.memory[self.name]["h"]
+        if not self.clip:
+            return F.feddyn_correction(grads, h, view.params, view.ctx.params, alpha)
+        linear = {n: g - h[n] - alpha * view.ctx.params[n] for n, g in grads.items()}
+        limited = clip_by_norm(linear, self.clip)
+        return {n: g + alpha * view.params[n] for n, g in limited.items()}
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """No upload; h_k - alpha (y_k - x) stays on the client."""
@@ -68,7 +79,9 @@ class DynamicRegulariser(Component):
         return self.alpha
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
-        """The server must be FedDyn's, with the same alpha."""
+        """The server must be FedDyn's, with the same alpha; and one clip is enough."""
+        both = bool(self.clip and getattr(method.local, "clip", 0.0))
+        demand(self, "clip", not both, f"be 0 beside the clip of {method.local.name}, which limits alpha w, too")
         rule = f"equal the regulariser's alpha, {self.alpha}"
         if not hasattr(method.server, "alpha"):
             raise FieldError("Method", "server", f"be {DynamicCorrection.name}, its alpha {rule}", method.server.name)
@@ -77,7 +90,7 @@ class DynamicRegulariser(Component):
 
 @dataclass(frozen=True)
 class WeightedRegulariser(DynamicRegulariser):
-    """FedDyn's client half as the authors' code has it: alpha is divided by the client's weight.
+    """FedDyn's client half as in the authors' code: alpha is divided by the client's weight.
 
     alpha_k = alpha / w_k with w_k = n_k N / sum_j n_j, so that a client with twice the mean rows is held half as
     strongly. With equally many rows at every client it is ``dynamic_regulariser``. The server half stays as it is: the
@@ -87,7 +100,7 @@ class WeightedRegulariser(DynamicRegulariser):
 
     Example:
         >>> WeightedRegulariser(alpha=0.1)
-        WeightedRegulariser(alpha=0.1)
+        WeightedRegulariser(alpha=0.1, clip=0.0)
     """
 
     name = "weighted_dynamic_regulariser"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import torch
 from torch import Tensor
 
 from fedskew import functional as F
@@ -15,7 +16,7 @@ from fedskew.methods.fedbabu import FineTune
 from fedskew.shared.heads import CosineSoftmax, InitialHead
 from fedskew.shared.keeping import Frozen, in_group, in_projection
 from fedskew.tree import Tree
-from fedskew.types import Batch, Context, Output, Params, Task
+from fedskew.types import COSINE_SCALE, Batch, Context, Output, Params, Task
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -30,7 +31,7 @@ class TunedCosineSoftmax(CosineSoftmax):
     From the global model: ``steps`` steps of all but the classifier W on the loss of the training; then ``cycles``
     times ``turn`` steps of W, and as many of the projection head, on CE(s h' W / ||h||, y). The rows of W keep the
     lengths that they get; s stands still. Each step takes all of the client's rows, in evaluation mode; momentum begins
-    at 0 in each turn. The code takes epochs of mini-batches. The model is evaluated by its own logits h' W.
+    at 0 in each turn. The code takes epochs of mini-batches. The model is evaluated by s h' W / ||h||.
 
     Source: Li et al. 2023, section 4.2, https://arxiv.org/abs/2303.10058
 
@@ -43,13 +44,13 @@ class TunedCosineSoftmax(CosineSoftmax):
     compute = "steps + 2 cycles turn passes over the client's rows, at the evaluation of personal models"
 
     projection: Annotated[int, AtLeast(1, hint="the turns are those of the classifier and of a projection head")] = 64
-    """width of a projection head in front of the classifier, where the model leaves it open"""
+    """width of a projection head in front of the classifier, unless the model sets it"""
     steps: Annotated[int, AtLeast(0)] = 5
-    """first steps, of all but the classifier: the code's local round"""
+    """first steps, which train all but the classifier, as the code's local round"""
     lr: Annotated[float, Above(0)] = 0.1
-    """their rate"""
+    """learning rate of these steps"""
     cycles: Annotated[int, AtLeast(0)] = 20
-    """cycles of a turn of the classifier and a turn of the projection head"""
+    """cycles of one turn of the classifier and one of the projection head"""
     turn: Annotated[int, AtLeast(1)] = 3
     """steps of a turn"""
     head_lr: Annotated[float, Above(0)] = 0.1
@@ -84,7 +85,9 @@ class TunedCosineSoftmax(CosineSoftmax):
             ([ctx.task.weight], self.head_lr, 0.0, 0.0),
             (below, self.projection_lr, self.momentum, self.weight_decay),
         ]
-        return F.alternated(params, lambda p: gradient(p, tuned), turns, self.turn, self.cycles)
+        params = F.alternated(params, lambda p: gradient(p, tuned), turns, self.turn, self.cycles)
+        served = {COSINE_SCALE: torch.as_tensor(self._scale(params)).to(params[ctx.task.weight])}
+        return {**params, **{n: s for n, s in served.items() if n in params}}
 
 
 def fedetf(
@@ -94,22 +97,24 @@ def fedetf(
     lr: float = 0.1,
     personal: Literal["together", "alternating"] = "together",
     cycles: int = 20,
+    epochs: int = 5,
 ) -> Method:
     """FedETF: features of all clients are trained towards the same fixed directions, as far apart as they can be.
 
-    The loss is the balanced softmax of scaled cosines; the scale is learnt. The client's own model is made by steps on
-    cross-entropy of the network's logits, of all parameters; or as in the authors' code, by turns of the classifier and
-    the projection head, on the scaled cosines.
+    The loss is the balanced softmax of scaled cosines; the scale is learnt. The client's own model is made by epochs on
+    the cross-entropy of the scaled cosines, of all parameters; or as in the authors' code, by turns of the classifier
+    and the projection head.
 
     Source: Li et al. 2023, sections 4.1 and 4.2, https://arxiv.org/abs/2303.10058
 
     Args:
         scale: Initial scale of the cosines.
         projection: Width of a projection head in front of the classifier, at least C - 1; 0: none.
-        steps: Steps of the fine-tuning, at evaluation; with alternating those before the turns.
+        steps: Steps before the turns, with alternating.
         lr: Their rate.
         personal: together, or alternating, which needs a projection head.
         cycles: Cycles of alternating: three steps of the classifier and three of the projection head each.
+        epochs: Epochs of the fine-tuning, with together.
 
     Returns:
         The method.
@@ -129,4 +134,4 @@ def fedetf(
         parts = (TunedCosineSoftmax(scale, projection=projection, steps=steps, lr=lr, cycles=cycles),)
         return Method("fedetf", parts=(*parts, InitialHead(), Frozen()), reference="li2023etf")
     loss = CosineSoftmax(scale, projection=projection)
-    return Method("fedetf", parts=(loss, InitialHead(), Frozen(), FineTune(steps, lr)), reference="li2023etf")
+    return Method("fedetf", parts=(loss, InitialHead(), Frozen(), FineTune(epochs=epochs)), reference="li2023etf")

@@ -21,7 +21,7 @@ __all__ = ["CalibratedTargets", "fedga"]
 
 @dataclass(frozen=True)
 class CalibratedTargets(Component):
-    """Cross-entropy with soft targets that make up for unequal counts of the classes.
+    """Cross-entropy with soft targets that compensate for unequal class counts.
 
     q_y = 1 and q_i = (N_y - N_i) / N_y * p_i for i != y, with N the counts of the mini-batch and p detached.
     softce (the authors' code): L = -sum_i q_i log p_i. exact (the derivation): L = logsumexp(z) - sum_i q_i z_i.
@@ -44,10 +44,10 @@ class CalibratedTargets(Component):
     classification = True
 
     form: Literal["softce", "exact", "binary"] = "softce"
-    """the loss under the calibrated targets; softce, the authors' code, does not bring error asymmetry to 1, exact
-    nearly does; binary is the paper's sigmoid study, of two classes"""
+    """loss with the calibrated targets: softce, the authors' code, does not bring error asymmetry to 1, exact nearly
+    does; binary is the paper's sigmoid study with two classes"""
     count_scope: Literal["batch", "client"] = "batch"
-    """whose counts N are: the mini-batch's or the client's"""
+    """source of the counts N: the mini-batch or the client"""
 
     def loss(self, view: View) -> Tensor:
         """Mean loss of the mini-batch with the calibrated targets, ()."""

@@ -19,7 +19,7 @@ __all__ = ["PrivateHead", "fedgc"]
 
 @dataclass(frozen=True)
 class PrivateHead(Component):
-    """A classifier head of the client's own, with cross-entropy over its classes; the server pushes the heads apart.
+    """A private classifier head, with cross-entropy over the client's classes; the server pushes the heads apart.
 
     Server: W <- W - strength lr dReg/dW on the uploaded heads, with lr the clients' learning rate and Reg = -sum_k
     sum_i log(e^(w_ki w'_ki) / (e^(w_ki w'_ki) + sum over other clients' rows of other labels e^(w_zj w'_ki))), w'
@@ -52,7 +52,7 @@ class PrivateHead(Component):
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
         """The broadcast parameters with the client's own head."""
-        return self.personalize(params, ctx, lambda p, term=None: p), ctx.memory[self.name]
+        return self.personalize(params, ctx, lambda p, term=None, at=None: p), ctx.memory[self.name]
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
         """The model with the client's head; before its first round, the global model."""

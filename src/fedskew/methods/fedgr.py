@@ -37,7 +37,7 @@ class UnbalancedSoftmax(Component):
     classification = True
 
     gamma: Literal["max1", "raw", "one", "weight"] = "max1"
-    """scale of gamma, or what it does: the code's, the printed one, 1, or the code's as weights of the classes"""
+    """definition of gamma: the code's, the printed one, 1, or the code's as class weights"""
     missing: Literal["mask", "code"] = "mask"
     """labels without rows: left out of the softmax, or the authors' code's n_min / (4 n_max)"""
 
@@ -72,7 +72,7 @@ class Gravitation(Component):
     strength: Annotated[float, AtLeast(0)] = 0.5
     """lambda; the step is lambda times the clients' learning rate"""
     row_average: Literal["all", "owners"] = "all"
-    """whose rows make the global row: all participants', or those of the label's owners"""
+    """clients in the mean of a global row: all participants, or those with the label"""
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """Deltas with corrected classifier rows."""
@@ -117,7 +117,7 @@ class WeightedGravitation(Gravitation):
     reference = "guo2023"
 
     by: Literal["sample", "client"] = "sample"
-    """what counts: the rows of the label at the client, or all rows of the client"""
+    """rows that count: those of the label at the client, or all of the client"""
 
     def _mass(self, cohort: Cohort) -> Tensor | None:
         """n_ki / n or N_k / n of the rows that the participants trained on."""

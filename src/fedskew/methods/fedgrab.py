@@ -55,7 +55,7 @@ class GradientBalancer(Component):
     kd: float = 0.1
     """derivative gain"""
     release: bool = False
-    """in each mini-batch, let classes drawn at random keep weight 1, as the released code does"""
+    """keep weight 1 for classes drawn at random in each mini-batch, as in the released code"""
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """Zeros [C] for every class: both accumulators, the last two errors and the output u."""

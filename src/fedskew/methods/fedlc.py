@@ -42,7 +42,7 @@ class LogitCalibration(Component):
     denominator: Literal["full", "exclude_true"] = "full"
     """exclude_true is the printed equation, unbounded below"""
     missing: Literal["mask", "tiny"] = "mask"
-    """a class without rows: left out of the softmax, or, in FL-bench, one of 1e-8 rows, a margin of 100 tau"""
+    """a class without rows: left out of the softmax, or counted as 1e-8 rows as in FL-bench, a margin of 100 tau"""
 
     def loss(self, view: View) -> Tensor:
         """Mean cross-entropy of the calibrated logits, ()."""

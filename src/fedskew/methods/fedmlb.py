@@ -50,7 +50,7 @@ class HybridPaths(Component):
     tau: Annotated[float, Above(0)] = 1.0
     """temperature of the divergence"""
     cuts: tuple[str, ...] = ()
-    """layers that begin a block, in names as those of `private`; none: every first part of a parameter's name"""
+    """first layers of the blocks, named as in `private`; none: every first part of a parameter's name"""
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """Nothing; a cut that names no layer is an error here, before the first round."""

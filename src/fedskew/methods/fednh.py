@@ -13,7 +13,7 @@ from fedskew.fields import Above, Within, later
 from fedskew.method import Component, Method
 from fedskew.shared import Uniform
 from fedskew.tree import Tree
-from fedskew.types import Answers, Cohort, LocalRun, Params, Query, Task, View
+from fedskew.types import COSINE_SCALE, Answers, Cohort, LocalRun, Params, Query, Task, View
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -27,7 +27,7 @@ class NonParametricHead(Component):
 
     L = CE(s cos(f, W), y). W starts orthonormal. Before the next round a client sends mu_kc, the direction of its class
     means of f / ||f|| under its model y_k, and n_kc. Server: W_c <- unit(rho W_c + (1 - rho) unit(sum n_kc mu_kc)). The
-    network's own classifier gets no gradient; W stands in its place, without a bias, where the model is served.
+    network's own classifier gets no gradient. Where the model is served its logits are s cos(f, W), too.
 
     By confidence, mu_kc is the direction of sum_b p_b f_b / ||f_b|| over the rows of c, p_b the model's probability of
     c, and exp(W_c' mu_kc) stands for n_kc.
@@ -40,6 +40,7 @@ class NonParametricHead(Component):
     """
 
     name = "non_parametric_head"
+    version = 2
     classification = True
     uploads = "C (F + 1)"
     downloads = "P + 2 C F"
@@ -49,13 +50,13 @@ class NonParametricHead(Component):
     reference = "dai2023"
 
     smoothing: Annotated[float, Within(0, 1)] = 0.9
-    """rho, what stays of the prototypes in a round; 1 keeps them as they start"""
+    """rho, share of the prototypes that is kept in a round; 1: they do not change"""
     scale: Annotated[float, Above(0)] = 30.0
     """s, which multiplies the cosines"""
     trained: bool = later(default=False)
-    """s is one more parameter, trained and averaged from this value on; the code begins at 1 or 20 by network"""
+    """train s as a parameter from this value on and average it; the code starts at 1 or 20 by network"""
     weighs: Literal["rows", "confidence"] = later(default="rows")
-    """what weighs a client's rows, and the clients: number of rows, or the model's probabilities and agreement"""
+    """weights of rows and clients: number of rows, or the model's probabilities and agreement"""
 
     def init_params(self, params: Params, task: Task, key: Tensor) -> Params:
         """{"non_parametric_head.scale": ()} where it is trained."""
@@ -115,9 +116,11 @@ class NonParametricHead(Component):
         return {**state, "due": state["due"].index_fill(0, cohort.ids.to(state["due"].device), 1.0)}, None
 
     def serve(self, params: Params, state: Tree, task: Task) -> Params:
-        """The model with W as its classifier: the class with the largest cosine wins."""
+        """The model with W as its classifier, whose logits are s cos(f, W)."""
+        weight = state["prototypes"].to(params[task.weight])
         bias = {n: torch.zeros_like(params[n]) for n in (task.bias,) if n in params}
-        return {**params, task.weight: state["prototypes"].to(params[task.weight]), **bias}
+        scale = params[f"{self.name}.scale"] if self.trained else weight.new_tensor(self.scale)
+        return {**params, task.weight: weight, **bias, COSINE_SCALE: scale}
 
 
 def fednh(

@@ -40,7 +40,7 @@ class FedNova(Wrapping):
     uploads = "1"
 
     tau_eff: Literal["norm", "steps"] = "norm"
-    """sum_k p_k a_k, or sum_k p_k tau_k: what the official code takes with a proximal term"""
+    """sum_k p_k a_k, or sum_k p_k tau_k, which the official code uses with a proximal term"""
 
     def weigh(self, state: Tree, cohort: Cohort) -> Weights:
         """p_k tau_eff / a_k for updates, the base's weights for buffers."""
@@ -51,7 +51,7 @@ class FedNova(Wrapping):
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """Momentum with a proximal term has no agreed ||a||_1: the official recursion counts both twice."""
         both = method.proximal > 0 and isinstance(method.local, SGD) and method.local.momentum > 0
-        demand(method.local, "momentum", not both, "be 0 when fednova meets a proximal part")
+        demand(method.local, "momentum", not both, "be 0 if fednova is used with a proximal part")
         super().check(method, fed, task)
 
 

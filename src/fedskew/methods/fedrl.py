@@ -63,9 +63,9 @@ class RatioLoss(Component):
     estimator: Literal["training", "gradient", "unflipped"] = "training"
     """changes after training on a class's rows, minus their gradient, or the gradient itself (FedGA's copy)"""
     serves: Literal["next", "same"] = "next"
-    """the round that the weights serve: the next one, or the one at whose model they were estimated (FedGA's copy)"""
+    """round that uses the weights: the next one, or the one at whose model they were estimated (FedGA's copy)"""
     broken_broadcast: bool = False
-    """the authors' code's loss, whose weights do not act by class: mean weight times mean cross-entropy"""
+    """use the loss of the authors' code, whose weights do not act by class: mean weight times mean cross-entropy"""
     monitor: bool = False
     """estimate the cohort's class counts from the round's update: "estimated" in the server state"""
     ratio: Literal["masked", "row"] = "masked"

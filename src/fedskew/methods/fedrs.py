@@ -39,7 +39,7 @@ class RestrictedSoftmax(Component):
     scaling: Literal["paper", "code"] = "paper"
     """the paper's rule, or the authors' code's soft one"""
     few: Annotated[int, AtLeast(0)] = 0
-    """a class with at most so many rows counts as missing; fluke has 2"""
+    """a class with at most this many rows counts as missing; fluke uses 2"""
 
     def loss(self, view: View) -> Tensor:
         """Mean cross-entropy of the scaled logits, ()."""

@@ -32,7 +32,7 @@ class UploadedRegulariser(DynamicRegulariser):
 
     Example:
         >>> UploadedRegulariser(alpha=0.1)
-        UploadedRegulariser(alpha=0.1)
+        UploadedRegulariser(alpha=0.1, clip=0.0)
     """
 
     name = "uploaded_dynamic_regulariser"
@@ -40,7 +40,7 @@ class UploadedRegulariser(DynamicRegulariser):
     reference = "sun2023speed"
 
     alpha: Annotated[float, Above(0)] = 0.1
-    """strength; that of the server must equal it"""
+    """strength; must equal that of the server"""
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """-h_k / alpha is uploaded, h_k stays."""

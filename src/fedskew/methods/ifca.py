@@ -14,7 +14,7 @@ from fedskew.fields import AtLeast
 from fedskew.method import Component, Gradient, Method
 from fedskew.shared import Uniform
 from fedskew.tree import Tree
-from fedskew.types import Cohort, Context, LocalRun, Params, Query, Task, View
+from fedskew.types import Batch, Cohort, Context, LocalRun, Output, Params, Query, Task, View
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -28,7 +28,8 @@ class ClusterIdentity(Component):
 
     s_k = argmin_j of the mean cross-entropy of theta_j on the rows of k. Client k goes on from theta_{s_k}; the server
     sets theta_j <- sum p_k y_k / sum p_k over the participants of cluster j. Nothing moves a model that nobody chose.
-    The global model is the mean over all participants. theta_1 starts at the initial model, the others at its tensors
+    The own model of a client, at evaluation, is that with the least loss then, whether or not it took part. The global
+    model is the mean over all participants. theta_1 starts at the initial model, the others at its tensors
     with their entries in another order, which have the same distribution.
 
     Source: Ghosh et al. 2020, algorithm 1 with model averaging, https://arxiv.org/abs/2006.04088
@@ -39,10 +40,12 @@ class ClusterIdentity(Component):
     """
 
     name = "cluster_identity"
+    version = 2
     discloses = "cluster of the client"
     uploads = "1"
     downloads = "P clusters + P, of the question; P clusters, of the round"
     averages_all = True
+    own_only = True
     trains_own = True
     keeps = "P clusters at the server"
     compute = "clusters forward passes over the client's rows"
@@ -52,7 +55,7 @@ class ClusterIdentity(Component):
     """number of models; 1 is FedAvg"""
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
-        """{"losses": 0 of every model, [clusters]}: a client that never took part belongs to the first."""
+        """{"losses": 0 of every model, [clusters]}."""
         return {"losses": params[task.weight].new_zeros(self.clusters)}
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
@@ -76,7 +79,8 @@ class ClusterIdentity(Component):
 
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
         """The model of the client's cluster."""
-        return self._own(ctx), ctx.memory[self.name]
+        memory = ctx.memory[self.name]
+        return self._chosen(memory["losses"], ctx), memory
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """The number of the cluster is uploaded."""
@@ -106,12 +110,24 @@ class ClusterIdentity(Component):
         return {"models": {n: mean(w, cohort.before[n], cohort.trained[n]) for n, w in models.items()}}, None
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
-        """The model of the client's cluster."""
-        return self._own(ctx)
-
-    def _own(self, ctx: Context) -> Params:
-        at = ctx.memory[self.name]["losses"].argmin().reshape(1)
+        """The model with the least loss on the client's training rows now."""
         models: Any = ctx.shared[self.name]["models"]
+        factor = f"{self.name}.factor"
+
+        def weighed(p: Params, out: Output, rows: Batch) -> Tensor:
+            return p[factor] * F.cross_entropy(out.logits, rows.y)
+
+        def loss(j: int) -> Tensor:
+            """Of model j: the slope of the loss by a factor before it."""
+            given = {**{n: w[j] for n, w in models.items()}, factor: ctx.lr.new_ones(())}
+            return gradient(given, weighed)[factor]
+
+        return self._chosen(torch.stack([loss(j) for j in range(self.clusters)]), ctx)
+
+    def _chosen(self, losses: Tensor, ctx: Context) -> Params:
+        """The model with the least of these losses."""
+        models: Any = ctx.shared[self.name]["models"]
+        at = losses.argmin().reshape(1)
         return {n: w.index_select(0, at).squeeze(0) for n, w in models.items()}
 
 

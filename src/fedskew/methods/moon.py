@@ -46,9 +46,9 @@ class ModelContrastive(Component):
     temperature: Annotated[float, Above(0, infinite=True)] = 0.5
     """T"""
     projection: Annotated[int, AtLeast(0)] = 256
-    """width of the projection head in front of the classifier, where the model leaves it open; 0: none"""
+    """width of the projection head in front of the classifier, unless the model sets it; 0: none"""
     newcomer: Literal["omit", "initial"] = "omit"
-    """a client's first participation after round 1: no term, or, in the authors' code, an untrained previous model"""
+    """a client's first participation after round 1: no term, or an untrained previous model as in the authors' code"""
 
     @property
     def projects(self) -> int:

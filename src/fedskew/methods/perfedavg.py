@@ -36,6 +36,7 @@ class Meta(LocalStep):
     """
 
     name = "meta"
+    own_only = True
     compute = "4 gradients a step, 2 in first order"
 
     alpha: Annotated[float, AtLeast(0)] = 0.01
@@ -43,7 +44,7 @@ class Meta(LocalStep):
     delta: Annotated[float, Above(0)] = 1e-3
     """half width of the difference"""
     hessian: Literal["free", "none"] = "free"
-    """how second derivatives are had: Hessian-free (HF), or none: the first-order variant (FO), w <- w - lr g~"""
+    """second derivatives: Hessian-free (HF), or none: the first-order variant (FO), w <- w - lr g~"""
     weight_decay: Annotated[float, AtLeast(0)] = 0.0
     """weight decay, added to the gradient of the adaptation and to that of the step"""
     clip: Annotated[float, AtLeast(0, infinite=True, hint="0 does not clip")] = 0.0

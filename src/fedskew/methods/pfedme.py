@@ -43,7 +43,7 @@ class Moreau(LocalStep):
     inner_steps: Annotated[int, AtLeast(1)] = 5
     """K, steps of theta on each mini-batch"""
     penalty: Annotated[float, AtLeast(0)] = 15.0
-    """lam, how strongly theta is tied to w"""
+    """lam, strength of the pull of theta towards w"""
     personal_lr: Annotated[float, Above(0)] = 0.09
     """learning rate of theta"""
     weight_decay: Annotated[float, AtLeast(0)] = 0.0

@@ -41,7 +41,7 @@ class PowerOfChoice(Selector):
     downloads = "P (every candidate)"
 
     candidates: Annotated[int, AtLeast(1)] = 20
-    """d; equal to the cohort it is sampling proportional to size"""
+    """d, number of candidates; d equal to the cohort means sampling proportional to size"""
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """Rows and losses of the clients, [N]; -inf for those that were not asked."""

@@ -45,11 +45,11 @@ class ControlVariate(Component):
     option: Literal[1, 2] = 2
     """2: c_k+ from the distance travelled; 1: c_k+ the gradient of the client's cross-entropy at w^t on all its rows"""
     division: Literal["reach", "steps"] = "reach"
-    """what the distance is divided by: a lr (FedNTD's adaptive division), or tau lr as printed, too little with local
+    """divisor of the distance: a lr (FedNTD's adaptive division), or tau lr as printed, which is too small with local
     momentum"""
     spread: Literal["clients", "cohort", "size"] = "clients"
-    """how the changes of c_k are shared: 1/N each; 1/m among m participants (FedRepo's and FedGR's code); m/N times the
-    share of the rows (Flower's NIID-Bench)"""
+    """weight of each change of c_k: 1/N; 1/m with m participants (FedRepo's and FedGR's code); m/N times the share of
+    the rows (Flower's NIID-Bench)"""
 
     def init_client(self, params: Params, buffers: Params, task: Task) -> Tree:
         """{"c": c_k = 0}, and with option 1 the gradient."""

@@ -46,7 +46,7 @@ class DecayingOversampling(Shuffle):
     delta: float = 0.01
     """initial decay delta_0"""
     increment: float = 0.1
-    """what delta grows by, the paper's Delta"""
+    """growth of delta, the paper's Delta"""
     threshold: float = 0.1
     """theta_over, the oversampling rate that makes delta grow"""
     decays: Literal["target", "amount"] = "target"
@@ -97,9 +97,9 @@ class KLD(Selector):
     downloads = "C"
 
     threshold: float = 0.1
-    """theta_KLD; 0 goes on until k clients or until nothing can be added"""
+    """theta_KLD; 0: continue until k clients are chosen or none can be added"""
     candidate_fraction: Annotated[float, Within(0, 1, "(]")] = 1.0
-    """share of the clients that are willing in a round"""
+    """share of the clients that are available in a round"""
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """No histogram yet: {"offered": zeros [N, C]}."""

@@ -152,8 +152,8 @@ class TFCNN(Architecture):
 
     name: ClassVar[str] = "tfcnn"
     form: Literal["code", "tutorial"] = "code"
-    """code: padded convolutions and one bias-free linear layer, as the authors ran it; tutorial: the network that they
-    cite, with valid convolutions, a 64-unit dense layer and biases"""
+    """code: padded convolutions and one bias-free linear layer, as in the authors' code; tutorial: the network that
+    they cite, with valid convolutions, a dense layer of 64 units and biases"""
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """(3x3 convolution -> ReLU -> pool) with 32, 64 and 64 channels; the tutorial drops the last pool."""
@@ -186,7 +186,7 @@ class SeolKimCNN(Architecture):
 
     name: ClassVar[str] = "seolkim_cnn"
     pools: Literal[1, 2] = 2
-    """number of max pools: 1 as the text reads, 2 pools after each convolution"""
+    """number of max pools: 1 as in the text; 2: one after each convolution"""
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """Convolution -> ReLU (-> pool), convolution -> ReLU -> pool, then the dense layers."""
@@ -299,8 +299,8 @@ class ResNet18(Residual):
     name: ClassVar[str] = "resnet18"
     widths: ClassVar[tuple[int, ...]] = (64, 128, 256, 512)
     stem: Literal["cifar", "imagenet"] = "cifar"
-    """first layers: cifar is one 3x3 convolution, for images of 32x32 or 64x64; imagenet the paper's 7x7 convolution
-    of stride 2 and a max pool, which leave a quarter of each side"""
+    """first layers: cifar: one 3x3 convolution, for images of 32x32 or 64x64; imagenet: the paper's 7x7 convolution of
+    stride 2 and a max pool, which reduce each side to a quarter"""
     norm: Literal["batch", "group"] = "batch"
     """normalisation: batch as in the paper, or group, which has no running statistics to average"""
     groups: Annotated[int, AtLeast(1)] = 32
@@ -397,7 +397,7 @@ class ResNet9(Architecture):
 
     name: ClassVar[str] = "resnet9"
     width: Annotated[int, AtLeast(1)] = 1028
-    """channels of the last three convolutions: 1028 as the authors coded it, where 1024 may have been meant"""
+    """channels of the last three convolutions: 1028 as in the authors' code, which may mean 1024"""
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """64, 128 + pool, residual, 256 + pool, 512 + pool, residual, 1028 + pool, residual, pool, classifier."""

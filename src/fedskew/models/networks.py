@@ -44,8 +44,8 @@ class Architecture(Checked):
     init: ClassVar[Init] = "uniform"  # of convolution and linear weights
 
     projection: Annotated[int, AtLeast(0)] | None = later()
-    """width of a projection head F -> F -> ReLU -> width in front of the classifier; 0: none; unset: what the method
-    wants, which is 256 for MOON and none for others"""
+    """width of a projection head F -> F -> ReLU -> width in front of the classifier; 0: none; unset: as the method
+    needs, 256 for MOON and none for others"""
 
     def build(self, shape: Shape, classes: int) -> nn.Module:
         """Make the network; `fedskew.models.build` then gives it keyed weights.

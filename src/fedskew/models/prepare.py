@@ -22,7 +22,7 @@ from fedskew.models.effects import MISSING, Attribute, copies_of_outputs
 from fedskew.models.layers import Call, convert, follows_mode, refuse, tracks, written_as
 from fedskew.models.probe import probe
 from fedskew.models.where import classifier
-from fedskew.types import Output, Params, Task
+from fedskew.types import COSINE_SCALE, Output, Params, Task
 
 __all__ = ["Model", "prepare"]
 
@@ -115,7 +115,8 @@ class Model:
             key: int64 (), which decides the dropout masks.
 
         Returns:
-            Logits [B, C] and features [B, F]; the buffers after the pass, the same object with ``train=False``.
+            Logits [B, C] and features [B, F]; with the parameter COSINE_SCALE the logits are those of a cosine
+            classifier. The buffers after the pass, the same object with ``train=False``.
 
         Raises:
             RuntimeError: another thread is in a pass of this copy.
@@ -155,6 +156,10 @@ class Model:
         if self.narrow is not None:
             wide = params[self._param_places[0].name].dtype
             logits, features = logits.to(wide), features.to(wide)
+        if COSINE_SCALE in params:
+            lengths = torch.linalg.vector_norm(features, dim=-1, keepdim=True).clamp(min=1e-12)
+            weight = params[f"{self.head}.weight" if self.head else "weight"]
+            logits = params[COSINE_SCALE] * (features / lengths) @ weight.T
         return Output(logits, features), buffers
 
     def _enter(self, params: Params, buffers: Params, mask: Tensor, train: bool, key: Tensor) -> None:

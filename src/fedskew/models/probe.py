@@ -106,7 +106,7 @@ def _unchanged(model: Model, x: Tensor, passage: Passage) -> tuple[Tensor, Pass]
 def _check_output(model: Model, out: Output) -> None:
     got = tuple(out.logits.shape) if isinstance(out.logits, Tensor) else type(out.logits).__name__
     require(got == (2, model.classes), "model", f"return logits [B, {model.classes}]", got, "B was 2")
-    require(out.features is not None, f"head {model.head!r}", "be called in forward", "a forward that passes it by")
+    require(out.features is not None, f"head {model.head!r}", "be called in forward", "a forward that does not call it")
     got = tuple(out.features.shape)
     require(got == (2, model.features), f"head {model.head!r}", f"receive features [B, {model.features}]", got)
 

@@ -144,7 +144,7 @@ class Last(nn.Module):
 
 @dataclass(frozen=True)
 class CharLSTM(Architecture):
-    """LEAF's network for the next character, smaller: embedding 8, one layer of 64 units; 24528 parameters for 80.
+    """A smaller version of LEAF's next-character network: embedding 8, one layer of 64 units; 24528 parameters for 80.
 
     ``layers=2, hidden=256`` is LEAF's own size: 817872 parameters. The LSTM has one bias where torch's has two.
 
@@ -156,7 +156,7 @@ class CharLSTM(Architecture):
     vocabulary: Annotated[int, AtLeast(2)] = 80
     """number of different tokens"""
     embedding: Annotated[int, AtLeast(1)] = 8
-    """numbers of a token's vector"""
+    """size of the token embedding"""
     hidden: Annotated[int, AtLeast(1)] = 64
     """units of each layer"""
     layers: Annotated[int, AtLeast(1), AtMost(64)] = 1
@@ -183,7 +183,7 @@ class CharTransformer(Architecture):
     vocabulary: Annotated[int, AtLeast(2)] = 80
     """number of different tokens"""
     width: Annotated[int, AtLeast(1)] = 32
-    """numbers of a token's vector"""
+    """size of the token embedding"""
     heads: Annotated[int, AtLeast(1)] = 4
     """heads of each block; divides the width"""
     layers: Annotated[int, Within(1, 64)] = 2

@@ -85,7 +85,7 @@ def classifier(module: nn.Module, head: str | None) -> tuple[str, Any, list[str]
     layers = dict(module.named_modules())
     linear = [name for name, one in layers.items() if isinstance(one, nn.Linear)]
     if head is None:
-        require(bool(linear), "head", "name the classifier layer", None, "the model has no nn.Linear to guess")
+        require(bool(linear), "head", "name the classifier layer", None, "the model has no nn.Linear to choose")
         head = linear[-1]
     if head not in layers:
         raise unknown("head", head, linear)

@@ -5,6 +5,7 @@ G groups of runs (one configuration under several seeds), R rounds, C classes. A
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["comparison", "smoothed", "table"]
 
-OWN = "final_personal_accuracy"
+OWN, SERVED = "final_personal_accuracy", "mean10_served_accuracy"
 
 
 def table(folders: Iterable[str | Path]) -> Table:
@@ -37,8 +38,10 @@ def table(folders: Iterable[str | Path]) -> Table:
     The best mean accuracy of the last 10 rounds comes first. Runs that differ only in their seed share a line: their
     mean and, below it, the sample standard deviation. "Worst recall" is over the classes with test rows, at the last
     evaluation, and below it stands which class that is, of each seed. "G-mean" is the geometric mean of these recalls:
-    0 where one is 0. "Own models" is the final accuracy of the clients' own models. A run that stopped early shows
-    "rounds run/rounds asked for". Below the table stand the names of the worst classes, and the runs that collapsed.
+    0 where one is 0. "Own models" is the final accuracy of the clients' own models. Where clients use their own models
+    alone under one of the methods, "clients use" is what decides the order: the accuracy of what each client would use,
+    the mean over the last 10 rounds. A run that stopped early shows "rounds run/rounds asked for". Below the table
+    stand the names of the worst classes, and the runs that collapsed.
 
     Args:
         folders: Run folders.
@@ -57,18 +60,18 @@ def table(folders: Iterable[str | Path]) -> Table:
         >>> str(table(["run"]).title)
         'digits, iid, 4 clients, cohort 2, logistic'
     """
-    groups = sorted(groups_of(folders), key=_rank)
+    groups, joined = _ranked(groups_of(folders))
     personal = any(OWN in run.summary for g in groups for run in g.runs)
     view = Table(box=box.SIMPLE, pad_edge=False, padding=0, title_justify="left")
     view.add_column("method", min_width=9, overflow="fold")  # a name folds before a number is cut
     title = title_of([run for g in groups for run in g.runs]) if groups else ""
     view.title = Text(title, style="table.title") if title else None
     heads = ["rounds", "final\nacc.", "mean\nof 10", "macro\nF1", "worst\nrecall", "G-\nmean"]
-    heads += ["own\nmodels"] * personal
+    heads += ["own\nmodels"] * personal + ["clients\nuse"] * joined
     for head in (*heads, "MB\nup", "MB\ndown", "s"):
         view.add_column(head, justify="right", no_wrap=True)
     for group in groups:
-        view.add_row(*map(Text, (group.label, *_cells(group, personal))))  # no markup: names come from others
+        view.add_row(*map(Text, (group.label, *_cells(group, personal, joined))))  # no markup: names come from others
     view.caption = Text("\n".join(_notes(groups)), style="table.caption")
     view.caption_justify = "left"
     return view
@@ -80,20 +83,31 @@ def _notes(groups: Sequence[Group]) -> list[str]:
     named = {found["class"]: found["name"] for found in worst if found["name"] != str(found["class"])}
     notes = [f"classes: {', '.join(f'{c} {name}' for c, name in sorted(named.items()))}"] if named else []
     notes += [f"{g.label}: {g.details}" for g in groups if g.details]
+    own = list(dict.fromkeys(g.label for g in groups for run in g.runs if run.serves == "own"))
+    notes += [f"{', '.join(own)}: all but own models is of a global model that nobody uses"] if own else []
     for g in groups:
         for run in g.runs:
             seed = "".join(f", {what} {n}" for n, what in run.seeds) if len(g.runs) > 1 else ""
-            notes += [f"{g.name}{seed} COLLAPSED: {found.words}" for found in collapses(run.rows)]
+            notes += [f"{g.name}{seed} COLLAPSED: {found.words}" for found in collapses(run.rows, run.serves)]
     return notes
 
 
-def _rank(group: Group) -> float:
-    """Sort key: the best mean accuracy of the last 10 rounds first, runs without any last."""
-    found = [run.summary["mean10_accuracy"] for run in group.runs if run.summary.get("mean10_accuracy") is not None]
-    return -float(np.mean(found)) if found else 1.0
+def _ranked(groups: Sequence[Group]) -> tuple[list[Group], bool]:
+    """(the best mean accuracy of the last 10 rounds first, groups without any last; whether clients' own models count).
+
+    They count, as what each client would use, where clients use own models alone under one of the methods.
+    """
+    joined = any(run.serves == "own" for g in groups for run in g.runs)
+    key = SERVED if joined else "mean10_accuracy"
+
+    def rank(group: Group) -> float:
+        found = [value for run in group.runs if math.isfinite(value := run.value(key))]
+        return -float(np.mean(found)) if found else 1.0
+
+    return sorted(groups, key=rank), joined
 
 
-def _cells(group: Group, personal: bool) -> list[str]:
+def _cells(group: Group, personal: bool, joined: bool) -> list[str]:
     """The cells of a group's line."""
     summaries = [run.summary for run in group.runs]
     names = ["final_accuracy", "mean10_accuracy", "final_macro_f1"]
@@ -102,6 +116,8 @@ def _cells(group: Group, personal: bool) -> list[str]:
     classes = dict.fromkeys(str(found["class"]) for run in group.runs if (found := run.worst))
     which = f"\nclass {','.join(classes)}" if 0 < len(classes) < 3 else f"\n{len(classes)} classes" if classes else ""
     others = [[run.last.get("g_mean") for run in group.runs]] + [[s.get(OWN) for s in summaries]] * personal
+    served = [value if math.isfinite(value := run.value(SERVED)) else None for run in group.runs]
+    others += [served] * joined
     sums = [[s.get(f"total_{name}_bytes", 0) / 1e6 for s in summaries] for name in ("upload", "download")]
     sums.append([s.get("total_wall_s", 0) for s in summaries])
     means = [float(np.mean(values)) for values in sums]
@@ -163,27 +179,28 @@ def comparison(folders: Iterable[str | Path], out: str | Path, smooth: int = 1) 
     require(smooth >= 1, "smooth", "be at least 1", smooth)
     target, mpl = canvas.target(out), matplotlib()
     places = list(folders)
-    groups = sorted((g for g in groups_of(places) if any(run.last for run in g.runs)), key=_rank)
+    groups, joined = _ranked([g for g in groups_of(places) if any(run.last for run in g.runs)])
     if not groups:
         raise RecordError(f"no evaluated round yet in {', '.join(repr(str(f)) for f in places) or 'no folder'}")
     with mpl.rc_context(canvas.STYLE):
         with drawing("curves", [run.folder for g in groups for run in g.runs]):
-            drawn = _compared(groups, smooth)
+            drawn = _compared(groups, smooth, joined)
         return canvas.save(drawn, target)
 
 
-def _compared(groups: list[Group], window: int = 1) -> Figure:
+def _compared(groups: list[Group], window: int = 1, joined: bool = False) -> Figure:
     """The figure of `comparison`."""
     columns = max(1, min(len(groups), 150 // (max(len(g.label) for g in groups) + 8)))
     low = 0.9 + 0.3 * len(groups)
     figure = canvas.figure(5.0 + low + 0.22 * -(-len(groups) // columns))
     shown = [("accuracy", False), ("macro_f1", False), ("accuracy", True)]
-    shown += [("personal_accuracy", False)] * any(len(r.series("personal_accuracy")[0]) for g in groups for r in g.runs)
+    own = "served_accuracy" if joined else "personal_accuracy"
+    shown += [(own, False)] * any(len(run.series(own)[0]) for g in groups for run in g.runs)
     grid = figure.add_gridspec(2, len(shown), height_ratios=[4.2, low])
     panels = [figure.add_subplot(grid[0, i]) for i in range(len(shown))]
     for axes, (metric, sent) in zip(panels, shown, strict=True):
         # the clients' own models are evaluated seldom: their lines are not averaged over rounds
-        _curves(axes, groups, metric, 1 if metric == "personal_accuracy" else window, sent)
+        _curves(axes, groups, metric, 1 if metric == own else window, sent)
     _recalls(figure, figure.add_subplot(grid[1, :]), groups)
     mean = f"; lines smoothed: mean of the last {window} evaluations" if window > 1 else ""
     figure.suptitle(title_of([run for g in groups for run in g.runs]) + mean, fontsize=12)
@@ -223,8 +240,9 @@ def _curves(axes: Axes, groups: list[Group], metric: str, window: int, sent: boo
             axes.plot(x, group.runs[0].series(metric)[1], color=look["color"], lw=0.6, alpha=0.35)
         band(axes, x, values, look, label=canvas.entry(group.label))
     name = "macro-F1" if metric == "macro_f1" else "accuracy"
-    if metric == "personal_accuracy":
-        axes.set(title="clients' own models", ylabel="accuracy on each client's test rows")
+    if metric in ("personal_accuracy", "served_accuracy"):
+        title = "clients' own models" if metric == "personal_accuracy" else "what each client would use"
+        axes.set(title=title, ylabel="accuracy on each client's test rows")
     else:
         axes.set(title=f"{name} over {'upload' if sent else 'rounds'}", ylabel=f"{name} on test rows")
     axes.set_xlabel("MB uploaded by all clients so far" if sent else "round")

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from fedskew import digests
 from fedskew.errors import RecordError, regular
 from fedskew.plots import canvas
 from fedskew.plots.panels import Shown, legend, panels_of
+from fedskew.records import digests
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -237,7 +237,7 @@ def reliability(y: npt.ArrayLike, p: npt.ArrayLike, bins: int = BINS) -> tuple[F
     place = _bins(scores, bins)
     rows, chance, share = (np.bincount(place, w, bins) for w in (np.ones(len(scores)), scores, labels.astype(float)))
     seen = rows > 0
-    return rows[seen], chance[seen] / rows[seen], share[seen] / rows[seen]
+    return rows[seen].astype(np.float64), chance[seen] / rows[seen], share[seen] / rows[seen]
 
 
 def report(

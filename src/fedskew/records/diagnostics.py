@@ -39,8 +39,8 @@ class Diagnostics(Checked):
     names: tuple[str, ...] = ()
     """diagnostics to record, commas between: per_class, asymmetry, cosine, drift, coverage, oversampling, features"""
     clients: tuple[Annotated[int, AtLeast(0, hint="clients are numbered from 0")], ...] = ()
-    """clients that per_class, asymmetry and oversampling look at when they take part; none: 3 of each cohort, and the
-    whole cohort for the means over local models"""
+    """clients of per_class, asymmetry and oversampling, listed when they take part; none: 3 of each cohort, and means
+    over the whole cohort"""
     every: Annotated[int, AtLeast(1)] = 1
     """rounds between diagnoses; the last round is always diagnosed"""
 

@@ -13,15 +13,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fedskew import digests, tree
+from fedskew import tree
 from fedskew.errors import RecordError, from_json, regular
+from fedskew.records import digests
 from fedskew.tree import Tree
 
 __all__ = [
     "DAMAGED", "UnwritableError", "load_tree", "replace_whole", "save_tree", "write_atomic", "write_tensors", "writing",
 ]  # fmt: skip
 
-DAMAGED = "put a copy of it back, or begin the run again in another folder"  # what to do
+DAMAGED = "restore it from a copy, or start the run again in another folder"  # what to do
 
 
 class UnwritableError(RecordError):
@@ -144,7 +145,7 @@ def load_tree(path: Path) -> tuple[Tree, dict[str, Any]]:
             # clones: memory mapped from the file has another alignment, so products would round differently
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
             if _digest(tensors, header) != header["digest"]:
-                raise ValueError("its digest does not fit its content")
+                raise ValueError("its digest does not match its content")
             pairs = [(p, tensors.get(f"t{i}")) for i, p in enumerate(paths)]
             return tree.unflatten(pairs), from_json(header["facts"])
     except FileNotFoundError:

@@ -29,9 +29,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedskew import digests
 from fedskew.errors import RecordError
-from fedskew.records import manifest, rounds
+from fedskew.records import digests, manifest, rounds
 from fedskew.records.files import DAMAGED, UnwritableError, load_tree, save_tree, write_atomic, write_tensors, writing
 from fedskew.records.lock import Hold, held
 from fedskew.records.manifest import Manifest

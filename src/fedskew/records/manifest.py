@@ -11,8 +11,8 @@ import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedskew import digests
 from fedskew.errors import RecordError
+from fedskew.records import digests
 from fedskew.records.files import DAMAGED, write_atomic
 from fedskew.records.typed import Natural, Row, entries, object_of
 
@@ -51,14 +51,14 @@ class Manifest:
         file = folder / FILE
         if not file.exists():
             begun = (folder / ROUNDS).exists()
-            remedy = DAMAGED if begun else "the run ended while it began, with no round: begin it again, in this folder"
+            remedy = DAMAGED if begun else "the run ended before its first round: start it again in this folder"
             raise RecordError(f"{file} is missing; {remedy}")
         try:
             content = object_of(file, Content)
         except RecordError as error:
             raise RecordError(f"{error}; {DAMAGED}") from None
         if content.pop("digest") != _digest(content):
-            raise RecordError(f"{file} is damaged: its digest does not fit its content; {DAMAGED}")
+            raise RecordError(f"{file} is damaged: its digest does not match its content; {DAMAGED}")
         if not all(map(_is_name, content["files"])):  # a forged digest fits, and a name could be that of any file
             raise RecordError(f"{file} is damaged: it must list files of its folder; {DAMAGED}")
         last = content["last"]
@@ -100,7 +100,7 @@ class Manifest:
         """What is wrong with a file; "" where it is as it was written."""
         file = self.folder / name
         if name not in self.files:
-            return f"{file} is not yet whole: the run has not ended" if file.exists() else f"{file} is missing"
+            return f"{file} is incomplete: the run has not ended" if file.exists() else f"{file} is missing"
         if not file.exists():
             return f"{file} is missing"
         if _of_file(file) in self.files[name]:

@@ -11,8 +11,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedskew import digests
 from fedskew.errors import RecordError, content_of, from_json
+from fedskew.records import digests
 from fedskew.records.files import DAMAGED, write_atomic, writing
 from fedskew.records.typed import Row
 
@@ -137,9 +137,9 @@ class Rounds:
         if len(read.rows) < last:
             trouble = read.trouble or f"round {len(read.rows) + 1} is missing"
         elif read.digest(last, self.run) != digest:
-            trouble = f"round {last} is that of another run, or of another life of this one"
+            trouble = f"round {last} belongs to another run, or to another start of this run"
         if trouble:
-            rule = f"hold rounds 1 to {last}, those before the checkpoint, as they were written"
+            rule = f"hold rounds 1 to {last}, those before the checkpoint, unchanged"
             raise RecordError(f"{self.file} must {rule}; {trouble}; {DAMAGED}")
         self._cut(read, last)
         return read.rows[:last]

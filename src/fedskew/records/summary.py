@@ -11,7 +11,10 @@ from fedskew.errors import RecordError
 from fedskew.records.probabilities import EACH, RANKED, SCORES
 from fedskew.records.typed import Row
 
-__all__ = ["Collapse", "collapses", "summarise", "summary_names", "worst_class", "worst_words"]
+__all__ = [
+    "HOW", "Collapse", "collapses", "in_words", "metric_words", "summarise", "summary_names", "worst_class",
+    "worst_words",
+]  # fmt: skip
 
 METRICS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")
 TOTALS = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
@@ -28,11 +31,27 @@ PREFIXES = (
     "val_",
     "local_",
     "personal_",
+    "served_",
     "heldout_",
     "heldout_personal_",
+    "heldout_served_",
     FITTED,
     f"{FITTED}personal_",
+    f"{FITTED}served_",
 )  # of the rows that a metric is of
+
+
+HOW = {
+    "mean10": "the mean over the last 10 rounds",
+    "mean50": "the mean over the last 50 rounds",
+    "final": "at the last evaluation",
+    "best": "the best round, chosen on the test rows",
+}  # of what numbers of a summary begin with
+WHOSE = {
+    "": "",
+    "personal_": " of the clients' own models",
+    "served_": " of what each client would use (own model where the method has one)",
+}
 
 
 def summary_names() -> tuple[str, ...]:
@@ -49,10 +68,34 @@ def summary_names() -> tuple[str, ...]:
     return *rounds, *(f"final_{name}" for name in scores), *(f"total_{name}" for name in TOTALS)
 
 
+def in_words(key: str) -> str:
+    """What a number of a summary is.
+
+    Example:
+        >>> from fedskew.records.summary import in_words
+        >>> in_words("mean10_served_accuracy")
+        'accuracy of what each client would use (own model where the method has one), the mean over the last 10 rounds'
+        >>> in_words("total_upload_bytes")
+        'total upload bytes'
+    """
+    span, _, name = key.partition("_")
+    return f"{metric_words(name)}, {HOW[span]}" if span in HOW else key.replace("_", " ")
+
+
+def metric_words(name: str) -> str:
+    """A metric of a round in words: "macro F1", "accuracy of what each client would use (...)"."""
+    before, which, metric = name.rpartition("served_")
+    if not which:
+        before, which, metric = name.rpartition("personal_")
+    told = (before + metric).replace("_", " ").replace("macro f1", "macro F1").replace("g mean", "G-mean")
+    told = told.replace("val ", "validation ", 1) if told.startswith("val ") else told
+    return told + WHOSE[which]
+
+
 class Collapse(NamedTuple):
     """Rounds in which training had collapsed."""
 
-    measure: str  # "train_loss" or "balanced_accuracy"
+    measure: str  # "train_loss", "balanced_accuracy" or "personal_balanced_accuracy"
     limit: float
     rounds: list[list[int]]  # [first, last] of each spell
     worst: float
@@ -66,11 +109,16 @@ class Collapse(NamedTuple):
         if self.measure == "train_loss":
             above = f"training loss above {self.limit:.3g}, ten times that of a guess, in {where}"
             return f"{above} ({self.worst:.2g} in round {self.round})"
-        return f"balanced accuracy below {self.limit:.3g}, 1.1 times that of a guess, in {where}"
+        whose = "" if self.measure == "balanced_accuracy" else " of the clients' own models"
+        return f"balanced accuracy{whose} below {self.limit:.3g}, 1.1 times that of a guess, in {where}"
 
 
 def summarise(
-    rows: Sequence[Row], stopped: str = "", class_names: Sequence[str] = (), finals: Row | None = None
+    rows: Sequence[Row],
+    stopped: str = "",
+    class_names: Sequence[str] = (),
+    finals: Row | None = None,
+    serves: str = "global",
 ) -> Row:
     """Summarise rounds: final, best and mean values of every metric, the worst class, collapses, and totals.
 
@@ -81,6 +129,7 @@ def summarise(
         stopped: Why the run stopped early, if it did.
         class_names: Names of the classes, for the worst one.
         finals: What was measured once, of the last model; where it is not given, the last evaluated row's scores.
+        serves: What clients use, `Method.serves`: collapses are those of a model that is used.
 
     Returns:
         The summary.
@@ -98,7 +147,7 @@ def summarise(
     scores = {name: value for name, value in _last(rows).items() if name in (*SCORES, *EACH)}
     out |= {f"final_{name}": value for name, value in (finals or scores).items()}
     out["worst_class"] = worst_class(_last(rows), class_names)
-    out["collapsed"] = [sign._asdict() for sign in collapses(rows)]
+    out["collapsed"] = [sign._asdict() for sign in collapses(rows, serves)]
     for name in TOTALS:
         out[f"total_{name}"] = sum(row[name] for row in rows)
     return out
@@ -178,7 +227,7 @@ def worst_words(summary: Row) -> str:
 # Collapses
 
 
-def collapses(rows: Sequence[Row]) -> list[Collapse]:
+def collapses(rows: Sequence[Row], serves: str = "global") -> list[Collapse]:
     """Whether training collapsed, and when.
 
     Two signs, with C classes: a training loss above 10 ln C, in any round; a balanced accuracy of the test rows under
@@ -186,6 +235,8 @@ def collapses(rows: Sequence[Row]) -> list[Collapse]:
 
     Args:
         rows: Rounds, as rounds.jsonl holds them.
+        serves: What clients use, `Method.serves`. With "own" the balanced accuracy is that of the clients' own models:
+            the method trains no other.
 
     Returns:
         A `Collapse` for each sign that was seen.
@@ -210,11 +261,12 @@ def collapses(rows: Sequence[Row]) -> list[Collapse]:
         at, worst = max((pair for spell in high for pair in spell), key=lambda pair: pair[1])
         signs.append(Collapse("train_loss", limit, _ends(high), worst, at))
     least = CHANCE / tested
-    scores = [(row["round"], row["balanced_accuracy"]) for row in rows if row.get("balanced_accuracy") is not None]
+    name = "personal_balanced_accuracy" if serves == "own" else "balanced_accuracy"
+    scores = [(row["round"], row[name]) for row in rows if row.get(name) is not None]
     low = [spell for spell in _spells(scores, lambda score: score < least) if len(spell) >= PATIENCE]
     if low:
         at, worst = min((pair for spell in low for pair in spell), key=lambda pair: pair[1])
-        signs.append(Collapse("balanced_accuracy", least, _ends(low), worst, at))
+        signs.append(Collapse(name, least, _ends(low), worst, at))
     return signs
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedskew import digests
 from fedskew.errors import RecordError
+from fedskew.records import digests, rounds
 from fedskew.records import folder as records
-from fedskew.records import rounds
 from fedskew.records.files import load_tree
 from fedskew.records.manifest import Manifest
 from fedskew.records.typed import Row
@@ -50,7 +49,7 @@ def troubles(folder: str | Path) -> tuple[int, list[str]]:
         return _troubles(path)
     except UNLIKE as error:
         words = " ".join(str(error).split())[:120]
-        return 0, [f"{path} holds something else than a run writes ({type(error).__name__}: {words})"]
+        return 0, [f"{path} holds something that no run writes ({type(error).__name__}: {words})"]
 
 
 def _troubles(path: Path) -> tuple[int, list[str]]:
@@ -83,7 +82,7 @@ def _of_checkpoint(folder: Path, read: rounds.Scan, vouched: Manifest) -> Iterat
     if facts["run"] != vouched.run:
         yield f"{file} is the checkpoint of another run"
     elif len(read.rows) >= number and read.digest(number, vouched.run) != facts["digest"]:
-        yield f"{file} is not of the rounds before it"
+        yield f"{file} does not belong to the rounds before it"
     memory = content.get("memory", {})
     if "slots" in memory:
         yield from _of_memory(folder / "memory.bin", memory)

@@ -170,13 +170,14 @@ def gaps(found: Compared, key: str) -> dict[tuple[str, str | None], Difference]:
     return {(d.method, named.get(d.setting)): d for d in differences(found.scores_of(key), found.baseline)}
 
 
-def compare(entries: Iterable[Entry], metric: str = "accuracy", baseline: str | None = None) -> Compared:
+def compare(entries: Iterable[Entry], metric: str | None = None, baseline: str | None = None) -> Compared:
     """Sort entries, and check what is asked of them.
 
     Args:
         entries: Runs with their labels.
         metric: A metric of the rounds; its mean over the last 10 rounds is compared. A number of a summary, such as
             "final_accuracy", is compared itself, and so is the final value of what the last model alone is scored by.
+            None: the accuracy; of what each client would use where a method gives clients models of their own alone.
         baseline: The method that others are compared with; None: "fedavg" where it is there, else the first.
 
     Returns:
@@ -196,7 +197,7 @@ def compare(entries: Iterable[Entry], metric: str = "accuracy", baseline: str | 
     if not any(entry.run.last for entry in listed):
         places = some([repr(str(e.run.folder)) for e in listed])
         raise RecordError(f"a report needs an evaluated round; there is none{f' in {places}' if places else ''}")
-    bare, key = _keys(listed, metric)
+    bare, key = _keys(listed, metric or _fitting(listed))
     methods = tuple(dict.fromkeys(e.method for e in listed))
     if baseline is not None and baseline not in methods:
         raise unknown("baseline", baseline, methods)
@@ -210,6 +211,13 @@ def _labels(settings: Sequence[str]) -> tuple[str, ...]:
     """The settings with a name for the one that has none."""
     unnamed = next(name for n in range(len(settings) + 1) if (name := ALL + "'" * n) not in settings)
     return tuple(setting or unnamed for setting in settings)
+
+
+def _fitting(entries: Sequence[Entry]) -> str:
+    """The metric by which all of these methods can be judged, as far as it is on record."""
+    own = any(entry.run.serves == "own" for entry in entries)
+    known = any(f"{SPAN}_served_accuracy" in entry.run.summary for entry in entries)
+    return "served_accuracy" if own and known else "accuracy"
 
 
 def _keys(entries: Sequence[Entry], metric: str) -> tuple[str, str]:

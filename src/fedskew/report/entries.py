@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -73,8 +72,7 @@ def _seed(run: Run) -> tuple[int | str, str]:
 
 def value_of(run: Run, key: str) -> float:
     """A number of a run's summary, NaN where it has none."""
-    found = run.summary.get(key)
-    return float(found) if isinstance(found, int | float) and math.isfinite(found) else math.nan
+    return run.value(key)
 
 
 def ended_early(run: Run) -> str:

@@ -173,9 +173,9 @@ def mixed_up(shares: Floats, names: Sequence[str], most: int = 5) -> str:
     """The most frequent mistakes, as in "Shirt is taken for Coat in 31 % of its rows"."""
     wrong = np.nan_to_num(np.where(np.eye(len(shares), dtype=bool), 0.0, shares))
     cells = [divmod(int(i), len(shares)) for i in np.argsort(-wrong, axis=None, kind="stable")[:most]]
-    told = [f"{names[a]} is taken for {names[b]} in {100 * wrong[a, b]:.0f} % of its rows" for a, b in cells
+    told = [f"{names[a]} is predicted as {names[b]} in {100 * wrong[a, b]:.0f} % of its rows" for a, b in cells
             if wrong[a, b] >= WRONG]  # fmt: skip
-    return f"{'; '.join(told)}." if told else "No class is taken for another in more than 0.5 % of its rows."
+    return f"{'; '.join(told)}." if told else "No class is predicted as another in more than 0.5 % of its rows."
 
 
 def ranking(found: Compared) -> Ranking | None:
@@ -196,7 +196,7 @@ def federation(found: Compared, setting: str) -> tuple[Heat | None, str]:
     try:
         split = federation_of(run)
     except FedskewError as error:
-        return None, f"The counts of the split are not on record, and it cannot be made again here: {error}"
+        return None, f"The counts of the partition are not recorded, and it cannot be made again here: {error}"
     counts = np.asarray(split.counts, dtype=np.float64)
     names = names_of([run], counts.shape[1])
     sizes, held = counts.sum(1), (counts > 0).sum(1)

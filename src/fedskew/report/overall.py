@@ -105,7 +105,7 @@ def _notes(told: tuple[Estimate, ...]) -> tuple[str, ...]:
     if lacking:
         notes.append(listed("", lacking, end=f": {TEXTS['lacking']}"))
     if any(one.fewest == 1 for one in told):
-        notes.append("Where a setting has one run only, no interval can be given.")
+        notes.append("There is no interval if a setting has only one run.")
     if any(1 < one.fewest <= FEW for one in told):
         notes.append(NARROW)
     return tuple(notes)
@@ -132,7 +132,7 @@ def _improvements(found: Compared) -> Table:
         records.append(record | {"settings": one.settings, "of": len(found.settings)})
     notes = [NARROW] if any(1 < one.fewest <= FEW for one in by.values()) else []
     if any(one.low is not None and one.low == one.high for one in by.values()):
-        notes.append("An interval without width: every resample says the same. This is no certainty.")
+        notes.append("An interval without width means that all resamples are equal. It is not certainty.")
     caption = f"Each method against {found.baseline}{', over all settings' if several else ''}"
     return Table("improvement", caption, head, tuple(rows), 1, tuple(records), tuple(notes))
 

@@ -39,7 +39,7 @@ def build(
     entries: Iterable[Entry | tuple[str, str, int | str, Any]],
     *,
     title: str = "",
-    metric: str = "accuracy",
+    metric: str | None = None,
     baseline: str | None = None,
     command: str = "",
     notes: Sequence[str] = (),
@@ -51,12 +51,12 @@ def build(
     Args:
         entries: (method, setting, seed, run) of each run, as `from_folders` makes them.
         title: Title of the page; empty: the methods.
-        metric: A metric of the rounds, such as "accuracy": its mean over the last 10 rounds is compared. A number of a
-            summary, such as "final_accuracy", is compared itself.
-        baseline: The method that others are compared with; None: "fedavg" where it is there, else the first.
-        command: The command that makes these runs again, in one or more lines.
-        notes: What else a reader must know, such as runs that were refused, a sentence each.
-        trials: What was tuned, if anything.
+        metric: A metric of the rounds, such as "accuracy", which is compared by its mean over the last 10 rounds, or a
+            number of a summary, such as "final_accuracy".
+        baseline: The method that others are compared with; None: "fedavg" if present, else the first.
+        command: The command that repeats these runs, in one or more lines.
+        notes: Sentences for the reader, for example on runs that were refused.
+        trials: Tuning trials, if any.
         targets: Values of the metric whose cost is shown; none: shares of the best mean of each setting.
 
     Returns:
@@ -64,8 +64,8 @@ def build(
 
     Raises:
         RecordError: There is no run, or no run was evaluated.
-        ConfigError: Two runs have one method, setting and seed; no run has the metric; the baseline is none of the
-            methods; a target is no finite number; Jinja2 or matplotlib is missing.
+        ConfigError: Two runs have the same method, setting and seed; no run has the metric; the baseline is not one of
+            the methods; a target is not finite; Jinja2 or matplotlib is missing.
 
     Example:
         >>> import fedskew as fs
@@ -280,7 +280,7 @@ def _tuning(found: Compared, trials: Sequence[Trial]) -> Section:
     drawn = (Figure(tuple(charts), tuple((n, places.get(n, 0)) for n in names)),) if charts else ()
     counts = set(Counter((t.method, t.setting) for t in trials).values())
     budget = f"Every method has {plural(counts.pop(), 'trial')}." if len(counts) == 1 else TEXTS["trials"]
-    text = (f"{budget} Their scores are of validation rows.",)
+    text = (f"{budget} Scores are from validation rows.",)
     return Section("tuning", "Tuning", text, (*drawn, listings.tuned(trials)))
 
 
@@ -297,6 +297,6 @@ def _again(found: Compared, command: str) -> Section:
     if any(entry.run.config.get("started_by") == "python" for entry in found.entries):
         text.append("Runs that were started from Python are repeated by their program.")
     if any(entry.run.config.get("own_data") for entry in found.entries):
-        text.append("Runs over Flower on rows of the nodes' own are repeated by `sh run.sh` of their app.")
+        text.append("Runs over Flower on the nodes' own rows are repeated by `sh run.sh` of their app.")
     first = shlex.quote(str(found.entries[0].run.folder))
     return Section("again", "Repeat it", (" ".join(text),), code=f"fedskew run --from {first} --out again")

@@ -56,7 +56,7 @@ def write(
     yield f"report: {page} ({plural(len(listed), 'run')}, {max(1, len(content) // 1000):,} kB)"
     if tables is None and figures is None:
         return
-    found = compare(listed, asked.get("metric", "accuracy"), asked.get("baseline"))
+    found = compare(listed, asked.get("metric"), asked.get("baseline"))
     heats = {s: federation(found, s) for s in found.settings} if figures is not None else {}
     heats = {s: heats.get(s, (None, "")) for s in found.settings}
     made = sections(found, WHOLE, trials=asked.get("trials", ()), targets=asked.get("targets", ()), heats=heats)

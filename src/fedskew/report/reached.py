@@ -78,13 +78,13 @@ def reached(
     """
     metric = words(found.metric)
     if not found.higher:
-        return Section("targets", TITLE, missing=f"A target is a value to rise to, and of {metric} less is better.")
+        return Section("targets", TITLE, missing=f"Targets need a metric that grows, and of {metric} less is better.")
     if not any(row.get(found.metric) is not None for entry in found.entries for row in entry.run.rows):
-        why = f"The rounds on record have no {metric}, so when a run reached a value of it is not known."
+        why = f"The rounds on record have no {metric}, so the round that reached a value is not known."
         return Section("targets", TITLE, missing=why)
     tables = [table for s in settings if (table := _table(found, s, methods, targets)) is not None]
     if not tables:
-        why = "No record of a run has all rounds with their costs, so what a target costs cannot be added up."
+        why = "No record has the costs of all rounds, so the cost of a target cannot be computed."
         return Section("targets", TITLE, missing=why)
     text = (TEXTS["read"], " ".join([*([] if targets else [TEXTS["chosen"]]), TEXTS["end"]]), *left_out)
     return Section("targets", TITLE, text, tuple(tables))
@@ -116,9 +116,7 @@ def _table(found: Compared, setting: str, methods: Sequence[str], targets: Seque
             records.append({"setting": setting, "method": method, "metric": found.metric, **_record(target, one)})
     if not rows:
         return None
-    notes = [
-        f"Left out: {plural(n, 'run')} whose record cannot be added up ({reason})." for reason, n in unread.items()
-    ]
+    notes = [f"Left out: {plural(n, 'run')} whose costs cannot be added up ({reason})." for reason, n in unread.items()]
     late = max((one.unseen for runs in told.values() for run in runs for one in run), default=0)
     if late:
         notes.append(f"Not every round was evaluated: a target may have been reached {plural(late, 'round')} earlier.")
@@ -138,7 +136,7 @@ def _run(found: Compared, place: int, targets: tuple[float, ...]) -> tuple[Reach
 
 
 def _row(method: str, target: float | None, one: TargetSummary) -> tuple[Cell, ...]:
-    goal = f"{100 * OWN:.0f} % of its own end" if target is None else f"{target:g}"
+    goal = f"{100 * OWN:.0f} % of its final value" if target is None else f"{target:g}"
     cells = [_spent(getattr(one, name), one, UNITS[name], name in ("bytes", "seconds")) for name in COSTS]
     return row(method, goal, f"{one.reached} of {one.runs}", str(one.kept), *cells)
 

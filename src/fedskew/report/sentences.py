@@ -6,10 +6,10 @@ from collections import Counter
 
 from fedskew.errors import plural
 from fedskew.plots.groups import title_of
-from fedskew.records.summary import collapses
+from fedskew.records.summary import HOW, collapses, metric_words
 from fedskew.report.compared import Compared
 from fedskew.report.entries import Entry, ended_early
-from fedskew.report.figures import listed, words
+from fedskew.report.figures import SCORED, listed, words
 from fedskew.report.fitted import fitted_words, twice
 from fedskew.report.tables import fixed, spread
 from fedskew.studies.bootstrap import FEW
@@ -23,9 +23,8 @@ LISTED = 8  # most runs that a caution names
 
 def measured(found: Compared) -> str:
     """What is compared: "accuracy, the mean over the last 10 rounds"."""
-    how = {"mean10": "the mean over the last 10 rounds", "mean50": "the mean over the last 50 rounds",
-           "final": "at the last evaluation", "best": "the best round, chosen on the test rows"}  # fmt: skip
-    return f"{words(found.metric)}, {how[found.key.partition('_')[0]]}"
+    what = words(found.metric) if found.metric in SCORED else metric_words(found.metric)
+    return f"{what}, {HOW[found.key.partition('_')[0]]}"
 
 
 def compared_what(found: Compared) -> str:
@@ -52,7 +51,7 @@ def _overall(found: Compared) -> str:
     """In how many settings each method differs from the baseline."""
     gaps = [gap for s in found.settings for m in found.methods if (gap := found.difference(m, s)) is not None]
     if not any(gap.pairs > 1 for gap in gaps):
-        return f"Nothing can be said of differences from {found.baseline}: that takes two seeds that both methods have."
+        return f"Differences from {found.baseline} cannot be judged: both methods need two common seeds."
     counts = Counter((gap.verdict, gap.method) for gap in gaps if gap.significant)
     several = len(found.settings) > 1
     of = f"{len(found.settings)} settings" if several else "the one setting"
@@ -137,28 +136,53 @@ def cautions(found: Compared) -> list[str]:
     pairs = [d.pairs for m in found.methods for s in found.settings if (d := found.difference(m, s)) and d.pairs]
     few = min(pairs, default=least)
     if len(found.methods) > 1 and few < 2:
-        told.append("Some comparisons rest on one seed. No interval and no test can be had from one seed.")
+        told.append("Some comparisons have only one seed, so they have no interval and no test.")
     if len(found.methods) == 1 and least < 2:
-        told.append("Where there is one seed, nothing is known of the spread over seeds.")
+        told.append("With one seed, the spread over seeds is unknown.")
     if len(found.methods) > 1 and 2 <= max(pairs, default=0) <= FEW:
         told.append(_few(found, max(pairs)))
+    told += [*_served(found), *_evaluations(found)]
     if found.key.startswith("best_"):
-        told.append("The best round is chosen on the test rows: its value is no fair estimate.")
+        told.append("The best round is chosen on the test rows: its value is not a fair estimate.")
     missing = len(found.methods) * len(found.settings) * len(found.seeds) - sum(
         found.summary(m, s).runs for m in found.methods for s in found.settings
     )
     if missing:
         many = plural(missing, "combination")
         verb = "has" if missing == 1 else "have"
-        told.append(f"{many} of method, setting and seed {verb} no value; means are over the seeds that are there.")
+        told.append(f"{many} of method, setting and seed {verb} no value; means are over the other seeds.")
     early = [f"{_called(e)}: {why}" for e in found.entries if (why := ended_early(e.run))]
     if early:
-        head = "Some runs ended early, and their values are those of the rounds they ran: "
+        head = "Some runs ended early, and their values are from the rounds that they ran: "
         told.append(listed(head, early, LISTED))
-    lost = [f"{_called(e)}: {collapse.words}" for e in found.entries for collapse in collapses(e.run.rows)]
+    lost = [f"{_called(e)}: {c.words}" for e in found.entries for c in collapses(e.run.rows, e.run.serves)]
     if lost:
         told.append(listed("Training collapsed in some runs: ", lost, LISTED))
     return told
+
+
+def _served(found: Compared) -> list[str]:
+    """Methods whose metric is of a model that their clients do not use, or that were not measured by it."""
+    own = {entry.method for entry in found.entries if entry.run.serves == "own"}
+    named = ", ".join(sorted(own))
+    if "served_" not in found.metric and "personal_" not in found.metric:
+        told = f"clients of {named} use models of their own, and this metric is of a global model that nobody uses"
+        return [f"Do not judge {named} here: {told}. The metric served_accuracy joins all methods."] if own else []
+    lacking = [m for m in found.methods if not any(found.summary(m, s).runs for s in found.settings)]
+    return [f"No {words(found.metric)} is on record of {', '.join(lacking)}."] if lacking and own else []
+
+
+def _evaluations(found: Compared) -> list[str]:
+    """How many evaluations the means are of, where methods differ."""
+    reach = {"mean10": 10, "mean50": 50}.get(found.key.partition("_")[0], 0)
+    by: dict[int, list[str]] = {}
+    for method in found.methods if reach else ():
+        runs = [e.run.rows for e in found.entries if e.method == method and e.run.rows]
+        counts = [sum(r["round"] > rows[-1]["round"] - reach and found.metric in r for r in rows) for rows in runs]
+        if counts and min(counts):
+            by.setdefault(min(counts), []).append(method)
+    told = "; ".join(f"{plural(n, 'evaluation')} of {', '.join(methods)}" for n, methods in sorted(by.items()))
+    return [f"The means are over {told}."] if len(by) > 1 else []
 
 
 def _few(found: Compared, pairs: int) -> str:
@@ -170,7 +194,7 @@ def _few(found: Compared, pairs: int) -> str:
         for s in found.settings
         if (d := found.difference(m, s)) and d.low is not None and d.high is not None
     )
-    told = f"With {plural(pairs, 'seed')} a rank test cannot reach the 5 % level: its least p is {p:.4g}."
+    told = f"With {plural(pairs, 'seed')} a rank test cannot reach the 5 % level: its smallest p is {p:.4g}."
     if widths:
         told += (
             " So no difference is called significant here: look at the intervals. They take differences between seeds "

@@ -14,7 +14,8 @@ from fedskew import rng
 from fedskew.component import Component
 from fedskew.errors import FieldError
 from fedskew.fields import Above, AtLeast, Within, later
-from fedskew.types import Batch, Output, Params, Task, View
+from fedskew.tree import Tree
+from fedskew.types import COSINE_SCALE, Batch, Output, Params, Task, View
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
@@ -25,7 +26,7 @@ __all__ = ["CosineSoftmax", "InitialHead"]
 
 @dataclass(frozen=True)
 class InitialHead(Component):
-    """The classifier begins with these rows, and a bias of 0. `Frozen` beside it keeps it so.
+    """Initial rows of the classifier, with a bias of 0. Combine it with `Frozen` to keep them.
 
     simplex: an equiangular tight frame, w_c' w_d = -norm^2 / (C - 1), which needs C - 1 features. orthogonal: w_c' w_d
     = 0, which needs C. Both are turned by a rotation that the seed of the initial weights draws. A sparse simplex has
@@ -43,13 +44,13 @@ class InitialHead(Component):
     name = "initial_head"
 
     rows: Literal["simplex", "orthogonal"] = "simplex"
-    """how the rows of the weight lie to each other"""
+    """arrangement of the rows of the weight"""
     norm: Annotated[float, Above(0)] = 1.0
     """length of each row"""
     sparsity: Annotated[float, Within(0, 1, "[)")] = later(default=0.0)
-    """share of each row's entries that are 0, of a simplex"""
+    """share of zeros in each row of a simplex"""
     steps: Annotated[int, AtLeast(0)] = later(default=300)
-    """steps by which the other entries move, where some are 0"""
+    """steps that move the other entries if some are 0"""
 
     def check(self, method: Method, fed: Federation, task: Task) -> None:
         """Raise FieldError where so many classes need more features, and for zeros in orthogonal rows."""
@@ -89,8 +90,7 @@ class CosineSoftmax(Component):
     """Cross-entropy of scaled cosines between features and the classifier's rows, shifted by the client's class counts.
 
     L = CE(s cos(h, w_c) + tau log n_c, y). A class without rows leaves the softmax unless tau is 0. The bias is not
-    used. The model is evaluated by its own logits h' w_c + b: where the rows are of equal length and the bias is 0, the
-    most probable class is the same, and the loss is on another scale.
+    used. Where the model is served its logits are s cos(h, w_c), too.
 
     Source: Li et al. 2023, equation 6, https://arxiv.org/abs/2303.10058
 
@@ -100,16 +100,17 @@ class CosineSoftmax(Component):
     """
 
     name = "cosine_softmax"
+    version = 2
     classification = True
 
     scale: Annotated[float, Above(0)] = 10.0
     """initial scale s, an inverse temperature; the authors' code has 10 or 1 by network"""
     learnt: bool = True
-    """s is one more parameter, trained and averaged"""
+    """train s as a parameter and average it"""
     tau: Annotated[float, AtLeast(0)] = 1.0
     """strength of the shift; 1 is the balanced softmax, 0 has none"""
     projection: Annotated[int, AtLeast(0)] = 0
-    """width of a projection head in front of the classifier, where the model leaves it open; 0: none"""
+    """width of a projection head in front of the classifier, unless the model sets it; 0: none"""
 
     @property
     def projects(self) -> int:
@@ -123,6 +124,12 @@ class CosineSoftmax(Component):
     def loss(self, view: View) -> Tensor:
         """Mean cross-entropy, ()."""
         return view.batch.mean(self._rows(view.params, view.out, view.batch, view.ctx.task, view.ctx.used))
+
+    def serve(self, params: Params, state: Tree, task: Task) -> Params:
+        """The model with rows of length 1, whose logits are s cos(h, w_c)."""
+        weight = params[task.weight]
+        rows = weight / torch.linalg.vector_norm(weight, dim=1, keepdim=True).clamp(min=1e-12)
+        return {**params, task.weight: rows, COSINE_SCALE: torch.as_tensor(self._scale(params)).to(weight)}
 
     def _scale(self, params: Params) -> Tensor | float:
         return params[f"{self.name}.scale"] if self.learnt else self.scale

@@ -124,7 +124,7 @@ class Private(Component):
     keeps = "the private parameters on every client"
 
     names: tuple[str, ...] = ("head",)
-    """what stays: head, body, norm, names of layers, or patterns such as conv*"""
+    """private parameters: head, body, norm, names of layers, or patterns such as conv*"""
 
     def private(self, names: Sequence[str], task: Task) -> Collection[str]:
         """Those that the patterns name."""
@@ -133,7 +133,7 @@ class Private(Component):
 
 @dataclass(frozen=True)
 class Frozen(Component):
-    """Parameters that keep their initial value: no gradient, momentum, decay or pull moves them. They are not sent.
+    """Parameters that keep their initial value. They are neither trained nor sent.
 
     Example:
         >>> Frozen(("conv*",)).names
@@ -143,7 +143,7 @@ class Frozen(Component):
     name = "frozen"
 
     names: tuple[str, ...] = ("head",)
-    """what does not move: head, body, norm, names of layers, or patterns such as conv*"""
+    """frozen parameters: head, body, norm, names of layers, or patterns such as conv*"""
 
     def frozen(self, names: Sequence[str], task: Task) -> Collection[str]:
         """Those that the patterns name."""

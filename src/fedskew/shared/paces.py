@@ -87,7 +87,7 @@ class Staged(Fixed):
 
 @dataclass(frozen=True)
 class Steps(Fixed):
-    """The same number of local steps for every client, whatever its size: ``epochs`` is not read.
+    """The same number of local steps for every client; ``epochs`` is ignored.
 
     Client k goes through its rows as often as it takes, shuffled anew each time, and stops after ``steps`` steps. A
     last mini-batch of a pass may be smaller than the others. All clients count alike, so quantity skew changes no
@@ -115,7 +115,7 @@ class Steps(Fixed):
 
 @dataclass(frozen=True)
 class Part(Fixed):
-    """A part of an epoch, or epochs that are no whole number: ``epochs`` is not read.
+    """A fractional number of epochs; ``epochs`` is ignored.
 
     Client k with S_k mini-batches an epoch takes max(1, round(part S_k)) steps.
 
@@ -186,7 +186,7 @@ class Cosine(Fixed):
     warmup: Annotated[int, AtLeast(0)] = 0
     """rounds over which the rate grows"""
     floor: Annotated[float, Within(0, 1, "[]")] = 0.0
-    """part of the rate towards which it falls"""
+    """final rate as a share of lr"""
 
     @property
     def reads_rounds(self) -> bool:

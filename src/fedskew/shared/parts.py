@@ -17,7 +17,7 @@ __all__ = ["CrossEntropy", "DatasetMean", "ProximalVariant"]
 
 @dataclass(frozen=True)
 class CrossEntropy(Component):
-    """Cross-entropy, the loss of a method that brings no classification loss of its own.
+    """Cross-entropy, the default classification loss.
 
     L = mean_b -log softmax(z_b)[y_b] over the rows b of a mini-batch.
 
@@ -57,7 +57,7 @@ class DatasetMean(Component):
     reference = "seol2023"
 
     of: Literal["owned", "used"] = "owned"
-    """|D_k|: the rows that the client owns, or those that it trains on in the round"""
+    """|D_k|: all rows of the client, or those that it trains on in the round"""
 
     def correct(self, grads: Params, view: View) -> Params:
         """The gradient times |b| / |D_k|."""
@@ -68,7 +68,7 @@ class DatasetMean(Component):
 
 @dataclass(frozen=True)
 class ProximalVariant(Component):
-    """Two proximal terms of other implementations, in the place of ``proximal``.
+    """Proximal terms of other implementations, instead of ``proximal``.
 
     norm: L + mu sum_t ||w_t - w^t_t||_2 over the tensors t, without the square: a pull of constant size, 0 at w = w^t.
     smooth_l1: L + mu mean_t smooth_l1(w_t, w^t_t), the mean over the entries of a tensor, slope at most 1.

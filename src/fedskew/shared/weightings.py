@@ -76,7 +76,7 @@ class Uniform(Weighting):
 
 @dataclass(frozen=True)
 class UnionShare(Weighting):
-    """The share of the rows trained on in the rows of whole data sets: weights that need not sum to 1.
+    """Rows trained on as a share of the rows of whole data sets; these weights need not sum to 1.
 
     p_k = n_k / |D| with n_k the rows that client k trained on, and |D| the rows that the participants own, or those of
     all clients. Where clients train on every row they own, "cohort" is ``size``; where they train on subsets, the sum
@@ -95,7 +95,7 @@ class UnionShare(Weighting):
     reference = "seol2023"
 
     union: Literal["cohort", "all"] = "cohort"
-    """whose whole data sets: those of the participants, or of all clients"""
+    """clients whose data sets count: the participants, or all"""
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"rows": rows of all clients}."""

@@ -39,7 +39,7 @@ def write(place: str | Path, out: str | Path, points: int = POINTS) -> int:
     """
     require(points >= 1, "points", "be at least 1", points)
     runs = sorted(runs_of(place, failed=True), key=lambda run: run.address)
-    require(any(run.state == "finished" for run in runs), "runs", "hold one that has ended", str(place))
+    require(any(run.state == "finished" for run in runs), "runs", "hold a finished run", str(place))
     try:
         Path(out).parent.mkdir(parents=True, exist_ok=True)
         write_atomic(Path(out), "".join(f"{archive_line(run, points)}\n" for run in runs).encode())

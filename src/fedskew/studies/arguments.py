@@ -88,7 +88,7 @@ def seeds_of(text: str | int | Sequence[int]) -> tuple[int, ...]:
         plain = isinstance(listed, list | tuple) and all(isinstance(s, int) and not isinstance(s, bool) for s in listed)
         require(plain, "seeds", rule, text)
         found = [int(s) for s in listed]
-    require(0 < len(found) == len(set(found)), "seeds", "name each seed once, and one at least", text)
+    require(0 < len(found) == len(set(found)), "seeds", "name at least one seed, each once", text)
     return tuple(found)
 
 

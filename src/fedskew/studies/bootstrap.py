@@ -20,7 +20,7 @@ RESAMPLES = 10_000
 LEVEL = 0.95  # of every interval; tests are at 1 - LEVEL
 ALPHA = 0.05
 FEW = 5  # seeds: with so few, a percentile interval is clearly too narrow, see docs/reference/statistics.md
-NARROW = f"Resamples of {FEW} runs or fewer are too alike, so the interval is too narrow."
+NARROW = f"Resamples of {FEW} runs or fewer are too similar, so the interval is too narrow."
 
 
 def check_resamples(resamples: int, name: str = "resamples") -> None:

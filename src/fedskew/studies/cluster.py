@@ -99,4 +99,4 @@ def _seen(job: Job, outcome: Outcome) -> Outcome:
     folder = Store(job.store).run_folder(job.address)
     if outcome.state != "finished" or (folder / "summary.json").exists():
         return outcome
-    return outcome._replace(state="broken", reason=f"all machines must share the store; {folder} is not here")
+    return outcome._replace(state="broken", reason=f"all machines must share the store; {folder} does not exist here")

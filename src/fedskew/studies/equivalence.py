@@ -59,17 +59,17 @@ def equivalence(
 
     d = mean - target, with d -+ t SE, SE^2 = s^2 / n + sum over j of s_j^2 / m. t is the quantile 0.95 of
     Student's t on the degrees of freedom of Welch and Satterthwaite: SE^4 over the sum of each squared term by its own
-    n - 1 or m - 1. An interval of 90 % inside of the margin rejects "further apart than the margin" at 5 %, and one
-    outside of it rejects "no further apart" at 5 %.
+    n - 1 or m - 1. A 90 % interval inside the margin rejects "further apart than the margin" at 5 %, and one
+    outside the margin rejects "no further apart" at 5 %.
 
     Args:
         values: Our n values, such as a gain paired by seed.
-        target: The number that they are held against.
-        margin: What counts as the same, above 0.
-        spreads: Standard deviations s_j of the terms of the target, each of ``runs`` runs; none where the target is
-            taken as exact. A printed gain has two, which are taken as independent: of runs that share seeds this is
-            too wide, so that less agrees and less differs.
-        runs: m, two or more where there are spreads.
+        target: The number to compare with.
+        margin: Largest difference that counts as equal, above 0.
+        spreads: Standard deviations s_j of the terms of the target, each over ``runs`` runs; none if the target is
+            exact. A printed gain has two, which count as independent: if their runs share seeds, the interval is too
+            wide, so fewer values agree and fewer differ.
+        runs: m, at least two with spreads.
 
     Raises:
         ConfigError: There is no value, or an option breaks a rule.

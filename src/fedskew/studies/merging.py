@@ -97,7 +97,7 @@ def _folder(source: Store, into: Store, folder: Path, done: Merged) -> None:
     """Take one run folder over. Raises RecordError where it differs, is damaged, or another process writes it."""
     address, target = Address(folder.name), into.run_folder(folder.name)
     if is_running(folder):
-        raise RecordError(f"{folder} is in use; merge again when it has ended")
+        raise RecordError(f"{folder} is in use; merge again when that process has ended")
     whole = ended(folder)
     mine = source.finished(address) if whole else None  # raises where it is none that can be read
     there = into.finished(address)
@@ -136,7 +136,7 @@ def _replace(folder: Path, target: Path) -> None:
             hold.release()
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise RecordError(f"{target} was begun by another process; merge again when it has ended") from None
+            raise RecordError(f"{target} is being written by another process; merge again later") from None
         raise UnwritableError(f"cannot write {target}: {error.strerror}") from None
     finally:
         for left in (waiting, old):

@@ -127,7 +127,7 @@ def pack(place: str | Path, out: str | Path, whole: bool = False) -> int:
     """
     store, addresses, study = members(place)
     if not addresses:
-        raise DataError(f"{str(place)!r} must hold a run that has ended")
+        raise DataError(f"{str(place)!r} must hold a finished run")
 
     def write(waiting: Path) -> None:
         if not _write(waiting, _content(store, addresses, study, whole), zipfile.ZIP_DEFLATED):
@@ -209,7 +209,7 @@ def unpack(path: str | Path, into: str | Path) -> tuple[Merged, Path | None]:
             with store.writing():
                 return _taken(Path(room), store, place, study)
     except UNREADABLE as error:
-        raise RecordError(f"{place} is no zip that can be read: {' '.join(str(error).split())}") from None
+        raise RecordError(f"{place} is not a readable zip: {' '.join(str(error).split())}") from None
     except OSError as error:
         raise RecordError(f"cannot unpack {place}: {error.strerror or error}") from None
 
@@ -247,7 +247,7 @@ def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, Row]:
         raise RecordError(f"{place} holds a name twice")
     for name, entry in inside.items():
         if not NAMES.fullmatch(name) or entry.is_dir() or (entry.external_attr >> 16) & 0o170000 not in (0, 0o100000):
-            raise RecordError(f"{place} must hold a study's files alone; got {name!r}")
+            raise RecordError(f"{place} must hold only files of a study; got {name!r}")
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise RecordError(f"{place} must be compressed as `fedskew study pack` does; {name!r} is not")
     size = sum(entry.file_size for entry in inside.values())
@@ -266,7 +266,7 @@ def _checked(file: zipfile.ZipFile, place: Path) -> dict[str, Row]:
         raise RecordError(f"{MANIFEST} of {place} is damaged: {fault}")
     listed: dict[str, Row] = content["files"]
     for name in {*listed} ^ ({*inside} - {MANIFEST}):
-        raise RecordError(f"{place} must hold what its manifest lists; {name!r} is on one side only")
+        raise RecordError(f"{place} must hold what its manifest lists; {name!r} is only in one of them")
     if "archive.jsonl" not in listed:
         raise RecordError(f"{place} must hold archive.jsonl")
     return listed
@@ -283,4 +283,4 @@ def _extract(file: zipfile.ZipFile, place: Path, name: str, listed: Row, room: P
             out.seek(0)
             whole = (length, hashlib.file_digest(out, "sha256").hexdigest()) == (listed["bytes"], listed["sha256"])
     if not whole:
-        raise RecordError(f"{name} of {place} was altered, by the digest in its manifest")
+        raise RecordError(f"{name} of {place} was altered: its digest is not that of the manifest")

@@ -74,7 +74,7 @@ class Ranks:
         differ = f"Average ranks that differ by {self.critical_difference:.3g} or more are significantly different"
         which = f"{friedman}, the methods differ. {differ} at 5 % (Nemenyi)."
         if self.critical_difference > k - 1:
-            return f"{which} With {n} settings no two average ranks can differ by so much."
+            return f"{which} With {n} settings, average ranks cannot differ by this much."
         return which
 
 

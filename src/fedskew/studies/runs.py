@@ -136,11 +136,11 @@ def _kept(folder: Path, within: Sequence[str | Path]) -> str:
     whole = Path(os.path.abspath(folder))
     root = next((r for r in (Path(os.path.abspath(w)) for w in within) if whole == r or r in whole.parents), None)
     if root is None:
-        return f"{folder} stays: it is outside of the folders that are named"
+        return f"{folder} stays: it is outside the named folders"
     if root.is_symlink() or whole.resolve() != root.resolve() / whole.relative_to(root):
         return f"{folder} stays: it is behind a link"
     plain = all(_is_plain(whole / name) for name in ("config.json", rounds.FILE))
-    return "" if plain else f"{folder} stays: it is no run folder"
+    return "" if plain else f"{folder} stays: it is not a run folder"
 
 
 def _is_plain(file: Path) -> bool:

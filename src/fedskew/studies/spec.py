@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from fedskew.records.summary import summary_names
 from fedskew.records.typed import Row, entries, fault_of
 from fedskew.studies.arguments import Entry, as_word, combinations, entry_of, full, options_of_table, seeds_of
 from fedskew.studies.shipped import names, shipped
-from fedskew.studies.tuning import Tuning, tuning_of
+from fedskew.studies.tuning import HELD_OUT, Tuning, tuning_of
 
 __all__ = ["CONTROLS", "Cell", "Spec", "check_names", "read_spec", "spec_from", "spec_of", "table_from"]
 
@@ -70,24 +71,60 @@ class Spec:
     names: tuple[str, ...] = ()
     """what each of these settings is called; "" or none: by the options that differ"""
     seeds: tuple[int, ...] = (0,)
-    metric: str = "final_accuracy"
-    """entry of the summary that is compared"""
+    metric: str = ""
+    """entry of the summary that is compared; unset: the mean accuracy over the last 10 rounds, of what each client
+    would use where a method gives clients models of their own alone, else of the global model"""
     baseline: str = ""
     """the method that others are compared with; unset: the first"""
     tuning: Tuning | None = None
     title: str = ""
     notes: str = ""
+    measured: bool = False
+    """whether what each client would use is measured in the last ten rounds, where its metric does not say so"""
 
     def __post_init__(self) -> None:
         """Check what can be checked without data."""
         names = [m.name for m in self.methods]
         require(bool(names), "methods", "name at least one method", list(names))
         twice = next((n for n in names if names.count(n) > 1), "")
-        require(not twice, "methods", "be different; a label tells two of one name apart", twice)
+        require(not twice, "methods", "be different; use labels for two of one name", twice)
         if self.baseline and self.baseline not in names:
             raise unknown("baseline", self.baseline, names)
+        if not self.metric:
+            own = any(served == "own" for served in self.serves.values())
+            object.__setattr__(self, "metric", f"mean10_{'served_' * own}accuracy")
+            object.__setattr__(self, "measured", not {*self.serves.values()} <= {"global"})
+        held = any(full(option) == "local_test" for each in (self.options, *self.settings) for option, _ in each)
+        if self.tuning and self.own_models and held:
+            raise ConfigError("tune must stand without local_test where clients' own models are compared: it chooses "
+                              "by rows that clients hold out for it")  # fmt: skip
         if self.metric not in summary_names():  # before runs are made, not after
             raise unknown("metric", self.metric, summary_names())
+
+    @cached_property
+    def serves(self) -> dict[str, str]:
+        """What clients use under each method, `fedskew.method.Method.serves`."""
+        try:
+            options = self.axes()[0][1]
+        except FedskewError:
+            options = ()  # whoever makes the runs says what is wrong
+        return {entry.name: _serves(entry, options) for entry in self.methods}
+
+    @property
+    def own_models(self) -> bool:
+        """Whether what is compared are models that clients would use, of their own where a method has them."""
+        return self.metric.partition("_")[2].startswith(("served_", "personal_", "fitted_served_", "heldout_served_"))
+
+    @property
+    def trial(self) -> tuple[Pair, str]:
+        """(option that holds rows out for the trials of the tuning, number of a summary that is best on them).
+
+        Where clients use their own models, each client holds out rows of its own: a validation set of the server says
+        nothing of them.
+        """
+        if self.own_models:
+            return ("local_test", HELD_OUT), "mean10_served_accuracy"
+        return ("validation", HELD_OUT), self.tuning.metric if self.tuning else ""
 
     @property
     def reference(self) -> str:
@@ -126,6 +163,7 @@ class Spec:
         for at, (setting, options) in enumerate(self.axes()):
             made, refused = self._made(options, strict=at == 0)
             wanted = max((one.rows_at_server for one in made.values()), default=None)
+            served = self.measured or self.own_models
             for entry in self.methods:
                 own = made.get(entry.name)
                 fixed = any(full(option) == "seed" for option, _ in entry.options)
@@ -133,7 +171,9 @@ class Spec:
                     if own is None:
                         yield Cell(entry.name, setting, seed, None, refused[entry.name])
                         continue
-                    yield Cell(entry.name, setting, seed, alike(own if fixed else replace(own, seed=seed), wanted))
+                    one = alike(own if fixed else replace(own, seed=seed), wanted)
+                    asked = any(full(option) == "served" for option, _ in (*options, *entry.options))
+                    yield Cell(entry.name, setting, seed, one if asked or not served else replace(one, served="tail"))
 
     def _made(self, options: Sequence[Pair], strict: bool) -> tuple[dict[str, Experiment], dict[str, str]]:
         """The experiment of each method with the first seed, and why there is none of others."""
@@ -158,6 +198,14 @@ def _told(pairs: Sequence[Pair], found: Sequence[tuple[Pair, ...]]) -> str:
     options = dict.fromkeys(option for each in found for option, _ in each)
     differing = [o for o in options if len({dict(each).get(o) for each in found}) > 1]
     return ", ".join(f"{option} {as_word(dict(pairs).get(option, 'unset'))}" for option in differing)
+
+
+def _serves(entry: Entry, options: Sequence[Pair]) -> str:
+    """What clients use under a method of a study; "global" where it cannot be made."""
+    try:
+        return made_of(entry, options).method.serves
+    except FedskewError:
+        return METHODS[entry.method]().serves if entry.method in METHODS else "global"
 
 
 def made_of(entry: Entry, options: Sequence[Pair], tuned: Sequence[Pair] = ()) -> Experiment:

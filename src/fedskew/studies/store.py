@@ -221,7 +221,7 @@ def read_archive(file: Path) -> Iterator[Run]:
     try:
         lines = text_of(file).split("\n")
     except UnicodeDecodeError as error:
-        raise RecordError(f"{file} must be text, UTF-8; byte {error.start} is none") from None
+        raise RecordError(f"{file} must be text, UTF-8; byte {error.start} is not") from None
     except OSError as error:
         raise RecordError(f"cannot read the archive {str(file)!r}: {error.strerror}") from None
     for number, line in enumerate(lines, 1):
@@ -230,7 +230,7 @@ def read_archive(file: Path) -> Iterator[Run]:
         try:
             run = read_line(line)
         except RecordError as error:
-            raise RecordError(f"{file} must hold one run a line; line {number} is none: {error}") from None
+            raise RecordError(f"{file} must hold one run a line; line {number} is not: {error}") from None
         if not run.summary.get("stopped"):
             yield run
 
@@ -250,7 +250,7 @@ def read_line(line: str) -> Run:
     try:
         content = from_json(line)
     except ValueError as error:
-        raise RecordError(f"it is no JSON: {error}") from None
+        raise RecordError(f"it is not JSON: {error}") from None
     has_failed = isinstance(content, dict) and content.get("state") == "failed"
     if fault := fault_of(content, Failed if has_failed else Line):
         raise RecordError(fault)

@@ -28,7 +28,7 @@ from fedskew.studies.pool import schedule
 from fedskew.studies.scores import Scores, more_is_better
 from fedskew.studies.spec import Cell, Spec, alike, made_of, spec_from, without
 from fedskew.studies.store import Store
-from fedskew.studies.tuning import HELD_OUT, TRIAL_SEED, tuning_of
+from fedskew.studies.tuning import TRIAL_SEED, tuning_of
 from fedskew.studies.work import Job, Outcome
 from fedskew.track import Named
 
@@ -93,7 +93,7 @@ class Study:
             return self._trials
         seed = TRIAL_SEED + self.spec.seeds[0]
         for setting, options in self.spec.axes():
-            given = (*without([("validation", HELD_OUT)], options), *options, ("seed", str(seed)))
+            given = (*without([self.spec.trial[0]], options), *options, ("seed", str(seed)))
             wanted = self.spec.auxiliary(options)
             for entry in self.spec.methods:
                 points, scores = list(tuning.points()), dict[Options, float]()
@@ -101,7 +101,9 @@ class Study:
                     chosen = tuning.options_for(entry.name, point)
                     cell = Cell(entry.name, setting, seed, None, trial=number)
                     try:
-                        cell = replace(cell, experiment=_unfitted(alike(made_of(entry, given, chosen), wanted)))
+                        made = _unfitted(alike(made_of(entry, given, chosen), wanted))
+                        made = replace(made, served="tail") if self.spec.own_models else made
+                        cell = replace(cell, experiment=made)
                     except FedskewError as error:
                         cell = replace(cell, refused=str(error))
                     found.append(_located(cell, chosen))
@@ -129,7 +131,7 @@ class Study:
     def _score(self, trial: Planned) -> float | None:
         """The score of a trial that is finished, or None."""
         entry = self.store.entry(trial.address) if trial.address else None
-        score = entry.summary.get(self.spec.tuning.metric) if entry and self.spec.tuning else None
+        score = entry.summary.get(self.spec.trial[1]) if entry and self.spec.tuning else None
         return None if score is None or (entry and entry.state != "finished") else float(score)
 
     def plan(self) -> list[Planned]:
@@ -148,11 +150,12 @@ class Study:
             return _located(cell)
         chosen = self.chosen.get((cell.label, cell.setting))
         if chosen is None:
-            return Planned(replace(cell, experiment=None, refused="no trial of its tuning came to an end"), "")
+            return Planned(replace(cell, experiment=None, refused="no tuning trial finished"), "")
         entry = next(m for m in self.spec.methods if m.name == cell.label)
         options = dict(self.spec.axes())[cell.setting]
         made = made_of(entry, (*options, ("seed", str(cell.seed))), chosen)
-        return _located(replace(cell, experiment=alike(made, cell.experiment.auxiliary)))
+        made = replace(alike(made, cell.experiment.auxiliary), served=cell.experiment.served)
+        return _located(replace(cell, experiment=made))
 
     def is_done(self, one: Planned) -> bool:
         """Whether nothing is left to do for a run that can be."""
@@ -196,7 +199,8 @@ class Study:
             planned = self.plan() if last else trials
             mine = self.missing(planned)[shard[0] - 1 :: shard[1]]
             by = {one.address: one for one in mine}
-            jobs = [Job(one.address, one.job, str(self.store.folder), one.cell.name, track) for one in mine]
+            shown = self.spec.metric if last else self.spec.trial[1]
+            jobs = [Job(one.address, one.job, str(self.store.folder), one.cell.name, track, shown) for one in mine]
             if jobs:
                 if track:
                     track.prepare()
@@ -254,6 +258,31 @@ class Study:
         rows += fitted_rows(rows, name) if fitted else []
         runs = [(r["label"], r["setting"], r["seed"], r.get(name) if r["state"] == "finished" else None) for r in rows]
         return Scores.of(runs, metric=name, higher_is_better=more_is_better(name))
+
+    def evaluations(self) -> dict[tuple[str, str], int]:
+        """By (method, setting): how many evaluations the metric is a mean of, the fewest of its runs."""
+        span, _, name = self.spec.metric.partition("_")
+        reach, found = {"mean10": 10, "mean50": 50}.get(span, 0), dict[tuple[str, str], int]()
+        for one, entry in self.entries() if reach else ():
+            if entry and entry.rows and entry.state == "finished":
+                ends, key = entry.rows[-1]["round"], (one.cell.label, one.cell.setting)
+                n = sum(row["round"] > ends - reach and name in row for row in entry.rows)
+                found[key] = min(n, found.get(key, n))
+        return found
+
+    @property
+    def plain(self) -> str:
+        """The method whose work others are compared with: FedAvg where it is there, else the baseline."""
+        return next((m.name for m in self.spec.methods if m.method == "fedavg"), self.spec.reference)
+
+    def works(self) -> dict[tuple[str, str], float]:
+        """By (method, setting): local steps of a round, as a multiple of those of `plain`."""
+        found: dict[tuple[str, str], list[float]] = {}
+        for row in self.table():
+            if row["state"] == "finished" and row.get("total_steps"):
+                found.setdefault((row["label"], row["setting"]), []).append(row["total_steps"] / row["rounds"])
+        means = {key: sum(each) / len(each) for key, each in found.items()}
+        return {key: mean / means[self.plain, key[1]] for key, mean in means.items() if (self.plain, key[1]) in means}
 
     def rounds(self) -> list[Row]:
         """One row a recorded round: method, setting and seed beside its numbers."""
@@ -319,7 +348,7 @@ class Study:
 def _ended(outcome: Outcome, planned: Planned, told: Callable[[Outcome, Planned], None] | None) -> None:
     """Tell of a run that ended. Raises UnwritableError where the store takes no more: no other run could be kept."""
     if outcome.state == "unsaved":
-        raise UnwritableError(f"{planned.cell.name} cannot be kept: {outcome.reason}; the same command goes on")
+        raise UnwritableError(f"{planned.cell.name} cannot be stored: {outcome.reason}; the same command continues")
     for note in outcome.notes:
         warnings.warn(f"{planned.cell.name}: {note}", RuntimeWarning, stacklevel=2)
     if told:
@@ -339,8 +368,9 @@ def _located(cell: Cell, options: Options = ()) -> Planned:
 
 
 def _unfitted(made: Experiment) -> Experiment:
-    """The run as one that measures no fit between rounds."""
-    return replace(made, fit_logits="last") if made.fit_logits in ("tail", "every") else made
+    """The run as one that measures neither fits nor what clients would use between rounds."""
+    made = replace(made, fit_logits="last") if made.fit_logits in ("tail", "every") else made
+    return replace(made, served="last") if made.served in ("tail", "every") else made
 
 
 def _tried(study: Study) -> list[Row]:
@@ -379,7 +409,8 @@ def study(
         tune: a search space, "lr=log:0.01..0.3" or {"lr": "log:0.01..0.3"}.
         tune_trials: trials of each method and setting.
         tune_beyond: most trials outside of the range, one at a time while the best value is at its edge.
-        metric: entry of the summary that is compared, a number; "final_accuracy" unless given.
+        metric: entry of the summary that is compared, a number; unless given the mean accuracy over the last 10 rounds,
+            of what each client would use where a method gives clients models of their own alone.
         baseline: the method that others are compared with; the first unless given.
         title: what the study is called.
         **more: single options by names without dots, such as ``rounds=30, data="digits"``.

@@ -134,5 +134,5 @@ def tuning_of(
     whole = isinstance(beyond, int) and not isinstance(beyond, bool) and 0 <= beyond <= MOST_TRIALS
     require(whole, "tune_beyond", f"be a whole number from 0 to {MOST_TRIALS}", beyond)
     one = not beyond or (len(ranges) == 1 and ranges[0].scale == "log")
-    require(one, "tune_beyond", "stand beside a space of one log range, as lr=log:0.01..0.3", beyond)
+    require(one, "tune_beyond", "be used with one log range, such as lr=log:0.01..0.3", beyond)
     return Tuning(tuple(ranges), trials, own={k: dict(v) for k, v in (own or {}).items() if v}, beyond=beyond)

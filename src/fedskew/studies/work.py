@@ -38,6 +38,7 @@ class Job(NamedTuple):
     store: str
     name: str = ""  # what trackers call it
     track: Named | None = None
+    metric: str = "final_accuracy"  # of the summary, that is told of its end
 
 
 class Outcome(NamedTuple):
@@ -124,7 +125,7 @@ def _work(job: Job) -> Outcome:
     try:
         experiment = Experiment.from_json(job.experiment)
         if resume and _over(folder, experiment):
-            return Outcome(job.address, "finished", "", time.monotonic() - began, _score(folder), resume)
+            return Outcome(job.address, "finished", "", time.monotonic() - began, _score(folder, job.metric), resume)
         federation, tracked = federation_of(experiment), _trackers(job, notes.append)
         result = experiment.run(folder, resume=resume, federation=federation, on_round=tracked)
     except InUseError as error:
@@ -144,7 +145,7 @@ def _work(job: Job) -> Outcome:
     except Exception as error:  # a fault of fedskew: the other runs go on, and this one is told
         return ended("broken", f"{type(error).__name__}: {error}")
     state = "finished" if not result.stopped else "interrupted"
-    score = result.summary.get("final_accuracy")
+    score = result.summary.get(job.metric)
     return Outcome(job.address, state, result.stopped, time.monotonic() - began, score, resume, tuple(notes))
 
 
@@ -153,7 +154,7 @@ def _trackers(job: Job, note: Callable[[str], None]) -> Several | None:
     try:
         return Several(job.track.made(note), job.name) if job.track else None
     except Exception as error:
-        note(f"nothing is tracked; the run goes on: {' '.join(str(error).split())}")
+        note(f"tracking failed; the run continues without it: {' '.join(str(error).split())}")
         return None
 
 
@@ -171,8 +172,8 @@ def _over(folder: Path, experiment: Experiment) -> bool:
         hold.release()
 
 
-def _score(folder: Path) -> float | None:
-    score = read_run(folder).summary.get("final_accuracy")
+def _score(folder: Path, metric: str) -> float | None:
+    score = read_run(folder).summary.get(metric)
     return None if score is None else float(score)
 
 

@@ -87,7 +87,7 @@ class Tracker(ABC):
         except (Exception, SystemExit) as error:
             self._tracks = False
             why = " ".join(str(error).split())[:300]
-            told = f"{self.name} failed and tracks this run no more; the run goes on: {type(error).__name__}: {why}"
+            told = f"{self.name} failed; the run continues without it: {type(error).__name__}: {why}"
             self.note(told)
 
     def _prepare(self) -> None:  # noqa: B027  most trackers have nothing to make

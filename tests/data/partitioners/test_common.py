@@ -193,7 +193,7 @@ def test_clients_that_have_shared_rows_alone_cannot_be_held_out():
     assert federate(made().dataset, Copies(), clients=3).sizes.tolist() == [4, 4, 4]
     with pytest.raises(ConfigError, match="heldout_clients must leave held-out clients a row that no other client"):
         federate(made().dataset, Copies(), clients=3, heldout_clients=0.3)
-    with pytest.raises(ConfigError, match="local_test must take a row of some client"):
+    with pytest.raises(ConfigError, match="local_test must be large enough to hold out a row"):
         federate(made().dataset, Copies(), clients=3, local_test=0.3)
 
 

@@ -194,8 +194,8 @@ def test_other_files_are_refused(file: Path, change, message: str) -> None:
     [
         ([0, 1, 1], [0, 2, 3], "row 1 has two owners"),
         ([1, 0, 2], [0, 2, 3], "ascending order"),
-        ([0, 1, 2], [0, 2, 2], "offsets, rows and labels do not belong together"),
-        ([0, 1, 2], [0, 3, 2, 3], "do not belong together"),
+        ([0, 1, 2], [0, 2, 2], "offsets, rows and labels do not match"),
+        ([0, 1, 2], [0, 3, 2, 3], "do not match"),
         ([0, 1, 9], [0, 2, 3], r"rows 0\.\.3 of the data; got up to 9"),
     ],
 )
@@ -238,7 +238,7 @@ def test_make_show_and_verify(tmp_path: Path, data: Dataset, capsys: pytest.Capt
     line = make(federate(data, Dirichlet(0.5), clients=4, validation=0.1), free(tmp_path / "made"))
     assert line.startswith(f"{tmp_path / 'made'}.npz: 4 clients, 198 rows, 22 validation, 0.0 MB, sha256 ")
     assert verify(tmp_path / "made.npz", data).startswith(f"{tmp_path / 'made'}.npz: intact, sha256 ")
-    with pytest.raises(ConfigError, match=r"--out must be a file that is not there yet"):
+    with pytest.raises(ConfigError, match=r"--out must be a new file"):
         free(tmp_path / "made")
     pictures = tmp_path / "pictures"
     assert fedskew("partition", "show", tmp_path / "made.npz", "--json", "--out", pictures, "--measure", "js") == 0

@@ -81,4 +81,4 @@ def test_making_a_file_does_not_take_the_place_of_another(
         with pytest.raises(SystemExit) as left:
             main([*words, *out])
         assert int(left.value.code or 0) == code
-    assert capsys.readouterr().err.count("--out must be a file that is not there yet") == 3
+    assert capsys.readouterr().err.count("--out must be a new file") == 3

@@ -142,7 +142,7 @@ def test_sizes_that_no_class_can_hold_are_refused():
         DirPrior(0, sizes=[201, 1]).split(BALANCED, 2, 0)
     with pytest.raises(ConfigError, match="sizes must fit the labels: the 200 rows"):
         ExclusiveIid(0.5, sizes=[300, 10]).split(BALANCED, 2, 0)
-    with pytest.raises(ConfigError, match="samples must be 0 where sizes are a list; got 3; leave it out"):
+    with pytest.raises(ConfigError, match="samples must be 0 if sizes are a list; got 3; leave it out"):
         DirPrior(samples=3, sizes=[3, 3])
 
 

@@ -65,5 +65,5 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytes
 
 def test_without_scikit_learn_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"dataset 'digits' is a file of scikit-learn, which is not there; install it"):
+    with pytest.raises(DataError, match=r"dataset 'digits' needs scikit-learn, which is not installed"):
         digits()

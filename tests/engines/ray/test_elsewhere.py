@@ -46,7 +46,7 @@ def test_a_run_goes_on_with_another_cluster(cluster: Any, tmp_path: Path) -> Non
     assert json.loads((run / "config.json").read_text()) == before and len(recorded(run)) == 1
 
     code, said = fedskew("run", "--resume", "run", "--ray.sum", "2", folder=tmp_path)
-    assert code == 2 and "--resume must stand alone, or beside --rounds" in said and "got '--ray.sum 2'" in said
+    assert code == 2 and "--resume must be used alone, or with --rounds" in said and "got '--ray.sum 2'" in said
 
     here = ["--ray.address", "local", "--ray.workers", "1", "--ray.gpus", "1", *ONE_ROUND]
     code, said = fedskew("run", "--resume", "run", *here, folder=tmp_path)

@@ -235,9 +235,9 @@ def checked(found: Partition, n: int, name: str, overlaps: bool = False) -> Part
     """The partition in int64. Raises DataError unless it has rows, all of 0..n-1, each once, or once a client."""
     rows, offsets = np.asarray(found.rows), np.asarray(found.offsets)
     if not ordered(found) or (rows.size and not 0 <= rows.min() <= rows.max() < n):
-        raise DataError(f"partition {name!r} gave rows outside 0..{n - 1} or broken offsets")
+        raise DataError(f"partition {name!r} returned rows outside 0..{n - 1} or broken offsets")
     if not rows.size:
-        raise DataError(f"partition {name!r} gave no client any row; got {n} rows to divide")
+        raise DataError(f"partition {name!r} assigned no rows; got {n} rows to divide")
     if not overlaps and (owners := np.bincount(rows)).max() > 1:
         raise DataError(f"partition {name!r} gave row {owners.argmax()} to more than one client")
     cell = np.sort(rows + np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * n) if overlaps else rows[:0]

@@ -53,12 +53,12 @@ class Dirichlet(Partitioner):
     alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
     """concentration: small gives each class to few clients, large gives IID histograms"""
     balance_guard: Annotated[float, AtLeast(1, infinite=True, hint=base.FULL)] | None = None
-    """clients with this many times n/N rows get no more of later classes (NIID-Bench: 1); unset: no guard"""
+    """clients with this many times n/N rows get no rows of later classes (NIID-Bench: 1); unset: off"""
     least: Annotated[int, AtLeast(0)] | None = None
-    """rows that every client must have (NIID-Bench: 10), within 100 draws, else an error; unset: 0, one draw"""
+    """minimum rows of each client (NIID-Bench: 10), an error after 100 draws; unset: 0, one draw"""
     rounding: Rounding | None = None
-    """shares to rows: "cut" at the cumulative shares, with a row left over to the last share or ("cut_last") to client
-    N - 1, or "largest_remainder"; unset: cut"""
+    """rounding of shares to rows: "cut" at the cumulative shares, the remainder to the last share ("cut_last": to
+    client N - 1), or "largest_remainder"; unset: cut"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw shares [C, N], cut and deal; draw again while a client has fewer than ``least`` rows."""
@@ -126,7 +126,7 @@ class DirClientNorm(Partitioner):
     alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
     """concentration of each client's class proportions"""
     rounding: Literal["round", "largest_remainder"] = "round"
-    """shares to rows: to the nearest whole number, or by largest remainders, which uses every row"""
+    """rounding of shares to rows: to the nearest whole number, or by largest remainders, which uses every row"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw proportions [N, C], normalise them over the clients, round and deal."""

@@ -241,9 +241,9 @@ class File(Partitioner):
     path: str = ""
     """the partition file, .npz"""
     match: Literal["dataset", "labels"] = "dataset"
-    """what must be equal: the whole dataset, or its labels only (images may be padded or scaled otherwise)"""
+    """what must match: the whole dataset, or only its labels (images may be padded or scaled differently)"""
     sha256: str = ""
-    """the file's hash or its first digits; a run records it, and another file then raises an error; empty takes any"""
+    """the file's hash or its first digits, which a run records; another file raises an error; empty: not checked"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", str(self.path))
@@ -420,7 +420,7 @@ def _read_header(arrays: dict[str, npt.NDArray[Any]], path: str) -> dict[str, An
         raise DataError(f"{path} has version {version!r} of the format; this fedskew reads {VERSION} and {TESTED}")
     tested = [isinstance(header.get("local_test"), float), *(name in arrays for name in TEST_ARRAYS)]
     if set(tested) != {version == TESTED}:
-        raise DataError(f"{path} is not a partition file: its local test and its version do not belong together")
+        raise DataError(f"{path} is not a partition file: its local test does not match its version")
     for key, kind in KEYS.items():
         if key not in header or not isinstance(header[key], kind) or isinstance(header[key], bool):  # type: ignore[arg-type]
             raise DataError(f"{path} is not a partition file: its header lacks {key!r}")
@@ -434,7 +434,7 @@ def check_content(content: PartitionFile, path: str) -> None:
     parts = [content.partition, *([] if content.local_test is None else [content.local_test])]
     whole = all(base.ordered(part) and header["clients"] == part.clients for part in parts)
     if not whole or len(content.labels) != len(rows):
-        raise DataError(f"{path}: offsets, rows and labels do not belong together")
+        raise DataError(f"{path}: offsets, rows and labels do not match")
     owned = np.unique(rows) if header.get("overlaps") is True else rows  # a client has a row once: see _ascending
     every = np.concatenate([owned, *(part.rows for part in parts[1:]), content.validation_rows, content.auxiliary_rows])
     if every.size and not 0 <= every.min() <= every.max() < n:

@@ -67,7 +67,7 @@ class Natural(Partitioner):
     users: ClassVar[str] = "LEAF (writers, speakers), FLamby (hospitals), flwr-datasets (natural id)"
     limits: ClassVar[str] = "every row is used; nothing is drawn"
     column: str = ""
-    """column whose values are the clients; unset: "client", or the only column there is"""
+    """column whose values are the clients; unset: "client", or the only column"""
 
     def resolved(self, columns: Columns) -> str:
         """Name of the column that is used. Raises ConfigError unless it is clear."""
@@ -102,7 +102,7 @@ class Feature(Partitioner):
     users: ClassVar[str] = "domains: FL-bench, PFLlib; Hist-Dirichlet: FedArtML"
     limits: ClassVar[str] = "α→∞: each client has every value in the shares of all rows; α→0: one client a value"
     column: str = ""
-    """column whose values are skewed; unset: the only column there is"""
+    """column whose values are skewed; unset: the only column"""
     alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
     """concentration: small gives each value to few clients"""
     bins: Annotated[int, AtLeast(0)] = 0
@@ -150,7 +150,7 @@ class Counts(Partitioner):
     users: ClassVar[str] = "whoever knows the histograms of a real federation; flwr-datasets (distribution)"
     limits: ClassVar[str] = "the histograms are exactly those given"
     path: str = ""
-    """file of the matrix: csv with or without a head, npy, or npz with one array"""
+    """file of the matrix: csv with or without a header, npy, or npz with one array"""
     matrix: tuple[tuple[int, ...], ...] | None = None
     """the matrix itself, [N][C]"""
 
@@ -161,7 +161,7 @@ class Counts(Partitioner):
             object.__setattr__(self, "matrix", tuple(map(tuple, plain)))
         super().__post_init__()
         one = self.matrix is None or not self.path
-        demand(self, "path", one, "be unset where a matrix is given", "give one of both")
+        demand(self, "path", one, "be unset if a matrix is given", "give only one of them")
 
     def count(self, columns: Columns) -> int:
         """Number of rows of the matrix."""

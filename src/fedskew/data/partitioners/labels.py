@@ -50,7 +50,7 @@ class LabelsK(Partitioner):
     labels: Annotated[int, AtLeast(1)] = 2
     """L, labels per client"""
     repeats: bool = False
-    """let a client draw a label twice where two lists meet: fewer than L labels, a double share of one"""
+    """allow a client to draw a label twice: it then has fewer than L labels and a double share of one"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Deal tickets of equal weight."""
@@ -81,7 +81,7 @@ class Double(Partitioner):
     exponent: Annotated[float, AtLeast(0)] = 1.0
     """a, the power law's exponent; 0: equal shares"""
     repeats: bool = False
-    """let a client draw a label twice where two lists meet: fewer than L labels, two shares of one"""
+    """allow a client to draw a label twice: it then has fewer than L labels and two shares of one"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Deal tickets of weight rank^(-a)."""
@@ -205,9 +205,9 @@ class Mix(Sized):
     homo_ratio: Annotated[float, Within(0, 1)] = 0.1
     """h, the fraction of the rows that is spread IID"""
     minority: Annotated[int, AtLeast(0)] = 0
-    """how many labels, the first ones, are made rare"""
+    """number of labels, the first ones, that become rare"""
     minority_share: Annotated[float, Within(0, 1)] = 0.1
-    """fraction of their rows that these labels keep, at least one row"""
+    """fraction of rows that these labels keep, at least one row"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Shuffle the rows of each label, keep the first ones, spread a random part of them and cut the rest."""
@@ -256,11 +256,12 @@ class ExclusiveIid(Sized):
     users: ClassVar[str] = "FedLA"
     limits: ClassVar[str] = "s = 0: equal IID histograms; s = 1: no label has two owners. Sizes are as asked for."
     noniid_s: Annotated[float, Within(0, 1)] | None = None
-    """s, fraction of clients with exclusive labels; unset: 0.5, or where labels are too few as use up half of them"""
+    """s, fraction of clients with exclusive labels; unset: 0.5, or if labels are few, as many as use half of the
+    labels"""
     unique_c: Annotated[int, AtLeast(1)] = 1
-    """u, labels that each of them owns alone"""
+    """u, exclusive labels of each of them"""
     samples: Annotated[int, AtLeast(0)] = 0
-    """rows per client, of a size law the mean; 0: the largest that is feasible whichever labels are drawn"""
+    """rows per client (the mean of a size law); 0: the largest that is feasible for any draw of labels"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Deal exclusive labels first, then the rest."""
@@ -435,11 +436,11 @@ class DirExtended(Partitioner):
     owners: Literal["rotation", "random"] | None = later()
     """labels of a client: from shuffled lists in rotation, or L at random for each (PFLlib); unset: rotation"""
     balance_guard: Annotated[float, AtLeast(1, infinite=True, hint=base.FULL)] | None = later()
-    """clients with this many times n/N rows get no more of later labels (PFLlib: 1); unset: no guard"""
+    """clients with this many times n/N rows get no rows of later labels (PFLlib: 1); unset: off"""
     least: Annotated[int, AtLeast(0)] | None = later()
-    """rows that every client must have (PFLlib: 10), within 100 draws, else an error; unset: 0, one draw"""
+    """minimum rows of each client (PFLlib: 10), an error after 100 draws; unset: 0, one draw"""
     rounding: Rounding | None = later()
-    """shares to rows, as in `dirichlet` (PFLlib: cut); unset: largest_remainder"""
+    """rounding of shares to rows, as in `dirichlet` (PFLlib: cut); unset: largest_remainder"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw owners, then shares, then deal."""

@@ -191,7 +191,7 @@ class Shared(Layered):
     alpha: Annotated[float, Within(0, 1)] = 0.5
     """part of G that each client adds, in [0, 1]"""
     divides: Literal["rest", "shared"] = later(default="rest")
-    """what the base divides: the rows besides G, or G alone, to train a model on it before; nobody has others then"""
+    """rows that the base divides: all besides G, or only G, to train a first model on it"""
 
     def split(self, labels: npt.ArrayLike, clients: int, seed: int, columns: Columns | None = None) -> Partition:
         """Divide as `Partitioner.split`. The base is keyed as alone, client k's part of G by (seed, k)."""

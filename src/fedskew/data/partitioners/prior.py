@@ -23,23 +23,24 @@ class DirPrior(Sized):
     """Fixed client size: q_k ~ Dir(alpha p) over classes with sum(p) = 1; alpha = 0 gives each client one class.
 
     Counts are size * q_k by largest remainders. Clients are served in random order, those of one class first. A class
-    that has run out is replaced by the others in the proportions of q_k. Seol and Kim (2023) use it; their case 2 is
+    without rows left is replaced by the others in the proportions of q_k. Seol and Kim (2023) use it; their case 2 is
     ``DirPrior(alpha=0, rest=20, alpha_rest=0.2)``.
 
-    alpha has two readings. `concentration` "total" is Dir(alpha p): alpha is the sum over the classes. "per_class" is
-    Dir(alpha C p): alpha a class, as flwr-datasets and FedLab have it. With 10 classes, per_class 0.2 is total 2.
+    alpha has two meanings. `concentration` "total" is Dir(alpha p): alpha is the sum over the classes. "per_class" is
+    Dir(alpha C p), as in flwr-datasets and FedLab. With 10 classes, per_class 0.2 equals total 2.
 
-    Sizes are equal unless `sizes` says otherwise. With a law, clients of one class are packed: the largest first, each
-    into the class with most rows left. All sizes then shrink until every class suffices; `samples` is their mean.
+    Sizes are equal unless `sizes` is set. With a law, clients of one class are packed: the largest first, each
+    into the class with most rows left. All sizes then shrink until every class has enough rows. `samples` is their
+    mean.
 
-    At equal sizes FedNova takes FedAvg's steps, and a selection by size is a random one. Seol and Kim state no sizes.
-    Equal ones give their sample totals; their protocol here has ``sizes="lognormal", size_skew=0.05`` as a second
+    With equal sizes, FedNova equals FedAvg, and a selection by size is random. Seol and Kim state no sizes.
+    Equal sizes give their sample totals; their protocol here has ``sizes="lognormal", size_skew=0.05`` as a second
     setting.
 
-    FedDyn's code, FedLab and flwr-datasets (inner Dirichlet) serve all clients together: again and again a random
-    client takes one row of a class drawn from q_k. Counts are multinomial, and all clients meet an exhausted class at
-    the same time. That is ``serve="together", concentration="per_class"``. Served in turn, counts are rounded, and the
-    last clients get what is left.
+    FedDyn's code, FedLab and flwr-datasets (inner Dirichlet) serve all clients together: repeatedly, a random
+    client takes one row of a class drawn from q_k. Counts are multinomial, and a class runs out for all clients at
+    the same time. This is ``serve="together", concentration="per_class"``. Served in turn, counts are rounded, and the
+    last clients get the remaining rows.
 
     Raises:
         ConfigError: A field breaks a rule, or ``samples`` or ``sizes`` ask for more than the classes allow.
@@ -65,17 +66,17 @@ class DirPrior(Sized):
     alpha: Annotated[float, AtLeast(0)] = 0.0
     """concentration of most clients; 0: one class per client"""
     rest: Annotated[int, AtLeast(0)] = 0
-    """how many clients, the last ones, have alpha_rest instead of alpha"""
+    """number of clients, the last ones, with alpha_rest instead of alpha"""
     alpha_rest: Annotated[float, AtLeast(0)] = 0.2
     """concentration of the last `rest` clients"""
     samples: Annotated[int, AtLeast(0)] = 0
-    """rows per client, of a size law the mean; 0: the largest feasible, at most n/N"""
+    """rows per client (the mean of a size law); 0: the largest feasible, at most n/N"""
     prior: Literal["uniform", "data"] = "uniform"
-    """p: equal for all classes, or the class shares of the rows"""
+    """p: uniform over the classes, or the class shares of the rows"""
     concentration: Literal["total", "per_class"] | None = later()
-    """what alpha counts: the sum over the classes, Dir(alpha p), or a class, Dir(alpha C p); unset: total"""
+    """whether alpha is the total, Dir(alpha p), or per class, Dir(alpha C p); unset: total"""
     serve: Literal["in_turn", "together"] | None = later()
-    """one client after the other, counts rounded, or all together, row by row (FedLab, flwr); unset: in_turn"""
+    """one client after the other with rounded counts, or all together row by row (FedLab, flwr); unset: in_turn"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Serve the clients of one class, then the others from what remains."""

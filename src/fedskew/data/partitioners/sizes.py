@@ -56,7 +56,7 @@ class Sized(Partitioner):
     """
 
     sizes: Law | tuple[Annotated[int, AtLeast(0)], ...] | None = later()
-    """client sizes: a law, or a list with the rows of each client, such as 30,20,10; unset: equal"""
+    """client sizes: a law, or the rows of each client, such as 30,20,10; unset: equal"""
     size_skew: Annotated[float, AtLeast(0)] | None = later()
     """sigma of the law lognormal, exponent a of the law power; 0: equal sizes; unset: 1"""
 
@@ -74,7 +74,7 @@ class Sized(Partitioner):
         told = self.sizes in ("lognormal", "power") or self.size_skew is None
         demand(self, "size_skew", told, "be unset, except where sizes is lognormal or power", "set sizes")
         if isinstance(self.sizes, tuple) and hasattr(self, "samples"):
-            demand(self, "samples", self.samples == 0, "be 0 where sizes are a list", "leave it out")
+            demand(self, "samples", self.samples == 0, "be 0 if sizes are a list", "leave it out")
 
     @property
     def uneven(self) -> bool:
@@ -315,7 +315,7 @@ class QuantityDir(Partitioner):
     least: Annotated[int, AtLeast(0)] = 1
     """m, rows that every client gets first"""
     redraw: bool | None = later()
-    """give nobody rows first, and draw again, at most 100 times, until all have `least` rows (NIID-Bench, FedLab)"""
+    """draw again, at most 100 times, until all have `least` rows, instead of giving these first (NIID-Bench, FedLab)"""
 
     def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
         """Draw shares, compute sizes, deal."""

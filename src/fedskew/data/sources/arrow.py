@@ -39,20 +39,20 @@ class ArrowOptions(ImageOptions):
     """Options of tables in parquet files and on the hub: what their number and word columns become."""
 
     standardise: bool | None = later()
-    """standardise number columns by the training rows; unset: where x_column names no columns"""
+    """standardise number columns; unset: only if x_column names no columns"""
     categories: str = later(default="")
-    """columns of features that hold categories, comma-separated: one-hot over the values of the training file; auto:
-    every column of words"""
+    """feature columns with categories, comma-separated, encoded one-hot by the values of the training file; auto: every
+    column of words"""
     exclude: str = later(default="")
     """columns left out of the features, comma-separated, such as an identifier"""
     named_labels: bool = later(default=False)
-    """take every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
+    """treat every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
     missing: Literal["refuse", "fill"] = later(default="refuse")
-    """missing feature values: refuse, or fill a number by the median of the training rows and a blank category by a
-    category of its own, to which categories that no training row has belong too"""
+    """missing feature values: refuse, or fill; fill uses the median of the training rows for numbers and an extra
+    category for categories, which also takes values that no training row has"""
     ordinal: str = later(default="")
-    """columns of features with ordered categories, comma-separated: the place as a number, in the order of the sorted
-    values or in that of grade=low<mid<high"""
+    """feature columns with ordered categories, comma-separated, encoded by rank: of the sorted values, or as in
+    grade=low<mid<high"""
 
     @property
     def asks(self) -> bool:
@@ -73,12 +73,12 @@ class Parquet(ArrowOptions):
     name: ClassVar[str] = "parquet"
 
     x_column: str | None = None
-    """column of images or lists, or several number columns, comma-separated; unset: img, image, x, features, input, and
-    where there is none of these every column but those of labels and of clients"""
+    """column of images or lists, or several number columns, comma-separated; unset: img, image, x, features or input,
+    else all except labels and clients"""
     y_column: str | None = None
     """column of labels, numbers 0..C-1 or strings; unset: label, labels, fine_label, y, target or class"""
     columns: str | None = None
-    """columns that say whose a row is, comma-separated, for natural clients; unset: client, where there is one"""
+    """columns with the client of each row, comma-separated, for natural clients; unset: client, if present"""
 
     def load(self, path: str | None = None) -> Dataset:
         """Load the file or folder.
@@ -126,18 +126,18 @@ class Hub(ArrowOptions):
     repo: str = ""
     """id on the hub, for example ylecun/mnist; a path names a local folder in the hub's layout instead"""
     config: str | None = None
-    """configuration of the dataset, where it has several"""
+    """configuration of the dataset, if it has several"""
     x_column: str | None = None
-    """column of images or lists, or several number columns, comma-separated; unset: img, image, x, features, input, and
-    where there is none of these every column but those of labels and of clients"""
+    """column of images or lists, or several number columns, comma-separated; unset: img, image, x, features or input,
+    else all except labels and clients"""
     y_column: str | None = None
     """column of labels, numbers 0..C-1 or strings; unset: label, labels, fine_label, y, target or class"""
     train_split: str = "train"
     """split to train on"""
     test_split: str | None = None
-    """split to test on; unset: the split test, or a stratified 20 % of the training split where there is none"""
+    """split to test on; unset: the split test, else a stratified 20 % of the training split"""
     columns: str | None = later()
-    """columns that say whose a row is, comma-separated, for natural clients; unset: client, where there is one"""
+    """columns with the client of each row, comma-separated, for natural clients; unset: client, if present"""
 
     def load(self, path: str | None = None) -> Dataset:
         """Download the dataset, or take it from the cache.

@@ -39,28 +39,28 @@ class Csv(ClassOptions):
     name: ClassVar[str] = "csv"
 
     x_column: str | None = None
-    """columns of features, comma-separated; unset: every column but those of labels and of clients"""
+    """columns of features, comma-separated; unset: all except labels and clients"""
     y_column: str | None = None
     """column of labels, numbers 0..C-1 or strings; unset: label, labels, y, target or class"""
     columns: str | None = None
-    """columns that say whose a row is, comma-separated, for natural clients; unset: client, where there is one"""
+    """columns with the client of each row, comma-separated, for natural clients; unset: client, if present"""
     standardise: bool = True
-    """standardise the features; false leaves them as they are"""
+    """standardise the features"""
     categories: str = ""
-    """columns of features that hold categories, comma-separated: one-hot over the values of the training file; auto:
-    every column of words"""
+    """feature columns with categories, comma-separated, encoded one-hot by the values of the training file; auto: every
+    column of words"""
     exclude: str = ""
     """columns left out of the features, comma-separated, such as an identifier"""
     named_labels: bool = False
-    """take every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
+    """treat every label as a name, also numbers such as 1 to 5; classes are then numbered in the order of the names"""
     separator: str = ","
-    """what separates the values of a row: one character, or tab"""
+    """separator of the values of a row: one character, or tab"""
     missing: Literal["refuse", "fill"] = later(default="refuse")
-    """missing feature values: refuse, or fill a number by the median of the training rows and a blank category by a
-    category of its own, to which categories that no training row has belong too"""
+    """missing feature values: refuse, or fill; fill uses the median of the training rows for numbers and an extra
+    category for categories, which also takes values that no training row has"""
     ordinal: str = later(default="")
-    """columns of features with ordered categories, comma-separated: the place as a number, in the order of the sorted
-    values or in that of grade=low<mid<high"""
+    """feature columns with ordered categories, comma-separated, encoded by rank: of the sorted values, or as in
+    grade=low<mid<high"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -25,7 +25,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     """
     package = find_spec("sklearn")  # which looks for the package and does not import it
     if package is None or package.origin is None:
-        raise DataError("dataset 'digits' is a file of scikit-learn, which is not there; install it")
+        raise DataError("dataset 'digits' needs scikit-learn, which is not installed")
     file = Path(package.origin).parent.joinpath(*FILE)
     fault = "must hold the published rows of dataset 'digits'; reinstall scikit-learn"
     with reading(file, fault), warnings.catch_warnings():

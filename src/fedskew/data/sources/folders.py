@@ -34,7 +34,7 @@ class _Files(NamedTuple):
 
 @dataclass(frozen=True)
 class Images(ImageOptions):
-    """A folder of PNG or JPEG images: class/image, or client/class/image, below train and test where these are there.
+    """A folder of PNG or JPEG images: class/image, or client/class/image, below train and test if present.
 
     The names of folders are the classes, and the natural clients. Classes are numbered in the order of their names, as
     numbers where all are numbers. Without a folder test a stratified 20 % of the images becomes the test set. A folder
@@ -44,9 +44,9 @@ class Images(ImageOptions):
     name: ClassVar[str] = "images"
 
     size: Annotated[int, AtLeast(0), AtMost(4096)] = 0
-    """pixels a side to which each image is scaled, bilinear; 0: all images must have one size"""
+    """pixels per side to which images are scaled (bilinear); 0: all images must have one size"""
     colours: Literal["first", "grey", "rgb"] = "first"
-    """grey makes one channel, rgb three; first does what the first image has"""
+    """grey: one channel; rgb: three; first: as the first image"""
 
     def load(self, path: str | None = None) -> Dataset:
         """Load the folder.

@@ -34,11 +34,11 @@ class ImageOptions(ClassOptions):
     augmentations: ClassVar[tuple[str, ...]] = ("crop", "flip")
 
     augment: bool | None = None
-    """random crop (4 pixels of padding) and, where a mirror image keeps its class, horizontal flip; unset means off"""
+    """random crop (4 pixels of padding), and horizontal flip if it keeps the class; unset: off"""
     crop_padding: Literal["zeros", "reflect"] = "zeros"
-    """what a crop's padding holds: zeros, or the image mirrored about its outermost pixels"""
+    """padding of the crop: zeros, or the image reflected at its border pixels"""
     normalize: Normalize = "protocol"
-    """protocol: the seed papers' constants; channel: mean and deviation of the training pixels; half: 0.5; none"""
+    """protocol: constants of the papers; channel: mean and deviation of the training pixels; half: 0.5; none"""
     pad: Annotated[int, AtLeast(0), AtMost(256)] = 0
     """pixels of zero border on each side; 2 makes 28x28 images 32x32"""
 
@@ -46,7 +46,7 @@ class ImageOptions(ClassOptions):
         """Add the border of ``pad`` pixels to images [n, channels, H, W]. Raises ConfigError for features."""
         if not self.pad or x is None:
             return x
-        demand(self, "pad", np.ndim(x) == 4, "be 0 for data that are no images", "use 0")
+        demand(self, "pad", np.ndim(x) == 4, "be 0 for data other than images", "use 0")
         return np.pad(np.asarray(x), [(0, 0), (0, 0), (self.pad, self.pad), (self.pad, self.pad)])
 
     def finish(self, data: Dataset) -> Dataset:
@@ -143,7 +143,7 @@ class Published(ImageOptions):
     names: ClassVar[tuple[str, ...]]
 
     verify: bool = True
-    """check that local files hold the published rows; switch off for files of your own in the same format"""
+    """check that local files hold the published rows; false for your own files in the same format"""
 
     def load(self, path: str | None = None) -> Dataset:
         """Load the dataset.

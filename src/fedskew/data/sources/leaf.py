@@ -86,7 +86,7 @@ class Femnist(ImageOptions):
 
 @dataclass(frozen=True)
 class Shakespeare(ClassOptions):
-    """Shakespeare's speakers as natural clients: from 80 characters the next one, of the 80 of LEAF's vocabulary.
+    """Shakespeare's speakers as natural clients: predict the next character after 80, with LEAF's vocabulary of 80.
 
     A row is a window of characters as their numbers in the vocabulary, int16 [n, 80]; characters beyond it count as
     spaces. The folder holds LEAF's train/*.json and test/*.json, or a text, as Karpathy's tinyshakespeare.txt: speeches
@@ -102,9 +102,9 @@ class Shakespeare(ClassOptions):
     reference: ClassVar[str] = "caldas2018"
 
     stride: Annotated[int, AtLeast(1)] = 1
-    """characters between the beginnings of two windows of a text, training and test; LEAF has 1"""
+    """characters between the starts of two windows of a text; LEAF uses 1"""
     least: Annotated[int, AtLeast(1)] = 1
-    """training rows that a speaker must have; the text of the others is left out"""
+    """minimum training rows of a speaker; speakers with fewer are left out"""
 
     def load(self, path: str | None = None) -> Dataset:
         """Load the text or LEAF's files.

@@ -229,7 +229,7 @@ class Labels47(ImageOptions):
     augmentations: ClassVar[tuple[str, ...]] = ("crop",)
 
     verify: bool = True
-    """check that local files hold the published rows; switch off for files of your own in the same format"""
+    """check that local files hold the published rows; false for your own files in the same format"""
 
     def load(self, path: str | None = None) -> Dataset:
         """Load the four datasets and join them.

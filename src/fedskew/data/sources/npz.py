@@ -41,9 +41,9 @@ class Npz(ImageOptions):
     name: ClassVar[str] = "npz"
 
     columns: str | None = None
-    """arrays with one value a training row, comma-separated, for natural clients; unset: client, where there is one"""
+    """arrays with one value per training row, comma-separated, for natural clients; unset: client, if present"""
     val: Literal["leave_out", "train"] = later(default="leave_out")
-    """what becomes of MedMNIST's validation rows: they are left out, or join the training rows"""
+    """MedMNIST's validation rows: left out, or added to the training rows"""
 
     def load(self, path: str | None = None) -> Dataset:
         """Load the file or folder.

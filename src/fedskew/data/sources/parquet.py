@@ -190,7 +190,7 @@ def hub_tables(
     except ImportError:
         raise DataError(f"downloading {repo!r} needs the extra hub: {EXTRA}") from None
     if _OFFLINE.get():
-        raise DataError(f"the hub dataset {repo!r} is not at hand, and the hub is not asked here")
+        raise DataError(f"the hub dataset {repo!r} is not stored here, and nothing is downloaded for this command")
     with reading(f"the hub dataset {repo!r}", "could not be loaded"), _quiet():
         splits = datasets.load_dataset(repo, config)
     for field, split in (("train_split", train), ("test_split", test)):

@@ -221,7 +221,9 @@ class Pool:
                     if any(m.hello is None for m in self.members):
                         since = time.monotonic()
                     elif time.monotonic() - since > BEGUN_S:
-                        raise ConfigError(f"no worker process of Ray began in {BEGUN_S:.0f} s; `ray status` says why")
+                        raise ConfigError(
+                            f"no worker process of Ray started within {BEGUN_S:.0f} s; `ray status` says why"
+                        )
                 yield answers.pop(i)
         finally:
             for member in self.members:
@@ -281,7 +283,7 @@ class Pool:
         if member.hello is not None:
             self.failed += 1
             if self.failed > DEATHS * self.count:
-                raise ConfigError(f"no worker process of Ray can begin: {self.lost[-1]}")
+                raise ConfigError(f"no worker process of Ray can start: {self.lost[-1]}")
         self.members.remove(member)
         ray.kill(member.actor)  # it may be out of reach only, and come back
         self._begin()

@@ -17,7 +17,7 @@ for path in keys keys/* state .flwr superlink.db*; do
 done
 port=$((${NODE_PORT:-9094} + client))
 if python -c "import socket, sys; sys.exit(socket.socket().connect_ex(('127.0.0.1', $port)))"; then
-  echo "node.sh: node $client runs already, or another program has port $port; NODE_PORT=9194 takes others" >&2
+  echo "node.sh: node $client runs already, or another program uses port $port; set another one by NODE_PORT=9194" >&2
   exit 2
 fi
 # A superlink keeps the place of a node that was killed for a minute, and refuses the node until then: it tries again.
@@ -31,9 +31,9 @@ while :; do
   wait "$node" && exit 0
   code=$?
   [ "$code" -eq 1 ] || exit "$code"
-  echo "node.sh: node $client was not let in. Its last process died less than a minute ago, or it is not registered" \
-    "(sh register.sh at the server), or nobody answers at $link." >&2
+  echo "node.sh: node $client was refused. Its last process died less than a minute ago, or it is not registered" \
+    "(sh register.sh at the server), or nothing answers at $link." >&2
   [ "$(date +%s)" -lt "$last" ] || exit "$code"
-  echo "node.sh: it tries again in 10 s, for $((last - $(date +%s))) s more" >&2
+  echo "node.sh: trying again in 10 s, for $((last - $(date +%s))) s more" >&2
   sleep 10
 done

@@ -28,7 +28,7 @@ def of_parts(*parts: Any) -> str:
         32 hex digits.
 
     Example:
-        >>> from fedskew.digests import of_parts
+        >>> from fedskew.records.digests import of_parts
         >>> of_parts("round 1"), of_parts("round ", b"1") == of_parts("round 1")
         ('49f2906e88dad01311eb2894a26efafc', True)
     """

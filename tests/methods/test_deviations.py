@@ -1,0 +1,80 @@
+"""What public code does where the equations leave room, recomputed here with torch alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import fedskew as fs
+from fedskew.errors import FieldError
+from fedskew.method import Method
+from fedskew.methods import METHODS
+from fedskew.shared import Fixed
+from support.federations import blobs
+from support.runs import go
+
+
+@pytest.mark.parametrize("engine", ["sequential", "threaded", "batched"])
+@pytest.mark.parametrize("name", ["feddyn", "fedspeed", "fedsmoo"])
+def test_the_regularisers_own_clip_is_that_of_the_public_simulator(name: str, engine: str) -> None:
+    """FL-Simulator@502bec6 clips g + lam (h - x) and adds (decay + lam) w after; one client, one step a round."""
+    clip, alpha, decay, lr = 0.05, 0.1, 0.02, 0.5
+    method = METHODS[name](alpha) if name == "feddyn" else METHODS[name](alpha, rho=0.0)
+    part, others = method.parts[-1], method.parts[:-1]
+    local = replace(method.local, weight_decay=decay)
+    method = replace(method, parts=(*others, replace(part, clip=clip)), local=local)
+    method = replace(method, pace=Fixed(epochs=2, lr=lr, batch_size=0))
+    fed = blobs([[4, 3, 2]])
+    result = go(fed, method, rounds=1, cohort=1, engine=engine)
+    x = torch.as_tensor(fed.dataset.x[fed.rows(0)]).double()
+    y = torch.as_tensor(fed.dataset.y[fed.rows(0)])
+    start = go(fed, replace(method, pace=Fixed(epochs=1, lr=1e-300, batch_size=0)), rounds=1, cohort=1).params
+    w, sent = ([start[n].clone() for n in start] for _ in range(2))
+    for _ in range(2):
+        net = torch.nn.Linear(w[0].shape[1], 3).double()
+        with torch.no_grad():
+            for p, value in zip(net.parameters(), w, strict=True):
+                p.copy_(value)
+        torch.nn.functional.cross_entropy(net(x), y).backward()
+        for p, s in zip(net.parameters(), sent, strict=True):
+            assert p.grad is not None
+            p.grad -= alpha * s  # h is 0 in the first round
+        torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
+        w = [v - lr * (p.grad + (decay + alpha) * v) for v, p in zip(w, net.parameters(), strict=True)]
+    h = [v - s for v, s in zip(w, sent, strict=True)]  # the server adds the mean of the clients' sums of updates
+    for found, v, moved in zip(result.state.params.values(), w, h, strict=True):
+        torch.testing.assert_close(found, v + moved, rtol=0, atol=1e-7)
+
+
+def test_a_clip_of_the_regulariser_and_one_of_the_step_are_refused() -> None:
+    method = METHODS["feddyn"]()
+    both = replace(method, local=replace(method.local, clip=1.0)).with_("dynamic_regulariser", clip=1.0)
+    with pytest.raises(FieldError, match="clip must be 0 beside the clip of sgd"):
+        go(blobs([[4, 3, 2]]), both, cohort=1)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [METHODS["fednh"](), METHODS["fednh"](trained=True), METHODS["fedetf"]()],
+    ids=["fednh", "fednh trained", "fedetf"],
+)
+def test_what_is_served_is_the_softmax_of_the_loss(method: Method, tmp_path: Path) -> None:
+    """Scaled cosines, by numpy from the file of the model; as are the loss of the record and a loaded model."""
+    method, fed = replace(method, pace=Fixed(epochs=2, lr=0.1, batch_size=4)), blobs([[9, 3, 1], [2, 2, 8]])
+    result = go(fed, method, model="mlp", cohort=2, rounds=3, out=tmp_path / "run")
+    params = {n: p.numpy() for n, p in result.params.items()}
+    x, y = fed.dataset.x_test.double().numpy(), fed.dataset.y_test.numpy()
+    h = np.maximum(x @ params["hidden1.weight"].T + params["hidden1.bias"], 0)
+    lengths = np.linalg.norm(h, axis=1, keepdims=True) * np.linalg.norm(params["fc.weight"], axis=1)
+    scales = [float(v) for n, v in params.items() if n.endswith("scale") and n != "cosine_scale"]
+    z = (scales[0] if scales else 30.0) * (h @ params["fc.weight"].T) / lengths
+    chances = np.exp(z - z.max(1, keepdims=True))
+    chances /= chances.sum(1, keepdims=True)
+    assert result.rounds[-1]["loss"] == pytest.approx(-np.log(chances[np.arange(len(y)), y]).mean(), rel=1e-9)
+    for trained in (result.trained, fs.load_model(tmp_path / "run")):
+        found = trained.probabilities(fed.dataset.x_test, encoded=True)
+        np.testing.assert_allclose(found.numpy(), chances, rtol=0, atol=1e-9)

@@ -1,0 +1,107 @@
+"""What each client would use: one metric for methods with models of the clients' own and for global ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedskew as fs
+from fedskew.methods import METHODS
+from fedskew.records.summary import collapses
+from fedskew.report.compared import compare
+from fedskew.report.sentences import cautions, verdict
+from fedskew.report.studied import of_study
+from fedskew.studies.differences import differences
+from fedskew.studies.scores import Scores
+from support.command import fedskew
+from support.federations import skewed
+from support.runs import go
+
+SERVED = ("served_accuracy", "served_macro_f1", "served_balanced_accuracy", "served_loss")
+
+
+def test_methods_say_what_clients_use() -> None:
+    found = {name: made().serves for name, made in METHODS.items()}
+    own = {"fedamp", "fedbn", "fedper", "fedrep", "ifca", "lgfedavg", "localonly", "perfedavg"}
+    both = {"apfl", "ditto", "fedbabu", "fedetf", "fedgc", "fedloge", "fedrod", "pfedme"}
+    assert {n for n, s in found.items() if s == "own"} == own
+    assert {n for n, s in found.items() if s == "both"} == both
+    assert fs.methods.fedavg().with_(parts=(fs.parts.Private(),)).serves == "own"
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedper", "ditto"])
+@pytest.mark.parametrize("options", [{}, {"local_test": 0.3}, {"heldout_clients": 0.25}])
+def test_served_is_the_own_model_or_the_global_one_on_the_same_rows(name: str, options: dict[str, Any]) -> None:
+    fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.3), clients=8, **options)
+    settings: dict[str, Any] = {"model": "logistic", "rounds": 3, "cohort": 4, "served": "tail", "eval_every": 2}
+    runs = {e: fs.run(fed, METHODS[name](), engine=e, **settings) for e in ("sequential", "threaded", "batched")}
+    row, last = runs["sequential"].rounds[0], runs["sequential"].rounds[-1]
+    assert not any("served" in key for key in row) and all(key in last for key in SERVED)
+    assert ("heldout_served_loss" in last) == ("heldout_clients" in options)
+    if METHODS[name]().personal:
+        own = {key: value for key, value in last.items() if "personal_" in key}
+        assert own and own == {key.replace("served_", "personal_"): v for key, v in last.items() if "served_" in key}
+    else:
+        of, data = (fed.local_test_rows, fed.dataset) if fed.held is not None else (fed.test_rows, fed.dataset)
+        rows = np.concatenate([of(k) for k in range(fed.clients) if len(fed.partition.of(k))])
+        x, y = (data.x, data.y) if fed.held is not None else (data.x_test, data.y_test)
+        right = np.asarray(runs["sequential"].predict(x[rows])) == y[rows].numpy()
+        assert last["served_accuracy"] == pytest.approx(right.mean())
+    for engine in ("threaded", "batched"):
+        assert runs[engine].rounds[-1]["served_accuracy"] == last["served_accuracy"]
+        assert runs[engine].rounds[-1]["served_loss"] == pytest.approx(last["served_loss"], rel=1e-5)
+
+
+def test_when_it_is_measured() -> None:
+    def measured(**options: Any) -> list[int]:
+        rows = go(skewed(), fs.methods.fedavg(), rounds=12, **options).rounds
+        return [row["round"] for row in rows if "served_loss" in row]
+
+    assert measured() == [12] and measured(served="none") == []
+    assert measured(served="tail") == [*range(3, 13)] and measured(served="every") == [*range(1, 13)]
+    assert measured(personal_every=5) == [5, 10, 12], "own models and what stands beside them"
+
+
+def test_a_model_that_is_not_trained_does_not_collapse() -> None:
+    base = {"support": [5, 5], "per_class_recall": [1.0, 0.0], "balanced_accuracy": 0.5, "train_loss": 0.1}
+    rows = [{**base, "round": r, "personal_balanced_accuracy": 0.9} for r in range(1, 12)]
+    assert collapses(rows) and not collapses(rows, "own")
+    low = [{**row, "personal_balanced_accuracy": 0.5} for row in rows]
+    assert "of the clients' own models" in collapses(low, "own")[0].words
+
+
+def _judged(folder: Path, *words: str) -> tuple[str, str]:
+    """(table, report's verdict) of a comparison of these, checked against a computation from the scores."""
+    code = fedskew("compare", "localonly", "fedavg", "fedper", *words, "--store", folder / "s", "--out", folder / "o")
+    assert code == 0
+    entries, asked = of_study(folder / "o")
+    found = compare(entries, asked["metric"], asked["baseline"])
+    runs = [(e.method, "all", int(e.seed), e.run.summary["mean10_served_accuracy"]) for e in entries]
+    scores = Scores.of(runs, metric="mean10_served_accuracy")
+    for gap in differences(scores, "localonly"):
+        told = found.difference(gap.method, "")
+        assert told is not None and told.mean == gap.mean and told.p_holm == gap.p_holm and told.verdict == gap.verdict
+    assert not any("ollapsed" in line for line in cautions(found))
+    return asked["metric"], " ".join(verdict(found))
+
+
+def test_local_training_is_judged_by_its_own_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ("--clients", 5, "--partition.alpha", 0.1, "--model", "logistic", "--rounds", 12, "--cohort", 5)
+    metric, told = _judged(tmp_path, *map(str, data), "--seeds", "0-1")
+    out = " ".join(capsys.readouterr().out.split())
+    assert metric == "mean10_served_accuracy" and "localonly has the highest mean" in told
+    assert "accuracy of what each client would use (own model where the method has one), the mean over" in out
+    assert "± is the standard deviation over the seeds" in out
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("FEDSKEW_DATA" not in os.environ, reason="Heart Disease is not at hand")
+def test_a_hospital_on_its_own_is_no_collapse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("ditto", "scaffold", "--data", "heart_disease", "--partition", "natural", "--seeds", "0-4")
+    metric, told = _judged(tmp_path, *words)
+    assert metric == "mean10_served_accuracy" and "+0.273" not in told
+    assert "localonly" in capsys.readouterr().out
