@@ -61,12 +61,15 @@ def test_chance_is_that_of_the_classes_with_test_rows() -> None:
 def test_fedbal_s_collapse_is_told_in_the_record_and_to_python(tmp_path: Path) -> None:
     """A rate at which its loss explodes and stays finite."""
     fed = fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.1), clients=10, seed=0)
-    result = fs.run(fed, fs.methods.fedbal().with_("pace", lr=1.0), rounds=4, cohort=4, out=tmp_path / "a")
+    method = fs.methods.fedbal().with_("pace", lr=1.0).with_("local_balancer", eps=1e-12)
+    result = fs.run(fed, method, rounds=4, cohort=4, out=tmp_path / "a")
     (found,) = [f for f in result.collapsed if f.measure == "train_loss"]
     told = json.loads((tmp_path / "a/summary.json").read_text())["collapsed"]
     assert told[0] == found._asdict() and max(row["train_loss"] for row in result.rounds) == found.worst
     assert "COLLAPSED: training loss above 23" in repr(result)
-    assert "fedbal (lr 1) COLLAPSED: training loss above 23" in " ".join(printed(table([tmp_path / "a"])).split())
+    assert "fedbal (eps 1e-12, lr 1) COLLAPSED: training loss above 23" in " ".join(
+        printed(table([tmp_path / "a"])).split()
+    )
 
 
 @pytest.mark.parametrize("name", BY_HOOK)

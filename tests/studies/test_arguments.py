@@ -105,7 +105,7 @@ def test_a_mistake_of_the_study_is_one_line() -> None:
 
 def test_controls_are_added_once() -> None:
     spec = spec_from(["fedavg", "fedavg(weighting=uniform)"], [], controls=True)
-    assert [m.name for m in spec.methods][2:] == [CONTROLS[1].name]
+    assert [m.name for m in spec.methods][2:] == [CONTROLS["weights"][1].name]
 
 
 FILE = """
@@ -132,7 +132,7 @@ lr = "log:0.01..0.3"
 def test_a_study_file(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(FILE.replace('"data.verify" = true\n', ""))
     spec = read_spec(tmp_path / "study.toml")
-    assert [m.name for m in spec.methods] == ["fedavg", "fedla", "mine", *(c.name for c in CONTROLS)]
+    assert [m.name for m in spec.methods] == ["fedavg", "fedla", "mine", *(c.name for c in CONTROLS["weights"])]
     assert spec.seeds == (0, 1) and spec.title == "Two weightings" and spec.reference == "fedavg"
     assert [name for name, _ in spec.axes()] == ["partition.alpha 0.1", "partition.alpha 1"]
     assert spec.tuning == Tuning((Range("lr", 0.01, 0.3, "log"),), 3, own={"mine": {"lr": "local.lr"}})

@@ -98,6 +98,36 @@ def test_local_training_is_judged_by_its_own_models(tmp_path: Path, capsys: pyte
     assert "± is the standard deviation over the seeds" in out
 
 
+def test_controls_by_name_and_equal_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ("--clients", 5, "--partition.alpha", 0.3, "--model", "logistic", "--rounds", 2, "--store", tmp_path / "s")
+    assert fedskew("compare", "fedavg", "--controls", "local,centralised", *data, "--out", tmp_path / "o") == 0
+    entries, asked = of_study(tmp_path / "o")
+    label, rows = "control: all rows in one place", {e.method: e.run.config for e in entries}
+    assert [*rows] == ["fedavg", "control: each client alone", label] and rows[label]["clients"] == 1
+    assert asked["metric"] == "mean10_served_accuracy" and "--controls local,centralised" in asked["command"]
+    capsys.readouterr()
+    assert fedskew("compare", "fedavg", "fedrep", "--equal-work", *data) == 0
+    assert "work a round" not in capsys.readouterr().out, "all make as many steps"
+    assert fedskew("compare", "fedavg", "fedrep", *data) == 0
+    assert "×5.50" in capsys.readouterr().out
+    assert fedskew("compare", "fedavg", "--equal-work", "--epochs", 1, *data) == 2
+    assert fedskew("compare", "fedavg", "--controls", "local,centre", *data) == 2
+    assert "unknown control 'centre'" in capsys.readouterr().err
+    from fedskew.cli.compare import CONTROLS as NAMES
+    from fedskew.studies.spec import CONTROLS
+
+    assert {*CONTROLS} == NAMES
+
+
+def test_own_models_are_tuned_on_rows_that_clients_hold_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--clients", 4, "--model", "logistic", "--rounds", 2, "--tune", "lr=log:0.01..0.3", "--tune-trials", 2)
+    study = fs.study(["localonly", "fedavg"], tune="lr=log:0.01..0.3", tune_trials=2, clients=4, store=tmp_path / "s")
+    assert all(one.cell.experiment and one.cell.experiment.local_test == 0.1 for one in study.trials())
+    assert fedskew("compare", "localonly", "fedavg", *words, "--store", tmp_path / "s") == 0
+    assert "tuned: localonly: lr 0." in " ".join(capsys.readouterr().out.split())
+    assert fedskew("compare", "localonly", *words, "--local-test", 0.2, "--store", tmp_path / "s") == 2
+
+
 @pytest.mark.slow
 @pytest.mark.skipif("FEDSKEW_DATA" not in os.environ, reason="Heart Disease is not at hand")
 def test_a_hospital_on_its_own_is_no_collapse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

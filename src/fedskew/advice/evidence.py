@@ -159,11 +159,15 @@ def _shared(run: Run) -> str:
 def _federation(members: Sequence[tuple[str, Run]], describe: Describe) -> Federation:
     scores: dict[str, dict[Any, Run]] = {}
     for _, run in members:
+        if run.serves == "own":  # the numbers are of a global model that nobody uses
+            continue
         scores.setdefault(_label(run.config["method"]), {})[run.seeds] = run
     baselines = [name for name in BASELINES if name in scores]
     first = members[0][1]
     if not baselines:
-        raise RecordError(f"no run of FedAvg to compare {next(iter(scores))!r} with on {title_of([first])!r}")
+        raise RecordError(
+            f"no run of FedAvg to compare {next(iter(scores), first.label)!r} with on {title_of([first])!r}"
+        )
     splits = {run.config.get("seed_partition", run.config.get("seed")): run for _, run in members}
     seen = [describe(run) for run in splits.values()]
     baseline, level, _ = _gains(scores, baselines, MEASURES["accuracy"])

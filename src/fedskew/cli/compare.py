@@ -29,11 +29,24 @@ EXAMPLES = (
     "fedskew compare fedavg 'fedbal(weighting=uniform)' --seeds 0-9 --dry-run",
 )
 MISSING = "at least one METHOD, or a study file"
+ALONE = "weights"  # what --controls alone adds
+CONTROLS = {ALONE, "local", "centralised"}
 OF_FILE = ("--seeds", "--metric", "--baseline", "--controls", "--tune", "--tune-trials", "--tune-beyond", "--title")
 
 
 class CompareCommand(Command):
     """Its own options, and every option of ``run`` beside them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """``--controls`` may stand alone, or before names of controls."""
+        words, rest = list[str](), list(args)
+        while rest:
+            word = rest.pop(0)
+            if word == "--controls":
+                named = bool(rest) and not CONTROLS.isdisjoint(rest[0].split(","))
+                word = f"--controls={rest.pop(0) if named else ALONE}"
+            words.append(word)
+        return super().parse_args(ctx, words)
 
     def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
         """Set the options of the runs aside."""
@@ -60,7 +73,14 @@ class CompareCommand(Command):
     help="a Ray cluster for the runs, HOST:PORT or auto; --processes limits the runs at a time  [unset: none]",
 )  # fmt: skip
 @click.option("--retry", is_flag=True, help="repeat runs that were refused or failed")
-@click.option("--controls", is_flag=True, help="add plain cross-entropy under uniform and under size weights")
+@click.option(
+    "--controls", metavar="[NAMES]",
+    help="add controls: weights (what --controls alone adds: plain cross-entropy under uniform and under size "
+    "weights), local (each client alone), centralised (all rows in one place), or several, as local,centralised",
+)  # fmt: skip
+@click.option(
+    "--equal-work", is_flag=True, help="give every method the local epochs of FedAvg, so that all make as many steps"
+)
 @click.option(
     "--metric", metavar="NAME",
     help="entry of summary.json to compare  [default: mean10_accuracy, or mean10_served_accuracy where a method "
@@ -92,6 +112,7 @@ def compare(
     from fedskew.studies.study import Study, shard_of
 
     tracking = trackers(given["track"], given["track_folder"])
+    options = _equal(options) if given["equal_work"] else options
     spec = _spec(methods, options, given)
     if given["fitted"]:
         fitted_name(spec.metric)  # a metric without a fitted form is told before the runs are made
@@ -105,6 +126,16 @@ def compare(
         return print_plan(study, processes)
     command = _command(methods, options, given)
     return run_study(study, processes, part, given["retry"], out, command, tracking, given["cluster"], given["fitted"])
+
+
+def _equal(options: list[Pair]) -> list[Pair]:
+    """The options with the epochs of FedAvg for all. Raises ConfigError where they name epochs or steps."""
+    from fedskew.methods import METHODS
+    from fedskew.studies.arguments import full
+
+    if other := next((option for option, _ in options if full(option) in ("pace.epochs", "pace.steps")), ""):
+        raise ConfigError(f"--equal-work must stand without --{other}, which says the work of all methods")
+    return [*options, ("epochs", str(METHODS["fedavg"]().pace.epochs))]
 
 
 def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -> Spec:
@@ -135,7 +166,7 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
     if several := next((m for m in methods if "," in m and "(" not in m), ""):
         raise ConfigError(f"METHOD must be one name; got {several!r}; write {' '.join(several.split(','))}")
     seeds = seeds_of(given["seeds"] or "0")
-    spec = spec_from(methods, rest, seeds=seeds, controls=given["controls"], **facts)
+    spec = spec_from(methods, rest, seeds=seeds, controls=given["controls"] or False, **facts)
     if given["fitted"] and not given["metric"]:  # the last model is fitted, no other
         return replace(spec, metric=spec.metric.replace("mean10_", "final_"))
     return spec
@@ -148,6 +179,6 @@ def _command(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]
     words = ["fedskew", "compare", *methods, *words_of(rest)]
     for flag in OF_FILE:
         value = given[flag[2:].replace("-", "_")]
-        words += [] if not value else [flag] if value is True else [flag, str(value)]
+        words += [] if not value else [flag] if value is True or value == ALONE else [flag, str(value)]
     words += ["--fitted"] if given["fitted"] else []
     return shlex.join(words)

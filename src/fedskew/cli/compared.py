@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 
 from fedskew.cli.output import console, say
 from fedskew.engines.runtime import Workers
@@ -120,11 +120,12 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
     worked = any(abs(ratio - 1) > ALIKE for ratio in works.values()) or any(gradients.values())
     for setting in scores.settings:
         named, difference = "" if setting == "all" else visible(setting), f"difference from {visible(base)} (95 % CI)"
+        whole = Column(metric, overflow="fold")
         table = Table(
-            "method", *(("raw", difference, "fitted", difference) if fitted else (metric, difference)),
+            "method", *(("raw", difference, "fitted", difference) if fitted else (whole, difference)),
             *(["work a round"] if worked else []), "seeds",
         )  # fmt: skip
-        table.title = ": ".join(filter(None, (named, in_words(metric))))
+        table.title = ": ".join(filter(None, (named, in_words(metric) + f" ({metric})" * fitted)))
         table.caption = PLUS_MINUS
         differing = len({n for key, n in counts.items() if key[1] == setting}) > 1
         for found in (s for s in summaries(scores) if s.setting == setting):
@@ -146,7 +147,8 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
         yield table
         yield from (visible(beside(told[key], gaps[key])) for key in gaps if key[1] == setting)
     if worked:
-        yield f"work a round: local steps of all clients together, as a multiple of those of {visible(study.plain)}"
+        steps = f"local steps of all clients together, as a multiple of those of {visible(study.plain)}"
+        yield f"work a round: {steps}; --equal-work gives all methods as many epochs"
     yield from map(visible, [*_served_notes(study), *_tuned_notes(study)])
     if made and len(scores.settings) > 1:
         ranked = average_ranks(doubled)

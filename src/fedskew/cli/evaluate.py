@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -233,6 +234,12 @@ def _notes(run: Run, about: dict[str, Any], experiment: Experiment | None, best:
     from fedskew.data.sources.rows import same_file
 
     notes = []
+    if run.serves == "own":
+        name = "final_served_accuracy"
+        told = f"; theirs have {name} {run.value(name):.4f}" if math.isfinite(run.value(name)) else ""
+        notes.append(
+            f"clients of {run.label} use models of their own, and this is a global model that nobody uses{told}"
+        )
     if best:
         notes.append(f"the model of round {run.summary['best']['round']}, the best by {run.summary['best']['monitor']}")
     elif reason := run.summary["stopped"]:

@@ -71,18 +71,22 @@ def report(method: Method, summary: dict[str, Any], folder: Path, stopped: str =
         why = " by --max-minutes" if stopped == "time limit" else ""
         say(f"stopped{why} after {rounds}; the record is kept; `fedskew run --resume {folder}` continues it")
     else:
+        models = s.get("final_personal_accuracy")
+        theirs = "" if models is None else f"clients' own models {models:.4f}"
+        own = method.serves == "own" and bool(theirs)
+        first = [f"{theirs}, of a global model that nobody uses:"] * own
         parts = [
-            f"accuracy {s['final_accuracy']:.4f} (mean of last 10: {s['mean10_accuracy']:.4f})",
+            " ".join([*first, f"accuracy {s['final_accuracy']:.4f} (mean of last 10: {s['mean10_accuracy']:.4f})"]),
             f"macro-F1 {s['final_macro_f1']:.4f}",
             *([worst] if (worst := worst_words(s)) else []),
         ]
         if "final_local_accuracy" in s:
             parts.append(f"clients' own tests {s['final_local_accuracy']:.4f}")
-        if "final_personal_accuracy" in s:
-            parts.append(f"clients' own models {s['final_personal_accuracy']:.4f}")
+        if theirs and not own:
+            parts.append(theirs)
         if "final_heldout_accuracy" in s:
-            own = s.get("final_heldout_personal_accuracy")
-            models = "" if own is None else f" (own models {own:.4f})"
+            joined = s.get("final_heldout_personal_accuracy")
+            models = "" if joined is None else f" (own models {joined:.4f})"
             parts.append(f"held-out clients {s['final_heldout_accuracy']:.4f}{models}")
         say(f"{name}: {', '.join(parts)}; {rounds} in {s['total_wall_s']:.1f} s; {folder}")
     if best := s.get("best"):

@@ -133,7 +133,8 @@ def protocol(name: str) -> Protocol:
 def _protocol(name: str, content: Mapping[str, Any]) -> Protocol:
     check_names("entry of a protocol", content, KEYS)
     tables = content["table"] if isinstance(content["table"], list) else [content["table"]]
-    spec = spec_of({"title": content["title"], "notes": content["reading"], **content["study"]})
+    told = {"title": content["title"], "notes": content["reading"], "metric": "final_accuracy"}
+    spec = spec_of({**told, **content["study"]})  # papers print global models, of their last round
     require(bool(spec.names) and all(spec.names), "settings", "each have a name", list(spec.names))
     scales = {key: _scale(key, table) for key, table in content.get("scale", {}).items()}
     smoke = scales.get("smoke", Scale())

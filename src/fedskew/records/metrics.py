@@ -9,20 +9,20 @@ Absent classes. A class is *present* when the test labels contain it (support > 
 
 - recall_c is 0 for an absent class, precision_c is 0 for a class that is never predicted, and F1_c is 0 where
   precision_c + recall_c is 0. Where ``support`` is 0, a 0 means "not measured".
-- macro-F1 is the mean of F1_c over all C classes, absent ones included. - balanced accuracy, G-mean and worst-class
-recall cover the present classes; the G-mean is 0 if one of them has recall 0. - a group (head, mid, tail) without a
-test row has no entry.
+- macro-F1, balanced accuracy, G-mean and worst-class recall cover the present classes, as do AUROC and AUPRC; the
+  G-mean is 0 if one of them has recall 0. With ``absent`` "zero", macro-F1 is over all C classes.
+- a group (head, mid, tail) without a test row has no entry.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from fedskew.errors import DataError, require
+from fedskew.errors import DataError, require, unknown
 from fedskew.records.probabilities import (
     auprc,
     auroc,
@@ -122,7 +122,9 @@ def _ratio(part: Tensor, whole: Tensor) -> Tensor:
     return torch.where(whole > 0, part / whole.clamp(min=1), 0.0)
 
 
-def from_confusion(m: Tensor, groups: Groups | None = None) -> Metrics:
+def from_confusion(
+    m: Tensor, groups: Groups | None = None, absent: Literal["left_out", "zero"] = "left_out"
+) -> Metrics:
     """Every metric of a confusion matrix, as Python numbers.
 
     The result holds ``accuracy``, ``macro_f1``, ``balanced_accuracy``, ``g_mean`` and ``worst_class_recall`` as floats,
@@ -133,12 +135,15 @@ def from_confusion(m: Tensor, groups: Groups | None = None) -> Metrics:
     Args:
         m: Confusion matrix, [C, C], rows are true classes.
         groups: Head, mid and tail classes, from `groups_by_counts`.
+        absent: What macro-F1 does with classes that no test row has: they are left out, which is scikit-learn's
+            ``labels=np.unique(y_true)``; or they count as 0, its ``labels=range(C)``.
 
     Returns:
         Metrics by name.
 
     Raises:
         DataError: The matrix is not square or holds no row.
+        ConfigError: ``absent`` is unknown.
 
     Example:
         >>> import torch
@@ -149,6 +154,8 @@ def from_confusion(m: Tensor, groups: Groups | None = None) -> Metrics:
         >>> found["per_class_recall"], found["support"]
         ([0.8, 0.8], [10, 5])
     """
+    if absent not in (known := ("left_out", "zero")):
+        raise unknown("absent", absent, known)
     if m.ndim != 2 or m.shape[0] != m.shape[1] or int(m.sum()) <= 0:
         raise DataError(f"a confusion matrix must be [C, C] and hold a row; got {tuple(m.shape)}, sum {int(m.sum())}")
     m = m.detach().cpu()
@@ -161,7 +168,7 @@ def from_confusion(m: Tensor, groups: Groups | None = None) -> Metrics:
     seen = recall[support > 0]
     out: Metrics = {
         "accuracy": float(hits.sum() / exact.sum()),
-        "macro_f1": float(f1.mean()),
+        "macro_f1": float((f1[support > 0] if absent == "left_out" else f1).mean()),
         "balanced_accuracy": float(seen.mean()),
         "g_mean": float(seen.log().mean().exp()),  # log 0 = -inf gives 0
         "worst_class_recall": float(seen.min()),

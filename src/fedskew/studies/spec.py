@@ -30,11 +30,18 @@ STUDY = entries("Study", {}, {
     "tune_beyond": Any, "group": Row,
 })  # fmt: skip
 MOST_SETTINGS = 2_000  # a few values of a few options are millions of combinations
-# Plain cross-entropy under both weights: much of what a method gains may be its weights'.
-CONTROLS = (
-    Entry("fedavg", (("weighting", "uniform"),), "control: cross-entropy, uniform weights"),
-    Entry("fedavg", (("weighting", "size"),), "control: cross-entropy, size weights"),
-)
+# By name. Weights: plain cross-entropy under both, as much of what a method gains may be its weights'. Local and
+# centralised: what a client has without a federation, and what all could have in one place.
+CONTROLS = {
+    "weights": (
+        Entry("fedavg", (("weighting", "uniform"),), "control: cross-entropy, uniform weights"),
+        Entry("fedavg", (("weighting", "size"),), "control: cross-entropy, size weights"),
+    ),
+    "local": (Entry("localonly", (), "control: each client alone"),),
+    "centralised": (
+        Entry("fedavg", (("partition", "iid"), ("clients", "1"), ("cohort", "1")), "control: all rows in one place"),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ class Spec:
             own = any(served == "own" for served in self.serves.values())
             object.__setattr__(self, "metric", f"mean10_{'served_' * own}accuracy")
             object.__setattr__(self, "measured", not {*self.serves.values()} <= {"global"})
-        held = any(full(option) == "local_test" for each in (self.options, *self.settings) for option, _ in each)
+        held = any(full(option) == "local-test" for each in (self.options, *self.settings) for option, _ in each)
         if self.tuning and self.own_models and held:
             raise ConfigError("tune must stand without local_test where clients' own models are compared: it chooses "
                               "by rows that clients hold out for it")  # fmt: skip
@@ -123,7 +130,7 @@ class Spec:
         nothing of them.
         """
         if self.own_models:
-            return ("local_test", HELD_OUT), "mean10_served_accuracy"
+            return ("local-test", HELD_OUT), "mean10_served_accuracy"
         return ("validation", HELD_OUT), self.tuning.metric if self.tuning else ""
 
     @property
@@ -212,6 +219,8 @@ def made_of(entry: Entry, options: Sequence[Pair], tuned: Sequence[Pair] = ()) -
     """The experiment of a method: tuned options win over its own, and these over the study's. Raises ConfigError."""
     own = without(entry.options, tuned)
     rest = without(options, [*own, *tuned])
+    if any(option == "partition" for option, _ in own):  # the study's options are those of another one
+        rest = [pair for pair in rest if not pair[0].startswith("partition.")]
     return experiment_of([entry.method], flags_of([*own, *rest, *tuned]))
 
 
@@ -231,10 +240,15 @@ def spec_from(methods: Sequence[str], options: Sequence[Pair], **facts: Any) -> 
     return Spec(_controlled([*map(entry_of, methods)], facts.pop("controls", False)), tuple(options), **facts)
 
 
-def _controlled(listed: Sequence[Entry], wanted: bool) -> tuple[Entry, ...]:
-    """The methods and, where they are wanted, the controls that are not among them."""
+def _controlled(listed: Sequence[Entry], wanted: bool | str) -> tuple[Entry, ...]:
+    """The methods and, where they are wanted, the controls that are not among them: "local,centralised"."""
     known = {(e.method, e.options) for e in listed}
-    return (*listed, *(c for c in CONTROLS if wanted and (c.method, c.options) not in known))
+    names = wanted.split(",") if isinstance(wanted, str) else ["weights"] * wanted
+    for name in names:
+        if name not in CONTROLS:
+            raise unknown("control", name, CONTROLS)
+    added = [control for name in dict.fromkeys(names) for control in CONTROLS[name]]
+    return (*listed, *(c for c in added if (c.method, c.options) not in known))
 
 
 def read_spec(path: str | Path) -> Spec:

@@ -273,7 +273,8 @@ class Study:
     @property
     def plain(self) -> str:
         """The method whose work others are compared with: FedAvg where it is there, else the baseline."""
-        return next((m.name for m in self.spec.methods if m.method == "fedavg"), self.spec.reference)
+        plain = [m for m in self.spec.methods if "partition" not in dict(m.options)]
+        return next((m.name for m in plain if m.method == "fedavg"), self.spec.reference)
 
     def works(self) -> dict[tuple[str, str], float]:
         """By (method, setting): local steps of a round, as a multiple of those of `plain`."""
@@ -395,7 +396,7 @@ def _numbers(row: Row) -> Row:
 
 def study(
     methods: Sequence[str], *, seeds: str | int | Sequence[int] = 0, options: Mapping[str, Any] | None = None,
-    store: str | Path = "runs/store", controls: bool = False, tune: Any = None, tune_trials: int = 8,
+    store: str | Path = "runs/store", controls: bool | str = False, tune: Any = None, tune_trials: int = 8,
     tune_beyond: int = 0, metric: str = "", baseline: str = "", title: str = "", **more: Any,
 ) -> Study:  # fmt: skip
     """A study, as ``fedskew compare`` makes it; ``run`` does what is missing.
@@ -405,7 +406,8 @@ def study(
         seeds: "0-4", a number or a list of numbers.
         options: options of all runs by their names, as in a study file; a list of values is a setting each.
         store: where runs are kept and found.
-        controls: add plain cross-entropy under uniform and under size weights.
+        controls: add plain cross-entropy under uniform and under size weights; or names between commas: "weights",
+            which are these, "local", each client alone, and "centralised", all rows in one place.
         tune: a search space, "lr=log:0.01..0.3" or {"lr": "log:0.01..0.3"}.
         tune_trials: trials of each method and setting.
         tune_beyond: most trials outside of the range, one at a time while the best value is at its edge.
