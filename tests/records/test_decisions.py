@@ -50,7 +50,7 @@ def test_recall_at_a_specificity_is_the_best_point_of_the_roc_curve(value: float
 def test_costs_are_least_over_the_roc_curve(costs: tuple[int, int]) -> None:
     fall_out, recall, _ = sk.roc_curve(Y, P, drop_intermediate=False)
     every = costs[0] * fall_out * (~Y).sum() + costs[1] * (1 - recall) * Y.sum()
-    decided = choose_threshold(Y, P, f"fn={costs[1]}, fp={costs[0]}") <= P
+    decided = choose_threshold(Y, P, f"fp={costs[0]}, fn={costs[1]}") <= P
     assert costs[0] * (decided & ~Y).sum() + costs[1] * (Y & ~decided).sum() == pytest.approx(every.min())
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from fedskew.cli.base import TYPED
 from fedskew.cli.composed import Beside
 from fedskew.cli.output import say, show
 from fedskew.cli.values import FILE, FOLDER, RUN, Value
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
     from fedskew.config.recorded import Run
     from fedskew.config.scoring import Scores
-    from fedskew.data.arrays import Dataset
     from fedskew.data.federation import Federation
     from fedskew.engines.trained import Trained
     from fedskew.records.decisions import Decision
@@ -39,7 +39,7 @@ EXAMPLES = (
     "fedskew evaluate runs/fedavg --out scores.csv",
     "fedskew evaluate runs/fedavg --data digits --json",
     "fedskew evaluate runs/fedavg --decompose",
-    "fedskew evaluate runs/heart --positive ill --threshold recall@specificity=0.9 --figures heart",
+    "fedskew evaluate runs/fedavg --positive 8 --threshold 0.3 --figures pictures",
 )
 OF_THE_RUN = (  # options of data that a model settles
     "--data.normalize", "--data.augment", "--data.crop_padding", "--data.standardise", "--data.categories",
@@ -123,11 +123,8 @@ def evaluate(
     for note in _notes(recorded, about, experiment, best):
         say(f"fedskew: note: {note}", sys.stderr)
     if decompose:
-        given = {
-            "--data": experiment is not None, "--out": out is not None, "--fitted": fitted, "--on": on != "test",
-            "--threshold": threshold is not None, "--positive": positive is not None, "--figures": figures is not None,
-        }  # fmt: skip
-        if other := next((flag for flag, there in given.items() if there), ""):
+        typed = [flag for flag, _ in click.get_current_context().meta[TYPED]]
+        if other := ", ".join([*typed, *["--fitted"] * fitted][:1]):
             raise ConfigError(f"--decompose must be used without {other}: it takes the rows and fits of the run")
         _decomposed(recorded, about, trained, as_json)
         return
@@ -137,16 +134,23 @@ def evaluate(
     chosen = threshold is not None and parsed_rule(threshold)[0] != "number"
     fed, decision, source = None, None, None
     if chosen or (experiment is None and (deciding or on != "test")):
-        fed = _own_federation(recorded, about)
+        fed = _own_data(recorded, about, divided=True)
     if threshold is not None:
         decision = trained.decide(fed, threshold, positive, threshold_on=threshold_on, fitted=fitted)
     if experiment is not None:
         source = rows_of(experiment.data, experiment.path, trained.inputs.encoding)
     recall_at = recorded.config.get("recall_at", PRECISION)
     scores = scores_of(trained, source or fed or _own_data(recorded, about), recall_at, fitted, on, decision)
-    named, limit, told = fed.client_names if fed else (), decision.threshold if decision else None, None
+    told: Row | None = None
+    pictures: tuple[Path, ...] = ()
     if column is not None and scores.labels is not None:
+        named, limit = fed.client_names if fed else (), decision.threshold if decision else None
         told = report(scores.labels, scores.probabilities, column, limit, scores.owners, named)
+        if figures is not None:
+            from fedskew.plots.decisions import draw_decision
+
+            p = scores.probabilities[:, column]
+            pictures = draw_decision(scores.labels == column, p, figures, scores.label_names[column], limit)
     require(figures is None or told is not None, "figures", "be drawn of rows with labels", figures)
     for note in _decision_notes(scores, fed, on) if deciding or on != "test" else ():
         say(f"fedskew: note: {note}", sys.stderr)
@@ -162,12 +166,8 @@ def evaluate(
         show(_classes(scores))
         if told is not None and column is not None:
             _say_report(scores.label_names[column], decision, told)
-    if figures is not None and column is not None:
-        from fedskew.plots.decisions import draw_decision
-
-        y, p = scores.one_against_rest(column)
-        for picture in draw_decision(y, p, figures, scores.label_names[column], limit):
-            say(f"picture: {picture}", sys.stderr if as_json else sys.stdout)
+    for picture in pictures:
+        say(f"picture: {picture}", sys.stderr if as_json else sys.stdout)
     if out is not None:
         say(f"scores: {out}", sys.stderr if as_json else sys.stdout)
 
@@ -179,7 +179,7 @@ def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool
     from fedskew.engines.trained import STEPS
     from fedskew.engines.trained import decompose as parts
 
-    steps = parts(trained, _own_federation(run, about))
+    steps = parts(trained, _own_data(run, about, divided=True))
     if as_json:
         say(json.dumps(steps, indent=1))
         return
@@ -193,22 +193,11 @@ def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool
     show(view)
 
 
-def _own_data(run: Run, about: dict[str, Any]) -> Dataset:
-    """The dataset of the run. Raises RecordError where it is not what the run was trained on, or has no name."""
-    experiment = _own_experiment(run)
-    data: Dataset = experiment.data.load(experiment.path)
-    return _same(data, about)
+def _own_data(run: Run, about: dict[str, Any], divided: bool = False) -> Any:
+    """The dataset of the run, or its federation, made again where it is ``divided``.
 
-
-def _own_federation(run: Run, about: dict[str, Any]) -> Federation:
-    """The federation of the run, made again. Raises RecordError as `_own_data`."""
-    fed = _own_experiment(run).federation()
-    _same(fed.dataset, about)
-    return fed
-
-
-def _own_experiment(run: Run) -> Experiment:
-    """What the run's configuration names. Raises RecordError where it names no data."""
+    Raises RecordError where the data are not those that the run was trained on, or have no name.
+    """
     from fedskew.config.experiment import load
 
     named = f"--data must name the rows: {str(run.folder)!r} was"
@@ -216,17 +205,14 @@ def _own_experiment(run: Run) -> Experiment:
         raise RecordError(f"{named} started from Python, and its data have no name")
     if run.config.get("own_data"):
         raise RecordError(f"{named} trained over Flower, and its nodes kept theirs")
-    return load(run.folder)
-
-
-def _same(data: Dataset, about: dict[str, Any]) -> Dataset:
-    """The data, which are those of the run. Raises RecordError otherwise."""
-    was, fingerprint = about["data"]["fingerprint"], data.fingerprint
+    experiment = load(run.folder)
+    found: Any = experiment.federation() if divided else experiment.data.load(experiment.path)
+    was, fingerprint = about["data"]["fingerprint"], (found.dataset if divided else found).fingerprint
     if was != fingerprint:
         raise RecordError(
             f"the data must be those of the run; fingerprint was {was}, is {fingerprint}; name them with --data"
         )
-    return data
+    return found
 
 
 def _notes(run: Run, about: dict[str, Any], experiment: Experiment | None, best: bool) -> list[str]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedskew.data.federation import Federation, On
 from fedskew.data.sources.rows import Rows
-from fedskew.errors import DataError, RecordError, require
+from fedskew.errors import RecordError, require
 from fedskew.records.decisions import Decision
 from fedskew.records.probabilities import PRECISION
 from fedskew.records.sheets import csv_text
@@ -66,12 +66,6 @@ class Scores:
     def predicted(self) -> list[str]:
         """Name of the most probable class of each row."""
         return [self.label_names[c] for c in self.probabilities.argmax(1).tolist()]
-
-    def one_against_rest(self, column: int) -> tuple[np.ndarray, np.ndarray]:
-        """(whether each row is of a class, its probability of the class), [n] each. Raises DataError without labels."""
-        if self.labels is None:
-            raise DataError(f"{self.what} must have labels: what decisions are worth is measured by them")
-        return (self.labels == column).numpy(), self.probabilities[:, column].numpy()
 
     def text(self) -> str:
         """A csv line for each row: its number, whose it is, its label, predicted and decided class, p_CLASS of each."""

@@ -7,6 +7,7 @@ predicted probability of that class. A row is decided positive where p >= t. P r
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedskew import rng
-from fedskew.errors import DataError, plural, require
+from fedskew.errors import ConfigError, DataError, plural, require
 from fedskew.records.probabilities import BINS
 from fedskew.records.typed import Row
 
@@ -34,6 +35,11 @@ LEVEL = 0.95  # of every interval
 Z = 1.959963984540054  # the normal quantile of (1 + LEVEL) / 2
 CELLS = 1 << 21  # draws times rows that are looked at together
 SHARES = ("sensitivity", "specificity", "ppv", "npv")
+NUMBER = r"(\d+\.?\d*(?:e-?\d+)?)"
+KINDS = {
+    "recall@specificity": f"recall@specificity={NUMBER}", "specificity@recall": f"specificity@recall={NUMBER}",
+    "costs": f"fp={NUMBER},fn={NUMBER}", "prevalence": f"prevalence(?:={NUMBER})?", "number": NUMBER,
+}  # fmt: skip
 RULES = "recall@specificity=0.9, specificity@recall=0.9, fp=1,fn=5, prevalence, prevalence=0.2, or a number in [0, 1]"
 
 
@@ -135,22 +141,12 @@ def choose_threshold(y: npt.ArrayLike, p: npt.ArrayLike, rule: str | float) -> f
 
 def parsed_rule(rule: str | float) -> tuple[str, tuple[float, ...]]:
     """(kind, numbers) of a rule of `choose_threshold`. Raises ConfigError for another text or number."""
-    parts = dict(part.partition("=")[::2] for part in str(rule).replace(" ", "").split(","))
-    kind, numbers = next(iter(parts)), [text for text in parts.values() if text]
-    if set(parts) == {"fp", "fn"}:
-        kind, numbers = "costs", [parts["fp"], parts["fn"]]
-    elif len(parts) == 1 and not numbers and kind != "prevalence":
-        kind, numbers = "number", [kind]
-    try:
-        values = tuple(map(float, numbers))
-    except ValueError:
-        values = (math.nan,)
-    most = math.inf if kind == "costs" else 1
-    asked = {"recall@specificity": 1, "specificity@recall": 1, "costs": 2, "prevalence": len(numbers), "number": 1}
-    counted = asked.get(kind) == len(values) and (kind == "costs" or len(parts) == 1)
-    right = counted and all(0 <= v <= most for v in values) and (kind != "costs" or 0 < sum(values) < math.inf)
-    require(right, "threshold", f"be a rule, such as {RULES}", rule)
-    return kind, values
+    for kind, pattern in KINDS.items():
+        if match := re.fullmatch(pattern, str(rule).replace(" ", "")):
+            values = tuple(float(text) for text in match.groups() if text)
+            if sum(values) > 0 if kind == "costs" else all(value <= 1 for value in values):
+                return kind, values
+    raise ConfigError(f"threshold must be a rule, such as {RULES}; got {rule!r}")
 
 
 def wilson(hits: float, rows: float) -> tuple[float, float]:
@@ -298,66 +294,57 @@ def _reported(y: Bools, p: Floats, decided: Mapping[str, Bools]) -> Row:
     n, positives = len(y), int(y.sum())
     gen, size = rng.generator(0, "bootstrap of decisions"), max(1, CELLS // n)
     chunks = []
-    for start in range(0, DRAWS, size):
-        draws = min(size, DRAWS - start)
+    for draws in np.diff([*range(0, DRAWS, size), DRAWS]).tolist():
         at = gen.integers(n, size=(draws, n)) + n * np.arange(draws)[:, None]
         chunks.append(_measured(y, p, decided, np.bincount(at.ravel(), minlength=draws * n).reshape(draws, n)))
-    drawn = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
-    point = {name: float(values[0]) for name, values in _measured(y, p, decided, np.ones((1, n))).items()}
-    # a draw repeats rows, which adds to the error of every bin: without this the value may lie below all draws
-    drawn["ece_positive"] = np.maximum(drawn["ece_positive"] - drawn["ece_positive"].mean() + point["ece_positive"], 0)
-    out: Row = {"rows": n, "positives": positives, "notes": []}
     few = [(count, kind) for count, kind in ((positives, "positive"), (n - positives, "negative")) if count < FEW]
-    out["notes"] = [f"{plural(count, f'{kind} row')}: no AUROC is shown" for count, kind in few]
-    for name in ("brier", "ece_positive", "auroc", "auprc"):
-        out[name] = None if few and name in ("auroc", "auprc") else _interval(point[name], drawn[name])
-    for name, chosen in decided.items():
-        hits, called = int((y & chosen).sum()), int(chosen.sum())
-        negatives, right = n - positives, n - called - positives + hits
-        wholes = (hits, positives), (right, negatives), (hits, called), (right, n - called)
-        out[name] = {"decided": called, "f1": _interval(point[f"{name} f1"], drawn[f"{name} f1"])}
-        for share, counts in zip(SHARES, wholes, strict=True):
-            small = min(counts[0], counts[1] - counts[0]) < SMALL
-            key = f"{name} {share}"
-            out[name][share] = _interval(point[key], drawn[key], counts if small else None)
+    notes = [f"{plural(count, f'{kind} row')}: no AUROC is shown" for count, kind in few]
+    out: Row = {"rows": n, "positives": positives, "notes": notes}
+    out |= {name: {"decided": int(chosen.sum())} for name, chosen in decided.items()}
+    for name, ((part,), (whole,)) in _measured(y, p, decided, np.ones((1, n))).items():
+        kind, _, metric = name.rpartition(" ")
+        with np.errstate(invalid="ignore"):  # a draw without a row of the class
+            drawn = np.concatenate([np.divide(*chunk[name]) for chunk in chunks])
+        found = None
+        if whole and not (few and metric in ("auroc", "auprc")):
+            value, by = float(part / whole), "bootstrap"
+            if metric == "ece_positive":  # draws repeat rows, which adds to every bin: they may all lie above the value
+                drawn = np.maximum(drawn - drawn.mean() + value, 0)
+            low, high = np.nanquantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2)).tolist()
+            if metric in SHARES and min(part, whole - part) < SMALL:
+                (low, high), by = wilson(float(part), float(whole)), "wilson"
+            found = {"value": value, "low": low, "high": high, "by": by}
+        (out[kind] if kind else out)[metric] = found
     return out
 
 
-def _measured(y: Bools, p: Floats, decided: Mapping[str, Bools], weights: npt.NDArray[Any]) -> dict[str, Floats]:
-    """Every metric under B weightings of the rows, [B, n]: float64 [B] each, NaN where it is not defined."""
+def _measured(
+    y: Bools, p: Floats, decided: Mapping[str, Bools], weights: npt.NDArray[Any]
+) -> dict[str, tuple[Floats, Floats]]:
+    """Every metric under B weightings of the rows, [B, n], as (part, whole) of a ratio, float64 [B] each."""
     w = weights.astype(np.float64)
     rows, positives = w.sum(1), w @ y
     negatives = rows - positives
     gaps = np.zeros((len(p), BINS))
     gaps[np.arange(len(p)), _bins(p, BINS)] = y - p
     order, starts = _ties(p)
-    w_sorted, y_sorted = w[:, order], y[order]
-    hits, misses = (np.add.reduceat(w_sorted * kind, starts, axis=1) for kind in (y_sorted, ~y_sorted))
+    sorted_y, sorted_w = y[order], w[:, order]
+    hits, misses = (np.add.reduceat(sorted_w * kind, starts, axis=1) for kind in (sorted_y, ~sorted_y))
     found = hits.cumsum(1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        precision = np.nan_to_num(found / (found + misses.cumsum(1)))
-        out = {
-            "brier": w @ (p - y) ** 2 / rows,
-            "ece_positive": np.abs(w @ gaps).sum(1) / rows,
-            "auroc": (misses * (found - hits / 2)).sum(1) / (positives * negatives),
-            "auprc": (hits * precision).sum(1) / positives,
-        }
-        for name, chosen in decided.items():
-            called, both = w @ chosen, w @ (chosen & y)
-            right = negatives - called + both
-            shares = both / positives, right / negatives, both / called, right / (rows - called)
-            out |= {f"{name} {share}": values for share, values in zip(SHARES, shares, strict=True)}
-            out[f"{name} f1"] = 2 * both / (called + positives)
+    precision = found / np.maximum(found + misses.cumsum(1), 1)
+    out = {
+        "brier": (w @ (p - y) ** 2, rows),
+        "ece_positive": (np.abs(w @ gaps).sum(1), rows),
+        "auroc": ((misses * (found - hits / 2)).sum(1), positives * negatives),
+        "auprc": ((hits * precision).sum(1), positives),
+    }
+    for name, chosen in decided.items():
+        called, both = w @ chosen, w @ (chosen & y)
+        right = negatives - called + both
+        ratios = (both, positives), (right, negatives), (both, called), (right, rows - called)
+        out |= {f"{name} {share}": ratio for share, ratio in zip(SHARES, ratios, strict=True)}
+        out[f"{name} f1"] = 2 * both, called + positives
     return out
-
-
-def _interval(value: float, drawn: Floats, share: tuple[int, int] | None = None) -> Row | None:
-    """A value with its interval: of the draws, or Wilson's of a share (hits, rows); None for NaN."""
-    if math.isnan(value):
-        return None
-    ends = (1 - LEVEL) / 2, (1 + LEVEL) / 2
-    low, high = wilson(*share) if share else np.nanquantile(drawn, ends).tolist()
-    return {"value": value, "low": low, "high": high, "by": "wilson" if share else "bootstrap"}
 
 
 def _ties(p: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
