@@ -43,7 +43,7 @@ EXAMPLES = (
 )
 OF_THE_RUN = (  # options of data that a model settles
     "--data.normalize", "--data.augment", "--data.crop_padding", "--data.standardise", "--data.categories",
-    "--data.exclude", "--data.named_labels",
+    "--data.exclude", "--data.named_labels", "--data.types", "--data.split_by",
 )  # fmt: skip
 
 
@@ -106,8 +106,8 @@ def evaluate(
     """Evaluate the model of a finished RUN on test rows or new rows.
 
     Without --data, these are the test rows of the run's data. With --data, they are all rows of a csv, npz or parquet
-    file (the test file of a folder), or the test rows of a dataset. Rows are encoded as in the run. Rows with labels
-    give metrics. Rows without labels give probabilities, printed as csv without --out.
+    file or a folder of images (its test rows, if it has some), or the test rows of a dataset. Rows are encoded as in
+    the run. Rows with labels give metrics. Rows without labels give probabilities, printed as csv without --out.
     """
     from fedskew.config.recorded import read_run
     from fedskew.config.scoring import scores_of
@@ -138,7 +138,7 @@ def evaluate(
     if threshold is not None:
         decision = trained.decide(fed, threshold, positive, threshold_on=threshold_on, fitted=fitted)
     if experiment is not None:
-        source = rows_of(experiment.data, experiment.path, trained.inputs.encoding)
+        source = rows_of(experiment.data, experiment.path, trained.inputs)
     recall_at = recorded.config.get("recall_at", PRECISION)
     scores = scores_of(trained, source or fed or _own_data(recorded, about), recall_at, fitted, on, decision)
     told: Row | None = None
@@ -152,7 +152,7 @@ def evaluate(
             p = scores.probabilities[:, column]
             pictures = draw_decision(scores.labels == column, p, figures, scores.label_names[column], limit)
     require(figures is None or told is not None, "figures", "be drawn of rows with labels", figures)
-    for note in _decision_notes(scores, fed, on) if deciding or on != "test" else ():
+    for note in (*scores.notes, *(_decision_notes(scores, fed, on) if deciding or on != "test" else ())):
         say(f"fedskew: note: {note}", sys.stderr)
     if out is not None:
         scores.write(out)

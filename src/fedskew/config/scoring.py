@@ -39,6 +39,7 @@ class Scores:
         metrics: Metrics as a round's record has them; empty without labels.
         numbers: Number of each row in its file.
         beside: Columns that say whose a row is.
+        notes: What to know of the rows: categories that count as missing.
         owners: Client of each row, -1 for none, int64 [n]; None where rows have no clients.
         decision: By which rows are decided; None without.
     """
@@ -50,6 +51,7 @@ class Scores:
     metrics: dict[str, Any]
     numbers: tuple[int, ...]
     beside: dict[str, list[str]]
+    notes: tuple[str, ...] = ()
     owners: np.ndarray | None = None
     decision: Decision | None = None
 
@@ -122,9 +124,10 @@ def scores_of(
         ConfigError: ``fitted`` is asked for and the run has no fit, or the federation has no such rows.
         DataError: A column or a value is missing, a category is unknown, or a label is no class of the model.
     """
+    notes: list[str] = []
     owners, labels, beside, numbers = None, None, {}, source.numbers if isinstance(source, Rows) else ()
     if isinstance(source, Rows):
-        what, x = source.what, trained.inputs.samples(source.x, what=source.what, rows=numbers)
+        what, x = source.what, trained.inputs.samples(source.x, what=source.what, rows=numbers, notes=notes)
         if source.y is not None:
             labels = trained.inputs.labels(source.y, f"{what}: column {source.label!r}", numbers)
         beside = {name: [str(value) for value in values.tolist()] for name, values in source.beside.items()}
@@ -137,4 +140,5 @@ def scores_of(
         numbers = range(len(labels))
     metrics = {} if labels is None else trained.of_labelled(x, labels, recall_at, fitted)
     chances = trained.of_samples(x, fitted)
-    return Scores(what, trained.label_names, chances, labels, metrics, tuple(numbers), beside, owners, decision)
+    numbers = tuple(numbers)
+    return Scores(what, trained.label_names, chances, labels, metrics, numbers, beside, tuple(notes), owners, decision)

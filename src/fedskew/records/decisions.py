@@ -248,8 +248,9 @@ def report(
 
     AUROC and AUPRC (average precision) are those of `fedskew.metrics`. An interval is the middle 95 % of 1000
     bootstrap draws: n of the n rows with replacement, a client's within it. The interval of a share with fewer than 30
-    hits or 30 misses is that of `wilson`, since draws of few rows are too alike. Draws of the ECE are shifted to have
-    the value as their mean. The ECE of few rows is itself too large, since chance moves every bin.
+    hits or 30 misses is that of `wilson`, since draws of few rows are too alike. Draws of the
+    ECE are shifted to have the value as their mean; of few rows it is itself too large, since chance moves every bin.
+    Rows are taken as independent.
 
     Args:
         labels: True classes, integers [n].
@@ -272,9 +273,9 @@ def report(
         >>> import numpy as np
         >>> from fedskew.records.decisions import report
         >>> p = np.linspace(0.1, 0.9, 8)
-        >>> found = report([0, 1] * 4, np.stack([1 - p, p], 1), 1, 0.5)
+        >>> found = report([0, 1, 0, 0, 0, 0, 0, 1], np.stack([1 - p, p], 1), 1, 0.5)
         >>> found["threshold"]["sensitivity"]["value"], found["auroc"], found["notes"]
-        (0.5, None, ['4 positive rows: no AUROC is shown'])
+        (0.5, None, ['2 positive rows: no AUROC is shown'])
     """
     chances = np.asarray(probabilities, dtype=np.float64)
     y, p = _checked(np.asarray(labels) == column, chances[:, column])

@@ -86,8 +86,6 @@ class Spec:
     tuning: Tuning | None = None
     title: str = ""
     notes: str = ""
-    measured: bool = False
-    """whether what each client would use is measured in the last ten rounds, where its metric does not say so"""
 
     def __post_init__(self) -> None:
         """Check what can be checked without data."""
@@ -100,7 +98,6 @@ class Spec:
         if not self.metric:
             own = any(served == "own" for served in self.serves.values())
             object.__setattr__(self, "metric", f"mean10_{'served_' * own}accuracy")
-            object.__setattr__(self, "measured", not {*self.serves.values()} <= {"global"})
         held = any(full(option) == "local-test" for each in (self.options, *self.settings) for option, _ in each)
         if self.tuning and self.own_models and held:
             raise ConfigError("tune must stand without local_test where clients' own models are compared: it chooses "
@@ -170,7 +167,7 @@ class Spec:
         for at, (setting, options) in enumerate(self.axes()):
             made, refused = self._made(options, strict=at == 0)
             wanted = max((one.rows_at_server for one in made.values()), default=None)
-            served = self.measured or self.own_models
+            served = self.own_models
             for entry in self.methods:
                 own = made.get(entry.name)
                 fixed = any(full(option) == "seed" for option, _ in entry.options)
