@@ -127,6 +127,10 @@ class Federation:
         """The test rows of all clients."""
         return share_out(self.dataset.y_test.numpy(), self.counts, self.seed)
 
+    def name_of(self, k: int) -> str:
+        """Name of a natural client; the number of another."""
+        return self.client_names[k] if self.client_names else str(k)
+
     def report(self) -> dict[str, Any]:
         """The outcome of the division in plain numbers: sizes, empty clients, classes of a client, unused rows.
 
