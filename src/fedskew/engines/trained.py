@@ -26,7 +26,7 @@ from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
 from fedskew.engines.network import check_fits, tensors_of
 from fedskew.engines.runtime import Runtime, one_thread
-from fedskew.errors import ConfigError, DataError, FieldError, RecordError, json_file, require, some
+from fedskew.errors import ConfigError, DataError, FieldError, RecordError, json_file, require, some, unknown
 from fedskew.functional import cross_entropy
 from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
@@ -35,7 +35,7 @@ from fedskew.records.decisions import Decision, choose_threshold, parsed_rule, r
 from fedskew.records.manifest import check_file
 from fedskew.records.metrics import confusion_of, from_confusion, from_probabilities
 from fedskew.records.probabilities import PRECISION
-from fedskew.records.typed import Row
+from fedskew.records.typed import Row, fault_of
 from fedskew.types import Params
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FILE", "STEPS", "Trained", "decompose", "described", "load_model", "pooled_head"]
 
-FILE = "model.json"
+FILE, OWN = "model.json", "own.safetensors"
 FORMAT = 1  # of that file; reading another raises RecordError
 
 
@@ -355,20 +355,25 @@ def described(
     }  # fmt: skip
 
 
-def load_model(run: str | Path, model: nn.Module | Architecture | None = None, *, best: bool = False) -> Trained:
+def load_model(
+    run: str | Path, model: nn.Module | Architecture | None = None, *, best: bool = False,
+    client: str | int | None = None,
+) -> Trained:  # fmt: skip
     """The trained model of a run folder, ready to predict.
 
     Args:
         run: A run folder that `fedskew run` or ``fs.run(..., out=run)`` wrote.
         model: The network, where the run trained one of your own; its weights are not read.
         best: The model of the best round by the run's monitor, in place of the last one.
+        client: Name or number of a client, whose own model is taken; a run keeps these with ``keep_own``.
 
     Returns:
         The model that the run evaluates, with the standardisation, columns, categories and class names of its data.
 
     Raises:
         RecordError: It is no run folder, the run has no final model, or a file of it is damaged.
-        ConfigError: The run trained a network of your own and none is given, or another one is given.
+        ConfigError: The run trained a network of your own and none is given, or another one is given; it has no such
+            client, or keeps no own models.
 
     Example:
         >>> import fedskew as fs
@@ -394,10 +399,35 @@ def load_model(run: str | Path, model: nn.Module | Architecture | None = None, *
         raise RecordError(f"the run {str(folder)!r} keeps no best model: it had no monitor")
     check_file(folder, file.name)
     found = tensors_of(file)
+    if client is not None:
+        require(not best, "best", "stand without client: own models are those of the last round", best)
+        own = own_of(folder, client)
+        found, fits = {name: own.get(name, value) for name, value in found.items()}, {}
     check_fits(file, found, {**prepared.params, **prepared.buffers})
     buffers = {name: found[name] for name in prepared.buffers}
     params = {n: v for n, v in found.items() if n not in buffers}
     return Trained(prepared, params, buffers, inputs, precision, {} if best else fits)
+
+
+def owners_of(content: Mapping[str, Any]) -> dict[int, str]:
+    """Numbers and names of the clients whose own models a run keeps. Raises RecordError where that is damaged."""
+    own = content.get("own", {})
+    if fault := fault_of(own, dict[str, str]):
+        raise RecordError(f"{FILE} is damaged: own: {fault}")
+    return {int(k): name for k, name in own.items() if k.isdecimal()}
+
+
+def own_of(folder: Path, client: str | int) -> dict[str, Tensor]:
+    """What of a client's own model is not as in the global one. Raises as `load_model`."""
+    owners = owners_of(read_description(folder))
+    if not owners:
+        told = f"the run {str(folder)!r} keeps no clients' own models"
+        raise ConfigError(f"{told}; a run with keep_own (--keep-own) does, where its method gives clients some")
+    named = [k for k, name in owners.items() if client == name] or [k for k in owners if str(client) == str(k)]
+    if len(named) != 1:
+        raise unknown("client", str(client), owners.values())
+    check_file(folder, OWN)
+    return tensors_of(folder / OWN, f"{named[0]}/")
 
 
 def read_description(folder: Path) -> dict[str, Any]:
