@@ -271,10 +271,10 @@ class Observer:
             found = self.engine.evaluate(self.served(state), state.buffers, self.part)
             row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
         last = is_last(row)
-        if self._serves(row, last):
-            row |= self._evaluate_served(state, self._lists(number, last))
-        elif self._lists(number, last):
-            deque(self._tested(state, True), 0)
+        serves, lists = self._serves(row, last), self._lists(number, last)
+        joint = serves and lists and self.method.personal and self.shares is None  # one pass does for both
+        row |= self._evaluate_served(state, joint) if serves else {}
+        deque(self._tested(state, True) if lists and not joint else (), 0)
         row |= told_of(results.cohort, weights)
         row |= {"upload_bytes": traffic.up, "download_bytes": traffic.down}
         components = {c.name: c.record(state.parts[c.name]) for c in self.method.having("record")}
@@ -350,27 +350,34 @@ class Observer:
         """What clients' own models are made of: what is evaluated and deployed, and what the components send down."""
         return server.broadcast(self.method, state, None)._replace(params=self.served(state))
 
+    @cached_property
+    def shares(self) -> dict[int, Array] | None:
+        """Test rows of each client that trains, where a column says whose a test row is; else None."""
+        fed = self.fed
+        if fed.held is not None or not fed.client_names or fed.dealt:
+            return None
+        rows, owners = fed.rows_on("test")
+        return {k: rows[owners == k] for k in np.unique(owners).tolist() if k >= 0 and fed.sizes[k]}
+
     def _tested(self, state: State, listed: bool) -> Iterator[Tested]:
         """What each client would use on its own test rows; ``listed`` says whether its row is kept."""
-        data = self.fed.dataset
-        labels = data.y_test if self.fed.held is None else data.y
-        for one in self.engine.tested(self.method, self.given(state), probabilities=listed):
+        data, held = self.fed.dataset, self.fed.held is not None
+        labels, shares = data.y if held else data.y_test, self.shares if listed else None
+        for one in self.engine.tested(self.method, self.given(state), shares, probabilities=listed):
             if listed:
                 who = state.round, one.client, self.fed.name_of(one.client)
-                told = one.probabilities
+                told, dealt = one.probabilities, one.probabilities is not None and shares is None and not held
                 y = labels[:0] if told is None else labels[one.rows]
-                self.measured.append(client_row(*who, one.confusion, one.loss, y, told))
+                self.measured.append(client_row(*who, one.confusion, one.loss, y, told, dealt=dealt))
             yield one
 
     def _evaluate_served(self, state: State, listed: bool) -> Row:
         """Metrics of what each client would use: its own model where the method has one, else the global model."""
         own, unseen, params = self.method.personal, self.fed.unseen, self.served(state)
-        each = self._tested(state, listed)
         if own:
-            found = {"": pooled(each, self.task.classes)}
+            found = {"": pooled(self._tested(state, listed), self.task.classes)}
         else:
             found = {"": self.engine.shared(params, state.buffers, state.round)}
-            deque(each if listed else (), 0)
         if unseen is not None and own:
             drop = self.settings.nonfinite == "drop"
             found["heldout_"] = newcomers(self.engine, self.method, state, params, drop)

@@ -181,7 +181,7 @@ def clients_tables(study: Study, wanted: bool) -> Iterator[Any]:
     for setting in dict.fromkeys(one.setting for one in found):
         yield clients_table([one for one in found if one.setting == setting], "" if setting == "all" else setting)
     yield from map(visible, few_rows(found, labels)[:WORST])
-    if not all(entry.config.get("local_test") for _, entry in ended):
+    if any(one.dealt for one in found):
         yield DEALT
 
 

@@ -32,7 +32,7 @@ def clients(found: Compared, settings: Sequence[str], methods: Sequence[str], le
     if not every:
         return Section("clients", "Clients")
     labels = shown[0].run.config.get("label_names", ())
-    dealt = () if all(entry.run.config.get("local_test") for entry in shown) else (f"{DEALT[0].upper()}{DEALT[1:]}.",)
+    dealt = (f"{DEALT[0].upper()}{DEALT[1:]}.",) if any(one.dealt for one in every) else ()
     parts: list[Table | Figure] = []
     for setting in settings:
         here = [one for one in every if one.setting == setting]
@@ -41,7 +41,10 @@ def clients(found: Compared, settings: Sequence[str], methods: Sequence[str], le
             legend = tuple((m, found.place(m)) for m in dict.fromkeys(one.method for one in drawn))
             parts += [Figure((_dots(found, setting, drawn),), legend)] if drawn else []
             parts.append(_table(setting, here, labels))
-    text = (f"What each client would use on its own test rows, the worst first. {SAMPLING.capitalize()}.", *dealt)
+    text = (
+        f"What each client would use on its own test rows, the worst first. {SAMPLING[0].upper()}{SAMPLING[1:]}.",
+        *dealt,
+    )
     return Section("clients", "Clients", (*text, *left_out), tuple(parts), tuple(few_rows(every, labels)[:DRAWN]))
 
 
@@ -65,8 +68,7 @@ def _dots(found: Compared, setting: str, here: Sequence[ByClient]) -> Chart:
         y, low, high = np.array([(one.accuracy, one.low, one.high) for one in mine]).reshape(-1, 3).T
         lines += [Line(method, found.place(method), x, y, low, high)] if mine else []
     worst = here[0]
-    told = (
-        f"Lowest: {worst.client} with {worst.accuracy:.3f} ({worst.low:.3f} to {worst.high:.3f}) under {worst.method}."
-    )
+    span = f"{worst.low:.3f} to {worst.high:.3f}"
+    told = f"Lowest: {worst.client} with {worst.accuracy:.3f} ({span}) under {worst.method}."
     title = f"Accuracy of each client, with 95 % sampling intervals{under(setting)}"
     return Chart("clients", title, "", "accuracy", tuple(lines), told, joined=False, ticks=tuple(names))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from fedskew.records.clients import last_clients
 from fedskew.records.decisions import FEW, wilson
@@ -46,6 +47,7 @@ class ByClient:
         auprc: Likewise.
         ece: Expected calibration error.
         loss: Mean cross-entropy.
+        dealt: Whether the rows are a share of a test set that does not say whose its rows are.
     """
 
     method: str
@@ -65,6 +67,7 @@ class ByClient:
     auprc: float | None = None
     ece: float | None = None
     loss: float | None = None
+    dealt: bool = False
 
     def to_json(self, label_names: Sequence[str]) -> Row:
         """One number or word an entry."""
@@ -102,15 +105,15 @@ def by_client(runs: Runs) -> list[ByClient]:
 
 def _of_runs(method: str, setting: str, client: str, rows: Sequence[Row]) -> ByClient:
     accuracies, n = [row["accuracy"] for row in rows], round(statistics.median(row["rows"] for row in rows))
-    accuracy = statistics.fmean(accuracies)
-    means = {name: [row.get(name) for row in rows] for name in MEANS}
+    accuracy, columns = statistics.fmean(accuracies), {name: [row.get(name) for row in rows] for name in MEANS}
+    means: dict[str, Any] = {name: None if None in each else statistics.fmean(each) for name, each in columns.items()}
     recalls, support = (zip(*(row[name] for row in rows), strict=False) for name in ("per_class_recall", "support"))
     seen = [[r for r in each if r is not None] for each in recalls]
     return ByClient(
         method, setting, client, len(rows), n, accuracy, *wilson(accuracy * n, n),
         statistics.stdev(accuracies) if len(rows) > 1 else None,
         tuple(statistics.fmean(each) if each else None for each in seen), tuple(map(min, support)),
-        **{name: None if None in each else statistics.fmean(each) for name, each in means.items()},
+        dealt=any(row.get("dealt") for row in rows), **means,
     )  # fmt: skip
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import torch
 
 from fedskew import rng
 from fedskew.data.arrays import SPLIT_SEED, TEST_SHARE, Dataset, build, draw, share
@@ -133,12 +134,13 @@ class HeartDisease(ClassOptions):
         facts = zip(HEART_COLUMNS, mean.tolist(), std.tolist(), medians.tolist(), strict=True)
         encoding = Encoding(tuple(Column(n, mean=m, std=s, missing=v) for n, m, s, v in facts), single=False)
         x = encoding.encode(dict(zip(HEART_COLUMNS, rows.T, strict=False)), self.name)
+        named = np.array(list(HOSPITALS))[hospital]
         made = build(
             self.name, x[~test], y[~test], x[test], y[test], label_names=("no disease", "disease"),
-            columns={"hospital": np.array(list(HOSPITALS))[hospital[~test]]}, source="UCI files", official=False,
-            encoding=encoding,
+            columns={"hospital": named[~test]}, source="UCI files", official=False, encoding=encoding,
         )  # fmt: skip
-        return self.of_classes(made)
+        codes = np.searchsorted(made.column_names["hospital"], named[test])
+        return self.of_classes(replace(made, columns_test={"hospital": torch.from_numpy(codes)}))
 
 
 def _find(name: str, path: str | None, folders: Sequence[str], names: Sequence[str]) -> tuple[Path, ...]:
