@@ -296,7 +296,8 @@ def test_show_draws_curves_and_bars_and_says_the_command_that_repeats_the_run(
     assert "macro_f1" in said and "total: upload_bytes" in said and "per_class_auroc" not in said
     table = said[said.index("metric ") : said.index("total: ")].splitlines()
     assert len(table) > 10 and max(map(len, table)) <= 100
-    (again,) = [line for line in said.splitlines() if line.startswith("again: ")]
+    assert all(len(line) <= 100 for line in said.splitlines())
+    again = said[said.index("again: ") :].replace(" \\\n  ", " ").splitlines()[0]
     words = again.removeprefix("again: fedskew ").split()
     assert words[:2] == ["run", "fedavg"] and "--lr 0.05" in again and "--partition.alpha 0.5" in again
     assert fedskew(*words, "--out", "runs/again") == 0
