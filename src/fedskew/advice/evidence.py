@@ -106,7 +106,11 @@ def read(place: str | Path) -> tuple[list[Federation], list[str]]:
 
 def _runs(path: Path, left: list[str]) -> Iterator[tuple[str, Run]]:
     """(its file or folder, run) of each run at or below a path."""
-    archives = [path] if path.is_file() else [p for p in sorted(path.rglob("*.jsonl")) if p.name != "rounds.jsonl"]
+    archives = (
+        [path]
+        if path.is_file()
+        else [p for p in sorted(path.rglob("*.jsonl")) if not (p.parent / "config.json").exists()]
+    )
     for archive in archives:
         try:
             yield from ((archive.name, run) for run in read_archives(archive) if run.state == "finished")

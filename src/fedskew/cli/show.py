@@ -89,7 +89,7 @@ def _study(folder: Path, metric: str | None) -> Iterator[str]:
 
 
 def _wrapped(line: str) -> list[str]:
-    """A line as lines of at most ``WIDTH`` characters; a command is broken before options, for a shell to join again."""
+    """A line as lines of at most ``WIDTH`` characters; a command is broken before options, as a shell takes it."""
     command = line.startswith("again: ")
     whole = re.sub(r" (?!--)", "\0", line) if command else line
     lines = textwrap.wrap(whole, WIDTH - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
