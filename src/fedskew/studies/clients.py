@@ -105,7 +105,7 @@ def by_client(runs: Runs) -> list[ByClient]:
 
 def _of_runs(method: str, setting: str, client: str, rows: Sequence[Row]) -> ByClient:
     accuracies, n = [row["accuracy"] for row in rows], round(statistics.median(row["rows"] for row in rows))
-    accuracy, columns = statistics.fmean(accuracies), {name: [row.get(name) for row in rows] for name in MEANS}
+    accuracy, columns = statistics.fmean(accuracies), {name: list[Any](row.get(name) for row in rows) for name in MEANS}
     means: dict[str, Any] = {name: None if None in each else statistics.fmean(each) for name, each in columns.items()}
     recalls, support = (zip(*(row[name] for row in rows), strict=False) for name in ("per_class_recall", "support"))
     seen = [[r for r in each if r is not None] for each in recalls]
