@@ -204,3 +204,11 @@ def test_what_an_option_decides_stands_on_its_field_alone(tmp_path: Path) -> Non
     command = [sys.executable, "-W", "error", "-c", HANDLED, *words]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_option_of_the_method_s_pace_says_where_it_belongs() -> None:
+    fed = fs.federate("digits", "iid", clients=2)
+    with pytest.raises(
+        fs.ConfigError, match=r"the method's pace has; for example fs.methods.fedavg\(\).with_\(\"pace\", epochs=5\)"
+    ):
+        fs.run(fed, fs.methods.fedavg(), epochs=5)

@@ -21,7 +21,7 @@ from fedskew.engines.guard import guarded, tensors_of
 from fedskew.engines.network import digest_of, initial_params, prepared_model
 from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
-from fedskew.errors import FieldError, RecordError, require
+from fedskew.errors import ConfigError, FieldError, RecordError, require
 from fedskew.fields import LATER, deciding, demand, resumed
 from fedskew.method import Method, check_method, method_spec, spec
 from fedskew.models import Architecture
@@ -133,6 +133,11 @@ def run(
         >>> fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=3, cohort=5)
         Result(rounds=3, accuracy=0.3621)
     """
+    for name in (name for name in options if not hasattr(Settings, name)):
+        for slot, part in method.ingredients():
+            if name in {f.name for f in fields(part)}:
+                hint = f'for example fs.methods.fedavg().with_("{slot}", {name}={options[name]!r})'
+                raise ConfigError(f"run() has no option {name!r}, which the method's {slot} has; {hint}")
     given = (settings or Settings()).with_options(options)
     return launch(fed, method, given, model=model, head=head, out=out, resume=resume, on_round=on_round, config=config)
 

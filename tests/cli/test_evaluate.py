@@ -103,6 +103,17 @@ def test_rows_that_do_not_fit_the_run_are_one_line(
     assert expected in mistake(capsys, "evaluate", run, "--data", "csv", "--data.path", file, *words)
 
 
+def test_unknown_categories_that_count_as_missing_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "patients.csv").write_text("\n".join(["patient_id,age,sex,label", *ROWS]) + "\n")
+    words = [*DATA, "--data.path", tmp_path / "patients.csv", "--data.missing", "fill", "--rounds", 1, "--clients", 3]
+    assert fedskew("run", "fedavg", *words, "--partition", "iid", "--model", "logistic", "--out", tmp_path / "r") == 0
+    file = written(tmp_path, "age,sex\n40,x\n41,\n42,f\n43,y\n44,x\n")
+    capsys.readouterr()
+    assert fedskew("evaluate", tmp_path / "r", "--data", "csv", "--data.path", file) == 0
+    said = "column 'sex': 3 of 5 rows have categories that the training rows lack ('x', 'y'); they count as missing"
+    assert said in capsys.readouterr().err
+
+
 def test_a_run_that_cannot_be_asked_is_one_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert "needs a run folder" in mistake(capsys, "evaluate")
@@ -148,6 +159,24 @@ def test_images_of_an_npz_file_and_a_subset_of_a_dataset(tmp_path: Path, capsys:
     assert capsys.readouterr().out.startswith("row,predicted,p_6,p_0\n0,")
     said = mistake(capsys, "evaluate", tmp_path / "a", "--data", "digits")
     assert "'digits' has the class '1'" in said and "--data.classes leaves the others out" in said
+
+
+def test_a_folder_of_new_images_is_scaled_as_the_model_s(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name in ("cat", "dog"):
+        for i in range(10):
+            (tmp_path / "p" / name).mkdir(parents=True, exist_ok=True)
+            image.fromarray(DRAW.integers(0, 256, (8, 8, 3)).astype(np.uint8)).save(tmp_path / f"p/{name}/{i}.png")
+    words = ["--data", "images", "--data.path", tmp_path / "p", "--partition", "iid", "--clients", 2, "--rounds", 1]
+    assert fedskew("run", "fedavg", *words, "--model", "logistic", "--out", tmp_path / "a") == 0
+    (tmp_path / "new").mkdir()
+    image.new("L", (20, 12), 9).save(tmp_path / "new/x.png")
+    capsys.readouterr()
+    assert fedskew("evaluate", tmp_path / "a", "--data", "images", "--data.path", tmp_path / "new") == 0
+    head, row = capsys.readouterr().out.split()
+    assert head == "row,predicted,p_cat,p_dog" and row.startswith("x.png,")
+    assert fedskew("evaluate", tmp_path / "a", "--data", "images", "--data.path", tmp_path / "p", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 20, "all of them, with labels"
 
 
 def test_parquet_columns_by_name(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,9 @@ def test_init_says_what_a_method_asks_of_nodes(tmp_path: Path, capsys: pytest.Ca
     assert "${ALLOW:-histogram}" in (tmp_path / "app" / "node.sh").read_text()
 
 
-def test_init_for_nodes_with_data_of_their_own_takes_an_example(tmp_path: Path) -> None:
+def test_init_for_nodes_with_data_of_their_own_takes_an_example(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "example.csv").write_text(
         "age,sex,class\n" + "60,f,ill\n45,m,well\n50,m,ill\n30,f,well\n70,f,ill\n" * 4
     )
@@ -53,6 +55,7 @@ def test_init_for_nodes_with_data_of_their_own_takes_an_example(tmp_path: Path) 
         fedskew("flower", "init", "fedla", *words, "--clients", 3, "--model", "logistic", "--out", tmp_path / "app")
         == 0
     )
+    assert "column 'sex' has the categories f, m; another one at a node is refused" in capsys.readouterr().out
     config = config_of(tmp_path / "app")
     assert server_options(config).own_data
     assert config["clients"] == 3 and "example.csv" not in str(config)  # whose path is the server's own

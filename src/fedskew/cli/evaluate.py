@@ -35,7 +35,7 @@ EXAMPLES = (
 )
 OF_THE_RUN = (  # options of data that a model settles
     "--data.normalize", "--data.augment", "--data.crop_padding", "--data.standardise", "--data.categories",
-    "--data.exclude", "--data.named_labels",
+    "--data.exclude", "--data.named_labels", "--data.types", "--data.split_by",
 )  # fmt: skip
 
 
@@ -76,8 +76,8 @@ def evaluate(
     """Evaluate the model of a finished RUN on test rows or new rows.
 
     Without --data, these are the test rows of the run's data. With --data, they are all rows of a csv, npz or parquet
-    file (the test file of a folder), or the test rows of a dataset. Rows are encoded as in the run. Rows with labels
-    give metrics. Rows without labels give probabilities, printed as csv without --out.
+    file or a folder of images (its test rows, if it has some), or the test rows of a dataset. Rows are encoded as in
+    the run. Rows with labels give metrics. Rows without labels give probabilities, printed as csv without --out.
     """
     from fedskew.config.recorded import read_run
     from fedskew.config.scoring import scores_of
@@ -101,8 +101,10 @@ def evaluate(
     if experiment is None:
         source = _own_data(recorded, about)
     else:
-        source = rows_of(experiment.data, experiment.path, trained.inputs.encoding)
+        source = rows_of(experiment.data, experiment.path, trained.inputs)
     scores = scores_of(trained, source, recorded.config.get("recall_at", PRECISION), fitted)
+    for note in scores.notes:
+        say(f"fedskew: note: {note}", sys.stderr)
     if out is not None:
         scores.write(out)
     if as_json:

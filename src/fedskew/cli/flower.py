@@ -10,7 +10,7 @@ from fedskew.cli.base import TYPED, Command, Group
 from fedskew.cli.composed import Composed
 from fedskew.cli.output import say
 from fedskew.cli.values import FOLDER, POSITIVE, Names
-from fedskew.errors import plural
+from fedskew.errors import plural, some
 
 if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
@@ -60,6 +60,13 @@ def init(ctx: click.Context, method: str | None, out: str, own_data: bool, exper
         config[aliases[key] if aliases.get(key) in config else key] = value
     files = write_app(Path(out), experiment, config, Inputs.of(data), data.augment)
     say(f"{plural(len(files), 'file')} in {out} for {plural(clients, 'node')}; start with {out}/README.md")
+    for note in data.notes if own_data else ():
+        say(f"note: {note}")
+    for column in data.encoding.columns if own_data and data.encoding else ():
+        if column.values:
+            other = "is refused" if "" not in column.values and column.missing is None else "counts as missing"
+            known = some([value for value in column.values if value])
+            say(f"note: column {column.name!r} has the categories {known}; another one at a node {other}")
     for permit, part in needs(experiment.method).items():
         say(f"a node must allow {permit}, {PERMITS[permit]}: {part} asks for it")
 

@@ -35,6 +35,7 @@ class Scores:
         metrics: Metrics as a round's record has them; empty without labels.
         numbers: Number of each row in its file.
         beside: Columns that say whose a row is.
+        notes: What to know of the rows: categories that count as missing.
     """
 
     what: str
@@ -44,6 +45,7 @@ class Scores:
     metrics: dict[str, Any]
     numbers: tuple[int, ...]
     beside: dict[str, list[str]]
+    notes: tuple[str, ...] = ()
 
     @property
     def predicted(self) -> list[str]:
@@ -104,11 +106,13 @@ def scores_of(trained: Trained, source: Rows | Dataset, recall_at: float = PRECI
         metrics = trained.of_labelled(x, y, recall_at, fitted)
         chances = trained.of_samples(x, fitted)
         return Scores(source.name, trained.label_names, chances, y, metrics, tuple(range(len(y))), {})
-    x = trained.inputs.samples(source.x, what=source.what, rows=source.numbers)
+    notes: list[str] = []
+    x = trained.inputs.samples(source.x, what=source.what, rows=source.numbers, notes=notes)
     labels = None
     if source.y is not None:
         labels = trained.inputs.labels(source.y, f"{source.what}: column {source.label!r}", source.numbers)
     metrics = {} if labels is None else trained.of_labelled(x, labels, recall_at, fitted)
     beside = {name: [str(value) for value in values.tolist()] for name, values in source.beside.items()}
     chances = trained.of_samples(x, fitted)
-    return Scores(source.what, trained.label_names, chances, labels, metrics, tuple(source.numbers), beside)
+    numbers = tuple(source.numbers)
+    return Scores(source.what, trained.label_names, chances, labels, metrics, numbers, beside, tuple(notes))

@@ -13,11 +13,13 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data.encoding import Encoding
-from fedskew.data.values import count_classes, encode_columns, labels_of, numbered, same_length, samples_of
+from fedskew.data.values import codes_of, count_classes, encode_columns, labels_of, numbered, same_length, samples_of
 from fedskew.data.values import unseen as unseen_notes
 from fedskew.errors import DataError
 
-__all__ = ["Dataset", "build", "channel_statistics", "draw", "fingerprint", "from_arrays", "held_out", "share"]
+__all__ = [
+    "Dataset", "build", "channel_statistics", "draw", "draw_whole", "fingerprint", "from_arrays", "held_out", "share",
+]  # fmt: skip
 
 TEST_SHARE = 0.2
 SPLIT_SEED = 0  # one test set for all seeds, so that their results can be compared
@@ -47,6 +49,7 @@ class Dataset:
         fingerprint: First 16 hex digits of the sha256 of all tensors.
         notes: Warnings about the data, from loading.
         encoding: Encoding of table rows; None if samples are not rows of a table.
+        units: Codes, int64 [n], such as patients: no split parts rows of one code. None: each row stands alone.
 
     Raises:
         DataError: Lengths, shapes or dtypes do not agree.
@@ -69,6 +72,7 @@ class Dataset:
     fingerprint: str = ""  # first 16 hex digits of the sha256 of every tensor
     notes: tuple[str, ...] = ()
     encoding: Encoding | None = field(default=None, repr=False)
+    units: Tensor | None = field(default=None, repr=False)  # [n] int64
 
     def __post_init__(self) -> None:
         same_length("x", self.x, "y", self.y)
@@ -168,6 +172,7 @@ def build(
     official: bool = True,
     notes: Sequence[str] = (),
     encoding: Encoding | None = None,
+    units: Any = None,
 ) -> Dataset:
     """Make the checked `Dataset` of raw arrays, with its fingerprint; without a test set, split one off."""
     (y, y_test), label_names = numbered([y, y_test], label_names)
@@ -178,19 +183,21 @@ def build(
     total = count_classes(labels, classes or len(label_names) or None)
     label_names = tuple(label_names) or tuple(map(str, range(total)))
     codes, names = encode_columns(columns or {}, len(labels[0]))
+    units = None if units is None else encode_columns({"split_by": units}, len(labels[0]))[0]["split_by"]
     if x_test is None:
-        official, stays = False, _stays(labels[0].numpy(), total)
+        official, stays = False, _stays(labels[0].numpy(), total, units)
+        units = None if units is None else units[stays]
         images, labels = ([part[0][stays], part[0][~stays]] for part in (images, labels))
         codes = {name: code[stays] for name, code in codes.items()}
     data = Dataset(
         name=name, x=images[0], y=labels[0], x_test=images[1], y_test=labels[1], classes=total,
         label_names=label_names, columns=codes, column_names=names, test_is_official=official, source=source,
-        notes=(*notes, *unseen_notes(labels[0], labels[1], label_names)), encoding=encoding,
+        notes=(*notes, *unseen_notes(labels[0], labels[1], label_names)), encoding=encoding, units=units,
     )  # fmt: skip
     return replace(data, fingerprint=fingerprint(data))
 
 
-def held_out(labels: Any, label_names: Sequence[str] = ()) -> np.ndarray:
+def held_out(labels: Any, label_names: Sequence[str] = (), units: Any = None) -> np.ndarray:
     """Which rows stay in the training set when `build` splits a test set off, bool [n].
 
     For fitted on training rows alone, before the samples are made.
@@ -200,7 +207,8 @@ def held_out(labels: Any, label_names: Sequence[str] = ()) -> np.ndarray:
     """
     (y,), label_names = numbered([labels], label_names)
     codes = labels_of(y, "y")
-    stays: np.ndarray = _stays(codes.numpy(), count_classes([codes], len(label_names) or None)).numpy()
+    units = None if units is None else torch.from_numpy(codes_of(units)[0])
+    stays: np.ndarray = _stays(codes.numpy(), count_classes([codes], len(label_names) or None), units).numpy()
     return stays
 
 
@@ -269,6 +277,23 @@ def draw(labels: np.ndarray, take: np.ndarray, key: Tensor) -> np.ndarray:
     return np.sort(np.concatenate(picks)).astype(np.int64)
 
 
+def draw_whole(labels: np.ndarray, units: np.ndarray, take: np.ndarray, key: Tensor) -> np.ndarray:
+    """As `draw`, but units such as patients are taken whole: ``take`` is come near to, and a row of each class stays.
+
+    Units are visited in a drawn order. One is taken if the rows taken of the classes are then nearer to ``take``.
+    """
+    codes, at = np.unique(units, return_inverse=True)
+    counts = np.zeros((len(codes), len(take)), np.int64)
+    np.add.at(counts, (at, labels), 1)
+    total, taken, picked = counts.sum(0), np.zeros(len(take), np.int64), np.zeros(len(codes), bool)
+    for unit in rng.generator(key).permutation(len(codes)):
+        after = taken + counts[unit]
+        nearer = np.abs(take - after).sum() < np.abs(take - taken).sum()
+        picked[unit] = nearer and bool(((after < total) | (total == 0)).all())
+        taken = after if picked[unit] else taken
+    return np.flatnonzero(picked[at])
+
+
 def fingerprint(data: Dataset) -> str:
     """First 16 hex digits of the sha256 over dtype, shape and bytes of every tensor, including columns."""
     digest = hashlib.sha256()
@@ -299,9 +324,13 @@ def channel_statistics(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]
     return tuple(round(float(m), 4) for m in mean), tuple(max(round(float(s), 4), 1e-4) for s in std)
 
 
-def _stays(labels: np.ndarray, classes: int) -> Tensor:
+def _stays(labels: np.ndarray, classes: int, units: Tensor | None = None) -> Tensor:
     """Mask [n] of the rows that stay in the training set when a test set is taken from it."""
-    test = draw(labels, share(labels, classes, TEST_SHARE), rng.key(SPLIT_SEED, "data", "test"))
+    take, key = share(labels, classes, TEST_SHARE), rng.key(SPLIT_SEED, "data", "test")
+    test = draw(labels, take, key) if units is None else draw_whole(labels, units.numpy(), take, key)
+    if units is not None and not test.size:
+        told = "each has too many rows, or all rows of a class"
+        raise DataError(f"the column of split_by must have values that a test set of {TEST_SHARE:.0%} can take; {told}")
     if not test.size:
         raise DataError(f"a test set of {TEST_SHARE:.0%} needs 3 rows of some class; got {len(labels)} rows in all")
     stays = torch.ones(len(labels), dtype=torch.bool)

@@ -7,6 +7,7 @@ into samples by the training rows' statistics, never by their own.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from fedskew.data.room import afford
 from fedskew.data.values import lacking, words_of
-from fedskew.errors import DataError, closest, some
+from fedskew.errors import DataError, closest, plural, some
 from fedskew.fields import check
 
 __all__ = ["ABSENT", "Column", "Encoding", "categories", "is_absent", "number_of", "numbers_of", "places", "plain"]
@@ -58,6 +59,15 @@ class Column:
         """Number of features."""
         return 1 if self.number else len(self.values)
 
+    def unknown(self, values: np.ndarray) -> str:
+        """A note on categories that count as missing because the training rows lack them; "" where there are none."""
+        if not self.values or ("" not in self.values and self.missing is None):
+            return ""
+        odd = values[(_found(values, self.values) < 0) & (values.astype(str) != "")]
+        names = some([repr(str(value)) for value in np.unique(odd)])
+        told = f"of {plural(len(values), 'row')} have categories that the training rows lack ({names})"
+        return f"column {self.name!r}: {len(odd)} {told}; they count as missing" if len(odd) else ""
+
 
 @dataclass(frozen=True)
 class Encoding:
@@ -84,7 +94,9 @@ class Encoding:
         """Number of features F."""
         return sum(column.width for column in self.columns)
 
-    def encode(self, table: Mapping[str, Any], what: str, rows: Sequence[Any] | None = None) -> np.ndarray:
+    def encode(
+        self, table: Mapping[str, Any], what: str, rows: Sequence[Any] | None = None, notes: list[str] | None = None
+    ) -> np.ndarray:
         """Rows of a table as samples.
 
         Args:
@@ -92,6 +104,7 @@ class Encoding:
                 are not read.
             what: Name of the table in error messages.
             rows: Number of each row in error messages; None counts from 0.
+            notes: Gets a note for each column with categories that count as missing; None: each is a RuntimeWarning.
 
         Returns:
             Features, float32 [n, F].
@@ -104,9 +117,18 @@ class Encoding:
             if column.name not in known:
                 raise DataError(f"{what} must have the column {column.name!r}{closest(column.name, known)}")
         read = {c.name: plain(table[c.name]) for c in self.columns}
+        for name, values in read.items():
+            if values.ndim != 1:
+                hint = f"; for one row give {{{name!r}: [{values.item()!r}], ...}}" if values.ndim == 0 else ""
+                raise DataError(f"{what} must have columns of one value a row; {name!r} has shape {values.shape}{hint}")
         if len(lengths := {len(values) for values in read.values()}) > 1:
             raise DataError(f"{what} must have columns of one length; got {', '.join(map(str, sorted(lengths)))}")
         numbers = range(lengths.pop()) if rows is None else rows
+        said = [f"{what}: {note}" for c in self.columns if (note := c.unknown(read[c.name]))]
+        for note in said if notes is None else ():
+            warnings.warn(note, RuntimeWarning, stacklevel=2)
+        if notes is not None:
+            notes += said
         return np.concatenate([self._features(column, read[column.name], what, numbers) for column in self.columns], 1)
 
     def _features(self, column: Column, values: np.ndarray, what: str, rows: Sequence[Any]) -> np.ndarray:
@@ -174,7 +196,7 @@ def numbers_of(
         cell = str(values[int(bad.argmax())])
         decimal = cell.count(",") == 1 and np.isfinite(number_of(cell.replace(",", ".")))
         hint = "write a decimal point" if decimal else hint
-        told = f"row {rows[int(bad.argmax())]} has {cell!r}"
+        told = f"row {rows[int(bad.argmax())]} has {cell!r}, {int(bad.sum())} of {len(bad)} rows hold no number"
         raise DataError(f"{what} must hold numbers; {told}" + (f"; {hint}" if hint else ""))
     return np.array(np.where(gone, 0.0 if missing is None else missing, found))
 
@@ -229,7 +251,8 @@ def _known(
     if len(unknown):
         row, value = rows[int(unknown[0])], str(values[unknown[0]])
         told = f"{value!r} in row {row}" if value else f"no value in row {row}"
-        raise DataError(f"{what} must hold one of its categories, {some(known)}; got {told}{fill}")
+        count = f", {len(unknown)} of {len(place)} rows hold none of them"
+        raise DataError(f"{what} must hold one of its categories, {some(known)}; got {told}{count}{fill}")
 
 
 def is_absent(cell: str) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedskew import rng
-from fedskew.data.arrays import Dataset, draw, share
+from fedskew.data.arrays import Dataset, draw, draw_whole, share
 from fedskew.data.heldout import hold_out, parted, share_out
 from fedskew.data.partitioners import PARTITIONERS, Natural, Partition, Partitioner
 from fedskew.data.partitioners.base import checked
@@ -236,10 +236,8 @@ def federate(
         return parted(made, heldout_clients) if heldout_clients else made
     labels = dataset.y.numpy()
     take = share(labels, dataset.classes, validation)
-    require(
-        validation == 0 or bool(take.any()), "validation", "be large enough to hold out a row", validation, "use more"
-    )
-    left, held = _take(np.arange(len(labels)), labels, take, seed, "validation")
+    left, held = _take(np.arange(len(labels)), labels, take, seed, "validation", dataset.units)
+    require(validation == 0 or len(held) > 0, "validation", "be large enough to hold out a row", validation, "use more")
     _enough(labels[left], dataset, auxiliary)
     left, aside = _take(left, labels, np.full(dataset.classes, auxiliary), seed, "auxiliary")
     if longtail is not None:
@@ -255,8 +253,9 @@ def federate(
 
 def _tested(fed: Federation, fraction: float) -> Federation:
     """The federation in which each client keeps a fraction of its rows for its own test."""
-    left, held = hold_out(fed.partition, fraction, fed.seed)
-    require(len(held.rows) > 0, "local_test", "be large enough to hold out a row", fraction, "use more")
+    left, held = hold_out(fed.partition, fraction, fed.seed, fed.dataset.units)
+    hint = "use more" if fed.dataset.units is None else "values of split_by with rows at several clients stay"
+    require(len(held.rows) > 0, "local_test", "be large enough to hold out a row", fraction, hint)
     counts = torch.from_numpy(left.counts(fed.dataset.y.numpy(), fed.dataset.classes))
     return replace(fed, partition=left, counts=counts, local_test=fraction, held=held)
 
@@ -333,12 +332,13 @@ def _dataset(data: str | Dataset, path: str | None, options: Mapping[str, Any]) 
 
 
 def _take(
-    rows: np.ndarray, labels: np.ndarray, take: np.ndarray, seed: int, purpose: str
+    rows: np.ndarray, labels: np.ndarray, take: np.ndarray, seed: int, purpose: str, units: Tensor | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Set aside ``take[c]`` rows of each class: (rows left, rows taken), in ascending order."""
     picked = np.zeros(len(rows), bool)
     if take.any():
-        picked[draw(labels[rows], take, rng.key(seed, "data", purpose))] = True
+        key, units = rng.key(seed, "data", purpose), None if units is None else units.numpy()[rows]
+        picked[draw(labels[rows], take, key) if units is None else draw_whole(labels[rows], units, take, key)] = True
     return rows[~picked], rows[picked]
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedskew import rng
+from fedskew.data.arrays import draw_whole
 from fedskew.data.partitioners.base import Partition, gather
 from fedskew.errors import require
 
@@ -59,12 +60,15 @@ def _only(fed: Federation, clients: np.ndarray, without: np.ndarray | None = Non
     partition, held = (part and part.masked(np.repeat(clients, part.sizes)) for part in (fed.partition, fed.held))
     assert partition is not None
     if without is not None:
-        partition = partition.masked(~np.isin(partition.rows, without))
+        codes = np.arange(len(fed.dataset.y)) if fed.dataset.units is None else fed.dataset.units.numpy()
+        partition = partition.masked(~np.isin(codes[partition.rows], codes[without]))
     counts = torch.from_numpy(partition.counts(fed.dataset.y.numpy(), fed.dataset.classes))
     return replace(fed, partition=partition, counts=counts, held=held)
 
 
-def hold_out(partition: Partition, fraction: float, seed: int) -> tuple[Partition, Partition]:
+def hold_out(
+    partition: Partition, fraction: float, seed: int, units: Tensor | None = None
+) -> tuple[Partition, Partition]:
     """Hold out a fraction of each client's rows.
 
     A client of n rows that nobody else has holds out floor(fraction n + 1/2) of them, and trains on one of
@@ -75,6 +79,7 @@ def hold_out(partition: Partition, fraction: float, seed: int) -> tuple[Partitio
         partition: Rows of each client.
         fraction: In [0, 1).
         seed: Seed of the draw.
+        units: Codes of all rows, such as patients, which are held out whole; those that two clients have train.
 
     Returns:
         (rows that each client trains on, rows that it holds out), both in ascending order.
@@ -89,11 +94,18 @@ def hold_out(partition: Partition, fraction: float, seed: int) -> tuple[Partitio
     """
     key, picked = rng.key(seed, "data", "rows of the local test"), np.zeros(len(partition.rows), bool)
     owners = np.bincount(partition.rows, minlength=1)[partition.rows]
+    codes = np.arange(len(owners)) if units is None else units.numpy()[partition.rows]
+    if units is not None:  # clients that have rows of the same unit
+        clients = np.repeat(np.arange(len(partition.sizes)), partition.sizes)
+        owners = np.bincount(np.unique(np.stack([codes, clients]), axis=1)[0])[codes]
     for k, size in enumerate(partition.sizes.tolist()):
         start = partition.offsets[k]
         alone = start + np.flatnonzero(owners[start : start + size] == 1)
         take = min(math.floor(fraction * len(alone) + 0.5), max(len(alone) - 1, 0))
-        if take:
+        if take and units is not None:
+            one_class = np.zeros(len(alone), np.int64)
+            picked[alone[draw_whole(one_class, codes[alone], np.array([take]), rng.fold(key, k))]] = True
+        elif take:
             picked[rng.generator(key, k).permutation(alone)[:take]] = True
     return partition.masked(~picked), partition.masked(picked)
 

@@ -56,7 +56,10 @@ class Inputs:
         """Samples and labels as what an evaluation reads, images normalised as in training."""
         return Store(x, y, self.mean, self.std, dtype)
 
-    def samples(self, x: Any, *, encoded: bool = False, what: str = "x", rows: Sequence[int] | None = None) -> Tensor:
+    def samples(
+        self, x: Any, *, encoded: bool = False, what: str = "x", rows: Sequence[int] | None = None,
+        notes: list[str] | None = None,
+    ) -> Tensor:  # fmt: skip
         """Raw values as samples.
 
         Args:
@@ -65,6 +68,7 @@ class Inputs:
             encoded: The array's features are encoded and standardised already, as those of ``dataset.x_test``.
             what: Name of the values in error messages.
             rows: Number of each row in error messages; None counts from 0.
+            notes: As for `Encoding.encode`.
 
         Returns:
             Samples, uint8 [n, channels, H, W] or float32 [n, F].
@@ -83,7 +87,7 @@ class Inputs:
             if self.encoding is None:
                 sizes = ", ".join(map(str, self.shape))
                 raise DataError(f"{what} must be an array [n, {sizes}]: the model has no columns by name")
-            return torch.from_numpy(self.encoding.encode(x, what, rows))
+            return torch.from_numpy(self.encoding.encode(x, what, rows, notes))
         if self.encoding is not None and not encoded:
             names = ", ".join(repr(column.name) for column in self.encoding.columns[:3])
             hint = "for features that are encoded already, as dataset.x_test is, pass encoded=True"

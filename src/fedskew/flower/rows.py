@@ -75,7 +75,7 @@ def _read(source: str, inputs: Inputs, options: NodeOptions) -> tuple[Tensor, Te
         raise DataError(f"data must end in {', '.join(KINDS)}, or be a folder; got {source!r}")
     named = {"y_column": options.y_column} if options.y_column and path.suffix != ".npz" else {}
     try:
-        found = rows_of(kind(**named), str(path), inputs.encoding)
+        found = rows_of(kind(**named), str(path), inputs)
     except FieldError as error:
         raise DataError(error.named(error.field.replace("_", "-"))) from None
     assert isinstance(found, FileRows), "a file is no dataset"

@@ -27,8 +27,8 @@ WRONG: dict[str, tuple[str, dict, str]] = {  # text, options, what is said
     "rows after an empty line": ("age,label\n1,a\n\n2,\n3,b", {}, "row 4 has ''"),
     "a missing number": ("age,dose,label\n1,2,a\n1,NA,b\n1,?,b", {}, "column 'dose' has missing values; row 3 has 'N"),
     "how many are missing": ("age,label\n1,a\nnan,b\n,b", {}, "2 of 3 rows lack a number; fill them, or le"),
-    "a word": ("age,label\n1,a\nold,b", {}, "column 'age' must hold numbers; row 3 has 'old'; leave the column"),
-    "a decimal comma": ('age,label\n"1,5",a\n2,b', {}, "row 2 has '1,5'; write a decimal point"),
+    "a word": ("age,label\n1,a\nold,b", {}, "column 'age' must hold numbers; row 3 has 'old', 1 of 2 rows hold no nu"),
+    "a decimal comma": ('age,label\n"1,5",a\n2,b', {}, "row 2 has '1,5', 1 of 2 rows hold no number; write a dec"),
     "an infinite number": ("age,label\n1,a\ninf,b", {}, "column 'age' must hold numbers; row 3 has 'inf'"),
     "labels 1 to 5": ("age,y\n1,1\n2,3\n3,5", {}, "Csv.named_labels must be true where labels are numbers ot"),
     "where labels begin": ("age,y\n1,1\n2,3\n3,5", {}, "column 'y' of t.csv has 1 to 5, and 1 in row 2"),
@@ -64,7 +64,7 @@ def test_a_mistake_in_a_csv_file_names_row_and_column(
 def test_the_command_says_the_flag_for_class_and_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, "age,sex,label", "1,f,a", "2,m,b")
     said = mistake(capsys, "run", "fedavg", "--data", "csv", "--data.path", file)
-    assert "leave the column out by --data.exclude, or name it in --data.categories or --data.columns" in said
+    assert "leave the column out by --data.exclude, or take words by --data.types sex=category" in said
     file = written(tmp_path, "age;label", "1;a", "2;b")
     assert "--data.separator must separate the columns" in mistake(
         capsys, "run", "fedavg", "--data", "csv", "--data.path", file

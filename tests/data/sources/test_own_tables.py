@@ -85,7 +85,8 @@ def test_auto_finds_the_columns_of_words_and_new_rows_are_filled_alike(tmp_path:
     assert data.encoding is not None
     assert [column.values for column in data.encoding.columns] == [(), ("f", "m", ""), ("high", "low", "mid", "")]
     table = {"age": ["", "40"], "sex": ["x", "f"], "grade": ["low", ""]}
-    coded = data.encoding.encode(table, "new.csv")
+    with pytest.warns(RuntimeWarning, match=r"column 'sex': 1 of 2 rows .* training rows lack \('x'\); they count"):
+        coded = data.encoding.encode(table, "new.csv")
     assert coded[:, 1:].tolist() == [[0, 0, 1, 0, 1, 0, 0], [1, 0, 0, 0, 0, 0, 1]]
     column = data.encoding.columns[0]
     assert np.isclose(coded[0, 0], (column.missing - column.mean) / column.std)
@@ -121,7 +122,11 @@ def test_a_folder_with_one_file_a_client(kind: str, tmp_path: Path) -> None:
 WRONG: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "another column": ({"a": "u,label\n1,x\n2,y", "b": "v,label\n1,x"}, {}, "b.csv must have the column 'u', as a.csv"),
     "one more column": ({"a": "u,label\n1,x", "b": "u,w,label\n1,2,x"}, {}, "must have no column 'w', as a.csv has no"),
-    "a word in one": ({"a": "u,label\n1,x\n2,y", "b": "u,label\n1,x\nold,y"}, {}, "row 3 of b.csv has 'old'; leave"),
+    "a word in one": (
+        {"a": "u,label\n1,x\n2,y", "b": "u,label\n1,x\nold,y"},
+        {},
+        "row 3 of b.csv has 'old', 1 of 4 rows hold no number; correct",
+    ),
     "a blank in one": ({"a": "u,label\n1,x", "b": "u,label\n,x"}, {}, "row 2 of b.csv has '', 1 of 2 rows lack a nu"),
     "how to fill": ({"a": "u,label\n1,x", "b": "u,label\n,x"}, {}, "column out, or set Csv.missing to fill"),
     "an order of one": ({"a": "u,label\nl,x"}, {"ordinal": "u=l"}, "Csv.ordinal must give an order of different val"),
@@ -286,3 +291,88 @@ def test_a_number_beyond_float32_is_one_line() -> None:
     table = {"a": [1e300, *map(float, range(29))], "y": [i % 2 for i in range(30)]}
     with pytest.raises(fs.DataError, match="must be finite; got 1 rows with NaN or infinity"):
         fs.from_table(table)
+
+
+def bedside(**changes: list[str]) -> dict[str, list[str]]:
+    """Rows of 50 patients, four each."""
+    rows = range(200)
+    table = {"age": [str(20 + i % 60) for i in rows], "ward": ["abc"[i % 3] for i in rows]}
+    table |= {
+        "visit": [f"2024-0{1 + i % 9}-{1 + i % 28:02d}" for i in rows],
+        "stage": [["I", "II"][i % 2] for i in rows],
+    }
+    return table | {"patient": [f"p{i // 4}" for i in rows], "y": [["ill", "well"][i // 4 % 2] for i in rows]} | changes
+
+
+SILENT: dict[str, tuple[dict[str, list[str]], dict[str, Any], str]] = {
+    "a bad number": (
+        {"age": ["old", *map(str, range(199))]},
+        {},
+        "row 0 has 'old', 1 of 200 rows hold no number; corr",
+    ),
+    "how to keep words": ({"age": ["old", *map(str, range(199))]}, {}, "or take words by Csv.types age=category"),
+    "dates": (
+        {},
+        {"types": "patient=drop"},
+        "column 'visit' must hold numbers or categories; 200 of 200 are dates, such",
+    ),
+    "an order that lacks a value": ({}, {"ordinal": "stage=I<III"}, "got 'II' in row 1, 100 of 200 rows hold none of"),
+    "a type": (
+        {},
+        {"types": "age=numbr"},
+        "give NAME=number|category|ordinal|drop; got 'age=numbr'; did you mean 'number",
+    ),
+    "a column": ({}, {"types": "aeg=number"}, "Csv.types must name columns of table; got 'aeg'; did you mean 'age'?"),
+    "a label": ({}, {"types": "y=category"}, "Csv.types must name columns of features; 'y' is none"),
+    "words as numbers": ({}, {"types": "ward=number"}, "column 'ward' must hold numbers; row 0 has 'a', 200 of 200"),
+    "one patient": (
+        {"patient": ["p"] * 200},
+        {"split_by": "patient"},
+        "must have values that a test set of 20% can take",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SILENT)
+def test_what_a_table_would_have_hidden_is_one_line(case: str) -> None:
+    changes, options, expected = SILENT[case]
+    dropped = {} if "types" in options else {"exclude": "visit"}
+    with pytest.raises(fs.FedskewError) as error:
+        fs.from_table(bedside(**changes), categories="auto", missing="fill", **dropped, **options)
+    assert expected in str(error.value) and "\n" not in str(error.value)
+
+
+def test_types_fix_what_a_column_is() -> None:
+    ages = ["old", *map(str, range(199))]
+    types = "age=category, visit=drop, patient=drop, stage=ordinal"
+    data = fs.from_table(bedside(age=ages), categories="auto", missing="fill", types=types)
+    assert data.encoding is not None
+    age, ward, stage = data.encoding.columns
+    assert "old" in age.values and ward.values == ("a", "b", "c", "") and stage.ordered and stage.values == ("I", "II")
+    (note,) = data.notes
+    assert note.startswith("table: column 'age': ") and note.endswith("; they count as missing")
+    with pytest.raises(fs.DataError, match=r"'age' has shape \(\); for one row give \{'age': \[61\], ...\}"):
+        data.encoding.encode({"age": 61, "ward": "a", "stage": "I"}, "x")
+
+
+def test_no_patient_lies_on_both_sides_of_a_split(tmp_path: Path) -> None:
+    table = bedside()
+    options: dict[str, Any] = {"types": "visit=drop", "categories": "auto", "split_by": "patient"}
+    ages = [str(i) for i in range(200)]  # each row is known by its age
+    data = fs.from_table(bedside(age=ages), **options, standardise=False)
+    patient = np.array(table["patient"])
+    train, test = (set(patient[x[:, 0].numpy().astype(int)]) for x in (data.x, data.x_test))
+    assert not train & test and len(data.y_test) == 40 and data.counts.tolist() == [80, 80]
+    pairs = {"client": [f"c{i // 100}" for i in range(200)]}
+    data = fs.from_table(bedside(**pairs), **options)
+    assert data.units is not None and data.column_names == {"client": ("c0", "c1")}
+    fed = fs.federate(data, "natural", validation=0.2, local_test=0.2, seed=3)
+    parts = (fed.partition.rows, fed.validation_rows, fed.local_test_rows())
+    first, second, third = (set(data.units[torch.from_numpy(rows)].tolist()) for rows in parts)
+    assert first and second and third and not (first & second or first & third or second & third)
+    assert len(parts[1]) == 32 and all(len(fed.local_test_rows(k)) for k in (0, 1))
+    lines = [list(row) for row in zip(*(table[name] for name in ("age", "patient", "y")), strict=True)]
+    for name, part in (("train", lines[:100]), ("test", lines[98:])):
+        file_of(tmp_path, "csv", part, name, "age,patient,y")
+    with pytest.raises(fs.DataError, match=r"must part test rows from training rows; 1 value of it are among .*: p24"):
+        load("csv", str(tmp_path), split_by="patient")

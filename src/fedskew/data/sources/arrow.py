@@ -12,7 +12,7 @@ import numpy as np
 from fedskew.data.arrays import Dataset, build
 from fedskew.data.encoding import Column, Encoding
 from fedskew.data.sources import cache, parquet
-from fedskew.data.sources.columns import Roles, Table, column_of, known_columns, owner_columns
+from fedskew.data.sources.columns import Roles, Table, TableOptions, column_of, known_columns, owner_columns, units_of
 from fedskew.data.sources.files import client_files, given_file, listed, reading
 from fedskew.data.sources.images import ImageOptions
 from fedskew.data.values import insist_on_values, lacking, words_of
@@ -35,7 +35,7 @@ class _Split(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ArrowOptions(ImageOptions):
+class ArrowOptions(ImageOptions, TableOptions):
     """Options of tables in parquet files and on the hub: what their number and word columns become."""
 
     standardise: bool | None = later()
@@ -57,7 +57,7 @@ class ArrowOptions(ImageOptions):
     @property
     def asks(self) -> bool:
         """Whether an option asks for columns of a table."""
-        options = (self.categories, self.exclude, self.named_labels, self.ordinal, self.missing == "fill")
+        options = (self.categories, self.exclude, self.named_labels, self.ordinal, self.missing == "fill", self.types)
         return any(options) or self.standardise is not None
 
 
@@ -180,7 +180,7 @@ def _dataset(
         key: Key in the cache; "" where the dataset is not kept there.
         read: Reads the splits, and the names of classes by column.
     """
-    asks = options.asks
+    asks, key = options.asks, "" if options.split_by else key
     if not asks and key and (stored := cache.fetch(key)) is not None:
         return options.finish(stored)
     splits, label_names = read()
@@ -219,13 +219,18 @@ def _of_samples(
     numbers = parts[0].ndim == 2 and (len(columns) > 1 or parts[0].shape[1] == 1)
     encoding = Encoding(tuple(map(Column, columns)), label=label) if numbers else None
     owners = {n: parquet.read_column(splits[0].table, n) for n in owner_columns(options, there)}
-    return build(name, *parts, label_names=names, columns=owners, source=source, encoding=encoding)
+    units, apart = None, known_columns(options, "split_by", there)
+    if apart:
+        cells_of = [parquet.read_column(split.table, apart[0]) for split in splits]
+        units = units_of(f"{splits[-1].file}: column {apart[0]!r}", cells_of)
+    return build(name, *parts, label_names=names, columns=owners, source=source, encoding=encoding, units=units)
 
 
 def _cells(options: Parquet | Hub, split: _Split) -> Table:
     """The columns of a split that may have a role."""
-    left_out, asked = listed(options.exclude), listed(options.x_column)
-    roles = {*asked, str(options.y_column), *listed("client" if options.columns is None else options.columns)}
+    left_out = [*listed(options.exclude), *(name for name, kind in options.typed.items() if kind == "drop")]
+    asked, owners = listed(options.x_column), listed("client" if options.columns is None else options.columns)
+    roles = {*asked, str(options.y_column), *owners, *listed(options.split_by)}
     names = [name for name in split.table.column_names if not asked or name in roles]
     columns = {name: np.empty(0) if name in left_out else cells(split.table, name) for name in names}
     return Table(split.file, columns, range(len(split.table)) if split.rows is None else split.rows)

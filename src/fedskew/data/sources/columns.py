@@ -15,18 +15,29 @@ import numpy as np
 import torch
 
 from fedskew.data.arrays import Dataset, build, fingerprint, held_out
+from fedskew.data.classes import ClassOptions
 from fedskew.data.encoding import Column, Encoding, is_absent, number_of, numbers_of, places
 from fedskew.data.encoding import categories as one_hot
 from fedskew.data.sources.files import insist_on_names, listed
-from fedskew.errors import DataError, FieldError, closest
-from fedskew.fields import demand
+from fedskew.errors import DataError, FieldError, closest, plural, some
+from fedskew.fields import demand, later
 
-__all__ = ["AUTO", "LABELS", "Roles", "Table", "column_of", "known_columns", "merged", "owner_columns"]
+__all__ = [
+    "AUTO", "LABELS", "Roles", "Table", "TableOptions", "column_of", "known_columns", "merged", "owner_columns",
+    "units_of",
+]  # fmt: skip
 
 LABELS = ("label", "labels", "y", "target", "class")
 IDENTIFIER = re.compile(r"(?i:(?:^|[_\s-])(?:id|uuid|guid|index|key)$|^(?:unnamed: ?\d+)?$)|[a-z](?:Id|ID)$")
 LIKELY = 20  # rows from which different whole numbers in every row look like an identifier
 AUTO = "auto"
+TYPES = ("number", "category", "ordinal", "drop")
+MOSTLY = 0.9  # share of numbers from which a column that `auto` sees is one of numbers, with bad cells
+DATE = re.compile(
+    r"(?i)(\d{4}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3(\d{4}|\d\d)"
+    r"|\d\d?[-. ]+[a-z]{3,9}[-., ]+\d{4}|[a-z]{3,9} \d\d?, \d{4})"
+    r"([T ].*)?$"
+)
 MANY = 100  # most categories of a column that is taken for one by itself
 
 
@@ -52,6 +63,37 @@ def owner_columns(options: Any, names: Sequence[str], place: str = "the file") -
     if options.columns is None:
         return [name for name in names if name == "client"]
     return known_columns(options, "columns", names, place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(ClassOptions):
+    """Options of every table of a user's own."""
+
+    types: str = later(default="")
+    """columns of features with their type, comma-separated, as in age=number,ward=category: number, category (one-hot),
+    ordinal (the place in the sorted values) or drop; before what categories finds"""
+    split_by: str | None = later()
+    """column, such as patient, none of whose values lies on both sides of a split: training and test rows, validation,
+    local test"""
+
+    @property
+    def typed(self) -> dict[str, str]:
+        """The type of each column that ``types`` names. Raises FieldError."""
+        given = (entry.partition("=") for entry in listed(self.types))
+        typed = {name.strip(): kind.strip() for name, _, kind in given}
+        for name, kind in typed.items():
+            hint = closest(kind, TYPES, listed=False)[2:]
+            demand(self, "types", bool(name) and kind in TYPES, f"give NAME={'|'.join(TYPES)}", hint)
+        return typed
+
+
+def units_of(what: str, splits: Sequence[np.ndarray]) -> np.ndarray:
+    """What no split may part, [n], of the training rows. Raises DataError where test rows have one of its values."""
+    for test in splits[1:]:
+        if shared := sorted({*map(str, test)} & {*map(str, splits[0])}):
+            told = f"{plural(len(shared), 'value')} of it are among the training rows, too: {some(shared)}"
+            raise DataError(f"{what} must part test rows from training rows; {told}")
+    return splits[0]
 
 
 class Table(NamedTuple):
@@ -118,16 +160,18 @@ class Roles:
             texts = [label, *(groups if table is tables[0] else ())]
             _filled(table, texts)
             table.columns.update({text: _texts(table.columns[text]) for text in texts})
-        train = np.ones(len(tables[0].rows), bool)
+        train, units = np.ones(len(tables[0].rows), bool), self._units(tables)
         if self.options.missing == "fill" and len(tables) == 1:
             (codes, *_), names = self._labels(tables, label)
-            train = held_out(codes, names)
+            train = held_out(codes, names, units)
         encoding, notes = self._encoding(tables[0], features, label, train)
-        splits = [encoding.encode(t.columns, str(t.file), t.rows) for t in tables]
+        splits = [encoding.encode(t.columns, str(t.file), t.rows, notes) for t in tables]
         labels, names = self._labels(tables, label)
         pairs = [part for pair in zip(splits, labels, strict=True) for part in pair]
         owners = {group: tables[0].columns[group] for group in groups}
-        data = build(name, *pairs, columns=owners, label_names=names, source=source, notes=notes, encoding=encoding)
+        data = build(
+            name, *pairs, columns=owners, label_names=names, source=source, notes=notes, encoding=encoding, units=units
+        )
         data = self.options.of_classes(data)
         return _standardised(data) if self.options.standardise else data
 
@@ -136,15 +180,28 @@ class Roles:
         names, options = table.names, self.options
         label = column_of(options, "y_column", names, LABELS, "the column of labels, one of")
         groups = owner_columns(options, names, table.file.name)
-        dropped = {label, *groups, *self._listed("exclude", table)}
-        asked = self._listed("x_column", table)
+        typed = options.typed
+        insist_on_names(options, "types", f"name columns of {table.file.name}", typed, names)
+        dropped = {label, *groups, *self._listed("exclude", table), *self._listed("split_by", table)}
+        dropped |= {name for name, kind in typed.items() if kind == "drop"}
+        asked = [name for name in self._listed("x_column", table) if typed.get(name) != "drop"]
         features = [n for n in names if n not in dropped] if options.x_column is None else asked
         demand(options, "x_column", bool(features), "name a column of features")
         demand(options, "x_column", label not in features, f"not hold the column of labels, {label!r}")
-        for field, named in (("categories", self._grouped(table)), ("ordinal", list(self._ordered(table)))):
-            for name in named:
+        used = [name for name, kind in typed.items() if kind != "drop"]
+        for field, part in (("categories", self._grouped(table)), ("ordinal", self._ordered(table)), ("types", used)):
+            for name in part:
                 demand(options, field, name in features, f"name columns of features; {name!r} is none")
         return label, groups, features
+
+    def _units(self, tables: Sequence[Table]) -> np.ndarray | None:
+        """The values of ``split_by``, as `units_of`."""
+        name = self.options.split_by
+        if name is None:
+            return None
+        for table in tables:
+            _filled(table, [name])
+        return units_of(tables[-1].where(name), [_texts(table.columns[name]) for table in tables])
 
     def _listed(self, field: str, table: Table) -> list[str]:
         """The columns that a field names."""
@@ -164,7 +221,7 @@ class Roles:
                 found[name] = tuple(value.strip() for value in order.split("<")) if order else ()
                 holds = len(set(found[name])) == len(found[name]) != 1 and "" not in found[name]
                 demand(self.options, "ordinal", holds, "give an order of different values", "as in grade=low<mid<high")
-        return found
+        return {name: () for name, kind in self.options.typed.items() if kind == "ordinal"} | found
 
     def _encoding(
         self, table: Table, features: Sequence[str], label: str, train: np.ndarray
@@ -175,11 +232,15 @@ class Roles:
         of the whole file, so that a held-out row has one.
         """
         filled, grouped, ordered = self.options.missing == "fill", self._grouped(table), self._ordered(table)
-        made, notes = [], list[str]()
+        typed, made, notes = self.options.typed, [], list[str]()
         for name in features:
-            if name in ordered:
+            kind = typed.get(name) or ("ordinal" if name in ordered else "category" if name in grouped else "")
+            if not kind:
+                self._refuse_dates(table, name)
+                kind = "category" if self.options.categories == AUTO and self._words(table, name) else "number"
+            if kind == "ordinal":
                 made.append(self._places(table, name, ordered[name], train))
-            elif name in grouped or (self.options.categories == AUTO and self._words(table, name)):
+            elif kind == "category":
                 cells = table.columns[name]
                 known = tuple(str(value) for value in np.unique(cells[train] if filled else cells))
                 if filled:
@@ -195,7 +256,7 @@ class Roles:
     def _number(self, table: Table, name: str, train: np.ndarray, notes: list[str]) -> Column:
         """A column of numbers; notes say that it has none, or looks like an identifier."""
         owner, filled = self.owner, self.options.missing == "fill"
-        hint = f"leave the column out by {owner}.exclude, or name it in {owner}.categories or {owner}.columns"
+        hint = f"correct them, leave the column out by {owner}.exclude, or take words by {owner}.types {name}=category"
         advice, gone = ("", np.inf) if filled else (f", or set {owner}.missing to fill", None)  # inf itself is refused
         values = numbers_of(table.columns[name], table.where(name), table.rows, gone, hint, advice)
         seen = values[train & np.isfinite(values)]
@@ -212,7 +273,7 @@ class Roles:
     def _places(self, table: Table, name: str, order: tuple[str, ...], train: np.ndarray) -> Column:
         """A column of ordered categories: the order given, else that of the sorted values, as numbers where all are."""
         cells, where, filled = table.columns[name], table.where(name), self.options.missing == "fill"
-        if not order:
+        if not (given := bool(order)):
             seen = [str(value) for value in np.unique(cells[train] if filled else cells) if str(value)]
             numbers = all(np.isfinite(number_of(cell)) for cell in seen)
             order = tuple(sorted(seen, key=float) if numbers else seen)
@@ -220,15 +281,29 @@ class Roles:
             advice = f"; set {self.owner}.missing to fill, and it takes the median place"
             places(cells, order, where, table.rows, fill=advice)
             return Column(name, order, ordered=True)
+        if given:  # another value than a blank is no missing one
+            present = np.flatnonzero(cells.astype(str) != "")
+            places(cells[present], order, where, [table.rows[i] for i in present.tolist()])
         known = places(cells[train], order, where, table.rows, missing=np.nan)
         known = known[~np.isnan(known)]
         return Column(name, order, missing=float(np.median(known)) if len(known) else 0.0, ordered=True)
 
-    def _words(self, table: Table, name: str) -> bool:
-        """Whether a column holds words. Raises DataError for one whose words are too many to be categories."""
+    def _refuse_dates(self, table: Table, name: str) -> None:
+        """Raise DataError for a column most of whose values are dates: other days would be other categories."""
         cells = table.columns[name]
         texts = [] if cells.dtype.kind in "fiub" else cells.astype(str).tolist()
-        if all(is_absent(text) or np.isfinite(number_of(text)) for text in texts):
+        dates = [i for i, text in enumerate(texts) if DATE.match(text)]
+        if 2 * len(dates) > sum(not is_absent(text) for text in texts):
+            told = f"{len(dates)} of {len(texts)} are dates, such as {texts[dates[0]]!r} in row {table.rows[dates[0]]}"
+            hint = f"leave it out by {self.owner}.exclude, make it a number, or set {self.owner}.types {name}=category"
+            raise DataError(f"{table.where(name)} must hold numbers or categories; {told}; {hint}")
+
+    def _words(self, table: Table, name: str) -> bool:
+        """Whether a column holds words, more than some bad cells among numbers. Raises DataError for too many words."""
+        cells = table.columns[name]
+        texts = [] if cells.dtype.kind in "fiub" else cells.astype(str).tolist()
+        numbers = [np.isfinite(number_of(text)) for text in texts if not is_absent(text)]
+        if sum(numbers) >= MOSTLY * len(numbers):
             return False
         if (many := len(np.unique(cells))) > MANY:
             rule = f"have at most {MANY} categories to be one by itself; got {many}"

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from fedskew.data.arrays import Dataset
-from fedskew.data.classes import ClassOptions
 from fedskew.data.encoding import plain
-from fedskew.data.sources.columns import Roles, Table, merged
+from fedskew.data.sources.columns import Roles, Table, TableOptions, merged
 from fedskew.data.sources.files import client_files, given_file
 from fedskew.data.sources.readers import read_table
 from fedskew.data.values import words_of
@@ -25,7 +24,7 @@ SEPARATORS = {",": "commas", ";": "semicolons", TAB: "tabs", "|": "bars"}
 
 
 @dataclass(frozen=True)
-class Csv(ClassOptions):
+class Csv(TableOptions):
     """A csv file with a line of column names, in UTF-8; a folder with train.csv and test.csv; or one file a client.
 
     Features are number columns, standardised by the training rows' mean and standard deviation, and the columns that

@@ -27,8 +27,9 @@ MODES: dict[str, ImageMode | None] = {"first": None, "grey": "L", "rgb": "RGB"}
 class _Files(NamedTuple):
     """The images of a folder, in the order of their paths."""
 
+    root: Path
     files: list[Path]
-    classes: list[str]
+    classes: list[str]  # empty where there is no level of classes
     clients: list[str]  # empty where there is no level of clients
 
 
@@ -63,13 +64,7 @@ class Images(ImageOptions):
                 missing.
         """
         place = given_file(self.name, path)
-        if not place.is_dir():
-            raise DataError(f"path must name a folder of images, class/image or client/class/image; got '{place}'")
-        folders = {folder.name for folder in place.iterdir() if folder.is_dir()}
-        parted = "train" in folders and folders <= {"train", "test", *VALIDATION}  # else it is a class
-        splits = [image_files(place / "train" if parted else place)]
-        if parted and (place / "test").is_dir():
-            splits.append(image_files(place / "test"))
+        splits = [image_files(folder) for folder in _folders(place)]
         files = [file for split in splits for file in split.files]
         options = {"size": self.size, "colours": self.colours, "pad": self.pad, "train": len(splits[0].files)}
         key = cache.key_of(self.name, options, files)
@@ -91,6 +86,14 @@ class Images(ImageOptions):
         notes = [f"the images in {name!r} are left out" for name in left_out if name not in codes]
         return build(place.name, *parts, label_names=names, columns=columns, source=f"folder {place}", notes=notes)
 
+    def pictures(self, path: str | None, shape: Sequence[int]) -> tuple[_Files, np.ndarray]:
+        """(images, in folders of classes or in none; the same as uint8 [n, channels, H, W] of a model's shape)."""
+        place = given_file(self.name, path)
+        found = image_files(_folders(place)[-1], least=0)
+        square = len(shape) == 3 and shape[1] == shape[2]
+        size, mode = self.size or (shape[2] - 2 * self.pad if square else 0), MODES["grey" if shape[0] == 1 else "rgb"]
+        return found, self.padded(decode_images(found.files, str(place), mode, size))
+
     def _pictures(self, files: Sequence[Path], place: Path) -> np.ndarray:
         """The images, [n, channels, H, W]. Raises DataError."""
         try:
@@ -100,17 +103,27 @@ class Images(ImageOptions):
             raise DataError(f"{error}{hint}") from None
 
 
-def image_files(root: Path) -> _Files:
-    """The images below a folder. Raises DataError unless all lie one folder deep, or all two."""
+def _folders(place: Path) -> list[Path]:
+    """The folders of training and, where it is there, of test images. Raises DataError for a path that is no folder."""
+    if not place.is_dir():
+        raise DataError(f"path must name a folder of images, class/image or client/class/image; got '{place}'")
+    folders = {folder.name for folder in place.iterdir() if folder.is_dir()}
+    parted = "train" in folders and folders <= {"train", "test", *VALIDATION}  # else it is a class
+    return [place / name for name in ("train", "test") if name in folders] if parted else [place]
+
+
+def image_files(root: Path, least: int = 1) -> _Files:
+    """The images below a folder. Raises DataError unless all lie one folder deep, or all two; 0 too if ``least`` is."""
     found = sorted(f for f in root.rglob("*") if f.suffix.lower() in ENDINGS and f.is_file() and f.name[0] != ".")
     if not found:
         kinds = ", ".join(ENDINGS)
         raise DataError(f"{root} must hold images as class/image or client/class/image; got none that end in {kinds}")
     places = [file.relative_to(root).parts for file in found]
     depth = len(places[0]) - 1
-    odd = next((i for i, parts in enumerate(places) if len(parts) - 1 != depth or depth not in (1, 2)), None)
+    odd = next((i for i, parts in enumerate(places) if len(parts) - 1 != depth or not least <= depth <= 2), None)
     if odd is not None:
         here, first = ("/".join(places[i]) for i in (odd, 0))
         told = f"'{here}' lies {plural(len(places[odd]) - 1, 'folder')} deep" + (f", '{first}' {depth}" if odd else "")
         raise DataError(f"{root} must hold images as class/image or client/class/image; {told}")
-    return _Files(found, [parts[-2] for parts in places], [parts[0] for parts in places] if depth == 2 else [])
+    classes, clients = ([parts[-k] for parts in places] if depth >= k - 1 else [] for k in (2, 3))
+    return _Files(root, found, classes, clients)

@@ -11,10 +11,12 @@ import numpy as np
 
 from fedskew.data.arrays import Dataset
 from fedskew.data.encoding import Encoding
+from fedskew.data.inputs import Inputs
 from fedskew.data.sources import parquet
 from fedskew.data.sources.arrow import X_COLUMNS, Parquet, cells
 from fedskew.data.sources.columns import LABELS, column_of, owner_columns
 from fedskew.data.sources.delimited import Csv
+from fedskew.data.sources.folders import Images
 from fedskew.data.sources.npz import Npz
 from fedskew.data.sources.table import Source
 from fedskew.errors import DataError
@@ -43,14 +45,14 @@ class Rows:
     beside: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-def rows_of(source: Source, path: str | None, encoding: Encoding | None) -> Rows | Dataset:
+def rows_of(source: Source, path: str | None, inputs: Inputs) -> Rows | Dataset:
     """The rows that a source names.
 
     Args:
-        source: Of `Csv`, `Npz` and `Parquet` all rows of the file are taken (of a folder those of its test file), with
-            labels where the file has them. Of any other source the dataset is loaded; its test rows count.
+        source: Of `Csv`, `Images`, `Npz` and `Parquet` all rows are taken (where there are test rows, those), with
+            labels where they are there. Of any other source the dataset is loaded; its test rows count.
         path: File or folder.
-        encoding: Of the model, whose columns are read; None for a model of images or of nameless features.
+        inputs: Of the model, whose columns are read, or to whose size images are scaled.
 
     Returns:
         The rows, or the dataset.
@@ -60,11 +62,16 @@ def rows_of(source: Source, path: str | None, encoding: Encoding | None) -> Rows
         DataError: The file is absent or damaged, or lacks a column.
     """
     if isinstance(source, Csv):
-        return _of_csv(source, path, encoding)
+        return _of_csv(source, path, inputs.encoding)
+    if isinstance(source, Images):
+        files, x = source.pictures(path, inputs.shape)
+        names = [str(file.relative_to(files.root)) for file in files.files]
+        beside = {"client": np.array(files.clients)} if files.clients else {}
+        return Rows(str(files.root), x, files.classes or None, "class", names, beside)
     if isinstance(source, Npz):
         return _of_npz(source, path)
     if isinstance(source, Parquet):
-        return _of_parquet(source, path, encoding)
+        return _of_parquet(source, path, inputs.encoding)
     return source.load(path)
 
 
