@@ -36,7 +36,7 @@ def test_the_contracts_hold(copy: Path) -> None:
 
 
 BROKEN = {
-    "shared/mine.py": ("from fedskew.engines import ENGINES", "A method is a value"),
+    "method/mine.py": ("from fedskew.engines import ENGINES", "A method is a value"),
     "methods/mine.py": ("def late():\n    import fedskew.server", "A method is a value"),
     "functional/mine.py": ("from fedskew.types import View", "functional is tensors"),
     "plots/mine.py": ("from fedskew.engines import ENGINES", "Only a session and the command know engines"),
