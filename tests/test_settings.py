@@ -39,7 +39,7 @@ OTHER: dict[str, Any] = {  # a value of each field that is not its default
     "engine": "debug", "threads": 1, "device": "cuda", "dtype": "float64",
     "nonfinite": "drop", "served": "tail", "scores": "every", "fit_logits": "tail", "recall_at": 0.5,
     "precision": "bfloat16", "memory": "ram", "eval_every": 2, "eval_rows": 7, "personal_every": 3,
-    "checkpoint_every": 4,
+    "checkpoint_every": 4, "clients_every": 2, "keep_own": True,
     "diagnose": Diagnostics(("drift",), clients=(1,), every=2),
 }  # fmt: skip
 LATER = [f.name for f in dataclasses.fields(Settings) if MARK in f.metadata]

@@ -36,6 +36,8 @@ from fedskew.method import Selector as Selector
 from fedskew.method import ServerOptimizer as ServerOptimizer
 from fedskew.method import Weighting as Weighting
 from fedskew.records import metrics as metrics
+from fedskew.records.clients import read_clients as read_clients
+from fedskew.records.decisions import Decision as Decision
 from fedskew.records.diagnostics import Diagnostics as Diagnostics
 from fedskew.settings import Settings as Settings
 from fedskew.slots import paces as paces

@@ -21,7 +21,7 @@ from fedskew.engines.guard import guarded, tensors_of
 from fedskew.engines.network import digest_of, initial_params, prepared_model
 from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
-from fedskew.errors import ConfigError, FieldError, RecordError, require
+from fedskew.errors import ConfigError, FieldError, RecordError, plural, require
 from fedskew.fields import LATER, deciding, demand, resumed
 from fedskew.method import Method, check_method, method_spec, spec
 from fedskew.models import Architecture
@@ -43,6 +43,7 @@ __all__ = ["Result", "launch", "run"]
 
 Made = Callable[[Model, "Federation", Task, Settings], engines.LocalEngine]
 
+MOST_OWN = 4 << 30  # bytes of all clients' own models, which one file holds
 COUNTED = 100_000  # cells of a matrix of counts that a configuration still holds
 # What may differ between the run that a folder holds and the one that resumes it
 FREE = ("engine_reason", "threads_used", "processors", *resumed(Settings, "free", "new"))
@@ -61,6 +62,7 @@ class Result:
     state: State  # of the server after the last round
     task: Task
     trained: Trained  # the evaluated model with all that prediction needs
+    client_rows: list[Row]  # as in clients.jsonl
     stopped: str = ""  # "" at the end; "interrupted" after a KeyboardInterrupt, "time limit" after ``max_minutes``
     folder: Path | None = None
 
@@ -71,6 +73,18 @@ class Result:
     def probabilities(self, x: Any, *, encoded: bool = False, fitted: bool | str = False) -> Tensor:
         """Predicted probabilities, float64 [n, C]. Arguments and errors are those of `Trained.probabilities`."""
         return self.trained.probabilities(x, encoded=encoded, fitted=fitted)
+
+    def clients(self) -> Any:
+        """What each client would use on its own test rows, as `fedskew.read_clients` has it of a run folder.
+
+        Returns:
+            A pandas data frame, one row for each evaluation and client; a list of dicts where pandas is not installed.
+        """
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError:
+            return list(self.client_rows)
+        return pandas.DataFrame(self.client_rows)
 
     def __repr__(self) -> str:
         accuracy = self.summary.get("final_accuracy")
@@ -191,6 +205,8 @@ def launch(
     prepared = prepared_model(fed, model, head, settings, method.projection)
     task = prepared.task(fed.clients, settings.rounds, held_out)
     method.check(fed, task)
+    holds = not settings.keep_own or own_bytes(fed, prepared) <= MOST_OWN
+    demand(settings, "keep_own", holds, f"go with models of at most {MOST_OWN >> 30} GiB for all clients together")
     reason = "started from outside"
     if made is None:
         augmented = bool(fed.dataset.augment)
@@ -221,6 +237,20 @@ def launch(
         engine.close()
         if record:
             record.close()
+
+
+def own_bytes(fed: Federation, prepared: Model) -> int:
+    """Bytes of the clients' own models at most: what they share with the global model is not written."""
+    return int((fed.sizes > 0).sum()) * sum(t.nbytes for t in (*prepared.params.values(), *prepared.buffers.values()))
+
+
+def own_words(fed: Federation, method: Method, model: Architecture, settings: Settings) -> str:
+    """What ``keep_own`` will write, before it is trained."""
+    if not method.personal:
+        return f"Settings.keep_own: {method.name} gives clients no own models; they use the global one"
+    network = models.architecture(model, method.projection)
+    size = own_bytes(fed, prepared_model(fed, network, None, settings, method.projection))
+    return f"Settings.keep_own: own models of {plural(fed.clients, 'client')}, at most {size / 1e6:.2g} MB"
 
 
 def _signature() -> inspect.Signature:
@@ -363,6 +393,13 @@ class _Ending:
             early = not stopped and session.state.round < session.task.rounds
             summary["best"] = {**best_of(session.done, watch), "stopped_early": early}
             models["best"] = {**session.best.params, **session.best.buffers}
+        owners: dict[str, str] = {}
+        if settings.keep_own and session.record and session.method.personal and not stopped:
+            with torch.no_grad(), one_thread():
+                given = session.observer.given(session.state)
+                each = dict(session.engine.own_models(session.method, given))
+            models["own"] = {f"{k}/{name}": value for k, own in each.items() for name, value in own.items()}
+            owners = {str(k): session.observer.fed.name_of(k) for k in each}
         if session.record:
             if stopped:
                 session.record.settle(session.done)  # the last one may have been interrupted halfway
@@ -370,8 +407,12 @@ class _Ending:
             facts = described(
                 trained, self.network, data, session.state.round, settings.dtype, session.method.projection
             )
+            facts |= {"own": owners} if owners else {}
             session.record.finish(summary, models, {"model": facts})
         if self.on_end:
             self.on_end(copied(summary))
         folder = session.record.folder if session.record else None
-        return Result(session.done, summary, params, buffers, session.state, session.task, trained, stopped, folder)
+        rows = session.client_rows
+        return Result(
+            session.done, summary, params, buffers, session.state, session.task, trained, rows, stopped, folder
+        )

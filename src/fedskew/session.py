@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -19,10 +20,12 @@ from fedskew.data.arrays import evenly
 from fedskew.engines import LocalEngine
 from fedskew.engines.fitted import PERSONAL, fitted_last, fitted_row
 from fedskew.engines.outcomes import Fault, extremes, fetched, not_finite
+from fedskew.engines.personal import Tested, pooled
 from fedskew.engines.unseen import newcomers
 from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
 from fedskew.records import diagnostics
+from fedskew.records.clients import MOST_CLIENTS, client_row
 from fedskew.records.costs import Stopwatch, Traffic
 from fedskew.records.diagnostics import Moment
 from fedskew.records.folder import Record
@@ -58,6 +61,7 @@ class Session:
     rows: list[Row] = field(default_factory=list)
     record_s: float = 0.0
     best: Kept | None = None  # the model of the best round by the monitored metric
+    client_rows: list[Row] = field(default_factory=list)  # as in clients.jsonl
     _watch: Watch | None = None  # after ``_watched`` rounds
     _watched: int = 0
     _facts: Row = field(default_factory=dict)  # of the engine, that the record has
@@ -193,8 +197,11 @@ class Session:
         start = time.perf_counter()
         self.engine.memory.settle(self.state.round)
         self.keep_best()
+        self.client_rows += self.observer.measured
         if self.record:
             self.record.append(row)
+            if self.observer.measured:
+                self.record.keep_clients(self.client_rows)
             if self.is_over() or due(row["round"], self.settings.checkpoint_every):
                 self.checkpoint()
         self.record_s = time.perf_counter() - start
@@ -227,6 +234,7 @@ class Session:
             self.engine.memory.load(content.get("memory", {}))
             if "best" in facts:
                 self.best = Kept(facts["best"], content["best"]["params"], content["best"].get("buffers", {}))
+        self.client_rows = self.record.clients(self.state.round)
 
 
 @dataclass(frozen=True)
@@ -239,6 +247,7 @@ class Observer:
     engine: LocalEngine
     settings: Settings
     record: Record | None
+    measured: list[Row] = field(default_factory=list)  # of each client, in the round that was observed last
 
     def row(
         self,
@@ -251,6 +260,7 @@ class Observer:
     ) -> Row:
         """The round's line of rounds.jsonl, without seconds. ``is_last`` tells from what was evaluated."""
         number = state.round
+        self.measured.clear()
         row: Row = {"round": number}
         if due(number, self.settings.eval_every) or number == self.task.rounds:
             row |= self._evaluate(state)
@@ -261,7 +271,11 @@ class Observer:
             found = self.engine.evaluate(self.served(state), state.buffers, self.part)
             row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
         last = is_last(row)
-        row |= self._evaluate_used(state, self._used(row, last))
+        names, listed = self._used(row, last), self._lists(number, last)
+        if names:
+            row |= self._evaluate_used(state, names, listed)
+        elif listed:
+            deque(self._tested(state, True), 0)
         row |= told_of(results.cohort, weights)
         row |= {"upload_bytes": traffic.up, "download_bytes": traffic.down}
         components = {c.name: c.record(state.parts[c.name]) for c in self.method.having("record")}
@@ -333,16 +347,38 @@ class Observer:
         own = self.method.personal and (served or last or due(number, self.settings.personal_every))
         return [*(["personal_"] if own else []), *(["served_"] if served else [])]
 
-    def _evaluate_used(self, state: State, names: Sequence[str]) -> Row:
+    def _lists(self, number: int, last: bool) -> bool:
+        """Whether each client has a row of its own in a round."""
+        every = self.settings.clients_every
+        if every is None:
+            return last and self.settings.served != "none" and self.fed.clients <= MOST_CLIENTS
+        return last or due(number, every)
+
+    def given(self, state: State) -> Broadcast:
+        """What clients' own models are made of: what is evaluated and deployed, and what the components send down."""
+        return server.broadcast(self.method, state, None)._replace(params=self.served(state))
+
+    def _tested(self, state: State, listed: bool) -> Iterator[Tested]:
+        """What each client would use on its own test rows; ``listed`` says whether its row is kept."""
+        data = self.fed.dataset
+        labels = data.y_test if self.fed.held is None else data.y
+        for one in self.engine.tested(self.method, self.given(state), probabilities=listed):
+            if listed:
+                who = state.round, one.client, self.fed.name_of(one.client)
+                told = one.probabilities
+                y = labels[:0] if told is None else labels[one.rows]
+                self.measured.append(client_row(*who, one.confusion, one.loss, y, told))
+            yield one
+
+    def _evaluate_used(self, state: State, names: Sequence[str], listed: bool = False) -> Row:
         """Metrics of what each client would use: its own model where the method has one, else the global model."""
         own, unseen, params = self.method.personal, self.fed.unseen, self.served(state)
-        if not names:
-            return {}
+        each = self._tested(state, listed)
         if own:
-            given = server.broadcast(self.method, state, None)._replace(params=params)
-            found = {"": self.engine.personal(self.method, given)}
+            found = {"": pooled(each, self.task.classes)}
         else:
             found = {"": self.engine.shared(params, state.buffers, state.round)}
+            deque(each if listed else (), 0)
         if unseen is not None and own:
             drop = self.settings.nonfinite == "drop"
             found["heldout_"] = newcomers(self.engine, self.method, state, params, drop)

@@ -76,6 +76,11 @@ class Settings:
     served: Literal["none", "last", "tail", "every"] = option("last", decides="measures", later=True)
     """when what each client would use is measured on the clients' own test rows, its own model where the method has
     one, else the global model: after the last round, in evaluations of the last ten too, in every one, or not at all"""
+    clients_every: Annotated[int, AtLeast(1)] | None = option(decides="measures", later=True)
+    """rounds between evaluations of each client in clients.jsonl, of what it would use on its own test rows; unset:
+    after the last round only, and of at most 1,000 clients"""
+    keep_own: bool = option(False, decides="nothing", resume="new", later=True)
+    """keep the clients' own models of the last round in the run folder, beside the global model"""
     scores: Literal["last", "every"] = option("last", decides="measures", later=True)
     """when AUROC, AUPRC and calibration are computed: after the last round, or at every evaluation"""
     recall_at: Annotated[float, Within(0, 1, "(]")] = option(0.9, decides="measures", later=True)

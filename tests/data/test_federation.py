@@ -12,8 +12,8 @@ import pytest
 import sklearn.datasets  # noqa: F401  (this import itself moves `random`, which a test below watches)
 import torch
 
-from fedskew.data import Dataset, Federation, Partition, federate, from_arrays
-from fedskew.data.federation import long_tail
+from fedskew.data import Dataset, Federation, Partition, federate, from_arrays, keep_classes
+from fedskew.data.federation import ON, long_tail
 from fedskew.data.partitioners import PARTITIONERS, Dirichlet, Iid, Natural, Partitioner
 from fedskew.errors import ConfigError, DataError
 
@@ -206,3 +206,29 @@ def test_adult_by_country(data_dir: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path))
     fed = federate("adult", Natural(column="native-country"), path=str(data_dir))
     assert fed.clients == 42 and int(fed.sizes.max()) > 29000
+
+
+def test_rows_of_every_part_know_their_clients() -> None:
+    draw = np.random.default_rng(0)
+    y, site = draw.integers(0, 3, 200), draw.choice(["a", "b", "c"], 200)
+    data = from_arrays(np.arange(400.0).reshape(200, 2), y, columns={"site": site})
+    fed = federate(data, Natural(), validation=0.2, local_test=0.3)
+    for on in ON:
+        rows, owners = fed.rows_on(on)
+        x = (data.x_test if on == "test" else data.x)[rows]
+        assert [fed.name_of(k) for k in owners.tolist()] == site[(x[:, 0] / 2).int()].tolist(), on
+    parts = [set(fed.rows_on(on)[0].tolist()) for on in ON if on != "test"]
+    assert sum(map(len, parts)) == len(set.union(*parts)) == len(data.y)
+    assert not fed.dealt
+    two = keep_classes(data, (2, 0))
+    assert len(two.columns_test["site"]) == len(two.y_test) < len(data.y_test)
+
+
+def test_rows_without_a_column_are_dealt_or_nobodys() -> None:
+    fed = federate("digits", Dirichlet(alpha=0.3), clients=5, validation=0.1)
+    rows, owners = fed.rows_on("test")
+    assert fed.dealt and len(rows) == len(fed.dataset.y_test)
+    assert all(np.array_equal(rows[owners == k], np.sort(fed.test_rows(k))) for k in range(5))
+    assert set(fed.rows_on("validation")[1]) == {-1}
+    with pytest.raises(ConfigError, match=r"on must name rows that there are; got 'local'; .* with local_test=0.2"):
+        fed.rows_on("local")

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from fedskew.cli.base import TYPED
 from fedskew.cli.composed import Beside
 from fedskew.cli.output import say, show
-from fedskew.cli.values import FILE, RUN
+from fedskew.cli.values import FILE, FOLDER, RUN, Value
 from fedskew.config.words import Pair
-from fedskew.errors import ConfigError, RecordError, require
+from fedskew.errors import ConfigError, RecordError, require, some
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,16 +25,21 @@ if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
     from fedskew.config.recorded import Run
     from fedskew.config.scoring import Scores
-    from fedskew.data.arrays import Dataset
+    from fedskew.data.federation import Federation
     from fedskew.engines.trained import Trained
+    from fedskew.records.decisions import Decision
+    from fedskew.records.typed import Row
 
 __all__ = ["evaluate"]
+
+On = Literal["test", "validation", "train", "local"]
 
 EXAMPLES = (
     "fedskew evaluate runs/fedavg",
     "fedskew evaluate runs/fedavg --out scores.csv",
     "fedskew evaluate runs/fedavg --data digits --json",
     "fedskew evaluate runs/fedavg --decompose",
+    "fedskew evaluate runs/fedavg --positive 8 --threshold 0.3 --figures pictures",
 )
 OF_THE_RUN = (  # options of data that a model settles
     "--data.normalize", "--data.augment", "--data.crop_padding", "--data.standardise", "--data.categories",
@@ -69,10 +77,32 @@ class RunAndData(Beside):
     help="split the error into bias, calibration, ranking and features, by fits of biases, a temperature, both, and a "
     "new head on pooled features to the run's training rows",
 )  # fmt: skip
+@click.option(
+    "--on", type=Value(On), default="test",
+    help="rows of the run's own data: test, validation, train, or local, those that clients keep for their own tests",
+)  # fmt: skip
+@click.option(
+    "--threshold", metavar="RULE",
+    help="a threshold on the probability of --positive, chosen on validation rows: recall@specificity=0.9, "
+    "specificity@recall=0.9, fp=1,fn=5 (costs of mistakes), prevalence, prevalence=0.2, or the threshold itself",
+)  # fmt: skip
+@click.option(
+    "--threshold-on", type=Value(Literal["validation", "test"]), default="validation",
+    help="rows that the threshold is chosen on; test goes with a run without validation rows alone",
+)  # fmt: skip
+@click.option(
+    "--positive", metavar="CLASS",
+    help="the class to find: sensitivity, specificity and others, of all rows and of each client's, with intervals",
+)  # fmt: skip
+@click.option(
+    "--figures", metavar="FOLDER", type=FOLDER, help="draw reliability.png and decision-curve.png of --positive there"
+)
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON")
 def evaluate(
-    run: str, out: str | None, best: bool, fitted: bool, decompose: bool, as_json: bool, experiment: Experiment | None
-) -> None:
+    run: str, out: str | None, best: bool, fitted: bool, decompose: bool, on: On, threshold: str | None,
+    threshold_on: Literal["validation", "test"], positive: str | None, figures: str | None, as_json: bool,
+    experiment: Experiment | None,
+) -> None:  # fmt: skip
     """Evaluate the model of a finished RUN on test rows or new rows.
 
     Without --data, these are the test rows of the run's data. With --data, they are all rows of a csv, npz or parquet
@@ -83,6 +113,7 @@ def evaluate(
     from fedskew.config.scoring import scores_of
     from fedskew.data.sources.rows import rows_of
     from fedskew.engines.trained import load_model, read_description
+    from fedskew.records.decisions import parsed_rule, report
     from fedskew.records.probabilities import PRECISION
 
     if out is not None:
@@ -92,28 +123,51 @@ def evaluate(
     for note in _notes(recorded, about, experiment, best):
         say(f"fedskew: note: {note}", sys.stderr)
     if decompose:
-        given = {"--data": experiment is not None, "--out": out is not None, "--fitted": fitted}
-        if other := next((flag for flag, there in given.items() if there), ""):
+        typed = [flag for flag, _ in click.get_current_context().meta[TYPED]]
+        if other := ", ".join([*typed, *["--fitted"] * fitted][:1]):
             raise ConfigError(f"--decompose must be used without {other}: it takes the rows and fits of the run")
         _decomposed(recorded, about, trained, as_json)
         return
-    source: Any
-    if experiment is None:
-        source = _own_data(recorded, about)
-    else:
+    require(experiment is None or on == "test", "on", "be used without --data, which names the rows", on)
+    deciding = any(given is not None for given in (threshold, positive, figures))
+    column = trained.column_of(positive) if deciding else None
+    chosen = threshold is not None and parsed_rule(threshold)[0] != "number"
+    fed, decision, source = None, None, None
+    if chosen or (experiment is None and (deciding or on != "test")):
+        fed = _own_data(recorded, about, divided=True)
+    if threshold is not None:
+        decision = trained.decide(fed, threshold, positive, threshold_on=threshold_on, fitted=fitted)
+    if experiment is not None:
         source = rows_of(experiment.data, experiment.path, trained.inputs)
-    scores = scores_of(trained, source, recorded.config.get("recall_at", PRECISION), fitted)
-    for note in scores.notes:
+    recall_at = recorded.config.get("recall_at", PRECISION)
+    scores = scores_of(trained, source or fed or _own_data(recorded, about), recall_at, fitted, on, decision)
+    told: Row | None = None
+    pictures: tuple[Path, ...] = ()
+    if column is not None and scores.labels is not None:
+        named, limit = fed.client_names if fed else (), decision.threshold if decision else None
+        told = report(scores.labels, scores.probabilities, column, limit, scores.owners, named)
+        if figures is not None:
+            from fedskew.plots.decisions import draw_decision
+
+            p = scores.probabilities[:, column]
+            pictures = draw_decision(scores.labels == column, p, figures, scores.label_names[column], limit)
+    require(figures is None or told is not None, "figures", "be drawn of rows with labels", figures)
+    for note in (*scores.notes, *(_decision_notes(scores, fed, on) if deciding or on != "test" else ())):
         say(f"fedskew: note: {note}", sys.stderr)
     if out is not None:
         scores.write(out)
     if as_json:
-        say(json.dumps(scores.to_json(), indent=1))
+        found = {"decision": decision and asdict(decision), "one_against_rest": told} if deciding else {}
+        say(json.dumps({**scores.to_json(), **found}, indent=1))
     elif scores.labels is None:
         say(f"{scores.what}: {len(scores.numbers)} rows without labels" if out else scores.text().rstrip("\n"))
     else:
         say(_line(scores))
         show(_classes(scores))
+        if told is not None and column is not None:
+            _say_report(scores.label_names[column], decision, told)
+    for picture in pictures:
+        say(f"picture: {picture}", sys.stderr if as_json else sys.stdout)
     if out is not None:
         say(f"scores: {out}", sys.stderr if as_json else sys.stdout)
 
@@ -122,12 +176,10 @@ def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool
     """Print what the error of the run's model is made of."""
     from rich.table import Table
 
-    from fedskew.config import experiment as config
     from fedskew.engines.trained import STEPS
     from fedskew.engines.trained import decompose as parts
 
-    _own_data(run, about)  # which refuses data that are not those of the run
-    steps = parts(trained, config.load(run.folder).federation())
+    steps = parts(trained, _own_data(run, about, divided=True))
     if as_json:
         say(json.dumps(steps, indent=1))
         return
@@ -141,8 +193,11 @@ def _decomposed(run: Run, about: dict[str, Any], trained: Trained, as_json: bool
     show(view)
 
 
-def _own_data(run: Run, about: dict[str, Any]) -> Dataset:
-    """The dataset of the run. Raises RecordError where it is not what the run was trained on, or has no name."""
+def _own_data(run: Run, about: dict[str, Any], divided: bool = False) -> Any:
+    """The dataset of the run, or its federation, made again where it is ``divided``.
+
+    Raises RecordError where the data are not those that the run was trained on, or have no name.
+    """
     from fedskew.config.experiment import load
 
     named = f"--data must name the rows: {str(run.folder)!r} was"
@@ -151,13 +206,13 @@ def _own_data(run: Run, about: dict[str, Any]) -> Dataset:
     if run.config.get("own_data"):
         raise RecordError(f"{named} trained over Flower, and its nodes kept theirs")
     experiment = load(run.folder)
-    data: Dataset = experiment.data.load(experiment.path)
-    was, fingerprint = about["data"]["fingerprint"], data.fingerprint
+    found: Any = experiment.federation() if divided else experiment.data.load(experiment.path)
+    was, fingerprint = about["data"]["fingerprint"], (found.dataset if divided else found).fingerprint
     if was != fingerprint:
         raise RecordError(
             f"the data must be those of the run; fingerprint was {was}, is {fingerprint}; name them with --data"
         )
-    return data
+    return found
 
 
 def _notes(run: Run, about: dict[str, Any], experiment: Experiment | None, best: bool) -> list[str]:
@@ -212,3 +267,69 @@ def _classes(scores: Scores) -> Table:
     for name, rows, *cells in zip(scores.label_names, m["support"], *rates, strict=True):
         view.add_row(name, f"{rows:,}", *("–" if cell is None or not rows else f"{cell:.4f}" for cell in cells))
     return view
+
+
+# Decisions
+
+
+def _decision_notes(scores: Scores, fed: Federation | None, on: On) -> Iterator[str]:
+    """What to know before the numbers of decisions, of other rows and of clients are believed."""
+    if on == "train":
+        yield "these rows trained the model, which makes their numbers too good"
+    if fed is not None and scores.owners is not None and on == "test" and fed.dealt:
+        yield "no column says whose a test row is; a client's are dealt to it in proportion to its training rows"
+    if scores.decision is None or not scores.decision.chosen_on:
+        return
+    from fedskew.records.decisions import FEW
+
+    least = min(scores.decision.positives, scores.decision.rows - scores.decision.positives)
+    if least < FEW:
+        yield f"the threshold was chosen on {scores.decision.rows} rows, {least} of the rarer kind; it is hardly known"
+    if scores.owners is not None and on == scores.decision.chosen_on:
+        yield "the threshold was chosen on these rows, which makes their numbers too good"
+
+
+def _say_report(positive: str, decision: Decision | None, found: Row) -> None:
+    """Print sensitivity and others of all rows, then of each client's."""
+    from rich.table import Table
+
+    from fedskew.records.decisions import SHARES
+
+    if decision is not None:
+        said = f"{positive} is decided where p >= {decision.threshold:.6g}"
+        where = (
+            f", by {decision.rule} on {decision.rows} {decision.chosen_on} rows, {decision.positives} of them positive"
+        )
+        say(f"\n{said}{where if decision.chosen_on else ''}")
+    kinds = [kind for kind in ("argmax", "threshold") if kind in found]
+    view = Table(box=None, pad_edge=False, header_style="dim")
+    view.add_column(f"{positive}: {found['positives']} of {found['rows']} rows", overflow="fold")
+    for kind in kinds:
+        view.add_column("most probable class" if kind == "argmax" else f"p >= {decision and decision.threshold:.4f}")
+    heads = dict(zip(SHARES, ("sensitivity", "specificity", "PPV", "NPV"), strict=True))
+    for share, head in {**heads, "f1": "F1"}.items():
+        view.add_row(head, *(_cell(found[kind][share]) for kind in kinds))
+    say("")
+    show(view)
+    names = {"brier": "Brier score", "ece_positive": f"ECE of p({positive})", "auroc": "AUROC", "auprc": "AUPRC"}
+    say(", ".join(f"{told} {_cell(found[name])}" for name, told in names.items() if found[name]))
+    notes = {note: [""] for note in found["notes"]}
+    if found.get("clients"):
+        view = Table(box=None, pad_edge=False, header_style="dim")
+        view.add_column("client", overflow="fold", min_width=6)
+        for head in ("positive", "AUROC", "sensi-\ntivity", "speci-\nficity", "PPV", "NPV"):
+            view.add_column(head, justify="right", no_wrap=True)
+        for name, client in found["clients"].items():
+            cells = [client["auroc"], *(client[kinds[-1]][share] for share in SHARES)]
+            view.add_row(name, f"{client['positives']:,} of {client['rows']:,}", *(_cell(c, "\n") for c in cells))
+            for note in client["notes"]:
+                notes.setdefault(note, []).append(name)
+        say("")
+        show(view)
+    for note, clients in notes.items():
+        say(note if clients == [""] else f"{some([name or 'all rows' for name in clients])}: {note}")
+
+
+def _cell(metric: Row | None, between: str = " ") -> str:
+    """A value and its interval."""
+    return f"{metric['value']:.4f}{between}{metric['low']:.2f}–{metric['high']:.2f}" if metric else "–"

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedskew._run import Result, run
+from fedskew._run import Result, own_words, run
 from fedskew.config.tables import make, method_from
 from fedskew.data import Federation, federate
 from fedskew.data.classes import ClassOptions
@@ -91,6 +91,8 @@ class Experiment(Division, Settings):
         fed = federation or self.federation()
         for note in self.notes(fed) if on_note else ():
             on_note(note)  # type: ignore[misc]
+        if on_note and self.keep_own:
+            on_note(own_words(fed, self.method, self.model, self.settings))
         found = fed.dataset.fingerprint
         if self.fingerprint not in ("", found):
             raise RecordError(

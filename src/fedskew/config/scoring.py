@@ -5,14 +5,18 @@ This is what ``fedskew evaluate`` prints and writes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor
 
+from fedskew.data.federation import Federation, On
 from fedskew.data.sources.rows import Rows
 from fedskew.errors import RecordError, require
+from fedskew.records.decisions import Decision
 from fedskew.records.probabilities import PRECISION
 from fedskew.records.sheets import csv_text
 
@@ -36,6 +40,8 @@ class Scores:
         numbers: Number of each row in its file.
         beside: Columns that say whose a row is.
         notes: What to know of the rows: categories that count as missing.
+        owners: Client of each row, -1 for none, int64 [n]; None where rows have no clients.
+        decision: By which rows are decided; None without.
     """
 
     what: str
@@ -46,6 +52,17 @@ class Scores:
     numbers: tuple[int, ...]
     beside: dict[str, list[str]]
     notes: tuple[str, ...] = ()
+    owners: np.ndarray | None = None
+    decision: Decision | None = None
+
+    @property
+    def decided(self) -> list[str]:
+        """What is decided of each row: the positive class, or the other one, "not NAME" where there are several."""
+        if self.decision is None:
+            return []
+        rest = [name for name in self.label_names if name != self.decision.positive]
+        other = rest[0] if len(rest) == 1 else f"not {self.decision.positive}"
+        return [self.decision.positive if chosen else other for chosen in self.decision(self.probabilities)]
 
     @property
     def predicted(self) -> list[str]:
@@ -53,16 +70,16 @@ class Scores:
         return [self.label_names[c] for c in self.probabilities.argmax(1).tolist()]
 
     def text(self) -> str:
-        """A csv line for each row: its number, whose it is, its label, the predicted class, p_CLASS of each class."""
-        known = self.labels is not None
-        heads = ["row", *self.beside, *(["label"] if known else []), "predicted", *(f"p_{n}" for n in self.label_names)]
-        rows: list[list[object]] = [[*heads]]
-        labels = [] if self.labels is None else [[self.label_names[c]] for c in self.labels.tolist()]
-        for i, (number, name) in enumerate(zip(self.numbers, self.predicted, strict=True)):
-            owner = [values[i] for values in self.beside.values()]
-            chances = [f"{p:.6g}" for p in self.probabilities[i].tolist()]
-            rows.append([number, *owner, *(labels[i] if known else []), name, *chances])
-        return csv_text(rows)
+        """A csv line for each row: its number, whose it is, its label, predicted and decided class, p_CLASS of each."""
+        columns: list[tuple[str, Sequence[object]]] = [("row", self.numbers), *self.beside.items()]
+        if self.labels is not None:
+            columns.append(("label", [self.label_names[c] for c in self.labels.tolist()]))
+        columns.append(("predicted", self.predicted))
+        if self.decision is not None:
+            columns.append(("decided", self.decided))
+        for name, chances in zip(self.label_names, self.probabilities.T.tolist(), strict=True):
+            columns.append((f"p_{name}", [f"{p:.6g}" for p in chances]))
+        return csv_text([[name for name, _ in columns], *zip(*(values for _, values in columns), strict=True)])
 
     def write(self, path: str | Path) -> None:
         """Write `text` to a file that is not there yet.
@@ -82,37 +99,46 @@ class Scores:
         content = {"rows": len(self.numbers), "label_names": list(self.label_names)}
         if self.labels is not None:
             return {**content, **self.metrics}
+        content |= {"decided": self.decided} if self.decision else {}
         return {**content, "predicted": self.predicted, "probabilities": self.probabilities.tolist()}
 
 
-def scores_of(trained: Trained, source: Rows | Dataset, recall_at: float = PRECISION, fitted: bool = False) -> Scores:
+def scores_of(
+    trained: Trained, source: Rows | Dataset | Federation, recall_at: float = PRECISION, fitted: bool = False,
+    on: On = "test", decision: Decision | None = None,
+) -> Scores:  # fmt: skip
     """Score rows.
 
     Args:
         trained: The model.
-        source: Rows, or a dataset, whose test rows are scored.
+        source: Rows; a dataset, whose test rows are scored; or a federation, whose rows know their clients.
         recall_at: Precision at which the recall of each class is measured, in (0, 1].
         fitted: Whether the biases and the temperature that the run fitted are applied.
+        on: Which rows of a federation; see `fedskew.data.Federation.rows_on`.
+        decision: By which rows are decided.
 
     Returns:
         The scores.
 
     Raises:
-        ConfigError: ``fitted`` is asked for and the run has no fit.
+        ConfigError: ``fitted`` is asked for and the run has no fit, or the federation has no such rows.
         DataError: A column or a value is missing, a category is unknown, or a label is no class of the model.
     """
-    if not isinstance(source, Rows):
-        x, y = trained.test_rows(source)
-        metrics = trained.of_labelled(x, y, recall_at, fitted)
-        chances = trained.of_samples(x, fitted)
-        return Scores(source.name, trained.label_names, chances, y, metrics, tuple(range(len(y))), {})
     notes: list[str] = []
-    x = trained.inputs.samples(source.x, what=source.what, rows=source.numbers, notes=notes)
-    labels = None
-    if source.y is not None:
-        labels = trained.inputs.labels(source.y, f"{source.what}: column {source.label!r}", source.numbers)
+    owners, labels, beside, numbers = None, None, {}, source.numbers if isinstance(source, Rows) else ()
+    if isinstance(source, Rows):
+        what, x = source.what, trained.inputs.samples(source.x, what=source.what, rows=numbers, notes=notes)
+        if source.y is not None:
+            labels = trained.inputs.labels(source.y, f"{what}: column {source.label!r}", numbers)
+        beside = {name: [str(value) for value in values.tolist()] for name, values in source.beside.items()}
+    elif isinstance(source, Federation):
+        what, numbers = f"{source.dataset.name}, {on} rows", source.rows_on(on)[0].tolist()
+        x, labels, owners = trained.rows_on(source, on)
+        beside = {"client": [source.name_of(k) if k >= 0 else "" for k in owners.tolist()]}
+    else:
+        what, (x, labels) = source.name, trained.test_rows(source)
+        numbers = range(len(labels))
     metrics = {} if labels is None else trained.of_labelled(x, labels, recall_at, fitted)
-    beside = {name: [str(value) for value in values.tolist()] for name, values in source.beside.items()}
     chances = trained.of_samples(x, fitted)
-    numbers = tuple(source.numbers)
-    return Scores(source.what, trained.label_names, chances, labels, metrics, numbers, beside, tuple(notes))
+    numbers = tuple(numbers)
+    return Scores(what, trained.label_names, chances, labels, metrics, numbers, beside, tuple(notes), owners, decision)

@@ -44,6 +44,7 @@ class Dataset:
         augment: Augmentations of training batches, of "crop", "crop_reflect" and "flip".
         columns: Further attributes of training rows, by name: codes, int64 [n]. `Natural` makes clients of them.
         column_names: The value behind each code of a column.
+        columns_test: As ``columns`` for the test rows; empty where the test set does not say it.
         test_is_official: Whether the test set is the published one. Otherwise it is a stratified share of the rows.
         source: Where the data come from.
         fingerprint: First 16 hex digits of the sha256 of all tensors.
@@ -73,6 +74,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     encoding: Encoding | None = field(default=None, repr=False)
     units: Tensor | None = field(default=None, repr=False)  # [n] int64
+    columns_test: dict[str, Tensor] = field(default_factory=dict, repr=False)  # [n_test] int64 each
 
     def __post_init__(self) -> None:
         same_length("x", self.x, "y", self.y)
@@ -91,6 +93,8 @@ class Dataset:
             raise DataError(f"std must be positive; got {self.std}")
         for name, codes in self.columns.items():
             same_length(f"column {name!r}", codes, "y", self.y)
+        for name, codes in self.columns_test.items():
+            same_length(f"test column {name!r}", codes, "y_test", self.y_test)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -182,17 +186,18 @@ def build(
     same_length("x", images[0], "y", labels[0])
     total = count_classes(labels, classes or len(label_names) or None)
     label_names = tuple(label_names) or tuple(map(str, range(total)))
-    codes, names = encode_columns(columns or {}, len(labels[0]))
+    (codes, names), codes_test = encode_columns(columns or {}, len(labels[0])), {}
     units = None if units is None else encode_columns({"split_by": units}, len(labels[0]))[0]["split_by"]
     if x_test is None:
         official, stays = False, _stays(labels[0].numpy(), total, units)
         units = None if units is None else units[stays]
         images, labels = ([part[0][stays], part[0][~stays]] for part in (images, labels))
-        codes = {name: code[stays] for name, code in codes.items()}
+        codes, codes_test = ({name: code[rows] for name, code in codes.items()} for rows in (stays, ~stays))
     data = Dataset(
         name=name, x=images[0], y=labels[0], x_test=images[1], y_test=labels[1], classes=total,
         label_names=label_names, columns=codes, column_names=names, test_is_official=official, source=source,
         notes=(*notes, *unseen_notes(labels[0], labels[1], label_names)), encoding=encoding, units=units,
+        columns_test=codes_test,
     )  # fmt: skip
     return replace(data, fingerprint=fingerprint(data))
 

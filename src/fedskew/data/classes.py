@@ -87,6 +87,7 @@ def keep_classes(data: Dataset, classes: Sequence[str | int], *, relabel: bool =
         x_test=data.x_test[test], y_test=place[data.y_test[test]],
         classes=len(codes) if relabel else data.classes, label_names=named if relabel else data.class_names,
         columns={name: values[train] for name, values in data.columns.items()},
+        columns_test={name: values[test] for name, values in data.columns_test.items()},
         units=None if data.units is None else data.units[train],
         notes=tuple(note for note in data.notes if not note.startswith("class ")),
     )  # fmt: skip

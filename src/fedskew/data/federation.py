@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -23,7 +23,11 @@ from fedskew.data.sources.table import load
 from fedskew.errors import ConfigError, require, unknown
 from fedskew.fields import fits
 
-__all__ = ["Federation", "federate", "long_tail"]
+__all__ = ["ON", "Federation", "On", "federate", "long_tail"]
+
+On = Literal["test", "validation", "train", "local"]  # rows that a model may be asked about
+ON: tuple[On, ...] = get_args(On)
+KEPT = {"validation": "with validation=0.1", "local": "of each client with local_test=0.2"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +130,58 @@ class Federation:
     def _test(self) -> Partition:
         """The test rows of all clients."""
         return share_out(self.dataset.y_test.numpy(), self.counts, self.seed)
+
+    def name_of(self, k: int) -> str:
+        """Name of a natural client; the number of another."""
+        return self.client_names[k] if self.client_names else str(k)
+
+    @property
+    def dealt(self) -> bool:
+        """Whether `rows_on` deals the test rows to clients by `test_rows`, because no column says whose they are."""
+        return self._named(self.dataset.columns_test) is None
+
+    def rows_on(self, on: On) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of a part of the data, and the client of each.
+
+        Args:
+            on: "test"; "validation"; "train", the training rows of all clients; "local", their rows for a local test.
+
+        Returns:
+            (rows, owners), int64 [n] each: places in ``dataset.x_test`` for "test", else in ``dataset.x``, and numbers
+            of clients, -1 for none. Validation rows have clients where these are natural, test rows where a column says
+            whose they are; else test rows are dealt as `test_rows` has them.
+
+        Raises:
+            ConfigError: There is no such part, or it has no rows.
+        """
+        require(on in ON, "on", f"be one of {', '.join(ON)}", on)
+        part = {"train": self.partition, "local": self.held, "test": self._test}.get(on)
+        if on == "test":
+            rows, owners = np.arange(len(self.dataset.y_test)), self._named(self.dataset.columns_test)
+        else:
+            rows = self.validation_rows if on == "validation" else part.rows if part else np.empty(0, np.int64)
+            owners = self._named(self.dataset.columns) if on == "validation" else None
+            owners = owners if owners is None else owners[rows]
+        require(
+            len(rows) > 0, "on", "name rows that there are", on, f"a federation keeps some {KEPT.get(on, '')}".rstrip()
+        )
+        if owners is None:
+            owners = np.full(len(rows), -1)
+            if part:
+                owners[part.rows if on == "test" else slice(None)] = np.repeat(np.arange(part.clients), part.sizes)
+        return rows, owners
+
+    def _named(self, columns: Mapping[str, Tensor]) -> np.ndarray | None:
+        """The natural client of each row of ``columns``, -1 for none; None where no column there says it."""
+        inner = getattr(self.partitioner, "base", self.partitioner)
+        known = {name: codes.numpy() for name, codes in self.dataset.columns.items()}
+        name = inner.resolved(known) if isinstance(inner, Natural) and known else ""
+        if name not in columns:
+            return None
+        numbers = {client: k for k, client in enumerate(self.client_names)}
+        codes, places = np.unique(columns[name].numpy(), return_inverse=True)
+        values = _values(codes, self.dataset.column_names.get(name, ()))
+        return np.array([numbers.get(value, -1) for value in values], np.int64)[places]
 
     def report(self) -> dict[str, Any]:
         """The outcome of the division in plain numbers: sizes, empty clients, classes of a client, unused rows.
@@ -288,9 +344,12 @@ def _client_names(partitioner: Any, dataset: Dataset, left: np.ndarray) -> tuple
     if not isinstance(inner, Natural):
         return ()
     column = inner.resolved({name: codes.numpy() for name, codes in dataset.columns.items()})
-    codes = np.unique(dataset.columns[column].numpy()[left]).tolist()
-    names = dataset.column_names.get(column, ())
-    return tuple(names[code] if 0 <= code < len(names) else str(code) for code in codes)
+    return _values(np.unique(dataset.columns[column].numpy()[left]), dataset.column_names.get(column, ()))
+
+
+def _values(codes: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
+    """The values behind codes of a column; the codes themselves where they have no names."""
+    return tuple(names[code] if 0 <= code < len(names) else str(code) for code in codes.tolist())
 
 
 def _partitioner(partition: str | Path | Partitioner) -> Partitioner:

@@ -270,16 +270,26 @@ class LocalEngine:
         self, method: Method, broadcast: Broadcast, *, fitted: bool = False, probabilities: bool = False
     ) -> Iterator[Tested]:
         """What each client would use on its own test rows: its own model where the method has one, else the global."""
-        given = self.runtime.laid_out(broadcast)
-
-        def model(k: int) -> tuple[Params, Params]:
-            if method.personal:
-                return personal_model(self.clients, method, given, self.memory, k)
-            return given.params, given.buffers
-
         shares, fitted_on = shares_of(self.clients.own, self.fed), self.train_set if fitted else None
-        test = self.test_of(self.fed)
+        test, model = self.test_of(self.fed), self._models(method, broadcast)
         yield from tested(self.clients, test, model, shares, fitted_on=fitted_on, probabilities=probabilities)
+
+    def _models(self, method: Method, broadcast: Broadcast) -> Callable[[int], tuple[Params, Params]]:
+        """(parameters, buffers) of what a client would use, in the layout of the runtime."""
+        given = self.runtime.laid_out(broadcast)
+        if method.personal:
+            return lambda k: personal_model(self.clients, method, given, self.memory, k)
+        return lambda k: (given.params, given.buffers)
+
+    def own_models(self, method: Method, broadcast: Broadcast) -> Iterator[tuple[int, Params]]:
+        """(client, what of its own model is not as in the broadcast one, on the host) of all with training rows."""
+        model, shared = self._models(method, broadcast), {**broadcast.params, **broadcast.buffers}
+
+        def one(k: int) -> tuple[int, Params]:
+            params, buffers = model(k)
+            return k, {n: v.cpu() for n, v in (params | buffers).items() if not torch.equal(v, shared[n])}
+
+        yield from self.runtime.map(one, [k for k, rows in enumerate(self.clients.own.rows) if len(rows)])
 
     def shared(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
         """As `personal`, of the global model after a round: one evaluation on the test rows of all clients together."""

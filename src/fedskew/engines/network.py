@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from fedskew import models, rng
@@ -81,10 +80,11 @@ def begin_from(model: Model, settings: Settings) -> None:
             raise RecordError(f"{file} must have values that are finite in {settings.dtype}; {name!r} has others")
 
 
-def tensors_of(file: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, by name. Raises RecordError where it is damaged."""
+def tensors_of(file: Path, under: str = "") -> dict[str, Tensor]:
+    """The tensors of a safetensors file whose names begin so, by the rest. Raises RecordError where it is damaged."""
     try:
-        return load_file(regular(file))
+        with safe_open(regular(file), framework="pt") as held:
+            return {n.removeprefix(under): held.get_tensor(n) for n in held.keys() if n.startswith(under)}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise RecordError(f"{file} is damaged: {error}") from None
 

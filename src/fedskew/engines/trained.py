@@ -25,25 +25,26 @@ from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
 from fedskew.engines.network import check_fits, tensors_of
 from fedskew.engines.runtime import Runtime, one_thread
-from fedskew.errors import ConfigError, DataError, FieldError, RecordError, json_file, require, some
+from fedskew.errors import ConfigError, DataError, FieldError, RecordError, json_file, require, some, unknown
 from fedskew.functional import cross_entropy
 from fedskew.method.component import spec
 from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
+from fedskew.records.decisions import Decision, choose_threshold, parsed_rule, report
 from fedskew.records.manifest import check_file
 from fedskew.records.metrics import confusion_of, from_confusion, from_probabilities
 from fedskew.records.probabilities import PRECISION
-from fedskew.records.typed import Row
+from fedskew.records.typed import Row, fault_of
 from fedskew.types import Params
 
 if TYPE_CHECKING:
     from fedskew.data.arrays import Dataset
-    from fedskew.data.federation import Federation
+    from fedskew.data.federation import Federation, On
 
 __all__ = ["FILE", "STEPS", "Trained", "decompose", "described", "load_model", "pooled_head"]
 
-FILE = "model.json"
+FILE, OWN = "model.json", "own.safetensors"
 FORMAT = 1  # of that file; reading another raises RecordError
 
 
@@ -137,6 +138,95 @@ class Trained:
         require(y is not None, "y", "hold the label of each row", None)
         return self.of_labelled(self.inputs.samples(x, encoded=encoded), self.inputs.labels(y), recall_at, fitted)
 
+    def decide(
+        self, fed: Federation | None, rule: str | float, positive: str | None = None, *,
+        threshold_on: Literal["validation", "test"] = "validation", fitted: bool = False,
+    ) -> Decision:  # fmt: skip
+        """Choose a threshold on the probability of one class by rows that training did not see.
+
+        Args:
+            fed: Whose rows: a federation of the data that the model was trained on, which keeps validation rows. None
+                goes with a threshold that is given as a number.
+            rule: As for `fedskew.records.decisions.choose_threshold`: "recall@specificity=0.9", "fp=1,fn=5", 0.3.
+            positive: Name of the class, which is decided against all others. None takes "1" of the classes "0" and "1".
+            threshold_on: "validation", or "test" in a federation that keeps no validation rows.
+            fitted: Whether the fitted model decides, by its fit of the training prior.
+
+        Returns:
+            The decision. ``decision(trained.probabilities(x))`` says which rows are positive.
+
+        Raises:
+            ConfigError: The rule or the class is none, there are no such rows, or test rows are asked for beside
+                validation rows.
+            DataError: The rows lack one of the two classes, or were encoded otherwise.
+
+        Example:
+            >>> import fedskew as fs
+            >>> fed = fs.federate("digits", "iid", clients=5, validation=0.2)
+            >>> trained = fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=2, cohort=5).trained
+            >>> decision = trained.decide(fed, "recall@specificity=0.95", positive="8")
+            >>> found = trained.evaluate_decision(fed, decision)
+            >>> found["threshold"]["specificity"]["value"] > 0.9, found["rows"]
+            (True, 359)
+        """
+        column, (kind, values) = self.column_of(positive), parsed_rule(rule)
+        name = self.label_names[column]
+        if kind == "number":
+            return Decision(name, column, values[0], str(rule), fitted=fitted)
+        if fed is None:
+            raise ConfigError(f"fed must be a federation, whose rows the rule {str(rule)!r} looks at; got None")
+        require(threshold_on in ("validation", "test"), "threshold_on", "be validation or test", threshold_on)
+        kept = len(fed.validation_rows) > 0
+        hint = "a federation keeps some with validation=0.1; test makes the numbers of test rows too good"
+        require(kept or threshold_on == "test", "threshold_on", "name rows that were kept", threshold_on, hint)
+        hint = "a threshold that is chosen on test rows makes their numbers too good"
+        require(not kept or threshold_on != "test", "threshold_on", "be validation, whose rows are kept", "test", hint)
+        x, labels, _ = self.rows_on(fed, threshold_on)
+        y, p = (labels == column).numpy(), self.of_samples(x, fitted)[:, column].numpy()
+        return Decision(
+            name, column, choose_threshold(y, p, rule), str(rule), threshold_on, len(y), int(y.sum()), fitted
+        )
+
+    def evaluate_decision(self, fed: Federation, decision: Decision, on: On = "test") -> Row:
+        """What decisions are worth on rows of a federation, of all and of each client's.
+
+        Args:
+            fed: Whose rows.
+            decision: Of `decide`.
+            on: Which rows; see `fedskew.data.Federation.rows_on`.
+
+        Returns:
+            As `fedskew.records.decisions.report`.
+
+        Raises:
+            ConfigError: There are no such rows.
+            DataError: They were encoded otherwise.
+        """
+        x, labels, owners = self.rows_on(fed, on)
+        chances = self.of_samples(x, decision.fitted)
+        return report(labels, chances, decision.column, decision.threshold, owners, fed.client_names)
+
+    def column_of(self, positive: str | None) -> int:
+        """Number of the class of this name; None is "1" of the classes "0" and "1". Raises ConfigError."""
+        name = "1" if positive is None and self.label_names == ("0", "1") else positive
+        require(name in self.label_names, "positive", f"name the class to find, {some(self.label_names)}", positive)
+        return self.label_names.index(str(name))
+
+    def rows_on(self, fed: Federation, on: On) -> tuple[Tensor, Tensor, np.ndarray]:
+        """(samples, class numbers, clients) of rows of a federation; see `fedskew.data.Federation.rows_on`.
+
+        Raises:
+            ConfigError: There are no such rows, or the classes are not the model's.
+            DataError: The rows were encoded otherwise.
+        """
+        places, owners = fed.rows_on(on)
+        if on == "test":
+            return *self.test_rows(fed.dataset), owners
+        rows, classes = torch.from_numpy(places), len(self.label_names)
+        require(fed.dataset.classes == classes, "fed", f"have the model's {classes} classes", fed.dataset.classes)
+        x = self.inputs.samples(fed.dataset.x[rows], encoded=True, what=repr(fed.dataset.name))
+        return x, fed.dataset.y[rows], owners
+
     def test_rows(self, data: Dataset) -> tuple[Tensor, Tensor]:
         """(samples, class numbers of this model) of a dataset's test rows.
 
@@ -200,10 +290,8 @@ class Trained:
 
     def train_rows(self, fed: Federation) -> tuple[Tensor, Tensor]:
         """(samples, class numbers) of the training rows of all clients. Raises as `fit_on`."""
-        rows = torch.from_numpy(np.concatenate([fed.rows(k) for k in range(fed.clients)]))
-        classes = len(self.label_names)
-        require(fed.dataset.classes == classes, "fed", f"have the model's {classes} classes", fed.dataset.classes)
-        return self.inputs.samples(fed.dataset.x[rows], encoded=True, what=repr(fed.dataset.name)), fed.dataset.y[rows]
+        x, labels, _ = self.rows_on(fed, "train")
+        return x, labels
 
     def features(self, x: Tensor) -> Tensor:
         """What enters the classifier layer for samples, [n, F]."""
@@ -267,20 +355,25 @@ def described(
     }  # fmt: skip
 
 
-def load_model(run: str | Path, model: nn.Module | Architecture | None = None, *, best: bool = False) -> Trained:
+def load_model(
+    run: str | Path, model: nn.Module | Architecture | None = None, *, best: bool = False,
+    client: str | int | None = None,
+) -> Trained:  # fmt: skip
     """The trained model of a run folder, ready to predict.
 
     Args:
         run: A run folder that `fedskew run` or ``fs.run(..., out=run)`` wrote.
         model: The network, where the run trained one of your own; its weights are not read.
         best: The model of the best round by the run's monitor, in place of the last one.
+        client: Name or number of a client, whose own model is taken; a run keeps these with ``keep_own``.
 
     Returns:
         The model that the run evaluates, with the standardisation, columns, categories and class names of its data.
 
     Raises:
         RecordError: It is no run folder, the run has no final model, or a file of it is damaged.
-        ConfigError: The run trained a network of your own and none is given, or another one is given.
+        ConfigError: The run trained a network of your own and none is given, or another one is given; it has no such
+            client, or keeps no own models.
 
     Example:
         >>> import fedskew as fs
@@ -306,10 +399,35 @@ def load_model(run: str | Path, model: nn.Module | Architecture | None = None, *
         raise RecordError(f"the run {str(folder)!r} keeps no best model: it had no monitor")
     check_file(folder, file.name)
     found = tensors_of(file)
+    if client is not None:
+        require(not best, "best", "stand without client: own models are those of the last round", best)
+        own = own_of(folder, client)
+        found, fits = {name: own.get(name, value) for name, value in found.items()}, {}
     check_fits(file, found, {**prepared.params, **prepared.buffers})
     buffers = {name: found[name] for name in prepared.buffers}
     params = {n: v for n, v in found.items() if n not in buffers}
     return Trained(prepared, params, buffers, inputs, precision, {} if best else fits)
+
+
+def owners_of(content: Mapping[str, Any]) -> dict[int, str]:
+    """Numbers and names of the clients whose own models a run keeps. Raises RecordError where that is damaged."""
+    own = content.get("own", {})
+    if fault := fault_of(own, dict[str, str]):
+        raise RecordError(f"{FILE} is damaged: own: {fault}")
+    return {int(k): name for k, name in own.items() if k.isdecimal()}
+
+
+def own_of(folder: Path, client: str | int) -> dict[str, Tensor]:
+    """What of a client's own model is not as in the global one. Raises as `load_model`."""
+    owners = owners_of(read_description(folder))
+    if not owners:
+        told = f"the run {str(folder)!r} keeps no clients' own models"
+        raise ConfigError(f"{told}; a run with keep_own (--keep-own) does, where its method gives clients some")
+    named = [k for k, name in owners.items() if client == name] or [k for k in owners if str(client) == str(k)]
+    if len(named) != 1:
+        raise unknown("client", str(client), owners.values())
+    check_file(folder, OWN)
+    return tensors_of(folder / OWN, f"{named[0]}/")
 
 
 def read_description(folder: Path) -> dict[str, Any]:

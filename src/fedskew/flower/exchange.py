@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedskew import tree
 from fedskew.engines.memory import ClientMemory, Held
+from fedskew.engines.personal import Tested, pooled
 from fedskew.errors import ConfigError, TrainingError, one_line
 from fedskew.flower.facts import count, real
 from fedskew.flower.link import Answer, Link, Request
@@ -205,6 +207,8 @@ class Measuring:
     exchange: Exchange
     classes: int
     unmeasured: list[Bad] = field(default_factory=list)  # whose answers were of no use, until somebody clears them
+    number: int = -1  # of the round, when they were asked last
+    each: list[Tested] = field(default_factory=list)  # what they told then
     _tested: dict[int, Tensor] = field(default_factory=dict)  # client: its test rows of each class
 
     def pooled(self, kind: str, shared: Packed, number: int, **facts: Any) -> tuple[Tensor, float]:
@@ -217,15 +221,14 @@ class Measuring:
         for k in link.measuring:
             written = {"written": written_to(self.exchange.receipts.get(k))}
             requests.append(self.exchange.request(k, {"kind": kind, **facts}, shared, written, expected))
-        matrix, total, rows = torch.zeros(classes, classes, dtype=torch.int64), 0.0, 0
-        for client, (found, loss) in self.of_use(requests, "evaluate", number, self._measured):
-            n = link.clients[client].facts["test_rows"]
-            matrix, total, rows = matrix + found, total + loss * n, rows + n
-        if not rows:
+        found = self.of_use(requests, "evaluate", number, self._measured)
+        sizes = {k: link.clients[k].facts["test_rows"] for k in link.measuring}
+        self.number, self.each = number, [Tested(k, *told, np.arange(sizes[k]), None) for k, told in found]
+        if not self.each:
             raise TrainingError(
                 f"at least one node must send a usable metric; got none of {len(requests)} in round {number}"
             )
-        return matrix, total / rows
+        return pooled(self.each, classes)
 
     def of_use(
         self, requests: list[Request], kind: str, number: int, read: Callable[[int, Envelope], T]

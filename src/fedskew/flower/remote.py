@@ -17,6 +17,7 @@ from fedskew.data.federation import Federation
 from fedskew.engines.fitting import LIMIT, Fit
 from fedskew.engines.guard import infinite
 from fedskew.engines.outcomes import Fault, Outcome, Settle, Watch, as_it_is, chained
+from fedskew.engines.personal import Tested
 from fedskew.engines.planning import Place
 from fedskew.engines.sequential import Sequential
 from fedskew.errors import ConfigError, TrainingError, one_line
@@ -244,6 +245,17 @@ class Remote(Sequential):
         if not self.link.measuring:
             return torch.zeros(self.task.classes, self.task.classes, dtype=torch.int64), 0.0
         return self.at_nodes(params, buffers, number)
+
+    def tested(
+        self, method: Method, broadcast: Broadcast, *, fitted: bool = False, probabilities: bool = False
+    ) -> Iterator[Tested]:
+        """What the nodes that permit metrics tell of their own test rows: matrices and losses, no probabilities."""
+        number = broadcast.round - 1
+        if method.personal:
+            self.personal(method, broadcast, fitted=fitted)
+        elif self.link.measuring and self.measuring.number != number:
+            self.at_nodes(broadcast.params, broadcast.buffers, number)
+        yield from self.measuring.each
 
     def at_nodes(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
         """Pooled (confusion matrix, mean cross-entropy) of one model on the nodes' own test rows."""

@@ -25,6 +25,7 @@ from fedskew.engines.base import LocalEngine
 from fedskew.engines.fitted import PERSONAL
 from fedskew.engines.network import prepared_model
 from fedskew.errors import ConfigError, FedskewError
+from fedskew.fields import demand
 from fedskew.flower import require_flower
 from fedskew.flower.contract import contract, needs, refused
 from fedskew.flower.facts import echoed
@@ -216,6 +217,7 @@ def serve(
         if error := refused(method, frozenset(hello.facts["permits"]), hello.name):
             raise error
 
+    demand(settings, "keep_own", not settings.keep_own, "be left out over Flower: own models stay on the nodes")
     LOG.info("fedskew: %s waits for %d nodes", method.name, server.fed.clients)
     link.meet(server.fed.clients, checked)
     _declared(link)

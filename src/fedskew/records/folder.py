@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from fedskew.errors import RecordError
-from fedskew.records import digests, manifest, rounds
+from fedskew.records import clients, digests, manifest, rounds
 from fedskew.records.files import DAMAGED, UnwritableError, load_tree, save_tree, write_atomic, write_tensors, writing
 from fedskew.records.lock import Hold, held
 from fedskew.records.manifest import Manifest
@@ -45,7 +45,13 @@ __all__ = ["FORMAT", "TIMES", "Record", "check_config", "check_format", "finishe
 FORMAT = manifest.FORMAT  # of a run folder
 READABLE = (1, 2)  # 1 has no digests: it is read, and not resumed
 START, CHECKPOINT = ("config.json", "env.json"), Path("checkpoint") / "state.safetensors"
-END = ("final.safetensors", "best.safetensors", "model.json", "summary.json")  # what a run that goes on writes again
+END = (
+    "final.safetensors",
+    "best.safetensors",
+    "own.safetensors",
+    "model.json",
+    "summary.json",
+)  # what a run that goes on writes again
 # what two equal runs may differ in
 TIMES = ("wall_s", "select_s", "train_s", "aggregate_s", "evaluate_s", "record_s")
 
@@ -171,6 +177,23 @@ class Record:
         if facts["run"] != self._manifest.run:
             raise RecordError(f"{self.folder / CHECKPOINT} is the checkpoint of another run; {DAMAGED}")
         return content, facts, self._rounds.keep(facts["round"], facts["digest"])
+
+    def keep_clients(self, rows: list[Row]) -> None:
+        """Replace clients.jsonl, which the manifest vouches for from then on. Raises RecordError."""
+        content = clients.text_of_clients(rows)
+        if clients.FILE in self._manifest.files:
+            self._manifest.replace(clients.FILE, content)
+        else:  # no kill leaves a file missing that the manifest lists
+            write_atomic(self.folder / clients.FILE, content)
+            self._manifest.vouch([clients.FILE])
+
+    def clients(self, last: int) -> list[Row]:
+        """The rows of clients.jsonl up to a round; those after it are dropped. Raises RecordError."""
+        held = clients.read_clients(self.folder) if clients.FILE in self._manifest.files else []
+        kept = [row for row in held if row["round"] <= last]
+        if len(kept) < len(held):
+            self.keep_clients(kept)
+        return kept
 
     def tensors(self, name: str, content: Mapping[str, Tensor]) -> str:
         """Write a file of tensors atomically, and make its folder; its digest. Raises RecordError."""

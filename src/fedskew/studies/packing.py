@@ -35,8 +35,8 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 NAMES = re.compile(  # of what a zip may hold
     r"manifest\.json|study\.json|archive\.jsonl"
-    r"|runs/[0-9a-f]{16}/(?:(?:checkpoint/state|final|best|features/round-\d{1,9})\.safetensors"
-    r"|memory\.bin|(?:model|summary|env|manifest|config)\.json|rounds\.jsonl)"
+    r"|runs/[0-9a-f]{16}/(?:(?:checkpoint/state|final|best|own|features/round-\d{1,9})\.safetensors"
+    r"|memory\.bin|(?:model|summary|env|manifest|config)\.json|(?:rounds|clients)\.jsonl)"
 )
 STAMP = (1980, 1, 1, 0, 0, 0)  # of every file: equal content gives an equal zip
 BLOCK = 1 << 20

@@ -23,8 +23,8 @@ __all__ = [
 
 # what a run writes: nothing else is ever deleted
 OWN = (
-    "checkpoint/state.safetensors", "memory.bin", "final.safetensors", "best.safetensors", "model.json",
-    "summary.json", "env.json", "manifest.json", "rounds.jsonl", "config.json",
+    "checkpoint/state.safetensors", "memory.bin", "final.safetensors", "best.safetensors", "own.safetensors",
+    "model.json", "summary.json", "clients.jsonl", "env.json", "manifest.json", "rounds.jsonl", "config.json",
 )  # fmt: skip
 UNSAID = ("method.name", "fingerprint", "folder")
 MOST, BLOCK = 1 << 24, 1 << 16  # bytes of the rounds that are read where a run has no summary, and at a time

@@ -1,0 +1,117 @@
+"""clients.jsonl: what each client would use, measured on its own test rows; a row for each client and evaluation.
+
+The file is optional: a run has it where `Settings.clients_every` or the number of its clients allows it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+from torch import Tensor
+
+from fedskew.errors import RecordError, content_of, from_json
+from fedskew.records.files import DAMAGED
+from fedskew.records.manifest import check_file
+from fedskew.records.metrics import from_confusion
+from fedskew.records.probabilities import calibration_error, from_probabilities
+from fedskew.records.typed import Natural, Number, Real, Row, entries, fault_of
+
+__all__ = ["FEW", "FILE", "MOST_CLIENTS", "client_row", "last_clients", "read_clients", "text_of_clients"]
+
+FILE = "clients.jsonl"
+MOST_CLIENTS = 1000  # of a federation whose clients are measured although nobody asks for it
+FEW = 5  # rows of a class and of all others: with fewer, no AUROC and no AUPRC are shown
+Share = Annotated[float, Meta(ge=0, le=1)]
+Each = entries(
+    "Each",
+    {
+        "round": Natural, "client": Natural, "name": str, "rows": Annotated[int, Meta(ge=1, le=1 << 62)],
+        **dict.fromkeys(("accuracy", "balanced_accuracy", "macro_f1"), Share),
+        "per_class_recall": list[Share | None], "support": list[Natural], "loss": Real,
+    },
+    {"auroc": Number, "auprc": Number, "ece": Number},
+)  # fmt: skip
+
+
+def client_row(
+    number: int, client: int, name: str, confusion: Tensor, loss: float, labels: Tensor, probabilities: Tensor | None
+) -> Row:
+    """What is recorded of one client after a round.
+
+    Classes without test rows have no recall, and count in no mean.
+    AUROC and AUPRC are means over the classes of which there are at least `FEW` rows, and as many others.
+
+    Args:
+        number: The round.
+        client: Number of the client.
+        name: Its name.
+        confusion: Of the model that it would use, on its test rows, [C, C].
+        loss: Mean cross-entropy.
+        labels: Classes of the rows, [R].
+        probabilities: Predicted ones, float64 [R, C]; None where only the matrix is known.
+    """
+    whole: Row = {**from_confusion(confusion)}
+    rows, support = int(confusion.sum()), whole["support"]
+    recalls = [r if n else None for r, n in zip(whole["per_class_recall"], support, strict=True)]
+    row = {
+        "round": number, "client": client, "name": name, "rows": rows,
+        **{metric: whole[metric] for metric in ("accuracy", "balanced_accuracy", "macro_f1")},
+        "per_class_recall": recalls, "support": support, "loss": loss,
+    }  # fmt: skip
+    if probabilities is None or not bool(probabilities.isfinite().all()):
+        return row
+    ranked = [c for c, n in enumerate(support) if FEW <= n <= rows - FEW]
+    found: dict[str, Any] = from_probabilities(labels, probabilities) if ranked else {}
+    for which in ("auroc", "auprc"):
+        row[which] = sum(found[f"per_class_{which}"][c] for c in ranked) / len(ranked) if ranked else None
+    return {**row, "ece": found["ece"] if ranked else calibration_error(labels, probabilities)}
+
+
+def text_of_clients(rows: Iterable[Row]) -> bytes:
+    """The content of the file."""
+    return "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+
+
+def read_clients(run: str | Path) -> list[Row]:
+    """The rows of clients.jsonl: what each client would use, after each round in which this was measured.
+
+    Args:
+        run: A run folder.
+
+    Returns:
+        A row for each evaluation and client, with ``round``, ``client``, ``name``, ``rows``, ``accuracy``,
+        ``balanced_accuracy``, ``macro_f1``, ``per_class_recall``, ``support``, ``loss``, ``auroc``, ``auprc`` and
+        ``ece``; None where a value is not defined. Empty where the run did not measure it.
+
+    Raises:
+        RecordError: The file is not as the run wrote it.
+
+    Example:
+        >>> import fedskew as fs
+        >>> fed = fs.federate("digits", "iid", clients=5)
+        >>> done = fs.run(fed, fs.methods.ditto(), model="logistic", rounds=2, cohort=5, out="clients-run")
+        >>> [(row["name"], row["rows"]) for row in fs.read_clients("clients-run")][:2]
+        [('0', 74), ('1', 74)]
+    """
+    file = Path(run) / FILE
+    if not file.is_file():
+        return []
+    check_file(file.parent, FILE, remedy=DAMAGED)
+    try:
+        rows = [from_json(line) for line in content_of(file).splitlines()]
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{file} is damaged: {error}") from None
+    for row in rows:
+        uneven = len(row["support"]) != len(row["per_class_recall"]) if not (fault := fault_of(row, Each)) else False
+        if fault or uneven:
+            raise RecordError(f"{file} is damaged: {fault or 'one number a class must be in each list'}")
+    return rows
+
+
+def last_clients(rows: Iterable[Row]) -> list[Row]:
+    """Of each client its last row, in the order of the clients."""
+    return sorted({row["client"]: row for row in rows}.values(), key=lambda row: row["client"])

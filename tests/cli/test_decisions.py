@@ -1,0 +1,159 @@
+"""``fedskew evaluate --threshold``: chosen on validation rows, told of all rows and of each client's; and its page."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedskew as fs
+from support.command import SMALL, fedskew, mistake
+from support.paths import ROOT
+
+PAGE = (ROOT / "docs/guide/decisions.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.M | re.S)
+RULE = ["--positive", "ill", "--threshold", "recall@specificity=0.8"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the page's table, and a run of it without validation rows beside the page's run."""
+    place = tmp_path_factory.mktemp("hospitals")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        exec(BLOCKS[0][1], {})
+        words = shlex.split(BLOCKS[1][1])[1:]
+        assert fedskew(*words) == 0
+        bare = " ".join(words).replace("--validation 0.2", "--local-test 0.3").replace("heart", "bare").split()
+        assert fedskew(*bare) == 0
+    return place
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
+    capsys.readouterr()
+    assert fedskew("evaluate", *words, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def owners_of(place: Path, test: bool) -> list[str]:
+    """Hospitals of the rows of the file that are of the test set, or that are not."""
+    from fedskew.data.arrays import held_out
+
+    rows = list(csv.DictReader((place / "patients.csv").read_text().splitlines()))
+    stays = held_out([row["outcome"] for row in rows])
+    return [row["hospital"] for row, stay in zip(rows, stays, strict=True) if stay != test]
+
+
+def test_the_page_is_true(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(folder)
+    assert len(PAGE.split()) <= 750
+    names: dict[str, Any] = {}
+    said = ""
+    for kind, block in BLOCKS[2:]:
+        if kind == "python":
+            exec(block, names)
+        elif block.startswith("fedskew "):
+            assert fedskew(*shlex.split(block)[1:]) == 0
+            said += capsys.readouterr().out
+        else:
+            plain = [" ".join(re.sub(r"[\d.]+", "0", line).split()) for line in (block + "\n" + said).splitlines()]
+            shown = plain[: block.count("\n")]
+            assert [line for line in shown if line not in plain[len(shown) :]] == []
+    assert (folder / "pictures/reliability.png").is_file() and (folder / "pictures/decision-curve.png").is_file()
+    rows = list(csv.DictReader((folder / "new-scores.csv").read_text().splitlines()))
+    assert [(r["hospital"], r["decided"]) for r in rows] == [("north", "ill"), ("south", "well")]
+    assert names["decision"]([[0.9, 0.1], [0.1, 0.9]]).tolist() == [True, False]
+
+
+def test_the_threshold_is_of_validation_rows_and_serves_test_rows(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    found = told(capsys, "heart", *RULE)
+    fed = fs.federate(
+        "csv", "natural", path="patients.csv", y_column="outcome", columns="hospital", categories="sex", validation=0.2
+    )
+    trained = fs.load_model("heart")
+    x, y, _ = trained.rows_on(fed, "validation")
+    assert np.array_equal(x, fed.dataset.x[fed.validation_rows]) and found["decision"]["rows"] == len(x) == 89
+    p, ill = trained.of_samples(x)[:, 0].numpy(), (y == 0).numpy()
+    threshold = found["decision"]["threshold"]
+    assert threshold == trained.decide(fed, RULE[3], "ill").threshold
+    assert (p[~ill] < threshold).mean() >= 0.8
+    test = trained.of_samples(fed.dataset.x_test)[:, 0].numpy() >= threshold
+    sick = (fed.dataset.y_test == 0).numpy()
+    pooled = found["one_against_rest"]
+    assert pooled["threshold"]["sensitivity"]["value"] == test[sick].mean()
+    south = np.array(owners_of(folder, True)) == "south"
+    client = pooled["clients"]["south"]
+    assert client["rows"] == south.sum() and client["positives"] == (sick & south).sum()
+    assert client["threshold"]["specificity"]["value"] == pytest.approx(1 - test[south & ~sick].mean())
+    assert found["accuracy"] == told(capsys, "heart")["accuracy"], "the metrics of all classes stay"
+    fitted = told(capsys, "heart", *RULE, "--fitted")
+    assert fitted["decision"]["threshold"] == trained.decide(fed, RULE[3], "ill", fitted=True).threshold != threshold
+
+
+def test_validation_training_and_local_rows_are_evaluated(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    assert told(capsys, "heart", "--on", "validation")["rows"] == 89
+    assert told(capsys, "heart", "--on", "train")["rows"] == 448 - 89
+    local = told(capsys, "bare", "--on", "local", "--positive", "ill")
+    clients = local["one_against_rest"]["clients"]
+    assert sum(client["rows"] for client in clients.values()) == local["rows"] and "threshold" not in clients["north"]
+    assert fedskew("evaluate", "heart", "--on", "validation", "--out", "v.csv") == 0
+    names = [row["client"] for row in csv.DictReader(Path("v.csv").read_text().splitlines())]
+    numbers = [int(row["row"]) for row in csv.DictReader(Path("v.csv").read_text().splitlines())]
+    assert names == [owners_of(folder, False)[n] for n in numbers]
+    capsys.readouterr()
+    assert fedskew("evaluate", "heart", *RULE, "--on", "validation") == 0
+    assert "the threshold was chosen on these rows, which makes" in capsys.readouterr().err
+    assert fedskew("evaluate", "bare", *RULE, "--threshold-on", "test") == 0
+    assert "the threshold was chosen on these rows" in capsys.readouterr().err
+
+
+def test_one_class_of_several_is_decided_and_dealt_rows_are_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fedskew("run", "fedavg", *SMALL, "--validation", 0.2, "--out", tmp_path / "a") == 0
+    words = ["evaluate", tmp_path / "a", "--positive", "8", "--threshold", "prevalence"]
+    assert fedskew(*words, "--out", tmp_path / "s.csv") == 0
+    assert "no column says whose a test row is" in capsys.readouterr().err
+    assert {row["decided"] for row in csv.DictReader((tmp_path / "s.csv").read_text().splitlines())} == {"8", "not 8"}
+
+
+MISTAKES = {
+    "no validation rows": (["bare", *RULE], "--threshold-on must name rows that were kept; got 'validation'; a federa"),
+    "test rows": (
+        ["heart", *RULE, "--threshold-on", "test"],
+        "--threshold-on must be validation, whose rows are kept;",
+    ),
+    "no such rows": (["heart", "--on", "local"], "--on must name rows that there are; got 'local'"),
+    "no such class": (["heart", "--positive", "sick"], "--positive must name the class to find, ill, well; got 'sick'"),
+    "no class": (["heart", "--threshold", "0.3"], "--positive must name the class to find, ill, well; got None"),
+    "no such rule": (["heart", *RULE[:3], "recall=0.9"], "--threshold must be a rule, such as recall@specificity=0.9"),
+    "no labels": (
+        ["heart", "--positive", "ill", "--figures", "f", "--data", "csv", "--data.path", "new.csv"],
+        "--figures must be drawn of rows with labels; got 'f'",
+    ),
+    "rows of two kinds": (["heart", "--on", "train", "--data", "csv"], "--on must be used without --data, which names"),
+    "decompose": (["heart", "--decompose", "--positive", "ill"], "--decompose must be used without --positive"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_one_line(
+    case: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    words, expected = MISTAKES[case]
+    capsys.readouterr()
+    assert expected in mistake(capsys, "evaluate", *words)
