@@ -43,6 +43,31 @@ def test_a_study_is_done_once_and_then_there_is_nothing_to_do(
     assert "nothing to do: every run is in the store" in capsys.readouterr().out
 
 
+def test_the_folder_of_a_study_is_taken_where_runs_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    alphas = [*map(str, range(1, 10))]
+    words = ("compare", "fedavg", "fedla", *SMALL, "--seeds", "0-1")
+    assert fedskew(*words, "--partition.alpha", "0.1,1", "--out", "study", "--title", "Two") == 0
+    capsys.readouterr()
+    assert fedskew("runs", "study", "--columns", "method,seed") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 9
+    assert fedskew("show", "study") == 0
+    said = capsys.readouterr().out
+    assert all(len(line) <= 100 for line in said.splitlines()) and said.count("(best)") == 2 and " ± " in said
+    assert said.startswith("Two: ") and "fedskew compare fedavg fedla" in said
+    assert fedskew(*words, "--partition.alpha", ",".join(alphas), "--out", "wide") == 0
+    assert fedskew("show", "wide") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert fedskew("advise", "--clients", 5, "--from", "study") == 2 and fedskew("plot", "study", "--out", "a.png") == 0
+    assert (tmp_path / "a.png").is_file()
+    (table,) = [i for i, line in enumerate(lines) if line.startswith("setting")]
+    assert len([line for line in lines[table:] if line.startswith("partition.alpha ")]) == 18
+    assert fedskew("advise", "--clients", 5, "--partition.alpha", 0.1, "--cohort", 2, "--evidence", "study") == 0
+    assert "1 method beside fedavg" in capsys.readouterr().out
+    assert fedskew("report", "study", "--tables", "tables") == 0
+    best = (tmp_path / "tables" / "compact-1.tex").read_text()
+    assert best.count("textbf") == 2 and r"$\pm$" in best and (tmp_path / "tables" / "compact-1.csv").is_file()
+
+
 def test_a_dry_run_does_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert fedskew("compare", "fedavg", *SMALL, "--seeds", "0-2", "--dry-run") == 0
     assert "3 runs: 0 done, 3 missing, 0 refused" in capsys.readouterr().out

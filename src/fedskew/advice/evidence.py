@@ -20,6 +20,7 @@ from fedskew.plots.groups import federation_of, title_of
 from fedskew.records.summary import FITTED
 from fedskew.studies.differences import differences
 from fedskew.studies.fitted import fitted_name
+from fedskew.studies.packing import folders_of
 from fedskew.studies.scores import Scores
 from fedskew.studies.store import read_archives
 
@@ -87,7 +88,7 @@ def read(place: str | Path) -> tuple[list[Federation], list[str]]:
     """(federations, what was left out and why) of run folders, or of archives of `fedskew study archive`.
 
     Args:
-        place: A folder of run folders and archives (*.jsonl), or one archive.
+        place: A folder of run folders and archives (*.jsonl), one archive, or the folder of a study.
 
     Raises:
         RecordError: The path does not exist, or leads to no run that can be used.
@@ -105,14 +106,18 @@ def read(place: str | Path) -> tuple[list[Federation], list[str]]:
 
 def _runs(path: Path, left: list[str]) -> Iterator[tuple[str, Run]]:
     """(its file or folder, run) of each run at or below a path."""
-    archives = [path] if path.is_file() else [p for p in sorted(path.rglob("*.jsonl")) if p.name != "rounds.jsonl"]
+    archives = (
+        [path]
+        if path.is_file()
+        else [p for p in sorted(path.rglob("*.jsonl")) if not (p.parent / "config.json").exists()]
+    )
     for archive in archives:
         try:
             yield from ((archive.name, run) for run in read_archives(archive) if run.state == "finished")
         except RecordError as error:
             left.append(str(error))
     try:
-        folders = find_runs([path]) if path.is_dir() else []
+        folders = find_runs(folders_of([path])) if path.is_dir() else []
     except RecordError:  # archives alone
         return
     for folder in folders:

@@ -27,11 +27,11 @@ def advice_table(advice: Advice) -> RenderableType:
         body.append(_worth(advice))
     else:
         why = (
-            ""
+            "no method measured here beats plain FedAvg; compare local training: fedskew compare fedavg localonly"
             if any(n.distance <= NEAR for n in advice.neighbours)
-            else ": no measured federation is near. Add your own runs with --evidence FOLDER"
+            else "nothing measured helps here: no measured federation is near. Add your own runs with --evidence FOLDER"
         )
-        body.append(Text(f"\nnothing measured helps here{why}"))
+        body.append(Text(f"\n{why}"))
     others = [f"{method} {_points(gain)}" for method, gain in advice.others.items()]
     body += [Text(f"measured nearby, and not worth trying: {', '.join(others)}", style="dim")] if others else []
     body += [Text(_rule(advice.rule, is_strong(advice.descriptors)))] if advice.rule else []
@@ -80,7 +80,7 @@ def _rule(rule: Rule, strong: bool) -> str:
         f"{_points(rule.best)}). Under weaker skew it has {_points(rule.weaker)}, and no method has more than "
         f"{_points(rule.weaker_best)} on average. "
     )
-    return told + f"The skew here is {'strong' if strong else 'weaker'}."
+    return told + ("The skew here is strong." if strong else "The skew here is weaker: the rule says FedAvg.")
 
 
 def _points(value: float) -> str:

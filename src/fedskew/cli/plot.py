@@ -41,17 +41,18 @@ MISSING = "at least one run folder, or a folder that holds some"
 def plot(runs: tuple[str, ...], figure: str | None, out: str | None, smooth: int) -> None:
     """Compare runs in one picture and a table, or draw a figure of what --diagnose recorded.
 
-    RUN is a run folder, or a folder that holds some.
+    RUN is a run folder, a folder that holds some, or the folder of a study.
     """
     import fedskew.plots.curves as curves
     import fedskew.plots.rounds as rounds
     from fedskew.config.recorded import find_runs
     from fedskew.plots import canvas
+    from fedskew.studies.packing import folders_of
     from fedskew.studies.store import mixed_words
 
     if figure is not None and figure not in rounds.FIGURES:
         raise unknown("figure", figure, rounds.FIGURES)
-    folders = find_runs(runs)
+    folders = find_runs(folders_of(runs))
     if mixed := mixed_words(folders):
         say(f"fedskew: note: {mixed}", sys.stderr)
     name = "comparison.png" if figure is None else f"{figure}.png"

@@ -49,18 +49,19 @@ def runs(
     folders: tuple[str, ...], where: Sequence[str], sort: str | None, wanted: str | None,
     settings: bool, as_json: bool, delete: bool, yes: bool,
 ) -> int:  # fmt: skip
-    """List the recorded runs below FOLDER, or below `runs`.
+    """List the recorded runs below FOLDER, or below `runs`; FOLDER may be that of a study.
 
     Rounds are not read, so a list of a thousand runs takes about a second. A field is a dotted path such as
     method.pace.lr, its last words, such as lr, or a column: folder, method, data, partition, seed, rounds (done),
     asked, accuracy, state (finished, stopped, running, failed, damaged), reason, age (in days).
     """
     from fedskew.studies.filters import condition_of, matching, sorted_by
+    from fedskew.studies.packing import folders_of
     from fedskew.studies.runs import described
 
     _check(folders, where, settings, as_json, delete, yes)
     conditions = [condition_of(text) for text in where]
-    everything = described(folders or [HERE])
+    everything = described(folders_of(folders or [HERE]))
     listed = matching(everything, conditions)
     if sort:
         listed = sorted_by(listed, sort)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from fedskew.cli.listing import age, cell, columns
 from fedskew.cli.output import say
 from fedskew.cli.sketch import bars, curve, plain
 from fedskew.cli.values import RUN
-from fedskew.errors import FedskewError, RecordError, unknown
+from fedskew.errors import FedskewError, RecordError, plural, unknown
 
 if TYPE_CHECKING:
     from fedskew.config.recorded import Run
@@ -25,6 +27,7 @@ __all__ = ["show"]
 EXAMPLES = ("fedskew show runs/fedavg", "fedskew show runs/fedavg --metric macro_f1,worst_class_recall")
 USUAL = ("accuracy", "loss")
 MISSING = "a run folder"
+WIDTH = 100  # characters of a line
 MANY = 60  # classes that are shown one by one
 
 
@@ -35,7 +38,8 @@ MANY = 60  # classes that are shown one by one
 def show(run: str, metric: str | None, as_ascii: bool) -> None:
     """Show a run: its curves, the recall of each class, its summary, and the command that repeats it.
 
-    RUN is a run folder. Only settings that differ from the defaults of the method are shown.
+    RUN is a run folder, or the folder of a study, which gives a table of methods and settings. Only settings that
+    differ from the defaults of the method are shown.
     """
     from fedskew.config.recorded import read_run
     from fedskew.plots.groups import title_of
@@ -44,6 +48,10 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
     folder = Path(run)
     if not folder.is_dir():
         raise RecordError(f"there is no run at {run!r}: no such folder")
+    if (folder / "study.json").is_file():
+        for line in _study(folder, metric):
+            say(line)
+        return
     recorded = read_run(folder)
     about = listed(folder)
     say(f"{about.label or recorded.name}: {title_of([recorded])}")
@@ -57,6 +65,35 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
         say(line)
     for line in _settings(recorded, run):
         say(line)
+
+
+def _study(folder: Path, metric: str | None) -> Iterator[str]:
+    """The table of a study, methods by settings, and the command that repeats it."""
+    from fedskew.report.compared import compare
+    from fedskew.report.overall import compact
+    from fedskew.report.studied import of_study
+
+    entries, asked = of_study(folder)
+    table = compact(compare(entries, metric or asked.get("metric"), asked.get("baseline")))
+    yield from _wrapped(f"{asked.get('title') or folder}: {table.caption}; {plural(len(entries), 'run')}")
+    cells = [[f"{cell.text}{' (best)' * cell.best}" for cell in row] for row in table.rows]
+    lines = columns(table.head, cells)
+    if max(map(len, lines)) > WIDTH:  # a line for each setting and method
+        each = [(s, row[0], row[i]) for i, s in enumerate(table.head[1:], 1) for row in cells]
+        lines = columns(["setting", "method", "mean"], each)
+    yield from lines
+    for note in asked["notes"]:
+        yield from _wrapped(f"note: {note}")
+    if asked.get("command"):
+        yield from _wrapped(f"again: {asked['command']}")
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line as lines of at most ``WIDTH`` characters; a command is broken before options, as a shell takes it."""
+    command = line.startswith("again: ")
+    whole = re.sub(r" (?!--)", "\0", line) if command else line
+    lines = textwrap.wrap(whole, WIDTH - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return (" \\\n" if command else "\n").join(lines).replace("\0", " ").split("\n")
 
 
 def _ended(run: Run) -> str:
@@ -120,7 +157,7 @@ def _numbers(summary: dict[str, Any]) -> Iterator[str]:
     if rows:
         yield from columns(["metric", "final", "best", "mean of last 10", "mean of last 50"], rows)
     totals = [f"{name.removeprefix('total_')} {cell(value)}" for name, value in summary.items() if "total_" in name]
-    yield f"total: {', '.join(totals)}"
+    yield from _wrapped(f"total: {', '.join(totals)}")
     for collapse in summary.get("collapsed", ()):
         from fedskew.records.summary import Collapse
 
@@ -135,7 +172,7 @@ def _settings(run: Run, folder: str) -> Iterator[str]:
     yield ""
     if run.config.get("started_by") == "python":
         changed = [f"{name.removeprefix('method.')} {cell(value)}" for name, value in run.changed.items()]
-        yield f"differs from the defaults: {', '.join(changed) or 'the method does not'}"
+        yield from _wrapped(f"differs from the defaults: {', '.join(changed) or 'the method does not'}")
         yield "started from Python: continue with fedskew.run(fed, method, ..., out=FOLDER, resume=True)"
         return
     if run.config.get("own_data"):
@@ -154,5 +191,5 @@ def _settings(run: Run, folder: str) -> Iterator[str]:
     }
     changes = changed_options(experiment)
     pairs = [f"{option} {value}" for option, value in changes if value != str(unset.get(option))]
-    yield f"differs from the defaults: {', '.join(pairs) or 'nothing'}"
-    yield f"again: {command_of(experiment, folder)}"
+    yield from _wrapped(f"differs from the defaults: {', '.join(pairs) or 'nothing'}")
+    yield from _wrapped(f"again: {command_of(experiment, folder)}")

@@ -17,7 +17,7 @@ from fedskew.studies.intervals import Estimate, aggregate
 from fedskew.studies.profiles import Improvement, Profile, improvement, profiles
 from fedskew.studies.scores import present
 
-__all__ = ["overall"]
+__all__ = ["compact", "overall"]
 
 TAUS = 51  # thresholds of a performance profile
 MEDIAN = 3  # settings from which on their median differs from their mean
@@ -50,6 +50,24 @@ def overall(found: Compared, methods: list[str], left_out: tuple[str, ...] = ())
         text.append(TEXTS["profile"].format(side=_side(found)))
         parts.append(Figure((chart,), tuple((line.label, line.place) for line in chart.lines)))
     return Section("overall", title, (*text, *left_out), tuple(parts))
+
+
+def compact(found: Compared) -> Table:
+    """Methods by settings in one table for a paper: mean ± half of the 95 % interval over the seeds, the best bold."""
+    rows = []
+    for method in found.order:
+        cells: list[Cell | str] = [method]
+        for setting in found.settings:
+            one, best = found.summary(method, setting), found.present(setting)[:1] == [method]
+            half = "" if one.low is None or one.high is None or one.mean is None else _half(one.mean, one.low, one.high)
+            cells.append(Cell(f"{fixed(one.mean)}{half}", best=best))
+        rows.append(row(*cells))
+    caption = f"{words(found.metric).capitalize()} of each method, mean and half of the 95 % interval over the seeds"
+    return Table("compact", caption, ("method", *(setting or "mean" for setting in found.settings)), tuple(rows))
+
+
+def _half(mean: float, low: float, high: float) -> str:
+    return f" ± {fixed(max(high - mean, mean - low))}"  # an end may be cut at 0 or 1
 
 
 def _aggregates(found: Compared) -> Table:

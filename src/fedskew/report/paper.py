@@ -14,6 +14,7 @@ from fedskew.report.compared import compare
 from fedskew.report.drawing import figure_of
 from fedskew.report.entries import Entry
 from fedskew.report.figures import Detail, federation, recalls
+from fedskew.report.overall import compact
 from fedskew.report.page import build, sections
 from fedskew.report.parts import Figure
 from fedskew.report.pictures import Picture
@@ -62,7 +63,7 @@ def write(
     made = sections(found, WHOLE, trials=asked.get("trials", ()), targets=asked.get("targets", ()), heats=heats)
     if tables is not None:
         written = [_tables(Path(tables), name, table) for name, table in _numbered(
-            [t for s in made for t in (*s.parts, *s.folded) if isinstance(t, Table)])]  # fmt: skip
+            [compact(found), *(t for s in made for t in (*s.parts, *s.folded) if isinstance(t, Table))])]  # fmt: skip
         yield f"tables: {tables} ({plural(len(written), 'table')}, as CSV and LaTeX)"
     if figures is not None:
         shown = [p for s in made for part in s.parts if isinstance(part, Figure) for p in part.pictures]

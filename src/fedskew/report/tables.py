@@ -28,6 +28,7 @@ class Cell:
     text: str
     level: int | None = None  # shade of a heat map, 0 to 10; -1: not measured
     mark: str = ""  # "above" or "below", of a difference that is significant
+    best: bool = False  # bold in LaTeX
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def to_latex(table: Table, label: str = "") -> str:
         r"% needs \usepackage{booktabs} and \usepackage[T1]{fontenc}", r"\begin{table}", r"\centering",
         rf"\caption{{{_escaped(table.caption)}}}", rf"\label{{tab:{label or table.key}}}",
         rf"\begin{{tabular}}{{{columns}}}",
-        r"\toprule", _line(table.head), r"\midrule", *(_line([_marked(c) for c in row]) for row in table.rows),
+        r"\toprule", _line(table.head), r"\midrule", *map(_line, table.rows),
         r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
     ]  # fmt: skip
     return "\n".join(lines)
@@ -155,8 +156,14 @@ def _marked(cell: Cell) -> str:
     return f"{cell.text} *" if cell.mark else cell.text
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"{' & '.join(map(_escaped, cells))} \\\\"
+def _line(cells: Sequence[Cell | str]) -> str:
+    return f"{' & '.join(map(_printed, cells))} \\\\"
+
+
+def _printed(cell: Cell | str) -> str:
+    if isinstance(cell, str):
+        return _escaped(cell)
+    return rf"\textbf{{{_escaped(_marked(cell))}}}" if cell.best else _escaped(_marked(cell))
 
 
 def _escaped(text: str) -> str:

@@ -85,6 +85,21 @@ def members(place: str | Path) -> tuple[Store, list[Address], dict[str, Any] | N
     return store, [address for address in _named(study) if _entry(store, address)], study
 
 
+def folders_of(places: Iterable[str | Path]) -> list[Path]:
+    """The places; instead of the folder of a study, the folders of its finished runs. Raises RecordError."""
+    found: list[Path] = []
+    for place in map(Path, places):
+        if not (place / "study.json").is_file():
+            found.append(place)
+            continue
+        store, addresses, _ = members(place)
+        folders = [folder for address in addresses if (folder := store.run_folder(address)).is_dir()]
+        if not folders:
+            raise RecordError(f"the study {str(place)!r} must have finished runs in its store; it has none as folders")
+        found += folders
+    return found
+
+
 def _named(study: dict[str, Any]) -> list[Address]:
     """The addresses that a study names; a run that was refused has none."""
     return Address.among(run["address"] for run in study["runs"])
