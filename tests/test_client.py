@@ -14,10 +14,11 @@ import fedskew as fs
 from fedskew import client, tree
 from fedskew import functional as F
 from fedskew.method import Component, LocalStep, Method
+from fedskew.method.paces import Fixed
+from fedskew.method.steps import SGD
 from fedskew.methods.fedbal import LocalBalancer
 from fedskew.methods.fedprox import Proximal
 from fedskew.methods.pfedme import Moreau
-from fedskew.shared import SGD, Fixed
 from fedskew.types import Carry, Context, Params, View
 from support.by_hand import ENGINES, descend, gradient, kept, logits_of, rows, start_of
 from support.federations import RAGGED, blobs, skewed
