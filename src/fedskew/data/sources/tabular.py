@@ -80,11 +80,12 @@ class Adult(ClassOptions):
         demand(self, "exclude", bool(encoding.columns), "leave a feature")
         features = [_adult_features(rows, encoding) for rows in (train, test)]
         labels = [np.char.startswith(rows[:, -1], ">50K").astype(np.int64) for rows in (train, test)]
-        columns = {c: train[:, i] for i, c in enumerate(ADULT_COLUMNS) if c not in ADULT_NUMBERS}
+        named = [(i, c) for i, c in enumerate(ADULT_COLUMNS) if c not in ADULT_NUMBERS]
+        columns, columns_test = ({c: rows[:, i] for i, c in named} for rows in (train, test))
         return build(
             self.name, features[0], labels[0], features[1], labels[1],
             label_names=("<=50K", ">50K"), columns=columns, source="UCI files",
-            encoding=encoding,
+            encoding=encoding, columns_test=columns_test,
         )  # fmt: skip
 
 
@@ -136,7 +137,7 @@ class HeartDisease(ClassOptions):
         made = build(
             self.name, x[~test], y[~test], x[test], y[test], label_names=("no disease", "disease"),
             columns={"hospital": np.array(list(HOSPITALS))[hospital[~test]]}, source="UCI files", official=False,
-            encoding=encoding,
+            encoding=encoding, columns_test={"hospital": np.array(list(HOSPITALS))[hospital[test]]},
         )  # fmt: skip
         return self.of_classes(made)
 
