@@ -441,7 +441,8 @@ def test_fednh_keeps_its_prototypes_and_serves_them() -> None:
     )
     still, moved = (go(fed, m.fednh(rho), **options) for rho in (1.0, 0.5))
     start = go(fed, m.fednh(), **(options | {"rounds": 1})).state
-    *_, weight, bias = still.params
+    *_, weight, bias, scale = still.params
+    assert float(still.params[scale]) == 30.0, "what is served are scaled cosines"
     for result in (still, moved):
         kept = result.state.parts["non_parametric_head"]["prototypes"]
         assert torch.equal(result.params[weight], kept) and not result.params[bias].any()
