@@ -16,7 +16,7 @@ from fedskew.cli.base import TYPED
 from fedskew.cli.composed import Beside
 from fedskew.cli.output import say, show
 from fedskew.cli.values import FILE, FOLDER, RUN, Value
-from fedskew.config.words import Pair
+from fedskew.config.words import ALIASES, Pair
 from fedskew.errors import ConfigError, RecordError, require, some
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class RunAndData(Beside):
     def experiment(self, positional: list[str], options: list[Pair], given: dict[str, Any]) -> Experiment | None:
         """None where no data are named. Raises ConfigError for an option that the run decides."""
         for flag, _ in options:
-            if flag in OF_THE_RUN:
+            if ALIASES.get(flag, flag) in OF_THE_RUN:
                 raise ConfigError(f"{flag} has no meaning here: rows are encoded like the run's training rows")
         if options and "--data" not in given:
             raise ConfigError(f"{options[0][0]} must be used with --data")
