@@ -33,7 +33,7 @@ import numpy as np
 from mutants_operators import Mutant, mutants_of, unlike
 from mutants_suite import ROOT, Slot, Suite, Watch, drain, prepare, profile, run_pytest, warm
 
-SOURCES = ("functional/*.py", "methods/*.py", "shared/*.py", "client.py", "server.py")
+SOURCES = ("functional/*.py", "methods/*.py", "method/*.py", "client.py", "server.py")
 EQUIVALENT = ROOT / "scripts" / "mutants_equivalent.txt"
 MEMORY = 6 << 30  # bytes that a fault may allocate
 ENOUGH = 0.95

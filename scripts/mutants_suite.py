@@ -37,7 +37,7 @@ __all__ = ["ROOT", "Slot", "Suite", "Watch", "drain", "prepare", "profile", "run
 ROOT = Path(__file__).resolve().parent.parent
 # Test files and folders below tests/, likeliest to notice first.
 ROUNDS = (
-    "slots/test_ingredients.py", "shared", "methods/test_hooks.py", "methods/test_compositions.py",
+    "slots/test_ingredients.py", "method", "methods/test_hooks.py", "methods/test_compositions.py",
     "methods/test_invariants.py", "methods/test_against_oracle.py", "methods/test_server_against_oracle.py",
     "test_client.py", "test_server.py", "engines/test_planning.py", "engines/test_queries.py", "methods",
     "engines/test_engines.py", "slots/test_compose.py",

@@ -14,10 +14,11 @@ import fedskew as fs
 from fedskew import client, tree
 from fedskew import functional as F
 from fedskew.method import Component, LocalStep, Method
+from fedskew.method.paces import Fixed
+from fedskew.method.steps import SGD
 from fedskew.methods.fedbal import LocalBalancer
 from fedskew.methods.fedprox import Proximal
 from fedskew.methods.pfedme import Moreau
-from fedskew.shared import SGD, Fixed
 from fedskew.types import Carry, Context, Params, View
 from support.by_hand import ENGINES, descend, gradient, kept, logits_of, rows, start_of
 from support.federations import RAGGED, blobs, skewed
@@ -177,7 +178,7 @@ def test_the_balancer_of_a_single_step_by_hand() -> None:
     log = torch.log(torch.tensor([9.0, 3.0, 1.0], dtype=torch.float64))
     gaps = (log[0] - log) / (log[0] - log[2])
     w = {n: p.requires_grad_() for n, p in start_of(fed).items()}
-    z = logits_of(w, x) - 20.0 * gaps / x.norm(dim=1, keepdim=True)
+    z = logits_of(w, x) - 20.0 * gaps / (x.norm(dim=1, keepdim=True) + 1.0)
     nn.functional.cross_entropy(z, y).backward()
     expected = {n: (p - 0.1 * p.grad).detach() for n, p in w.items() if p.grad is not None}
     assert gap(result.params, expected) <= 1e-7

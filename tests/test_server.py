@@ -14,10 +14,10 @@ import fedskew as fs
 from fedskew import functional as F
 from fedskew import server
 from fedskew.method import Component, Weighting
+from fedskew.method.paces import Fixed
 from fedskew.methods import METHODS
 from fedskew.methods.fedbal import AggregationBalancer
 from fedskew.methods.fednova import FedNova
-from fedskew.shared import Fixed
 from fedskew.types import Cohort, Context, LocalRun, Params, Weights
 from support.by_hand import ENGINES, kept, logits_of
 from support.federations import RAGGED, blobs, skewed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -99,7 +99,7 @@ class Session:
     def finals(self) -> Row:
         """What is measured once, of the model of the last round; nothing where this round was not evaluated."""
         whole = bool(self.done) and "accuracy" in self.done[-1]
-        return self.observer.finals(self.state) if whole else {}
+        return self.observer.finals(self.state, self.done[-1]) if whole else {}
 
     def _last(self, row: Row) -> bool:
         """Whether the round of this row, which is not done yet, will be the last."""
@@ -271,9 +271,9 @@ class Observer:
             found = self.engine.evaluate(self.served(state), state.buffers, self.part)
             row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
         last = is_last(row)
-        serves, lists = self._serves(row, last), self._lists(number, last)
-        joint = serves and lists and self.method.personal and self.shares is None  # one pass does for both
-        row |= self._evaluate_served(state, joint) if serves else {}
+        names, lists = self._used(row, last), self._lists(number, last)
+        joint = bool(names) and lists and self.method.personal and self.shares is None  # one pass does for both
+        row |= self._evaluate_used(state, names, joint) if names else {}
         deque(self._tested(state, True) if lists and not joint else (), 0)
         row |= told_of(results.cohort, weights)
         row |= {"upload_bytes": traffic.up, "download_bytes": traffic.down}
@@ -301,14 +301,20 @@ class Observer:
     def _metrics(self, matrix: Tensor, loss: float) -> Row:
         return {**from_confusion(matrix, groups_by_counts(self.fed.counts.sum(0))), "loss": loss}
 
-    def finals(self, state: State) -> Row:
-        """What is measured of the last model alone: the scores, and its confusion matrix."""
+    def finals(self, state: State, row: Row) -> Row:
+        """What is measured of the last model alone, beside its row: scores, confusion matrix, fits, served metrics."""
         matrix, _, chances = self.engine.test.scored(self.served(state), state.buffers)
-        row = {**self._scores(matrix, chances), "confusion": matrix.tolist()}
+        found: Row = {**self._scores(matrix, chances), "confusion": matrix.tolist()}
+        served = self.settings.served != "none"
         if self.settings.fit_logits != "none":
-            served = self.settings.served != "none"
-            row |= fitted_last(self.engine, self.method, state, self.served(state), self.settings.recall_at, served)
-        return row
+            found |= fitted_last(self.engine, self.method, state, self.served(state), self.settings.recall_at, served)
+        return found | self._served_once(state, row) if served and "served_accuracy" not in row else found
+
+    def _served_once(self, state: State, row: Row) -> Row:
+        """Metrics of what each client would use, of the last model, whose row has no such metrics."""
+        if self.method.personal:
+            return {n.replace("personal_", "served_"): v for n, v in row.items() if "personal_" in n}
+        return self._evaluate_used(state, ["served_"])
 
     def _scores(self, matrix: Tensor, chances: Tensor) -> Row:
         labels = self.fed.dataset.y_test
@@ -332,12 +338,13 @@ class Observer:
                 row |= {f"{which}_{name}": value for name, value in self._metrics(*held).items()}
         return row
 
-    def _serves(self, row: Row, last: bool) -> bool:
-        """Whether what each client would use is measured in the round of this row."""
+    def _used(self, row: Row, last: bool) -> list[str]:
+        """What the round of this row measures of the models that clients would use, by prefix."""
         wanted, number = self.settings.served, row["round"]
         tail = wanted == "tail" and number > self.task.rounds - TAIL
-        now = "accuracy" in row and (tail or wanted == "every")
-        return (self.method.personal or wanted != "none") and (now or last or due(number, self.settings.personal_every))
+        served = "accuracy" in row and (tail or wanted == "every")
+        own = self.method.personal and (served or last or due(number, self.settings.personal_every))
+        return [*(["personal_"] if own else []), *(["served_"] if served else [])]
 
     def _lists(self, number: int, last: bool) -> bool:
         """Whether each client has a row of its own in a round."""
@@ -371,7 +378,7 @@ class Observer:
                 self.measured.append(client_row(*who, one.confusion, one.loss, y, told, dealt=dealt))
             yield one
 
-    def _evaluate_served(self, state: State, listed: bool) -> Row:
+    def _evaluate_used(self, state: State, names: Sequence[str], listed: bool = False) -> Row:
         """Metrics of what each client would use: its own model where the method has one, else the global model."""
         own, unseen, params = self.method.personal, self.fed.unseen, self.served(state)
         if own:
@@ -384,7 +391,6 @@ class Observer:
         elif unseen is not None:
             found["heldout_"] = self.engine.on_shares(params, state.buffers, unseen)
         measured = {who: self._metrics(*told) for who, told in found.items() if told[0].any()}
-        names = [*(["personal_"] if own else []), *(["served_"] if self.settings.served != "none" else [])]
         return {
             f"{who}{name}{n}": row[n] for name in names for who, row in measured.items() for n in row if n in PERSONAL
         }

@@ -12,11 +12,16 @@ import torch
 from torch import Tensor
 
 import fedskew as fs
-from fedskew.component import Component, hooks_of
 from fedskew.engines.guard import CLIENT
 from fedskew.engines.promises import PROMISES
 from fedskew.method import SLOTS, Method
-from fedskew.shared import SGD, Fixed, Plain, Random, Shuffle, Size
+from fedskew.method.component import Component, hooks_of
+from fedskew.method.paces import Fixed
+from fedskew.method.samplers import Shuffle
+from fedskew.method.selectors import Random
+from fedskew.method.servers import Plain
+from fedskew.method.steps import SGD
+from fedskew.method.weightings import Size
 from fedskew.types import Query
 from support.attack import FULL, Line
 from support.federations import RAGGED, blobs

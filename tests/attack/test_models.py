@@ -12,8 +12,8 @@ from torch import nn
 
 import fedskew as fs
 from fedskew.method import Method
+from fedskew.method.paces import Fixed
 from fedskew.records import folder as records
-from fedskew.shared import Fixed
 from support.attack import FULL, Line, some
 from support.awkward import REFUSED, TRAINED, UNSTACKED, built
 from support.federations import RAGGED, blobs

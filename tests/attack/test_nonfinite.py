@@ -12,8 +12,8 @@ from torch import Tensor
 
 import fedskew as fs
 from fedskew.method import Component, Method
+from fedskew.method.paces import Fixed
 from fedskew.records import folder as records
-from fedskew.shared import Fixed
 from fedskew.types import Assignment, Cohort, Context, LocalRun, Params, Query, View
 from support.attack import FULL, Line, some
 from support.federations import RAGGED, blobs, skewed

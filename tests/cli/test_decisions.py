@@ -130,6 +130,20 @@ def test_one_class_of_several_is_decided_and_dealt_rows_are_noted(
     assert {row["decided"] for row in csv.DictReader((tmp_path / "s.csv").read_text().splitlines())} == {"8", "not 8"}
 
 
+def test_new_rows_with_labels_are_told_by_hospital(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    words = ["--data", "csv", "--data.path", "patients.csv", "--data.y_column", "outcome"]
+    found = told(capsys, "heart", "--positive", "ill", "--threshold", "0.3", *words, "--data.columns", "hospital")
+    hospitals = [line.partition(",")[0] for line in Path("patients.csv").read_text().splitlines()[1:]]
+    clients = found["one_against_rest"]["clients"]
+    assert {name: client["rows"] for name, client in clients.items()} == {n: hospitals.count(n) for n in clients}
+    assert len(clients) == 3 and found["decision"]["threshold"] == 0.3
+    found = told(capsys, "heart", "--positive", "ill", *words)
+    assert found["decision"] is None and "clients" not in found["one_against_rest"]
+
+
 MISTAKES = {
     "no validation rows": (["bare", *RULE], "--threshold-on must name rows that were kept; got 'validation'; a federa"),
     "test rows": (

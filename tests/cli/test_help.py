@@ -192,6 +192,8 @@ def test_the_names_that_are_read_from_the_source_are_those_of_the_tables() -> No
 
 def test_every_alias_names_an_option() -> None:
     options = {
-        option.flag for words in ([], ["--steps", "3"]) for option in options_of(experiment_from(["fedavg", *words]))
+        option.flag
+        for words in ([], ["--steps", "3"], ["--data", "csv"])
+        for option in options_of(experiment_from(["fedavg", *words]))
     }
     assert set(ALIASES.values()) <= options

@@ -232,3 +232,11 @@ def test_rows_without_a_column_are_dealt_or_nobodys() -> None:
     assert set(fed.rows_on("validation")[1]) == {-1}
     with pytest.raises(ConfigError, match=r"on must name rows that there are; got 'local'; .* with local_test=0.2"):
         fed.rows_on("local")
+
+
+def test_test_rows_of_a_file_of_their_own_know_their_clients(tmp_path: Path) -> None:
+    for name, sites in (("train", "abab"), ("test", "bca")):
+        rows = [f"{i},{i % 2},{site}" for i, site in enumerate(sites)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["x,label,client", *rows]) + "\n")
+    fed = federate("csv", "natural", path=str(tmp_path))
+    assert fed.rows_on("test")[1].tolist() == [1, -1, 0] and not fed.dealt, "c trains nothing"

@@ -19,11 +19,11 @@ from fedskew.engines.batched import Batched
 from fedskew.engines.stepper import Way
 from fedskew.engines.written import Around
 from fedskew.method import Component, LocalStep, Method
+from fedskew.method.paces import Fixed
+from fedskew.method.parts import CrossEntropy
+from fedskew.method.steps import SGD, AdamW
 from fedskew.methods import METHODS
 from fedskew.models.prepare import prepare
-from fedskew.shared import SGD, Fixed
-from fedskew.shared.parts import CrossEntropy
-from fedskew.shared.steps import AdamW
 from fedskew.types import Carry, Context, Differentiate, Params, View
 from support.federations import blobs
 from support.methods import BY_HOOK, changed, tiny

@@ -20,8 +20,8 @@ from fedskew.engines.network import digest_of
 from fedskew.errors import RecordError
 from fedskew.flower.options import on_nodes
 from fedskew.method import Method
+from fedskew.method.paces import Fixed
 from fedskew.settings import Settings
-from fedskew.shared import Fixed
 from fedskew.studies.address import asked
 from support.command import fedskew, mistake, refused
 from support.federations import skewed

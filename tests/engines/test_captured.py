@@ -17,7 +17,7 @@ from fedskew import engines
 from fedskew.engines import stepper
 from fedskew.engines.captured import Captured, captured
 from fedskew.engines.stepper import Way
-from fedskew.shared import Fixed
+from fedskew.method.paces import Fixed
 from support.federations import RAGGED, blobs, skewed
 from support.methods import BY_HOOK, tiny
 from support.nets import CONVOLUTIONAL, dropout_net, norm_net

@@ -13,8 +13,9 @@ from torch import nn
 import fedskew as fs
 from fedskew.engines import written
 from fedskew.engines.dense import Dense
+from fedskew.method.paces import Fixed
+from fedskew.method.steps import SGD
 from fedskew.models.prepare import prepare
-from fedskew.shared import SGD, Fixed
 from support.federations import blobs
 from support.nets import norm_net, plain_module
 from support.runs import gap, go

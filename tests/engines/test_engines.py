@@ -20,9 +20,9 @@ from fedskew import engines, rng, tree
 from fedskew.data import from_arrays
 from fedskew.engines import LocalEngine
 from fedskew.method import Component, Method
+from fedskew.method.paces import Fixed
 from fedskew.models.architectures import MODELS
 from fedskew.records import folder as records
-from fedskew.shared import Fixed
 from fedskew.types import Context, LocalRun, Params, View
 from support.federations import RAGGED, Owners, blobs, skewed, small_digits
 from support.methods import BY_HOOK, WHOLE, each, tiny

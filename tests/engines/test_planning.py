@@ -13,11 +13,11 @@ import fedskew as fs
 from fedskew import functional as F
 from fedskew.engines.clients import client_source
 from fedskew.engines.planning import Planner
+from fedskew.method.paces import Fixed
+from fedskew.method.samplers import WIDE, Shuffle, batched
 from fedskew.methods.seolkim import DecayingOversampling
 from fedskew.models.prepare import prepare
 from fedskew.server import Broadcast
-from fedskew.shared import Fixed, Shuffle
-from fedskew.shared.samplers import WIDE, batched
 from fedskew.types import Assignment
 from support.by_hand import ENGINES, Asked, descend, rows, start_of
 from support.federations import RAGGED, blobs, skewed

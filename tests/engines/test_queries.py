@@ -14,7 +14,7 @@ import fedskew as fs
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.method import Component, Method
-from fedskew.shared import Fixed
+from fedskew.method.paces import Fixed
 from fedskew.types import Params, Query, View
 from support.by_hand import ENGINES, Asked, descend, kept, logits_of, rows, start_of
 from support.federations import RAGGED, blobs, skewed

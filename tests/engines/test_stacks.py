@@ -17,8 +17,8 @@ from fedskew.engines.runtime import Workers
 from fedskew.engines.sequential import longest
 from fedskew.engines.stacks import Length, Price, cut, legs, narrowed, whole
 from fedskew.engines.stepper import Way
+from fedskew.method.paces import Fixed
 from fedskew.models.prepare import prepare
-from fedskew.shared import Fixed
 from fedskew.types import Carry
 from support.federations import blobs
 from support.methods import BY_HOOK, each, tiny

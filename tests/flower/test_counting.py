@@ -16,10 +16,10 @@ from fedskew.engines.guard import Guard, guarded
 from fedskew.engines.planning import Planner
 from fedskew.flower.standin import Counting
 from fedskew.method import Method
+from fedskew.method.paces import Fixed, Part, Steps
+from fedskew.method.samplers import ClassBalanced, Shuffle
 from fedskew.methods.fedvc import VirtualClient
 from fedskew.server import Broadcast
-from fedskew.shared.paces import Fixed, Part, Steps
-from fedskew.shared.samplers import ClassBalanced, Shuffle
 from fedskew.types import Assignment, Task
 
 

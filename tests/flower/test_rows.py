@@ -40,6 +40,15 @@ def test_a_csv_file_is_encoded_as_the_app_says(tmp_path: Path) -> None:
     assert found.federation(2, 5).counts.tolist() == [[0, 0], [0, 0], [1, 1], [0, 0], [0, 0]]
 
 
+def test_a_node_is_told_of_categories_that_the_example_lacks(tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text("sex,class\nm,well\nx,ill\n,ill\n")
+    filled = Encoding((Column("sex", values=("f", "m", "")),))
+    with pytest.warns(RuntimeWarning, match=r"mine.csv: column 'sex': 1 of 3 rows have categories .* lack \('x'\)"):
+        found = rows(Inputs((3,), False, (), (), filled, ("ill", "well")), file)
+    assert found.x.tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 1]]
+
+
 def test_a_csv_file_of_numbers_is_taken_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "mine.csv"
     file.write_text("u,v,kind\n1,2,c\n3,4,a\n")

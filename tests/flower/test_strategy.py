@@ -14,7 +14,7 @@ from fedskew import methods, servers, weightings
 from fedskew.errors import ConfigError
 from fedskew.flower import aggregation_weights, server_step
 from fedskew.flower.functions import check_server_side
-from fedskew.shared import SGD
+from fedskew.method.steps import SGD
 
 NORM = {"fc.weight": np.zeros((2, 3), np.float32), "bn.running_mean": np.zeros(3, np.float32),
         "bn.num_batches_tracked": np.array(0)}  # fmt: skip

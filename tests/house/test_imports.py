@@ -36,7 +36,7 @@ def test_the_contracts_hold(copy: Path) -> None:
 
 
 BROKEN = {
-    "shared/mine.py": ("from fedskew.engines import ENGINES", "A method is a value"),
+    "method/mine.py": ("from fedskew.engines import ENGINES", "A method is a value"),
     "methods/mine.py": ("def late():\n    import fedskew.server", "A method is a value"),
     "functional/mine.py": ("from fedskew.types import View", "functional is tensors"),
     "plots/mine.py": ("from fedskew.engines import ENGINES", "Only a session and the command know engines"),
@@ -58,5 +58,5 @@ def test_a_contract_sees_what_breaks_it(copy: Path) -> None:
 
 def test_an_import_for_a_type_alone_may_run_upwards(copy: Path) -> None:
     source = "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from fedskew.session import Session\n"
-    (copy / "src/fedskew/shared/mine.py").write_text(source)
+    (copy / "src/fedskew/method/mine.py").write_text(source)
     assert linted(copy).returncode == 0

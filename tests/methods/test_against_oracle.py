@@ -17,6 +17,12 @@ import torch
 from fedskew import functional as F
 from fedskew import methods as m
 from fedskew.method import Method
+from fedskew.method.paces import Fixed
+from fedskew.method.parts import DatasetMean, ProximalVariant
+from fedskew.method.samplers import ClassBalanced
+from fedskew.method.servers import Adagrad, Adam, Momentum, Plain, WeightedSum, Yogi
+from fedskew.method.steps import SGD, SharpnessAware
+from fedskew.method.weightings import Size, Uniform, UnionShare
 from fedskew.methods import METHODS
 from fedskew.methods.astraea import Mediators
 from fedskew.methods.balancefl import KnowledgeInheritance
@@ -52,12 +58,6 @@ from fedskew.methods.precisionweighted import PrecisionWeighted
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.methods.seolkim import DecayingOversampling, Dynamic
 from fedskew.models.architectures import TwoNN
-from fedskew.shared import SGD, Fixed, Size, Uniform
-from fedskew.shared.parts import DatasetMean, ProximalVariant
-from fedskew.shared.samplers import ClassBalanced
-from fedskew.shared.servers import Adagrad, Adam, Momentum, Plain, WeightedSum, Yogi
-from fedskew.shared.steps import SharpnessAware
-from fedskew.shared.weightings import UnionShare
 from oracle.model import Tree
 from support.personal import CASES as PERSONAL
 from support.replay import MODELS, PACE, ROUNDS, Replay, agree, federation, numpy, record

@@ -20,14 +20,16 @@ import fedskew as fs
 from fedskew import methods as m
 from fedskew.data.federation import Federation
 from fedskew.method import Method
+from fedskew.method.paces import Fixed
+from fedskew.method.servers import Plain
+from fedskew.method.steps import SGD, SharpnessAware
+from fedskew.method.weightings import Uniform
 from fedskew.methods.fedcurv import Curvature
 from fedskew.methods.fedexp import Extrapolated
 from fedskew.methods.fedlesam import GlobalSharpnessAware
 from fedskew.methods.fedmlb import HybridPaths
 from fedskew.methods.fedsmoo import DynamicSharpnessAware
 from fedskew.methods.fedsol import StabilisedOrthogonal
-from fedskew.shared import SGD, Fixed, Plain, Uniform
-from fedskew.shared.steps import SharpnessAware
 from fedskew.types import Weights
 from support.listed import listed
 from support.paths import TESTS

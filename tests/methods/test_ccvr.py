@@ -13,8 +13,8 @@ import torch
 import fedskew as fs
 from fedskew import functional as F
 from fedskew import rng
+from fedskew.method.paces import Fixed
 from fedskew.methods.ccvr import VirtualRepresentations
-from fedskew.shared import Fixed
 from oracle.losses import affine_ce
 from support.federations import RAGGED, blobs, skewed
 from support.nets import norm_net

@@ -19,9 +19,9 @@ from fedskew import functional as F
 from fedskew import methods as m
 from fedskew import rng
 from fedskew.data.federation import Federation
+from fedskew.method.paces import Fixed
+from fedskew.method.selectors import ward_merges
 from fedskew.methods.clusteredsampling import ClusteredByUpdate, _drawn
-from fedskew.shared import Fixed
-from fedskew.shared.selectors import ward_merges
 from support.federations import skewed
 from support.paths import TESTS
 from support.replay import PACE, numpy, record

@@ -8,8 +8,8 @@ import pytest
 
 from fedskew import methods as m
 from fedskew.method import Method
+from fedskew.method.weightings import Uniform
 from fedskew.methods import METHODS
-from fedskew.shared import Uniform
 
 COMPOSITIONS: dict[str, set[str]] = {
     "apfl": {"mixed"},

@@ -12,8 +12,8 @@ import torch
 import fedskew as fs
 from fedskew.errors import FieldError
 from fedskew.method import Method
+from fedskew.method.paces import Fixed
 from fedskew.methods import METHODS
-from fedskew.shared import Fixed
 from support.federations import blobs
 from support.runs import go
 

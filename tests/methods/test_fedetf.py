@@ -18,10 +18,10 @@ from fedskew.data.federation import Federation
 from fedskew.engines.personal import personal_model
 from fedskew.errors import ConfigError, FieldError
 from fedskew.method import Method
+from fedskew.method.keeping import Frozen
+from fedskew.method.paces import Fixed
 from fedskew.methods.fedetf import TunedCosineSoftmax
 from fedskew.models import MLP
-from fedskew.shared import Fixed
-from fedskew.shared.keeping import Frozen
 from support.federations import skewed
 from support.paths import TESTS
 from support.replay import record

@@ -20,11 +20,12 @@ from fedskew.client import KEPT
 from fedskew.data.federation import Federation
 from fedskew.errors import FieldError
 from fedskew.method import Method
+from fedskew.method.heads import InitialHead
+from fedskew.method.keeping import Frozen
+from fedskew.method.paces import Fixed
+from fedskew.method.steps import SGD
 from fedskew.methods.fedloge import RealignedHeads
 from fedskew.records.files import load_tree
-from fedskew.shared import SGD, Fixed
-from fedskew.shared.heads import InitialHead
-from fedskew.shared.keeping import Frozen
 from fedskew.types import Task
 from support.federations import blobs, skewed
 from support.listed import listed

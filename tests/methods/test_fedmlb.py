@@ -12,9 +12,9 @@ from torch import nn
 import fedskew as fs
 from fedskew.errors import FieldError
 from fedskew.method import Component, Method
+from fedskew.method.paces import Fixed
 from fedskew.methods.fedmlb import HybridPaths
 from fedskew.models.architectures import TwoNN
-from fedskew.shared import Fixed
 from support.replay import federation
 from support.runs import gap, go, same
 

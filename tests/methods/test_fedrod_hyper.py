@@ -19,9 +19,9 @@ from fedskew import rng
 from fedskew.config.experiment import Experiment
 from fedskew.engines import unseen
 from fedskew.method import Method, method_spec
+from fedskew.method.paces import Fixed
 from fedskew.methods.fedrod import GeneratedHead
 from fedskew.models import MLP
-from fedskew.shared import Fixed
 from fedskew.studies.address import asked
 from fedskew.types import Task
 from oracle.model import forward

@@ -13,6 +13,9 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import rng
 from fedskew.errors import ConfigError, FieldError
+from fedskew.method.paces import Fixed
+from fedskew.method.parts import DatasetMean
+from fedskew.method.steps import SGD
 from fedskew.methods.balancefl import KnowledgeInheritance
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.climb import Dual, climb
@@ -29,8 +32,6 @@ from fedskew.methods.perfedavg import Meta
 from fedskew.methods.pfedme import Moreau
 from fedskew.methods.powerofchoice import PowerOfChoice
 from fedskew.methods.scaffold import ControlVariate
-from fedskew.shared import SGD, Fixed
-from fedskew.shared.parts import DatasetMean
 from fedskew.types import Answers, Output, View
 from support.federations import blobs, skewed
 from support.runs import go

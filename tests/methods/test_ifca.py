@@ -12,8 +12,10 @@ import torch
 import fedskew as fs
 from fedskew import server
 from fedskew.engines.personal import personal_model
+from fedskew.method.paces import Fixed
+from fedskew.method.steps import SGD
+from fedskew.method.weightings import Size
 from fedskew.methods.ifca import ClusterIdentity
-from fedskew.shared import SGD, Fixed, Size
 from support.federations import Owners, skewed
 from support.methods import spied
 from support.replay import PACE, agree, numpy, record

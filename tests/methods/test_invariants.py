@@ -18,6 +18,11 @@ from fedskew import functional as F
 from fedskew import methods as m
 from fedskew import rng, tree
 from fedskew.method import Component, LocalStep, Method
+from fedskew.method.paces import Fixed, Staged
+from fedskew.method.parts import ProximalVariant
+from fedskew.method.servers import Adagrad, Adam, Momentum, Plain, Yogi
+from fedskew.method.steps import SGD
+from fedskew.method.weightings import Uniform
 from fedskew.methods.balancefl import KnowledgeInheritance
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.climb import Dual
@@ -35,10 +40,6 @@ from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.scaffold import ControlVariate
 from fedskew.methods.seolkim import DecayingOversampling
 from fedskew.records.files import load_tree
-from fedskew.shared import SGD, Fixed, Plain, Uniform
-from fedskew.shared.paces import Staged
-from fedskew.shared.parts import ProximalVariant
-from fedskew.shared.servers import Adagrad, Adam, Momentum, Yogi
 from fedskew.types import Assignment, Carry, Context, Differentiate, Params
 from support.federations import RAGGED, blobs, skewed
 from support.methods import NAMES, WHOLE, spied, tiny
@@ -440,7 +441,8 @@ def test_fednh_keeps_its_prototypes_and_serves_them() -> None:
     )
     still, moved = (go(fed, m.fednh(rho), **options) for rho in (1.0, 0.5))
     start = go(fed, m.fednh(), **(options | {"rounds": 1})).state
-    *_, weight, bias = still.params
+    *_, weight, bias, scale = still.params
+    assert float(still.params[scale]) == 30.0, "what is served are scaled cosines"
     for result in (still, moved):
         kept = result.state.parts["non_parametric_head"]["prototypes"]
         assert torch.equal(result.params[weight], kept) and not result.params[bias].any()

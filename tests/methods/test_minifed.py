@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fedskew import methods as m
+from fedskew.method.weightings import Uniform
 from fedskew.methods.scaffold import ControlVariate
-from fedskew.shared import Uniform
 from support.replay import MODELS, PACE, plan, record
 from support.scripts import script
 

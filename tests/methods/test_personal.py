@@ -21,12 +21,13 @@ from fedskew.client import KEPT
 from fedskew.engines.personal import personal_model
 from fedskew.errors import ConfigError, FieldError
 from fedskew.method import Method
+from fedskew.method.heads import CosineSoftmax, InitialHead
+from fedskew.method.keeping import Frozen, Private
+from fedskew.method.paces import Fixed
+from fedskew.method.servers import Adam, Momentum, Plain
+from fedskew.method.steps import SGD
 from fedskew.methods.fedrep import Alternating
 from fedskew.records.files import load_tree
-from fedskew.shared import SGD, Fixed, Plain
-from fedskew.shared.heads import CosineSoftmax, InitialHead
-from fedskew.shared.keeping import Frozen, Private
-from fedskew.shared.servers import Adam, Momentum
 from oracle.personal import Personal, run_personal
 from support.command import fedskew
 from support.federations import blobs, skewed

@@ -15,8 +15,8 @@ import torch
 import fedskew as fs
 from fedskew.data.federation import Federation
 from fedskew.method import Method
+from fedskew.method.paces import Fixed
 from fedskew.models.architectures import MODELS
-from fedskew.shared import Fixed
 from support.federations import blobs
 from support.methods import NAMES, changed, tiny
 from support.networks import TOKENS

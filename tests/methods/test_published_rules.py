@@ -25,8 +25,9 @@ from fedskew import methods as m
 from fedskew.client import KEPT
 from fedskew.data.federation import Federation
 from fedskew.method import Method
+from fedskew.method.paces import Fixed
+from fedskew.method.weightings import Uniform
 from fedskew.records.files import load_tree
-from fedskew.shared import Fixed, Uniform
 from support.listed import listed
 from support.nets import plain_module
 from support.paths import TESTS

@@ -19,6 +19,11 @@ from fedskew.data.arrays import from_arrays
 from fedskew.errors import ConfigError
 from fedskew.fields import documented
 from fedskew.method import Method
+from fedskew.method.gradients import head_gradient, minus_head_gradient
+from fedskew.method.paces import Fixed
+from fedskew.method.parts import DatasetMean
+from fedskew.method.servers import Plain, WeightedSum
+from fedskew.method.weightings import Size, Uniform, UnionShare
 from fedskew.methods.climb import Dual
 from fedskew.methods.feddyn import DynamicCorrection, WeightedRegulariser
 from fedskew.methods.fedga import CalibratedTargets
@@ -26,11 +31,6 @@ from fedskew.methods.fedgr import Gravitation, UnbalancedSoftmax, WeightedGravit
 from fedskew.methods.fedrl import RatioLoss
 from fedskew.methods.seolkim import DecayingOversampling
 from fedskew.plots.groups import groups_of, title_of
-from fedskew.shared import Fixed, Plain, Size, Uniform
-from fedskew.shared.gradients import head_gradient, minus_head_gradient
-from fedskew.shared.parts import DatasetMean
-from fedskew.shared.servers import WeightedSum
-from fedskew.shared.weightings import UnionShare
 from fedskew.types import Task
 from support.federations import RAGGED, blobs, skewed
 from support.methods import WHOLE, each, spied, tiny

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from fedskew import methods as m
+from fedskew.method.paces import Fixed
+from fedskew.method.servers import Adagrad, Adam, Momentum, Yogi
+from fedskew.method.steps import SGD
+from fedskew.method.weightings import Uniform
 from fedskew.methods.fedgrab import PriorAnalyser
-from fedskew.shared import SGD, Fixed, Uniform
-from fedskew.shared.servers import Adagrad, Adam, Momentum, Yogi
 
 
 def test_moon_has_mu_5_and_a_head_of_256_in_the_classification_path() -> None:

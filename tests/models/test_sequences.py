@@ -14,9 +14,9 @@ from torch import nn
 import fedskew as fs
 from fedskew import rng
 from fedskew.data.arrays import from_arrays
+from fedskew.method.paces import Fixed
 from fedskew.models.architectures import build
 from fedskew.models.sequences import Attention, CharLSTM, CharTransformer, Recurrent, _Fused, _recurrence
-from fedskew.shared import Fixed
 from support.command import refused
 from support.federations import Owners
 from support.methods import tiny

@@ -16,10 +16,10 @@ from fedskew.cli.command import main
 from fedskew.config import experiment as config
 from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError
+from fedskew.method.paces import Fixed
 from fedskew.records import diagnostics
 from fedskew.records import folder as records
 from fedskew.records.diagnostics import DIAGNOSTICS, Diagnostics, Moment
-from fedskew.shared import Fixed
 from fedskew.types import Cohort, Params, Report, Task, Weights
 from support.federations import blobs, skewed
 from support.methods import FixedCohort, each, spied, tiny

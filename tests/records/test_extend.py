@@ -72,7 +72,7 @@ def test_a_schedule_over_all_rounds_refuses_more_of_them(tmp_path: Path, capsys:
 def test_every_ingredient_whose_code_reads_the_number_of_rounds_says_so() -> None:
     """The number reaches an ingredient as ``task.rounds``, ``progress.rounds`` or the argument of a pace."""
     readers = set()
-    for path in [*(ROOT / "src/fedskew/methods").glob("*.py"), *(ROOT / "src/fedskew/shared").glob("*.py")]:
+    for path in [*(ROOT / "src/fedskew/methods").glob("*.py"), *(ROOT / "src/fedskew/method").glob("*.py")]:
         for kind in [n for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.ClassDef)]:
             names = {n.name: n for n in kind.body if isinstance(n, ast.FunctionDef)}
             reads = any(isinstance(n, ast.Attribute) and n.attr == "rounds" for n in ast.walk(kind))

@@ -13,9 +13,9 @@ import torch
 
 import fedskew as fs
 from fedskew import rng
-from fedskew.component import overrides
 from fedskew.config.tables import TABLES, make
 from fedskew.method import Method
+from fedskew.method.component import overrides
 from support.federations import skewed
 from support.runs import rows_of
 

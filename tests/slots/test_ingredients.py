@@ -10,6 +10,10 @@ import pytest
 
 from fedskew.errors import ConfigError
 from fedskew.method import Component
+from fedskew.method.paces import Cosine, Drops, Fixed, Part, Staged, Steps
+from fedskew.method.parts import ProximalVariant
+from fedskew.method.servers import Adam, Momentum
+from fedskew.method.steps import SGD, AdamW, SharpnessAware
 from fedskew.methods import METHODS
 from fedskew.methods.astraea import Augmentation, Mediators
 from fedskew.methods.centralised import LDAM, ClassBalancedLoss
@@ -38,11 +42,6 @@ from fedskew.methods.moon import ModelContrastive
 from fedskew.methods.perfedavg import Meta
 from fedskew.methods.powerofchoice import PowerOfChoice
 from fedskew.methods.seolkim import KLD, Dynamic
-from fedskew.shared import SGD, Fixed
-from fedskew.shared.paces import Cosine, Drops, Part, Staged, Steps
-from fedskew.shared.parts import ProximalVariant
-from fedskew.shared.servers import Adam, Momentum
-from fedskew.shared.steps import AdamW, SharpnessAware
 
 TINY, BELOW_ONE, ABOVE_ONE = math.ulp(0.0), math.nextafter(1, 0), math.nextafter(1, 2)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+import fedskew.method
 import fedskew.methods
-import fedskew.shared
-from fedskew.component import Component
+from fedskew.method.component import Component
 from fedskew.slots import INGREDIENTS
 
 
 def _defined() -> set[type[Component]]:
-    """Components with a name of their own, of the files of methods and of shared."""
+    """Components with a name of their own, of the files of both rooms of ingredients."""
     found: set[type[Component]] = set()
-    for room in (fedskew.methods, fedskew.shared):
+    for room in (fedskew.methods, fedskew.method):
         for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
             members = vars(importlib.import_module(module.name)).values()
             found |= {c for c in members if isinstance(c, type) and issubclass(c, Component) and "name" in vars(c)} - {

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 import fedskew as fs
-from fedskew.component import SLOTS, hooks_of, overrides
 from fedskew.method import Component, Method
+from fedskew.method.component import SLOTS, hooks_of, overrides
+from fedskew.method.paces import Fixed
 from fedskew.methods import METHODS
-from fedskew.shared import Fixed
 from fedskew.types import Assignment, Cohort, Params
 
 NAMES = list(METHODS)

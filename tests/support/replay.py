@@ -19,8 +19,9 @@ from fedskew import engines, server
 from fedskew.data.federation import Federation
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.planning import Place
+from fedskew.method.paces import Fixed
+from fedskew.method.samplers import Shuffle
 from fedskew.models.architectures import MLP
-from fedskew.shared import Fixed, Shuffle
 from fedskew.types import Assignment
 from oracle import Problem, RoundPlan, run
 

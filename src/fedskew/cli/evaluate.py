@@ -16,7 +16,7 @@ from fedskew.cli.base import TYPED
 from fedskew.cli.composed import Beside
 from fedskew.cli.output import say, show
 from fedskew.cli.values import FILE, FOLDER, RUN, Value
-from fedskew.config.words import Pair
+from fedskew.config.words import ALIASES, Pair
 from fedskew.errors import ConfigError, RecordError, require, some
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class RunAndData(Beside):
     def experiment(self, positional: list[str], options: list[Pair], given: dict[str, Any]) -> Experiment | None:
         """None where no data are named. Raises ConfigError for an option that the run decides."""
         for flag, _ in options:
-            if flag in OF_THE_RUN:
+            if ALIASES.get(flag, flag) in OF_THE_RUN:
                 raise ConfigError(f"{flag} has no meaning here: rows are encoded like the run's training rows")
         if options and "--data" not in given:
             raise ConfigError(f"{options[0][0]} must be used with --data")
@@ -158,15 +158,15 @@ def evaluate(
     told: Row | None = None
     pictures: tuple[Path, ...] = ()
     if column is not None and scores.labels is not None:
-        named, limit = fed.client_names if fed else (), decision.threshold if decision else None
-        told = report(scores.labels, scores.probabilities, column, limit, scores.owners, named)
+        limit = decision.threshold if decision else None
+        told = report(scores.labels, scores.probabilities, column, limit, scores.owners, scores.clients)
         if figures is not None:
             from fedskew.plots.decisions import draw_decision
 
             p = scores.probabilities[:, column]
             pictures = draw_decision(scores.labels == column, p, figures, scores.label_names[column], limit)
     require(figures is None or told is not None, "figures", "be drawn of rows with labels", figures)
-    for note in (*scores.notes, *(_decision_notes(scores, fed, on) if deciding or on != "test" else ())):
+    for note in (*scores.notes, *_decision_notes(scores, fed if experiment is None else None, on)):
         say(f"fedskew: note: {note}", sys.stderr)
     if out is not None:
         scores.write(out)
@@ -313,7 +313,7 @@ def _decision_notes(scores: Scores, fed: Federation | None, on: On) -> Iterator[
     """What to know before the numbers of decisions, of other rows and of clients are believed."""
     if on == "train":
         yield "these rows trained the model, which makes their numbers too good"
-    if fed is not None and scores.owners is not None and on == "test" and fed.dealt:
+    if fed is not None and on == "test" and fed.dealt:
         yield "no column says whose a test row is; a client's are dealt to it in proportion to its training rows"
     if scores.decision is None or not scores.decision.chosen_on:
         return
@@ -322,7 +322,7 @@ def _decision_notes(scores: Scores, fed: Federation | None, on: On) -> Iterator[
     least = min(scores.decision.positives, scores.decision.rows - scores.decision.positives)
     if least < FEW:
         yield f"the threshold was chosen on {scores.decision.rows} rows, {least} of the rarer kind; it is hardly known"
-    if scores.owners is not None and on == scores.decision.chosen_on:
+    if fed is not None and on == scores.decision.chosen_on:
         yield "the threshold was chosen on these rows, which makes their numbers too good"
 
 

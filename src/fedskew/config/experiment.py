@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from fedskew._run import Result, own_words, run
-from fedskew.component import spec
 from fedskew.config.tables import make, method_from
 from fedskew.data import Federation, federate
 from fedskew.data.classes import ClassOptions
 from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, json_file, unknown
 from fedskew.fields import recorded, trusted
 from fedskew.method import Method, method_spec
+from fedskew.method.component import spec
 from fedskew.models import Architecture, architecture
 from fedskew.records.folder import check_config, check_format
 from fedskew.settings import Division, Settings, check_device, fields_from_json

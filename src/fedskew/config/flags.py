@@ -345,7 +345,7 @@ def unknown_option(flag: str, options: Collection[str], others: Iterable[str] = 
     slot, _, name = ALIASES.get(flag, flag)[2:].partition(".")
     if flag in ALIASES and slot in SLOTS:
         raise ConfigError(f"{flag} has no meaning here: {slot} is set by an ingredient without {name!r}; see --help")
-    own = [f for f in options if f.startswith(f"--{slot}.")]
+    flag, own = ALIASES.get(flag, flag), [f for f in options if f.startswith(f"--{slot}.")]
     known = [*options, *ALIASES, *others, *(f"--{s}" for s in (*SLOTTED, "parts") if not name or s != slot)]
     otherwise = "; see `fedskew run METHOD --help`"
     if name and slot in SLOTTED:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from fedskew.component import SLOTS
 from fedskew.fields import plain_types
+from fedskew.method.component import SLOTS
 from fedskew.records.probabilities import EACH, RANKED, SCORES
 from fedskew.records.summary import METRICS, PREFIXES, TOTALS
 from fedskew.records.typed import Number, Real, Whole, entries

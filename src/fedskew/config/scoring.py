@@ -41,6 +41,7 @@ class Scores:
         beside: Columns that say whose a row is.
         notes: What to know of the rows: categories that count as missing.
         owners: Client of each row, -1 for none, int64 [n]; None where rows have no clients.
+        clients: Names of the clients; none where they are numbers.
         decision: By which rows are decided; None without.
     """
 
@@ -53,6 +54,7 @@ class Scores:
     beside: dict[str, list[str]]
     notes: tuple[str, ...] = ()
     owners: np.ndarray | None = None
+    clients: tuple[str, ...] = ()
     decision: Decision | None = None
 
     @property
@@ -125,15 +127,20 @@ def scores_of(
         DataError: A column or a value is missing, a category is unknown, or a label is no class of the model.
     """
     notes: list[str] = []
+    clients: tuple[str, ...] = ()
     owners, labels, beside, numbers = None, None, {}, source.numbers if isinstance(source, Rows) else ()
     if isinstance(source, Rows):
         what, x = source.what, trained.inputs.samples(source.x, what=source.what, rows=numbers, notes=notes)
         if source.y is not None:
             labels = trained.inputs.labels(source.y, f"{what}: column {source.label!r}", numbers)
         beside = {name: [str(value) for value in values.tolist()] for name, values in source.beside.items()}
+        for values in beside.values():
+            names, places = np.unique(values, return_inverse=True)
+            if owners is None and 2 * len(names) <= len(values):  # a hospital, and no patient's number
+                clients, owners = tuple(map(str, names)), places
     elif isinstance(source, Federation):
         what, numbers = f"{source.dataset.name}, {on} rows", source.rows_on(on)[0].tolist()
-        x, labels, owners = trained.rows_on(source, on)
+        (x, labels, owners), clients = trained.rows_on(source, on), source.client_names
         beside = {"client": [source.name_of(k) if k >= 0 else "" for k in owners.tolist()]}
     else:
         what, (x, labels) = source.name, trained.test_rows(source)
@@ -141,4 +148,6 @@ def scores_of(
     metrics = {} if labels is None else trained.of_labelled(x, labels, recall_at, fitted)
     chances = trained.of_samples(x, fitted)
     numbers = tuple(numbers)
-    return Scores(what, trained.label_names, chances, labels, metrics, numbers, beside, tuple(notes), owners, decision)
+    return Scores(
+        what, trained.label_names, chances, labels, metrics, numbers, beside, tuple(notes), owners, clients, decision
+    )

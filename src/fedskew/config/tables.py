@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedskew.component import SLOTS
 from fedskew.config.words import tupled
 from fedskew.data import DATASETS
 from fedskew.data.partitioners import PARTITIONERS
 from fedskew.errors import ConfigError, FieldError, require, unknown
 from fedskew.fields import hints_of
 from fedskew.method import Method
+from fedskew.method.component import SLOTS
 from fedskew.methods import METHODS
 from fedskew.models import MODELS
 from fedskew.slots import INGREDIENTS

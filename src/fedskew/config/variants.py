@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedskew.component import SLOTS, spec
 from fedskew.config.tables import TABLES
 from fedskew.method import method_spec
+from fedskew.method.component import SLOTS, spec
 from fedskew.methods import METHODS
 
 __all__ = ["changed", "flat", "label_of", "plain_name"]

@@ -30,6 +30,7 @@ ALIASES = {  # what users type -> the flag made from the field
     "--weight-decay": "--local.weight_decay",
     "--clip": "--local.clip",
     "--server-lr": "--server.lr",
+    "--split-by": "--data.split_by",
     "--eval.every": "--eval-every",
     "--eval.rows": "--eval-rows",
     "--eval.personal": "--personal-every",

@@ -13,7 +13,16 @@ from torch import Tensor
 
 from fedskew import rng
 from fedskew.data.encoding import Encoding
-from fedskew.data.values import codes_of, count_classes, encode_columns, labels_of, numbered, same_length, samples_of
+from fedskew.data.values import (
+    codes_among,
+    codes_of,
+    count_classes,
+    encode_columns,
+    labels_of,
+    numbered,
+    same_length,
+    samples_of,
+)
 from fedskew.data.values import unseen as unseen_notes
 from fedskew.errors import DataError
 
@@ -44,7 +53,7 @@ class Dataset:
         augment: Augmentations of training batches, of "crop", "crop_reflect" and "flip".
         columns: Further attributes of training rows, by name: codes, int64 [n]. `Natural` makes clients of them.
         column_names: The value behind each code of a column.
-        columns_test: As ``columns`` for the test rows; empty where the test set does not say it.
+        columns_test: As ``columns`` for the test rows, -1 for a value that no training row has; empty where unknown.
         test_is_official: Whether the test set is the published one. Otherwise it is a stratified share of the rows.
         source: Where the data come from.
         fingerprint: First 16 hex digits of the sha256 of all tensors.
@@ -177,6 +186,7 @@ def build(
     notes: Sequence[str] = (),
     encoding: Encoding | None = None,
     units: Any = None,
+    columns_test: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Make the checked `Dataset` of raw arrays, with its fingerprint; without a test set, split one off."""
     (y, y_test), label_names = numbered([y, y_test], label_names)
@@ -186,7 +196,8 @@ def build(
     same_length("x", images[0], "y", labels[0])
     total = count_classes(labels, classes or len(label_names) or None)
     label_names = tuple(label_names) or tuple(map(str, range(total)))
-    (codes, names), codes_test = encode_columns(columns or {}, len(labels[0])), {}
+    codes, names = encode_columns(columns or {}, len(labels[0]))
+    codes_test = {name: codes_among(values, names[name]) for name, values in (columns_test or {}).items()}
     units = None if units is None else encode_columns({"split_by": units}, len(labels[0]))[0]["split_by"]
     if x_test is None:
         official, stays = False, _stays(labels[0].numpy(), total, units)

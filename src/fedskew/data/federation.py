@@ -188,7 +188,7 @@ class Federation:
         numbers = {client: k for k, client in enumerate(self.client_names)}
         codes, places = np.unique(columns[name].numpy(), return_inverse=True)
         values = _values(codes, self.dataset.column_names.get(name, ()))
-        return np.array([numbers.get(value, -1) for value in values], np.int64)[places]
+        return np.array([numbers.get(v, -1) if c >= 0 else -1 for c, v in zip(codes, values, strict=True)])[places]
 
     def report(self) -> dict[str, Any]:
         """The outcome of the division in plain numbers: sizes, empty clients, classes of a client, unused rows.

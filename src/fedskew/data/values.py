@@ -12,8 +12,8 @@ from torch import Tensor
 from fedskew.errors import DataError
 
 __all__ = [
-    "codes_of", "count_classes", "encode_columns", "flat", "insist_on_values", "labels_of", "lacking", "lacks",
-    "numbered", "same_length", "samples_of", "unseen", "words_of",
+    "codes_among", "codes_of", "count_classes", "encode_columns", "flat", "insist_on_values", "labels_of", "lacking",
+    "lacks", "numbered", "same_length", "samples_of", "unseen", "words_of",
 ]  # fmt: skip
 
 FARTHEST = 2.0**53  # whole numbers up to here are exact in float64
@@ -36,6 +36,14 @@ def codes_of(values: Any) -> tuple[np.ndarray, tuple[str, ...]]:
         values = values.detach().cpu().numpy()
     names, codes = np.unique(np.asarray(values), return_inverse=True)
     return codes.reshape(-1).astype(np.int64), tuple(str(name) for name in names)
+
+
+def codes_among(values: Any, names: Sequence[str]) -> Tensor:
+    """Codes of the values of a column that has been numbered before, int64 [n]; -1 for a value that is none of them."""
+    found, places = np.unique(np.asarray(values).astype(str), return_inverse=True)
+    number = {name: code for code, name in enumerate(names)}
+    codes = np.array([number.get(value, -1) for value in found.tolist()], np.int64)
+    return torch.from_numpy(codes[places.reshape(-1)])
 
 
 def lacking(values: Any) -> np.ndarray:

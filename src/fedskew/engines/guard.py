@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 
-from fedskew.component import SLOTS, Component, hooks_of, overrides
 from fedskew.engines.outcomes import Fault, not_finite
 from fedskew.engines.promises import PROMISES, STATE
 from fedskew.errors import FedskewError, TrainingError
 from fedskew.method import Method
+from fedskew.method.component import SLOTS, Component, hooks_of, overrides
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation

@@ -19,8 +19,8 @@ from fedskew.engines.clients import Source
 from fedskew.engines.memory import ClientMemory
 from fedskew.engines.runtime import Runtime
 from fedskew.method import Method
+from fedskew.method.samplers import WIDE
 from fedskew.server import Broadcast
-from fedskew.shared.samplers import WIDE
 from fedskew.tree import Tree
 from fedskew.types import Assignment, Cohort, PacePlan, Params, Report, Task
 

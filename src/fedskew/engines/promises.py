@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedskew.component import Component
+from fedskew.method.component import Component
 from fedskew.tree import Tree, flatten
 from fedskew.types import COSINE_SCALE, Assignment, Params, Query, Weights
 

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from fedskew import models
-from fedskew.component import spec
 from fedskew.data.inputs import Inputs
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.fitting import OBJECTIVES, ClientLogits, Fit, Fitting, fit, fits_of, measured
@@ -28,6 +27,7 @@ from fedskew.engines.network import check_fits, tensors_of
 from fedskew.engines.runtime import Runtime, one_thread
 from fedskew.errors import ConfigError, DataError, FieldError, RecordError, json_file, require, some, unknown
 from fedskew.functional import cross_entropy
+from fedskew.method.component import spec
 from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from fedskew.component import Sampler
 from fedskew.data.inputs import Inputs
 from fedskew.engines.guard import unguarded
 from fedskew.errors import ConfigError, unknown
 from fedskew.flower.wire import FORMAT
 from fedskew.method import Method, method_spec
+from fedskew.method.component import Sampler
 from fedskew.models.prepare import Model
 from fedskew.records import digests
 from fedskew.settings import Settings

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 
 from fedskew import server, tree
-from fedskew.component import Component, Weighting, does_no_more
 from fedskew.config.tables import make, method_named
 from fedskew.errors import ConfigError, FieldError, require, unknown
 from fedskew.flower.facts import EXACT
 from fedskew.method import Method
+from fedskew.method.component import Component, Weighting, does_no_more
+from fedskew.method.samplers import Shuffle
+from fedskew.method.selectors import Random
+from fedskew.method.steps import SGD
 from fedskew.server import State
-from fedskew.shared import SGD, Shuffle
-from fedskew.shared.selectors import Random
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, Report, Results, Task, Weights
 

@@ -22,6 +22,7 @@ from fedskew.data.federation import Federation
 from fedskew.data.inputs import Inputs
 from fedskew.data.partitioners import Iid
 from fedskew.engines.base import LocalEngine
+from fedskew.engines.fitted import PERSONAL
 from fedskew.engines.network import prepared_model
 from fedskew.errors import ConfigError, FedskewError
 from fedskew.fields import demand
@@ -117,10 +118,18 @@ class Overview(Observer):
             row |= {f"local_{name}": value for name, value in found.items()} if row else found
         return row
 
-    def finals(self, state: Any) -> Row:
+    def finals(self, state: Any, row: Row) -> Row:
         """As `Observer.finals`, where the server has test rows."""
-        tested = len(self.fed.dataset.y_test) > 0
-        return self._naming(lambda: super(Overview, self).finals(state)) if tested else {}
+        if len(self.fed.dataset.y_test):
+            return self._naming(lambda: super(Overview, self).finals(state, row))
+        return self._served_once(state, row)
+
+    def _served_once(self, state: Any, row: Row) -> Row:
+        """As `Observer._served_once`; of a global model what the nodes have measured in the row."""
+        if self.method.personal:
+            return super()._served_once(state, row)
+        prefix = "local_" if len(self.fed.dataset.y_test) else ""
+        return {f"served_{n}": row[f"{prefix}{n}"] for n in PERSONAL if f"{prefix}{n}" in row}
 
     def _naming(self, measured: Callable[[], Row]) -> Row:
         """What was measured, with the clients that were left out of it."""

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from fedskew import tree
 from fedskew.client import Shared
-from fedskew.component import Sampler
 from fedskew.data.federation import Federation
 from fedskew.data.partitioners import Partition
 from fedskew.engines.clients import Source
@@ -29,11 +28,12 @@ from fedskew.flower.contract import PERMITS
 from fedskew.flower.facts import MOST_ROWS, count, quoted, short
 from fedskew.flower.wire import Layout, layout_of, travelling
 from fedskew.method import Component, Method
+from fedskew.method.component import Sampler
+from fedskew.method.samplers import WIDE, ClassBalanced, Shuffle
 from fedskew.methods.fedvc import VirtualClient
 from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
 from fedskew.settings import Settings
-from fedskew.shared.samplers import WIDE, ClassBalanced, Shuffle
 from fedskew.tree import Tree
 from fedskew.types import Assignment, Params, Query, Task
 
@@ -204,7 +204,7 @@ class Keyless(Jobs):
 
 
 def steps_of(drawn: int, pace: Pace) -> int:
-    """Local steps of a client that draws so many rows an epoch: what `fedskew.shared.samplers.batched` would give."""
+    """Local steps of a client that draws so many rows an epoch: what `fedskew.method.samplers.batched` would give."""
     batch, epochs, most, _, total = pace
     all_rows = max(drawn, 1)
     size = min(batch, all_rows) if batch > WIDE else batch or all_rows

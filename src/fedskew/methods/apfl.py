@@ -11,8 +11,7 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.fields import Within, later
 from fedskew.method import Gradient, Method
-from fedskew.shared import SGD
-from fedskew.shared.steps import decayed
+from fedskew.method.steps import SGD, decayed
 from fedskew.tree import Tree
 from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task
 

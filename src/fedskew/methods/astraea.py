@@ -12,8 +12,8 @@ from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import AtLeast, Within
 from fedskew.method import Method, Selector
-from fedskew.shared import Shuffle
-from fedskew.shared.selectors import draw_clients
+from fedskew.method.samplers import Shuffle
+from fedskew.method.selectors import draw_clients
 from fedskew.tree import Tree
 from fedskew.types import Answers, Assignment, Params, Query, Task
 

@@ -12,8 +12,9 @@ from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import Above, AtLeast, demand
 from fedskew.method import Component, Method
-from fedskew.shared import SGD, Fixed
-from fedskew.shared.samplers import ClassBalanced
+from fedskew.method.paces import Fixed
+from fedskew.method.samplers import ClassBalanced
+from fedskew.method.steps import SGD
 from fedskew.tree import Tree
 from fedskew.types import Params, Query, Task, View
 

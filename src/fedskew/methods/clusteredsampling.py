@@ -11,8 +11,8 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import rng, tree
 from fedskew.method import Method, Selector
-from fedskew.shared import Uniform
-from fedskew.shared.selectors import ward_merges
+from fedskew.method.selectors import ward_merges
+from fedskew.method.weightings import Uniform
 from fedskew.tree import Tree
 from fedskew.types import Assignment, Cohort, Params, Task
 

@@ -9,8 +9,8 @@ from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import Within
 from fedskew.method import Method, ServerOptimizer
+from fedskew.method.weightings import Uniform
 from fedskew.methods.fedprox import Proximal
-from fedskew.shared import Uniform
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, Task
 

@@ -18,7 +18,7 @@ def fedavg() -> Method:
         The method.
 
     Example:
-        >>> from fedskew.shared import Uniform
+        >>> from fedskew.method.weightings import Uniform
         >>> fedavg().with_(weighting=Uniform()).weighting
         Uniform()
     """

@@ -11,7 +11,7 @@ from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import Above, AtLeast, Within
 from fedskew.method import Component, Gradient, Method
-from fedskew.shared.keeping import Frozen, in_group
+from fedskew.method.keeping import Frozen, in_group
 from fedskew.types import COSINE_SCALE, Context, Params
 
 __all__ = ["FineTune", "fedbabu"]

@@ -11,8 +11,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.fields import Above, AtLeast, demand
 from fedskew.method import Component, Method, Weighting
-from fedskew.shared import Size
-from fedskew.shared.weightings import convex
+from fedskew.method.weightings import Size, convex
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Task, View, Weights
 

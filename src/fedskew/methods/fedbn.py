@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedskew.method import Method
-from fedskew.shared.keeping import Private
+from fedskew.method.keeping import Private
 
 __all__ = ["fedbn"]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.fields import Within
 from fedskew.method import Component, Method
-from fedskew.shared import Uniform
+from fedskew.method.weightings import Uniform
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, Task, View
 

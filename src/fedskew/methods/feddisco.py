@@ -10,7 +10,7 @@ import torch
 from fedskew import functional as F
 from fedskew.fields import AtLeast, demand
 from fedskew.method import Method
-from fedskew.shared.weightings import Wrapping, convex
+from fedskew.method.weightings import Wrapping, convex
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Task, Weights
 

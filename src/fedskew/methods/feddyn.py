@@ -12,8 +12,8 @@ from fedskew import tree
 from fedskew.errors import FieldError, require
 from fedskew.fields import Above, AtLeast, demand, later
 from fedskew.method import Component, Method, ServerOptimizer
-from fedskew.shared import Uniform
-from fedskew.shared.steps import clip_by_norm
+from fedskew.method.steps import clip_by_norm
+from fedskew.method.weightings import Uniform
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Context, LocalRun, Params, Task, View
 

@@ -12,9 +12,9 @@ from fedskew import functional as F
 from fedskew.errors import FieldError, unknown
 from fedskew.fields import Above, AtLeast, Within
 from fedskew.method import Gradient, Method
+from fedskew.method.heads import CosineSoftmax, InitialHead
+from fedskew.method.keeping import Frozen, in_group, in_projection
 from fedskew.methods.fedbabu import FineTune
-from fedskew.shared.heads import CosineSoftmax, InitialHead
-from fedskew.shared.keeping import Frozen, in_group, in_projection
 from fedskew.tree import Tree
 from fedskew.types import COSINE_SCALE, Batch, Context, Output, Params, Task
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.fields import Above
 from fedskew.method import Method, ServerOptimizer
-from fedskew.shared import Uniform
+from fedskew.method.weightings import Uniform
 from fedskew.tree import Tree
 from fedskew.types import Cohort, LocalRun, Params, Task
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.fields import demand
 from fedskew.method import Component, Method
-from fedskew.shared import Uniform
+from fedskew.method.weightings import Uniform
 from fedskew.types import Task, View
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from fedskew import rng
 from fedskew.errors import require
 from fedskew.fields import Within
 from fedskew.method import Component, Method
-from fedskew.shared import SGD, Fixed
+from fedskew.method.paces import Fixed
+from fedskew.method.steps import SGD
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, Task, View
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fedskew import functional as F
 from fedskew.method import Method, Weighting
-from fedskew.shared.weightings import convex
+from fedskew.method.weightings import convex
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Weights
 

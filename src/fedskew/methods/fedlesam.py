@@ -13,7 +13,8 @@ from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import AtLeast
 from fedskew.method import Method
-from fedskew.shared import SGD, Uniform
+from fedskew.method.steps import SGD
+from fedskew.method.weightings import Uniform
 from fedskew.tree import Tree
 from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Raw, Task
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.fields import Above, AtLeast
 from fedskew.method import Component, Method
-from fedskew.shared.keeping import blocks
+from fedskew.method.keeping import blocks
 from fedskew.tree import Tree
 from fedskew.types import Params, Task, View
 

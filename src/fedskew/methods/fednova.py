@@ -9,8 +9,8 @@ from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import Within, demand
 from fedskew.method import Method, ServerOptimizer, Weighting
-from fedskew.shared import SGD, Size
-from fedskew.shared.weightings import Wrapping
+from fedskew.method.steps import SGD
+from fedskew.method.weightings import Size, Wrapping
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, Task, Weights
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedskew.method import Method
-from fedskew.shared.servers import Adagrad, Adam, Momentum, Yogi
+from fedskew.method.servers import Adagrad, Adam, Momentum, Yogi
 
 __all__ = ["fedadagrad", "fedadam", "fedavgm", "fedyogi"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from fedskew import functional as F
 from fedskew.fields import AtLeast
 from fedskew.method import Method, Weighting
+from fedskew.method.weightings import convex
 from fedskew.methods.feddisco import check_target, target_of
-from fedskew.shared.weightings import convex
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Task, Weights
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fedskew.fields import Above, AtLeast, demand, later
 from fedskew.method import Component, Gradient, Method
+from fedskew.method.keeping import Private, in_group
+from fedskew.method.paces import Fixed
 from fedskew.methods.fedbabu import FineTune
-from fedskew.shared import Fixed
-from fedskew.shared.keeping import Private, in_group
 from fedskew.types import Context, Params, Progress, Task
 
 if TYPE_CHECKING:

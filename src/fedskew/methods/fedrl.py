@@ -11,8 +11,10 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.errors import require
 from fedskew.method import Component, Method
-from fedskew.shared import SGD, Fixed, Uniform
-from fedskew.shared.gradients import head_gradient, minus_head_gradient
+from fedskew.method.gradients import head_gradient, minus_head_gradient
+from fedskew.method.paces import Fixed
+from fedskew.method.steps import SGD
+from fedskew.method.weightings import Uniform
 from fedskew.tree import Tree
 from fedskew.types import Answers, Cohort, Params, Query, Task, View, What
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fedskew.method import Method
+from fedskew.method.steps import SharpnessAware
+from fedskew.method.weightings import Uniform
 from fedskew.methods.fedcm import ClientMomentum
-from fedskew.shared import Uniform
-from fedskew.shared.steps import SharpnessAware
 
 __all__ = ["fedsam", "mofedsam"]
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.method import Method
+from fedskew.method.steps import SGD, SharpnessAware
+from fedskew.method.weightings import Uniform
 from fedskew.methods.feddyn import DynamicCorrection, DynamicRegulariser
-from fedskew.shared import SGD, Uniform
-from fedskew.shared.steps import SharpnessAware
 from fedskew.tree import Tree
 from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Raw, Task
 

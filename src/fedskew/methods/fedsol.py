@@ -13,7 +13,7 @@ from fedskew import functional as F
 from fedskew import tree
 from fedskew.fields import Above, AtLeast
 from fedskew.method import Method
-from fedskew.shared import SGD
+from fedskew.method.steps import SGD
 from fedskew.tree import Tree
 from fedskew.types import Carry, Context, Differentiate, Params, Raw, View
 

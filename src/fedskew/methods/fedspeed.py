@@ -9,9 +9,9 @@ from fedskew import tree
 from fedskew.errors import FieldError, unknown
 from fedskew.fields import Above
 from fedskew.method import Method, ServerOptimizer
+from fedskew.method.steps import SharpnessAware
+from fedskew.method.weightings import Uniform
 from fedskew.methods.feddyn import DynamicCorrection, DynamicRegulariser
-from fedskew.shared import Uniform
-from fedskew.shared.steps import SharpnessAware
 from fedskew.tree import Tree
 from fedskew.types import Cohort, LocalRun, Params, Task
 

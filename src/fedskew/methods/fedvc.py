@@ -12,9 +12,9 @@ from torch import Tensor
 from fedskew import rng
 from fedskew.fields import AtLeast
 from fedskew.method import Method, Selector
-from fedskew.shared import Shuffle, Uniform
-from fedskew.shared.samplers import batched
-from fedskew.shared.selectors import draw_clients
+from fedskew.method.samplers import Shuffle, batched
+from fedskew.method.selectors import draw_clients
+from fedskew.method.weightings import Uniform
 from fedskew.tree import Tree
 from fedskew.types import Assignment, Params, Task
 

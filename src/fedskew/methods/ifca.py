@@ -12,7 +12,7 @@ from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import AtLeast
 from fedskew.method import Component, Gradient, Method
-from fedskew.shared import Uniform
+from fedskew.method.weightings import Uniform
 from fedskew.tree import Tree
 from fedskew.types import Batch, Cohort, Context, LocalRun, Output, Params, Query, Task, View
 

@@ -10,8 +10,9 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.fields import Above, AtLeast
 from fedskew.method import Gradient, LocalStep, Method
-from fedskew.shared import Fixed, Uniform
-from fedskew.shared.steps import decayed
+from fedskew.method.paces import Fixed
+from fedskew.method.steps import decayed
+from fedskew.method.weightings import Uniform
 from fedskew.types import Carry, Context, Differentiate, Params
 
 __all__ = ["Meta", "perfedavg"]

@@ -11,9 +11,9 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.fields import Above, AtLeast
 from fedskew.method import Gradient, LocalStep, Method
-from fedskew.shared import Fixed
-from fedskew.shared.servers import Plain
-from fedskew.shared.steps import decayed
+from fedskew.method.paces import Fixed
+from fedskew.method.servers import Plain
+from fedskew.method.steps import decayed
 from fedskew.tree import Tree
 from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew.fields import AtLeast, demand
 from fedskew.method import Method, Selector
-from fedskew.shared.selectors import draw_clients
+from fedskew.method.selectors import draw_clients
 from fedskew.tree import Tree
 from fedskew.types import Answers, Assignment, Params, Query, Task
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.fields import Above, Within
 from fedskew.method import Method
-from fedskew.shared import SGD, Uniform
+from fedskew.method.steps import SGD
+from fedskew.method.weightings import Uniform
 from fedskew.tree import Tree
 from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Rule
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedskew import functional as F
 from fedskew import tree
 from fedskew.method import Component, Method
-from fedskew.shared import Uniform
+from fedskew.method.weightings import Uniform
 from fedskew.tree import Tree
 from fedskew.types import Cohort, LocalRun, Params, Query, Task, View
 

@@ -12,7 +12,9 @@ from fedskew import functional as F
 from fedskew import rng
 from fedskew.fields import Above, AtLeast, Within
 from fedskew.method import Method, Pace, Selector
-from fedskew.shared import Fixed, Random, Shuffle
+from fedskew.method.paces import Fixed
+from fedskew.method.samplers import Shuffle
+from fedskew.method.selectors import Random
 from fedskew.tree import Tree
 from fedskew.types import Answers, Assignment, Cohort, PacePlan, Params, Query, Task
 

@@ -146,6 +146,8 @@ def summarise(
         out |= _spans(rows, name)
     scores = {name: value for name, value in _last(rows).items() if name in (*SCORES, *EACH)}
     out |= {f"final_{name}": value for name, value in (finals or scores).items()}
+    once = {name: value for name, value in (finals or {}).items() if name.startswith(("served_", "heldout_served_"))}
+    out |= {f"mean{TAIL}_{name}": value for name, value in once.items() if f"mean{TAIL}_{name}" not in out}
     out["worst_class"] = worst_class(_last(rows), class_names)
     out["collapsed"] = [sign._asdict() for sign in collapses(rows, serves)]
     for name in TOTALS:

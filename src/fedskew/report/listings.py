@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fedskew.component import SLOTS
 from fedskew.config.recorded import Run
+from fedskew.method.component import SLOTS
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared
 from fedskew.report.drawing import levels

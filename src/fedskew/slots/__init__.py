@@ -1,6 +1,6 @@
-"""Every ingredient by slot and name, wherever it is defined: with its one method, or in `fedskew.shared`."""
+"""Every ingredient by slot and name, wherever it is defined: with its one method, or in `fedskew.method`."""
 
-from fedskew.component import Component
+from fedskew.method.component import Component
 from fedskew.slots import paces, parts, samplers, selectors, servers, steps, weightings
 
 __all__ = ["INGREDIENTS"]

@@ -1,5 +1,12 @@
 """Parts: what a client optimises and remembers, with the server half of the same ingredient."""
 
+from fedskew.method.heads import CosineSoftmax as CosineSoftmax
+from fedskew.method.heads import InitialHead as InitialHead
+from fedskew.method.keeping import Frozen as Frozen
+from fedskew.method.keeping import Private as Private
+from fedskew.method.parts import CrossEntropy as CrossEntropy
+from fedskew.method.parts import DatasetMean as DatasetMean
+from fedskew.method.parts import ProximalVariant as ProximalVariant
 from fedskew.methods.balancefl import KnowledgeInheritance as KnowledgeInheritance
 from fedskew.methods.ccvr import VirtualRepresentations as VirtualRepresentations
 from fedskew.methods.centralised import LDAM as LDAM
@@ -42,10 +49,3 @@ from fedskew.methods.fedvls import VacantClasses as VacantClasses
 from fedskew.methods.ifca import ClusterIdentity as ClusterIdentity
 from fedskew.methods.moon import ModelContrastive as ModelContrastive
 from fedskew.methods.scaffold import ControlVariate as ControlVariate
-from fedskew.shared.heads import CosineSoftmax as CosineSoftmax
-from fedskew.shared.heads import InitialHead as InitialHead
-from fedskew.shared.keeping import Frozen as Frozen
-from fedskew.shared.keeping import Private as Private
-from fedskew.shared.parts import CrossEntropy as CrossEntropy
-from fedskew.shared.parts import DatasetMean as DatasetMean
-from fedskew.shared.parts import ProximalVariant as ProximalVariant

@@ -1,13 +1,13 @@
 """Servers: what is done with the aggregated update."""
 
+from fedskew.method.servers import Adagrad as Adagrad
+from fedskew.method.servers import Adam as Adam
+from fedskew.method.servers import Momentum as Momentum
+from fedskew.method.servers import Plain as Plain
+from fedskew.method.servers import WeightedSum as WeightedSum
+from fedskew.method.servers import Yogi as Yogi
 from fedskew.methods.fedacg import Accelerated as Accelerated
 from fedskew.methods.feddyn import DynamicCorrection as DynamicCorrection
 from fedskew.methods.fedexp import Extrapolated as Extrapolated
 from fedskew.methods.fednova import GlobalMomentum as GlobalMomentum
 from fedskew.methods.fedspeed import CorrectedMean as CorrectedMean
-from fedskew.shared.servers import Adagrad as Adagrad
-from fedskew.shared.servers import Adam as Adam
-from fedskew.shared.servers import Momentum as Momentum
-from fedskew.shared.servers import Plain as Plain
-from fedskew.shared.servers import WeightedSum as WeightedSum
-from fedskew.shared.servers import Yogi as Yogi

@@ -1,5 +1,8 @@
 """Steps: how one mini-batch becomes a step."""
 
+from fedskew.method.steps import SGD as SGD
+from fedskew.method.steps import AdamW as AdamW
+from fedskew.method.steps import SharpnessAware as SharpnessAware
 from fedskew.methods.apfl import Mixed as Mixed
 from fedskew.methods.ditto import Tethered as Tethered
 from fedskew.methods.fedlesam import GlobalSharpnessAware as GlobalSharpnessAware
@@ -8,6 +11,3 @@ from fedskew.methods.fedsol import StabilisedOrthogonal as StabilisedOrthogonal
 from fedskew.methods.perfedavg import Meta as Meta
 from fedskew.methods.pfedme import Moreau as Moreau
 from fedskew.methods.precisionweighted import PrecisionWeighted as PrecisionWeighted
-from fedskew.shared.steps import SGD as SGD
-from fedskew.shared.steps import AdamW as AdamW
-from fedskew.shared.steps import SharpnessAware as SharpnessAware

@@ -1,12 +1,12 @@
 """Weightings: the aggregation weights."""
 
+from fedskew.method.weightings import Size as Size
+from fedskew.method.weightings import Uniform as Uniform
+from fedskew.method.weightings import UnionShare as UnionShare
+from fedskew.method.weightings import Wrapping as Wrapping
 from fedskew.methods.climb import Dual as Dual
 from fedskew.methods.fedbal import AggregationBalancer as AggregationBalancer
 from fedskew.methods.feddisco import DiscrepancyAware as DiscrepancyAware
 from fedskew.methods.fedla import LabelAware as LabelAware
 from fedskew.methods.fednova import FedNova as FedNova
 from fedskew.methods.fedpals import LabelMatching as LabelMatching
-from fedskew.shared.weightings import Size as Size
-from fedskew.shared.weightings import Uniform as Uniform
-from fedskew.shared.weightings import UnionShare as UnionShare
-from fedskew.shared.weightings import Wrapping as Wrapping

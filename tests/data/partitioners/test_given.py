@@ -113,5 +113,5 @@ def test_a_matrix_comes_from_a_file(tmp_path):
         Counts(path=str(tmp_path / "absent.csv")).load()
     with pytest.raises(ConfigError, match=r"Counts\.path must name a csv, npy or npz file"):
         Counts().load()
-    with pytest.raises(ConfigError, match="give one of both"):
+    with pytest.raises(ConfigError, match="give only one of them"):
         Counts("m.csv", ((1,),))

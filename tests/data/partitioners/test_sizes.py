@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedskew as fs
-from fedskew.component import spec
 from fedskew.config.flags import experiment_from
 from fedskew.config.tables import make
 from fedskew.data import load_partition, save_partition
@@ -30,6 +29,7 @@ from fedskew.data.partitioners import (
 )
 from fedskew.data.partitioners.sizes import in_proportion, packed
 from fedskew.errors import ConfigError
+from fedskew.method.component import spec
 from fedskew.methods import fedavg, fednova, seolkim
 from fedskew.rng import generator
 from support.labels import BALANCED, MIXED, content, counted

@@ -93,3 +93,10 @@ def test_a_cached_file_of_another_dataset_is_not_taken() -> None:
     assert root is not None
     (root / "b.safetensors").write_bytes((root / "a.safetensors").read_bytes())
     assert cache.fetch("a") is not None and cache.fetch("b") is None
+
+
+def test_the_cache_keeps_whose_the_test_rows_are() -> None:
+    made = build("x", np.arange(40.0).reshape(20, 2), np.arange(20) % 2, columns={"site": ["a", "b", "c", "d"] * 5})
+    cache.store("c", made)
+    found = cache.fetch("c")
+    assert found is not None and found.columns_test["site"].tolist() == made.columns_test["site"].tolist() != []

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import fedskew as fs
 from fedskew.method import Component, Method
-from fedskew.shared import Fixed
+from fedskew.method.paces import Fixed
 from fedskew.types import Params, View
 from support.federations import RAGGED, blobs, skewed
 from support.methods import NAMES, each, tiny

@@ -223,7 +223,11 @@ def _of_samples(
     if apart:
         cells_of = [parquet.read_column(split.table, apart[0]) for split in splits]
         units = units_of(f"{splits[-1].file}: column {apart[0]!r}", cells_of)
-    return build(name, *parts, label_names=names, columns=owners, source=source, encoding=encoding, units=units)
+    known = {n: parquet.read_column(s.table, n) for s in splits[1:] for n in owners if n in s.table.column_names}
+    return build(
+        name, *parts, label_names=names, columns=owners, source=source, encoding=encoding, units=units,
+        columns_test=known,
+    )  # fmt: skip
 
 
 def _cells(options: Parquet | Hub, split: _Split) -> Table:

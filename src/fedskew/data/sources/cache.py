@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedskew.data.arrays import Dataset, fingerprint
@@ -24,7 +25,7 @@ from fedskew.errors import FedskewError, from_json
 
 __all__ = ["cached", "fetch", "folder", "key_of", "store"]
 
-VERSION = 3  # raise it when decoding or the file changes
+VERSION = 4  # raise it when decoding or the file changes
 TENSORS = ("x", "y", "x_test", "y_test")
 FACTS = ("name", "classes", "label_names", "column_names", "test_is_official", "source", "fingerprint", "notes")
 
@@ -95,6 +96,7 @@ def store(key: str, data: Dataset) -> None:
     tensors |= {f"columns.{name}": codes.contiguous() for name, codes in data.columns.items()}
     facts = {name: getattr(data, name) for name in FACTS}
     facts["encoding"] = data.encoding and data.encoding.to_json()
+    facts["columns_test"] = {name: codes.tolist() for name, codes in data.columns_test.items()}  # under the digest
     told = json.dumps(facts)
     with contextlib.suppress(OSError, SafetensorError), replacing(root / f"{key}.safetensors") as waiting:
         save_file(tensors, waiting, metadata={"dataset": told, "sum": _sum(key, told)})
@@ -110,5 +112,6 @@ def _rebuild(facts: dict[str, Any], tensors: dict[str, Tensor]) -> Dataset:
     facts |= {name: tuple(facts[name]) for name in ("label_names", "notes")} | {name: tensors[name] for name in TENSORS}
     facts["column_names"] = {column: tuple(labels) for column, labels in facts["column_names"].items()}
     facts["columns"] = {n.removeprefix("columns."): t for n, t in tensors.items() if n.startswith("columns.")}
+    facts["columns_test"] = {name: torch.tensor(codes) for name, codes in facts["columns_test"].items()}
     facts["encoding"] = facts["encoding"] and Encoding.from_json(facts["encoding"])
     return Dataset(**facts)

@@ -169,9 +169,13 @@ class Roles:
         labels, names = self._labels(tables, label)
         pairs = [part for pair in zip(splits, labels, strict=True) for part in pair]
         owners = {group: tables[0].columns[group] for group in groups}
+        known = {
+            group: _texts(table.columns[group]) for table in tables[1:] for group in groups if group in table.columns
+        }
         data = build(
-            name, *pairs, columns=owners, label_names=names, source=source, notes=notes, encoding=encoding, units=units
-        )
+            name, *pairs, columns=owners, label_names=names, source=source, notes=notes, encoding=encoding, units=units,
+            columns_test=known,
+        )  # fmt: skip
         data = self.options.of_classes(data)
         return _standardised(data) if self.options.standardise else data
 

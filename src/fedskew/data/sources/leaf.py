@@ -80,8 +80,15 @@ class Femnist(ImageOptions):
             x = np.stack(part.x).reshape(-1, 1, 28, 28)
             x = np.round(255 * x).astype(np.uint8) if exact else x.astype(np.float32)
             parts += [self.padded(x), np.array(part.y)]
-        owners, source = {"client": splits[0].owner}, f"files in {groups[0][0].parent}"
-        return build(self.name, *parts, label_names=CHARACTERS, columns=owners, source=source)
+        source, (owners, *known) = f"files in {groups[0][0].parent}", [{"client": part.owner} for part in splits]
+        return build(
+            self.name,
+            *parts,
+            label_names=CHARACTERS,
+            columns=owners,
+            source=source,
+            columns_test=known[0] if known else None,
+        )
 
 
 @dataclass(frozen=True)

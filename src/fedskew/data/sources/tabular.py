@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import torch
 
 from fedskew import rng
 from fedskew.data.arrays import SPLIT_SEED, TEST_SHARE, Dataset, build, draw, share
@@ -81,11 +80,12 @@ class Adult(ClassOptions):
         demand(self, "exclude", bool(encoding.columns), "leave a feature")
         features = [_adult_features(rows, encoding) for rows in (train, test)]
         labels = [np.char.startswith(rows[:, -1], ">50K").astype(np.int64) for rows in (train, test)]
-        columns = {c: train[:, i] for i, c in enumerate(ADULT_COLUMNS) if c not in ADULT_NUMBERS}
+        named = [(i, c) for i, c in enumerate(ADULT_COLUMNS) if c not in ADULT_NUMBERS]
+        columns, columns_test = ({c: rows[:, i] for i, c in named} for rows in (train, test))
         return build(
             self.name, features[0], labels[0], features[1], labels[1],
             label_names=("<=50K", ">50K"), columns=columns, source="UCI files",
-            encoding=encoding,
+            encoding=encoding, columns_test=columns_test,
         )  # fmt: skip
 
 
@@ -134,13 +134,12 @@ class HeartDisease(ClassOptions):
         facts = zip(HEART_COLUMNS, mean.tolist(), std.tolist(), medians.tolist(), strict=True)
         encoding = Encoding(tuple(Column(n, mean=m, std=s, missing=v) for n, m, s, v in facts), single=False)
         x = encoding.encode(dict(zip(HEART_COLUMNS, rows.T, strict=False)), self.name)
-        named = np.array(list(HOSPITALS))[hospital]
         made = build(
             self.name, x[~test], y[~test], x[test], y[test], label_names=("no disease", "disease"),
-            columns={"hospital": named[~test]}, source="UCI files", official=False, encoding=encoding,
+            columns={"hospital": np.array(list(HOSPITALS))[hospital[~test]]}, source="UCI files", official=False,
+            encoding=encoding, columns_test={"hospital": np.array(list(HOSPITALS))[hospital[test]]},
         )  # fmt: skip
-        codes = np.searchsorted(made.column_names["hospital"], named[test])
-        return self.of_classes(replace(made, columns_test={"hospital": torch.from_numpy(codes)}))
+        return self.of_classes(made)
 
 
 def _find(name: str, path: str | None, folders: Sequence[str], names: Sequence[str]) -> tuple[Path, ...]:

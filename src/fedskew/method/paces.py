@@ -9,8 +9,8 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from fedskew.component import Pace
 from fedskew.fields import Above, AtLeast, Within, demand
+from fedskew.method.component import Pace
 from fedskew.types import PacePlan
 
 __all__ = ["Cosine", "Drops", "Fixed", "Part", "Staged", "Steps"]

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import tree
-from fedskew.component import LocalStep, does_no_more
 from fedskew.fields import Above, AtLeast, Within
+from fedskew.method.component import LocalStep, does_no_more
 from fedskew.tree import Tree
 from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Raw
 

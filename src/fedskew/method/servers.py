@@ -10,8 +10,8 @@ import torch
 
 from fedskew import functional as F
 from fedskew import tree
-from fedskew.component import ServerOptimizer
 from fedskew.fields import LARGEST, Above, Within, demand
+from fedskew.method.component import ServerOptimizer
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, Task
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fedskew import rng
-from fedskew.shared import Shuffle
-from fedskew.shared.samplers import ClassBalanced, batched, realise
+from fedskew.method.samplers import ClassBalanced, Shuffle, batched, realise
 
 OWN = np.array([2, 0, 2, 2, 0, 3, 2])  # labels of a client's rows; classes 1 and 4 have none
 

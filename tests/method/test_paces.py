@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from fedskew.method.paces import Fixed, Staged
 from fedskew.methods.seolkim import Dynamic
-from fedskew.shared import Fixed
-from fedskew.shared.paces import Staged
 
 
 def test_the_staged_rate_warms_up_and_drops_twice() -> None:

@@ -36,7 +36,7 @@ from fedskew.types import (
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
-    from fedskew.method import Method
+    from fedskew.method.value import Method
 
 __all__ = [
     "SLOTS",
@@ -421,7 +421,7 @@ def spec(ingredient: Any) -> dict[str, Any]:
     """An ingredient as a name and fields: the inverse of `make`.
 
     Example:
-        >>> from fedskew.shared import SGD
+        >>> from fedskew.method.steps import SGD
         >>> spec(SGD(momentum=0.9))
         {'name': 'sgd', 'momentum': 0.9, 'weight_decay': 0.0, 'clip': 0.0}
     """

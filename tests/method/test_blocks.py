@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fedskew.errors import FieldError
+from fedskew.method.keeping import blocks
 from fedskew.models.architectures import MODELS
 from fedskew.models.prepare import prepare
-from fedskew.shared.keeping import blocks
 from fedskew.types import Task
 
 PLAIN = Task("fc", 10, 4, clients=5, rounds=9)

@@ -10,8 +10,8 @@ import torch
 
 import fedskew as fs
 from fedskew.config.flags import experiment_from
+from fedskew.method.paces import Cosine, Drops, Fixed, Part, Steps
 from fedskew.methods import METHODS
-from fedskew.shared.paces import Cosine, Drops, Fixed, Part, Steps
 from support.command import refused
 from support.federations import blobs
 from support.runs import gap, go, same

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from fedskew import rng
-from fedskew.component import Sampler
+from fedskew.method.component import Sampler
 from fedskew.tree import Tree
 
 __all__ = ["WIDE", "ClassBalanced", "Shuffle", "batched", "realise"]

@@ -9,7 +9,9 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedskew.component import (
+from fedskew.errors import ConfigError, FieldError, require, unknown
+from fedskew.fields import check
+from fedskew.method.component import (
     SLOTS,
     Component,
     LocalStep,
@@ -21,32 +23,20 @@ from fedskew.component import (
     overrides,
     spec,
 )
-from fedskew.errors import ConfigError, FieldError, require, unknown
-from fedskew.fields import check
-from fedskew.shared import SGD, Fixed, Plain, Random, Shuffle, Size
-from fedskew.shared.parts import CrossEntropy
+from fedskew.method.paces import Fixed
+from fedskew.method.parts import CrossEntropy
+from fedskew.method.samplers import Shuffle
+from fedskew.method.selectors import Random
+from fedskew.method.servers import Plain
+from fedskew.method.steps import SGD
+from fedskew.method.weightings import Size
 from fedskew.tree import Tree
-from fedskew.types import Cohort, Gradient, Task, Weights
+from fedskew.types import Cohort, Task, Weights
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = [
-    "SLOTS",
-    "Component",
-    "Gradient",
-    "LocalStep",
-    "Method",
-    "Pace",
-    "Sampler",
-    "Selector",
-    "ServerOptimizer",
-    "Weighting",
-    "check_method",
-    "method_spec",
-    "renamed",
-    "spec",
-]
+__all__ = ["Method", "check_method", "method_spec", "renamed"]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.component import Weighting, forwarding
+from fedskew.method.component import Weighting, forwarding
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, Task, Weights
 

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from fedskew import rng
+from fedskew.method.selectors import Random, TrainAll, draw_clients
 from fedskew.methods.climb import Dual
 from fedskew.methods.clusteredsampling import Clustered
-from fedskew.shared import Random
-from fedskew.shared.selectors import TrainAll, draw_clients
 from support.federations import blobs
 from support.view import TASK
 

@@ -11,15 +11,15 @@ from torch import Tensor
 
 from fedskew import functional as F
 from fedskew import rng
-from fedskew.component import Component
 from fedskew.errors import FieldError
 from fedskew.fields import Above, AtLeast, Within, later
+from fedskew.method.component import Component
 from fedskew.tree import Tree
 from fedskew.types import COSINE_SCALE, Batch, Output, Params, Task, View
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
-    from fedskew.method import Method
+    from fedskew.method.value import Method
 
 __all__ = ["CosineSoftmax", "InitialHead"]
 

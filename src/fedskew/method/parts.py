@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from torch import Tensor
 
 from fedskew import functional as F
-from fedskew.component import Component, does_no_more
 from fedskew.fields import AtLeast
+from fedskew.method.component import Component, does_no_more
 from fedskew.types import Params, View
 
 __all__ = ["CrossEntropy", "DatasetMean", "ProximalVariant"]

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from fedskew import rng
-from fedskew.component import Selector
 from fedskew.errors import FieldError
+from fedskew.method.component import Selector
 from fedskew.tree import Tree
 from fedskew.types import Assignment, Params, Task
 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
-    from fedskew.method import Method
+    from fedskew.method.value import Method
 
 __all__ = ["Random", "TrainAll", "draw_clients", "ward_merges"]
 

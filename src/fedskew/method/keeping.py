@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import takewhile
 
-from fedskew.component import Component
 from fedskew.errors import FieldError, closest
+from fedskew.method.component import Component
 from fedskew.types import Task
 
 __all__ = ["GROUPS", "Frozen", "Private", "blocks", "chosen", "in_group", "in_projection"]

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import fedskew as fs
-from fedskew import component
-from fedskew.component import Component, Weighting, hooks_of, overrides
-from fedskew.shared.weightings import Wrapping
+from fedskew.method import component
+from fedskew.method.component import Component, Weighting, hooks_of, overrides
+from fedskew.method.weightings import Wrapping
 from support.federations import skewed
 from support.runs import rows_of
 

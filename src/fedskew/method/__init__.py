@@ -1,0 +1,20 @@
+"""A method is a value: parts and slots, and the ingredients that no single method has alone."""
+
+from fedskew.method.component import (
+    SLOTS,
+    Component,
+    LocalStep,
+    Pace,
+    Sampler,
+    Selector,
+    ServerOptimizer,
+    Weighting,
+    spec,
+)
+from fedskew.method.value import Method, check_method, method_spec, renamed
+from fedskew.types import Gradient
+
+__all__ = [
+    "SLOTS", "Component", "Gradient", "LocalStep", "Method", "Pace", "Sampler", "Selector", "ServerOptimizer",
+    "Weighting", "check_method", "method_spec", "renamed", "spec",
+]  # fmt: skip
