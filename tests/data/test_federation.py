@@ -220,6 +220,8 @@ def test_rows_of_every_part_know_their_clients() -> None:
     parts = [set(fed.rows_on(on)[0].tolist()) for on in ON if on != "test"]
     assert sum(map(len, parts)) == len(set.union(*parts)) == len(data.y)
     assert not fed.dealt
+    rows, owners = fed.rows_on("test")
+    assert all(fed.test_rows(k).tolist() == rows[owners == k].tolist() for k in range(fed.clients))
     two = keep_classes(data, (2, 0))
     assert len(two.columns_test["site"]) == len(two.y_test) < len(data.y_test)
 

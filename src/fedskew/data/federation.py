@@ -93,11 +93,11 @@ class Federation:
         return self.partition.of(k).copy()
 
     def test_rows(self, k: int) -> np.ndarray:
-        """Test rows of one client, distributed as its training rows.
+        """Test rows of one client: its own where a natural client's column says whose they are, else a share.
 
-        The test rows of each class are dealt in proportion to the clients' training rows of that class: floor(m_c n_kc
-        / sum_k n_kc), then one more for the largest remainders. Clients share no test row. Test rows of a class that no
-        client trains on stay unused.
+        Shares are distributed as the training rows: the test rows of each class are dealt in proportion to the clients'
+        training rows of that class, floor(m_c n_kc / sum_k n_kc), then one more for the largest remainders. Clients
+        share no test row. Test rows of a class that no client trains on stay unused.
 
         Args:
             k: Number of the client, from 0.
@@ -129,7 +129,10 @@ class Federation:
     @cached_property
     def _test(self) -> Partition:
         """The test rows of all clients."""
-        return share_out(self.dataset.y_test.numpy(), self.counts, self.seed)
+        owners = self._named(self.dataset.columns_test)
+        if owners is None:
+            return share_out(self.dataset.y_test.numpy(), self.counts, self.seed)
+        return Partition.of_lists([np.flatnonzero(owners == k) for k in range(self.clients)])
 
     def name_of(self, k: int) -> str:
         """Name of a natural client; the number of another."""
