@@ -272,7 +272,7 @@ class Observer:
             row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
         last = is_last(row)
         names, lists = self._used(row, last), self._lists(number, last)
-        joint = bool(names) and lists and self.method.personal and self.shares is None  # one pass does for both
+        joint = bool(names) and lists and self.method.personal  # one pass does for both
         row |= self._evaluate_used(state, names, joint) if names else {}
         deque(self._tested(state, True) if lists and not joint else (), 0)
         row |= told_of(results.cohort, weights)
@@ -357,25 +357,18 @@ class Observer:
         """What clients' own models are made of: what is evaluated and deployed, and what the components send down."""
         return server.broadcast(self.method, state, None)._replace(params=self.served(state))
 
-    @cached_property
-    def shares(self) -> dict[int, Array] | None:
-        """Test rows of each client that trains, where a column says whose a test row is; else None."""
-        fed = self.fed
-        if fed.held is not None or not fed.client_names or fed.dealt:
-            return None
-        rows, owners = fed.rows_on("test")
-        return {k: rows[owners == k] for k in np.unique(owners).tolist() if k >= 0 and fed.sizes[k]}
-
     def _tested(self, state: State, listed: bool) -> Iterator[Tested]:
         """What each client would use on its own test rows; ``listed`` says whether its row is kept."""
         data, held = self.fed.dataset, self.fed.held is not None
-        labels, shares = data.y if held else data.y_test, self.shares if listed else None
-        for one in self.engine.tested(self.method, self.given(state), shares, probabilities=listed):
+        labels, dealt = data.y if held else data.y_test, not held and self.fed.dealt
+        for one in self.engine.tested(self.method, self.given(state), probabilities=listed):
             if listed:
                 who = state.round, one.client, self.fed.name_of(one.client)
-                told, dealt = one.probabilities, one.probabilities is not None and shares is None and not held
+                told = one.probabilities
                 y = labels[:0] if told is None else labels[one.rows]
-                self.measured.append(client_row(*who, one.confusion, one.loss, y, told, dealt=dealt))
+                self.measured.append(
+                    client_row(*who, one.confusion, one.loss, y, told, dealt=dealt and told is not None)
+                )
             yield one
 
     def _evaluate_used(self, state: State, names: Sequence[str], listed: bool = False) -> Row:

@@ -267,15 +267,10 @@ class LocalEngine:
         return pooled(self.tested(method, broadcast, fitted=fitted), self.task.classes)
 
     def tested(
-        self, method: Method, broadcast: Broadcast, shares: dict[int, Array] | None = None, *, fitted: bool = False,
-        probabilities: bool = False,
-    ) -> Iterator[Tested]:  # fmt: skip
-        """What each client would use on its own test rows: its own model where the method has one, else the global.
-
-        ``shares`` are the rows of each client; None: those of `shares_of`.
-        """
-        shares = shares_of(self.clients.own, self.fed) if shares is None else shares
-        fitted_on = self.train_set if fitted else None
+        self, method: Method, broadcast: Broadcast, *, fitted: bool = False, probabilities: bool = False
+    ) -> Iterator[Tested]:
+        """What each client would use on its own test rows: its own model where the method has one, else the global."""
+        shares, fitted_on = shares_of(self.clients.own, self.fed), self.train_set if fitted else None
         test, model = self.test_of(self.fed), self._models(method, broadcast)
         yield from tested(self.clients, test, model, shares, fitted_on=fitted_on, probabilities=probabilities)
 

@@ -247,9 +247,8 @@ class Remote(Sequential):
         return self.at_nodes(params, buffers, number)
 
     def tested(
-        self, method: Method, broadcast: Broadcast, shares: Any = None, *, fitted: bool = False,
-        probabilities: bool = False,
-    ) -> Iterator[Tested]:  # fmt: skip
+        self, method: Method, broadcast: Broadcast, *, fitted: bool = False, probabilities: bool = False
+    ) -> Iterator[Tested]:
         """What the nodes that permit metrics tell of their own test rows: matrices and losses, no probabilities."""
         number = broadcast.round - 1
         if method.personal:
