@@ -314,6 +314,7 @@ def fingerprint(data: Dataset) -> str:
     """First 16 hex digits of the sha256 over dtype, shape and bytes of every tensor, including columns."""
     digest = hashlib.sha256()
     tensors = {"x": data.x, "y": data.y, "x_test": data.x_test, "y_test": data.y_test}
+    tensors |= {} if data.units is None else {"units": data.units}
     for name, tensor in (*tensors.items(), *sorted(data.columns.items())):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
         digest.update(tensor.contiguous().numpy().data)
