@@ -153,7 +153,7 @@ def gains_of(rows: list[dict[str, Any]], bases: str, metric: str = "mean10_accur
 
 def less_of(rows: list[dict[str, Any]], words: str) -> str:
     """Settings by methods: each method less a base, paired by seed, in points, with a 95 % t interval over seeds."""
-    base, metric = [*words.split(", "), "mean10_accuracy"][:2]
+    base, _, metric = words.rpartition(", ") if "_" in words else (words, "", "mean10_accuracy")
     ended = [row for row in rows if row["state"] == "finished"]
     gaps = differences(Scores.of((row["label"], row["setting"], row["seed"], row[metric]) for row in ended), base)
     at = {(gap.method, gap.setting): gap for gap in gaps}
@@ -167,6 +167,8 @@ def less_of(rows: list[dict[str, Any]], words: str) -> str:
     lines = [f"| | {base} | {' | '.join(others)} |", f"|---|{'---:|' * (len(others) + 1)}"]
     for setting in dict.fromkeys(row["setting"] for row in rows):
         levels = [100 * row[metric] for row in ended if (row["label"], row["setting"]) == (base, setting)]
+        if not levels:
+            continue  # not run yet
         lines.append(f"| {setting} | {_cell(levels, 1)} | {' | '.join(cell(label, setting) for label in others)} |")
     return "\n".join(lines) + "\n"
 
