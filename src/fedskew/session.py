@@ -271,11 +271,10 @@ class Observer:
             found = self.engine.evaluate(self.served(state), state.buffers, self.part)
             row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
         last = is_last(row)
-        names, listed = self._used(row, last), self._lists(number, last)
-        if names:
-            row |= self._evaluate_used(state, names, listed)
-        elif listed:
-            deque(self._tested(state, True), 0)
+        names, lists = self._used(row, last), self._lists(number, last)
+        joint = bool(names) and lists and self.method.personal  # one pass does for both
+        row |= self._evaluate_used(state, names, joint) if names else {}
+        deque(self._tested(state, True) if lists and not joint else (), 0)
         row |= told_of(results.cohort, weights)
         row |= {"upload_bytes": traffic.up, "download_bytes": traffic.down}
         components = {c.name: c.record(state.parts[c.name]) for c in self.method.having("record")}
@@ -360,25 +359,25 @@ class Observer:
 
     def _tested(self, state: State, listed: bool) -> Iterator[Tested]:
         """What each client would use on its own test rows; ``listed`` says whether its row is kept."""
-        data = self.fed.dataset
-        labels = data.y_test if self.fed.held is None else data.y
+        data, held = self.fed.dataset, self.fed.held is not None
+        labels, dealt = data.y if held else data.y_test, not held and self.fed.dealt
         for one in self.engine.tested(self.method, self.given(state), probabilities=listed):
             if listed:
                 who = state.round, one.client, self.fed.name_of(one.client)
                 told = one.probabilities
                 y = labels[:0] if told is None else labels[one.rows]
-                self.measured.append(client_row(*who, one.confusion, one.loss, y, told))
+                self.measured.append(
+                    client_row(*who, one.confusion, one.loss, y, told, dealt=dealt and told is not None)
+                )
             yield one
 
     def _evaluate_used(self, state: State, names: Sequence[str], listed: bool = False) -> Row:
         """Metrics of what each client would use: its own model where the method has one, else the global model."""
         own, unseen, params = self.method.personal, self.fed.unseen, self.served(state)
-        each = self._tested(state, listed)
         if own:
-            found = {"": pooled(each, self.task.classes)}
+            found = {"": pooled(self._tested(state, listed), self.task.classes)}
         else:
             found = {"": self.engine.shared(params, state.buffers, state.round)}
-            deque(each if listed else (), 0)
         if unseen is not None and own:
             drop = self.settings.nonfinite == "drop"
             found["heldout_"] = newcomers(self.engine, self.method, state, params, drop)

@@ -13,7 +13,8 @@ from sklearn.metrics import average_precision_score, f1_score, recall_score, roc
 
 import fedskew as fs
 from fedskew.engines.trained import OWN
-from fedskew.records.clients import FEW, FILE, client_row
+from fedskew.records.clients import FILE, client_row
+from fedskew.records.decisions import FEW
 from fedskew.records.metrics import confusion
 from fedskew.records.verify import troubles
 from fedskew.studies.packing import NAMES

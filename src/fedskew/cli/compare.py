@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -13,7 +13,7 @@ from fedskew.cli.base import Command
 from fedskew.cli.output import say
 from fedskew.cli.studying import print_plan, run_study, store_of, store_options
 from fedskew.cli.tracking import track_options, trackers
-from fedskew.cli.values import POSITIVE, Names
+from fedskew.cli.values import POSITIVE, Names, Value
 from fedskew.config.words import Pair
 from fedskew.errors import ConfigError
 
@@ -91,6 +91,10 @@ class CompareCommand(Command):
     "--fitted", is_flag=True,
     help="also show the metric with fitted biases and a temperature, and say which gains are only a bias",
 )  # fmt: skip
+@click.option(
+    "--by", type=Value(Literal["client"]),
+    help="a table of each client, the worst first  [default: for up to ten clients that have names]",
+)  # fmt: skip
 @click.option("--tune", metavar="SPACE", help="search space of every method, such as lr=log:0.01..0.3")
 @click.option("--tune-trials", type=POSITIVE, help="trials of each method and setting  [default: 8]")
 @click.option(
@@ -125,7 +129,8 @@ def compare(
     if given["dry_run"]:
         return print_plan(study, processes)
     command = _command(methods, options, given)
-    return run_study(study, processes, part, given["retry"], out, command, tracking, given["cluster"], given["fitted"])
+    beside = tracking, given["cluster"], given["fitted"], given["by"]
+    return run_study(study, processes, part, given["retry"], out, command, *beside)
 
 
 def _equal(options: list[Pair]) -> list[Pair]:
@@ -180,5 +185,5 @@ def _command(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]
     for flag in OF_FILE:
         value = given[flag[2:].replace("-", "_")]
         words += [] if not value else [flag] if value is True or value == ALONE else [flag, str(value)]
-    words += ["--fitted"] if given["fitted"] else []
+    words += [*["--fitted"] * given["fitted"], *(["--by", given["by"]] if given["by"] else [])]
     return shlex.join(words)

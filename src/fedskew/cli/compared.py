@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.live import Live
@@ -16,13 +16,15 @@ from fedskew.engines.runtime import Workers
 from fedskew.errors import plural, visible
 
 if TYPE_CHECKING:
+    from fedskew.studies.clients import ByClient
     from fedskew.studies.study import Planned, Study
     from fedskew.studies.work import Outcome
 
-__all__ = ["StudyProgress", "duration", "summary_table"]
+__all__ = ["StudyProgress", "clients_table", "clients_tables", "duration", "summary_table"]
 
 ALIKE = 0.01  # difference of two methods' work that is none
 PLUS_MINUS = "± is the standard deviation over the seeds; the interval is Student's, of paired differences"
+NAMED, WORST = 10, 20  # clients that are shown unasked; that are shown at most
 LISTED = 8  # runs in progress that the live table names
 
 
@@ -160,6 +162,48 @@ def summary_table(study: Study, fitted: bool = False) -> Iterator[Any]:
     if len(study.spec.seeds) < (needed := pairs_needed()):
         seeds = plural(len(study.spec.seeds), "seed")
         yield f"{seeds}: a rank test needs at least {needed} pairs to find a difference at 5 %; use the intervals"
+
+
+def clients_tables(study: Study, wanted: bool) -> Iterator[Any]:
+    """What each client would use, a table of each setting; unless ``wanted``, only of up to ten clients with names."""
+    from fedskew.records.clients import read_clients
+    from fedskew.studies.clients import DEALT, by_client, few_rows, is_natural
+
+    ended = [(one.cell, entry) for one, entry in study.entries() if entry and entry.state == "finished"]
+    runs = [(cell.label, cell.setting, read_clients(entry.folder)) for cell, entry in ended]
+    found = by_client(runs)
+    few = len({one.client for one in found}) <= NAMED and any(is_natural(rows) for *_, rows in runs)
+    if wanted and not found:
+        yield "no run of this study has rows of its clients; run it again with --clients-every 1"
+    if not found or not (wanted or few):
+        return
+    labels = ended[0][1].config.get("label_names", ())
+    for setting in dict.fromkeys(one.setting for one in found):
+        yield clients_table([one for one in found if one.setting == setting], "" if setting == "all" else setting)
+    yield from map(visible, few_rows(found, labels)[:WORST])
+    if any(one.dealt for one in found):
+        yield DEALT
+
+
+def clients_table(found: Sequence[ByClient], setting: str = "") -> Table:
+    """Clients, the worst first, each with its methods below it."""
+    from fedskew.studies.clients import SAMPLING, in_cells
+
+    names = list(dict.fromkeys(one.client for one in found))
+    told = f"the worst {WORST} of {len(names)} clients" if len(names) > WORST else "the worst client first"
+    title = visible(": ".join(filter(None, (setting, f"what each client would use, {told}"))))
+    view = Table(box=None, pad_edge=False, header_style="dim", title=title, caption=SAMPLING)
+    heads = ("accuracy", "sampling, 95 %", "seeds, sd", "balanced", "AUROC", "ECE")
+    view.add_column("client, test rows", overflow="fold")
+    for head in heads:
+        view.add_column(head, justify="right", no_wrap=True)
+    for name in names[:WORST]:
+        mine = [one for one in found if one.client == name]
+        view.add_row(f"{visible(name)}, {mine[0].rows:,}")
+        for one in mine:
+            cells = in_cells(one, ())
+            view.add_row(f"  {visible(one.method)}", *(cells[head] for head in heads))
+    return view
 
 
 def _work(ratio: float | None, gradients: str) -> str:

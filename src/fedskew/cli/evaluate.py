@@ -97,11 +97,19 @@ class RunAndData(Beside):
 @click.option(
     "--figures", metavar="FOLDER", type=FOLDER, help="draw reliability.png and decision-curve.png of --positive there"
 )
+@click.option("--client", metavar="NAME", help="a client's own model, on its own test rows where there is no --data")
+@click.option(
+    "--clients", type=Value(Literal["all"]), help="all: each client's own model on its own test rows, the worst first"
+)
+@click.option(
+    "--by", type=Value(Literal["client"]),
+    help="client: what each client would use, as the run measured it at its end, the worst first",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print everything as JSON")
 def evaluate(
     run: str, out: str | None, best: bool, fitted: bool, decompose: bool, on: On, threshold: str | None,
-    threshold_on: Literal["validation", "test"], positive: str | None, figures: str | None, as_json: bool,
-    experiment: Experiment | None,
+    threshold_on: Literal["validation", "test"], positive: str | None, figures: str | None, client: str | None,
+    clients: str | None, by: str | None, as_json: bool, experiment: Experiment | None,
 ) -> None:  # fmt: skip
     """Evaluate the model of a finished RUN on test rows or new rows.
 
@@ -112,15 +120,18 @@ def evaluate(
     from fedskew.config.recorded import read_run
     from fedskew.config.scoring import scores_of
     from fedskew.data.sources.rows import rows_of
-    from fedskew.engines.trained import load_model, read_description
+    from fedskew.engines.trained import client_number, load_model, read_description
     from fedskew.records.decisions import parsed_rule, report
     from fedskew.records.probabilities import PRECISION
 
     if out is not None:
         require(not Path(out).exists(), "out", "be a new file", out)
     about = read_description(Path(run))
-    trained, recorded = load_model(run, best=best), read_run(run)
-    for note in _notes(recorded, about, experiment, best):
+    trained, recorded = load_model(run, best=best, client=client), read_run(run)
+    if clients or by:
+        _by_client(recorded, about, clients is not None, as_json)
+        return
+    for note in _notes(recorded, about, experiment, best, client):
         say(f"fedskew: note: {note}", sys.stderr)
     if decompose:
         typed = [flag for flag, _ in click.get_current_context().meta[TYPED]]
@@ -133,12 +144,15 @@ def evaluate(
     column = trained.column_of(positive) if deciding else None
     chosen = threshold is not None and parsed_rule(threshold)[0] != "number"
     fed, decision, source = None, None, None
-    if chosen or (experiment is None and (deciding or on != "test")):
+    require(client is None or on == "test", "on", "be test for a client's own model", on)
+    if chosen or (experiment is None and (client is not None or deciding or on != "test")):
         fed = _own_data(recorded, about, divided=True)
     if threshold is not None:
         decision = trained.decide(fed, threshold, positive, threshold_on=threshold_on, fitted=fitted)
     if experiment is not None:
         source = rows_of(experiment.data, experiment.path, trained.inputs)
+    elif client is not None and fed is not None:
+        source = fed.of_client(client_number(about, client))
     recall_at = recorded.config.get("recall_at", PRECISION)
     scores = scores_of(trained, source or fed or _own_data(recorded, about), recall_at, fitted, on, decision)
     told: Row | None = None
@@ -215,12 +229,35 @@ def _own_data(run: Run, about: dict[str, Any], divided: bool = False) -> Any:
     return found
 
 
-def _notes(run: Run, about: dict[str, Any], experiment: Experiment | None, best: bool) -> list[str]:
+def _by_client(run: Run, about: dict[str, Any], again: bool, as_json: bool) -> None:
+    """Print what each client would use, as the run measured it; ``again`` by the own models that it keeps."""
+    from fedskew.cli.compared import clients_table
+    from fedskew.engines.trained import own_rows
+    from fedskew.records.clients import MOST_CLIENTS, read_clients
+    from fedskew.studies.clients import DEALT, by_client, few_rows
+
+    rows = own_rows(run.folder, _own_data(run, about, divided=True)) if again else read_clients(run.folder)
+    if not rows:
+        most = f"runs of at most {MOST_CLIENTS:,} clients measure them at the end, others with --clients-every"
+        raise RecordError(f"the run {str(run.folder)!r} has no rows of its clients; {most}")
+    labels = run.config.get("label_names", ())
+    found = by_client([(run.label or run.name, "all", rows)])
+    if as_json:
+        say(json.dumps([one.to_json(labels) for one in found], indent=1))
+        return
+    show(clients_table(found))
+    for note in (*few_rows(found, labels), *([DEALT] if any(one.dealt for one in found) else [])):
+        say(note)
+
+
+def _notes(
+    run: Run, about: dict[str, Any], experiment: Experiment | None, best: bool, client: str | None = None
+) -> list[str]:
     """What to know before the numbers are believed: a run that stopped early, or rows that it was trained on."""
     from fedskew.data.sources.rows import same_file
 
     notes = []
-    if run.serves == "own":
+    if run.serves == "own" and client is None:
         name = "final_served_accuracy"
         told = f"; theirs have {name} {run.value(name):.4f}" if math.isfinite(run.value(name)) else ""
         notes.append(

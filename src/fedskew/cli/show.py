@@ -17,7 +17,7 @@ from fedskew.cli.listing import age, cell, columns
 from fedskew.cli.output import say
 from fedskew.cli.sketch import bars, curve, plain
 from fedskew.cli.values import RUN
-from fedskew.errors import FedskewError, RecordError, plural, unknown
+from fedskew.errors import FedskewError, RecordError, plural, some, unknown
 
 if TYPE_CHECKING:
     from fedskew.config.recorded import Run
@@ -62,6 +62,8 @@ def show(run: str, metric: str | None, as_ascii: bool) -> None:
     for line in _classes(recorded, drawn):
         say(line)
     for line in _numbers(recorded.summary):
+        say(line)
+    for line in _own_models(folder):
         say(line)
     for line in _settings(recorded, run):
         say(line)
@@ -162,6 +164,15 @@ def _numbers(summary: dict[str, Any]) -> Iterator[str]:
         from fedskew.records.summary import Collapse
 
         yield f"COLLAPSED: {Collapse(**collapse).words}"
+
+
+def _own_models(folder: Path) -> Iterator[str]:
+    """Of which clients the run keeps own models."""
+    from fedskew.engines.trained import OWN, owners_of, read_description
+
+    if (folder / OWN).is_file():
+        names = list(owners_of(read_description(folder)).values())
+        yield f"own models: {some(names)}; `fedskew evaluate {folder} --client NAME` evaluates one"
 
 
 def _settings(run: Run, folder: str) -> Iterator[str]:

@@ -89,10 +89,10 @@ def print_plan(study: Study, processes: int) -> int:
 
 def run_study(
     study: Study, processes: int, part: tuple[int, int], retry: bool, out: str | None, command: str,
-    tracking: Named | None = None, cluster: str | None = None, fitted: bool = False,
+    tracking: Named | None = None, cluster: str | None = None, fitted: bool = False, by: str | None = None,
 ) -> int:  # fmt: skip
     """Do the study and print its table, with ``fitted`` that of fitted models too; exit code 1 where a run broke."""
-    from fedskew.cli.compared import StudyProgress, summary_table
+    from fedskew.cli.compared import StudyProgress, clients_tables, summary_table
 
     if out:
         _check_free(out, study)
@@ -109,7 +109,7 @@ def run_study(
             return INTERRUPTED
     if not todo:
         say("nothing to do: every run is in the store")
-    for table in summary_table(study, fitted):
+    for table in (*summary_table(study, fitted), *clients_tables(study, by == "client")):
         show(table)
     for line in progress.lost:
         say(line, sys.stderr)

@@ -174,6 +174,13 @@ class Federation:
                 owners[part.rows if on == "test" else slice(None)] = np.repeat(np.arange(part.clients), part.sizes)
         return rows, owners
 
+    def of_client(self, k: int) -> Dataset:
+        """The dataset with the test rows of one client: those that it keeps, else as `rows_on` has them."""
+        rows, owners = self.rows_on("test" if self.held is None else "local")
+        at, data = torch.from_numpy(rows[owners == k]), self.dataset
+        x, y = (data.x_test, data.y_test) if self.held is None else (data.x, data.y)
+        return replace(data, name=f"{data.name}, client {self.name_of(k)}", x_test=x[at], y_test=y[at], columns_test={})
+
     def _named(self, columns: Mapping[str, Tensor]) -> np.ndarray | None:
         """The natural client of each row of ``columns``, -1 for none; None where no column there says it."""
         inner = getattr(self.partitioner, "base", self.partitioner)

@@ -31,6 +31,7 @@ from fedskew.method.component import spec
 from fedskew.models import MODELS, Architecture
 from fedskew.models.precision import DTYPES, NARROW, arithmetic
 from fedskew.models.prepare import Model, prepare
+from fedskew.records.clients import client_row
 from fedskew.records.decisions import Decision, choose_threshold, parsed_rule, report
 from fedskew.records.manifest import check_file
 from fedskew.records.metrics import confusion_of, from_confusion, from_probabilities
@@ -401,7 +402,9 @@ def load_model(
     found = tensors_of(file)
     if client is not None:
         require(not best, "best", "stand without client: own models are those of the last round", best)
-        own = own_of(folder, client)
+        number = client_number(content, client)
+        check_file(folder, OWN)
+        own = tensors_of(folder / OWN, f"{number}/")
         found, fits = {name: own.get(name, value) for name, value in found.items()}, {}
     check_fits(file, found, {**prepared.params, **prepared.buffers})
     buffers = {name: found[name] for name in prepared.buffers}
@@ -417,17 +420,34 @@ def owners_of(content: Mapping[str, Any]) -> dict[int, str]:
     return {int(k): name for k, name in own.items() if k.isdecimal()}
 
 
-def own_of(folder: Path, client: str | int) -> dict[str, Tensor]:
-    """What of a client's own model is not as in the global one. Raises as `load_model`."""
-    owners = owners_of(read_description(folder))
+def client_number(content: Mapping[str, Any], client: str | int) -> int:
+    """Number of a client by its name or number, among those whose own models a run keeps. Raises ConfigError."""
+    owners = owners_of(content)
     if not owners:
-        told = f"the run {str(folder)!r} keeps no clients' own models"
-        raise ConfigError(f"{told}; a run with keep_own (--keep-own) does, where its method gives clients some")
+        told = "the run keeps no clients' own models; a run with keep_own (--keep-own true) does"
+        raise ConfigError(f"{told}, where its method gives clients some")
     named = [k for k, name in owners.items() if client == name] or [k for k in owners if str(client) == str(k)]
     if len(named) != 1:
         raise unknown("client", str(client), owners.values())
-    check_file(folder, OWN)
-    return tensors_of(folder / OWN, f"{named[0]}/")
+    return named[0]
+
+
+def own_rows(folder: Path, fed: Federation) -> list[Row]:
+    """As `fedskew.read_clients`, by the own models that a run keeps; each on the test rows of `Federation.of_client`.
+
+    Raises as `load_model` for a client.
+    """
+    content, rows, dealt = read_description(folder), list[Row](), fed.held is None and fed.dealt
+    for k, name in (owners_of(content) or {client_number(content, ""): ""}).items():
+        require(k < fed.clients, "client", f"be one of {fed.clients}", k)
+        data = fed.of_client(k)
+        if len(data.y_test):
+            own = load_model(folder, client=k)
+            x, y = own.test_rows(data)
+            found, chances = own.of_labelled(x, y), own.of_samples(x)
+            matrix = torch.tensor(found["confusion"])
+            rows.append(client_row(content["round"], k, name, matrix, found["loss"], y, chances, dealt=dealt))
+    return rows
 
 
 def read_description(folder: Path) -> dict[str, Any]:

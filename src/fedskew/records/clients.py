@@ -14,17 +14,17 @@ from msgspec import Meta
 from torch import Tensor
 
 from fedskew.errors import RecordError, content_of, from_json
+from fedskew.records.decisions import FEW
 from fedskew.records.files import DAMAGED
 from fedskew.records.manifest import check_file
 from fedskew.records.metrics import from_confusion
 from fedskew.records.probabilities import calibration_error, from_probabilities
 from fedskew.records.typed import Natural, Number, Real, Row, entries, fault_of
 
-__all__ = ["FEW", "FILE", "MOST_CLIENTS", "client_row", "last_clients", "read_clients", "text_of_clients"]
+__all__ = ["FILE", "MOST_CLIENTS", "client_row", "last_clients", "read_clients", "text_of_clients"]
 
 FILE = "clients.jsonl"
 MOST_CLIENTS = 1000  # of a federation whose clients are measured although nobody asks for it
-FEW = 5  # rows of a class and of all others: with fewer, no AUROC and no AUPRC are shown
 Share = Annotated[float, Meta(ge=0, le=1)]
 Each = entries(
     "Each",
@@ -33,13 +33,14 @@ Each = entries(
         **dict.fromkeys(("accuracy", "balanced_accuracy", "macro_f1"), Share),
         "per_class_recall": list[Share | None], "support": list[Natural], "loss": Real,
     },
-    {"auroc": Number, "auprc": Number, "ece": Number},
+    {"auroc": Number, "auprc": Number, "ece": Number, "dealt": bool},
 )  # fmt: skip
 
 
 def client_row(
-    number: int, client: int, name: str, confusion: Tensor, loss: float, labels: Tensor, probabilities: Tensor | None
-) -> Row:
+    number: int, client: int, name: str, confusion: Tensor, loss: float, labels: Tensor, probabilities: Tensor | None,
+    *, dealt: bool = False,
+) -> Row:  # fmt: skip
     """What is recorded of one client after a round.
 
     Classes without test rows have no recall, and count in no mean.
@@ -53,6 +54,7 @@ def client_row(
         loss: Mean cross-entropy.
         labels: Classes of the rows, [R].
         probabilities: Predicted ones, float64 [R, C]; None where only the matrix is known.
+        dealt: Whether the rows are its share of a test set that does not say whose its rows are.
     """
     whole: Row = {**from_confusion(confusion)}
     rows, support = int(confusion.sum()), whole["support"]
@@ -60,7 +62,7 @@ def client_row(
     row = {
         "round": number, "client": client, "name": name, "rows": rows,
         **{metric: whole[metric] for metric in ("accuracy", "balanced_accuracy", "macro_f1")},
-        "per_class_recall": recalls, "support": support, "loss": loss,
+        "per_class_recall": recalls, "support": support, "loss": loss, **({"dealt": True} if dealt else {}),
     }  # fmt: skip
     if probabilities is None or not bool(probabilities.isfinite().all()):
         return row

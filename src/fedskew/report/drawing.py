@@ -82,7 +82,11 @@ def _chart(picture: Any, page: bool) -> Figure:
     for line in picture.lines:
         _line(axes, line, picture.joined)
     _labelled(axes, picture, page)
-    if picture.logarithmic:
+    if picture.ticks:
+        tilted = sum(map(len, picture.ticks)) > 60
+        names = [canvas.short(name) for name in picture.ticks]
+        axes.set_xticks(range(len(names)), names, rotation=45 * tilted, ha="right" if tilted else "center")
+    elif picture.logarithmic:
         canvas.logarithmic(axes.xaxis)
     elif picture.joined and picture.from_zero:
         axes.set_xlim(left=min(0.0, *(float(line.x.min()) for line in picture.lines)))

@@ -14,6 +14,7 @@ from fedskew import __version__
 from fedskew.errors import ConfigError, plural
 from fedskew.plots import canvas
 from fedskew.report import figures, listings, sentences
+from fedskew.report.clients import clients
 from fedskew.report.compared import Compared, compare
 from fedskew.report.drawing import inline, sample
 from fedskew.report.entries import Entry, Trial
@@ -172,6 +173,7 @@ def sections(
         _curves(found, detail, shown),
         _recalls(found, detail, shown),
         scored(found, settings, shown, written),
+        clients(found, settings, shown, written),
         _ranks(twice(found)),
         _cost(found, detail, shown),
         reached(found, settings, shown, checked(targets), written),

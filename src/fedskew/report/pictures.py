@@ -37,6 +37,7 @@ class Chart:
     joined: bool = True
     logarithmic: bool = False  # the horizontal axis
     from_zero: bool = True  # the horizontal axis of joined points
+    ticks: tuple[str, ...] = ()  # names of the places 0, 1, ... of the horizontal axis
 
 
 @dataclass(frozen=True)

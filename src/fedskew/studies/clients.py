@@ -1,0 +1,147 @@
+"""What each client would use, over the runs of a method: means with two kinds of intervals.
+
+"sampling": Wilson's interval of the accuracy over the test rows of one run; other patients of the same hospital.
+"seeds": the standard deviation over the runs; other draws of the training on the same rows.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fedskew.records.clients import last_clients
+from fedskew.records.decisions import FEW, wilson
+from fedskew.records.typed import Row
+
+__all__ = ["DEALT", "SAMPLING", "ByClient", "by_client", "few_rows", "in_cells", "is_natural"]
+
+SHOWN = 3  # classes whose recalls stand in a table
+SAMPLING = "sampling: Wilson's interval over a client's test rows; seeds: standard deviation over the runs"
+DEALT = "test rows are dealt to clients by class; --local-test 0.2 tests each client on rows of its own"
+
+MEANS = ("balanced_accuracy", "macro_f1", "auroc", "auprc", "ece", "loss")
+Runs = Iterable[tuple[str, str, Sequence[Row]]]  # method, setting, rows of clients.jsonl
+
+
+@dataclass(frozen=True)
+class ByClient:
+    """A client under one method and setting: means over the runs.
+
+    Attributes:
+        method: Label of the method.
+        setting: Label of the setting.
+        client: Name of the client.
+        runs: Number of runs.
+        rows: Test rows of a run, the median.
+        accuracy: Mean over the runs.
+        low: Lower end of Wilson's 95 % interval of this accuracy over ``rows`` rows ("sampling").
+        high: Upper end.
+        sd: Standard deviation over the runs ("seeds"); None of one run.
+        recalls: Recall of each class; None where no run has rows of it.
+        support: Rows of each class, the least of all runs.
+        balanced_accuracy: As ``accuracy``, like those below; None where a run does not have it.
+        macro_f1: Over the classes with test rows.
+        auroc: Mean over the classes with enough rows.
+        auprc: Likewise.
+        ece: Expected calibration error.
+        loss: Mean cross-entropy.
+        dealt: Whether the rows are a share of a test set that does not say whose its rows are.
+    """
+
+    method: str
+    setting: str
+    client: str
+    runs: int
+    rows: int
+    accuracy: float
+    low: float
+    high: float
+    sd: float | None
+    recalls: tuple[float | None, ...]
+    support: tuple[int, ...]
+    balanced_accuracy: float | None = None
+    macro_f1: float | None = None
+    auroc: float | None = None
+    auprc: float | None = None
+    ece: float | None = None
+    loss: float | None = None
+    dealt: bool = False
+
+    def to_json(self, label_names: Sequence[str]) -> Row:
+        """One number or word an entry."""
+        told = asdict(self)
+        recalls, support = told.pop("recalls"), told.pop("support")
+        names = [label_names[c] if c < len(label_names) else str(c) for c in range(len(recalls))]
+        return {**told, **{f"recall {n}": r for n, r in zip(names, recalls, strict=True)},
+                **{f"rows {n}": r for n, r in zip(names, support, strict=True)}}  # fmt: skip
+
+
+def by_client(runs: Runs) -> list[ByClient]:
+    """Each client under each method and setting: the client with the worst mean accuracy first, then by its methods.
+
+    Args:
+        runs: (method, setting, rows of clients.jsonl) of each run. The last row of each client counts.
+
+    Example:
+        >>> from fedskew.studies.clients import by_client
+        >>> row = {"round": 1, "name": "va", "rows": 40, "per_class_recall": [0.5, 0.9], "support": [10, 30]}
+        >>> rows = [[{**row, "client": 0, "accuracy": accuracy}] for accuracy in (0.75, 0.85)]
+        >>> (found,) = by_client([("fedavg", "all", rows[0]), ("fedavg", "all", rows[1])])
+        >>> round(found.accuracy, 3), round(found.low, 3), round(found.high, 3), round(found.sd, 3)
+        (0.8, 0.652, 0.895, 0.071)
+    """
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for method, setting, rows in runs:
+        for row in last_clients(rows):
+            groups.setdefault((method, setting, row["name"]), []).append(row)
+    found = [_of_runs(*key, rows) for key, rows in groups.items()]
+    level: dict[tuple[str, str], list[float]] = {}
+    for one in found:
+        level.setdefault((one.setting, one.client), []).append(one.accuracy)
+    return sorted(found, key=lambda one: statistics.fmean(level[one.setting, one.client]))
+
+
+def _of_runs(method: str, setting: str, client: str, rows: Sequence[Row]) -> ByClient:
+    accuracies, n = [row["accuracy"] for row in rows], round(statistics.median(row["rows"] for row in rows))
+    accuracy, columns = statistics.fmean(accuracies), {name: list[Any](row.get(name) for row in rows) for name in MEANS}
+    means: dict[str, Any] = {name: None if None in each else statistics.fmean(each) for name, each in columns.items()}
+    recalls, support = (zip(*(row[name] for row in rows), strict=False) for name in ("per_class_recall", "support"))
+    seen = [[r for r in each if r is not None] for each in recalls]
+    return ByClient(
+        method, setting, client, len(rows), n, accuracy, *wilson(accuracy * n, n),
+        statistics.stdev(accuracies) if len(rows) > 1 else None,
+        tuple(statistics.fmean(each) if each else None for each in seen), tuple(map(min, support)),
+        dealt=any(row.get("dealt") for row in rows), **means,
+    )  # fmt: skip
+
+
+def in_cells(one: ByClient, label_names: Sequence[str]) -> dict[str, str]:
+    """A client's numbers by the heads of a table's columns, with a dash where there is none."""
+    names = label_names if len(label_names) <= SHOWN else ()
+    recalls = {f"recall of {name}": value for name, value in zip(names, one.recalls, strict=False)}
+    beside = {
+        "seeds, sd": one.sd, **recalls, "balanced": one.balanced_accuracy, "AUROC": one.auroc, "AUPRC": one.auprc,
+        "ECE": one.ece,
+    }  # fmt: skip
+    told = {head: "–" if value is None else f"{value:.3f}" for head, value in beside.items()}
+    sampling = f"{one.low:.3f} to {one.high:.3f}"
+    return {"test rows": f"{one.rows:,}", "accuracy": f"{one.accuracy:.3f}", "sampling, 95 %": sampling, **told}
+
+
+def few_rows(found: Iterable[ByClient], label_names: Sequence[str]) -> list[str]:
+    """A sentence for each client without AUROC and AUPRC, as in "va: 2 rows of no disease: no AUROC, no AUPRC"."""
+    notes = {}
+    for one in found:
+        if one.auroc is None and one.client not in notes:
+            few = [(n, c) for c, n in enumerate(one.support) if n < FEW]
+            n, c = few[0] if few else (one.rows, -1)
+            what = f" of {label_names[c]}" if 0 <= c < len(label_names) else ""
+            notes[one.client] = f"{one.client}: {n} test row{'s' * (n != 1)}{what}, so no AUROC and no AUPRC is shown"
+    return list(notes.values())
+
+
+def is_natural(rows: Iterable[Row]) -> bool:
+    """Whether clients have names: they are natural."""
+    return any(row["name"] != str(row["client"]) for row in rows)

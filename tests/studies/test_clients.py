@@ -1,0 +1,147 @@
+"""Every client of a run and of a comparison: tables, intervals, sentences and pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedskew as fs
+from fedskew import report
+from fedskew.records.decisions import wilson
+from fedskew.report.clients import clients
+from fedskew.report.compared import compare
+from fedskew.report.tables import to_csv, to_latex
+from fedskew.studies.clients import by_client, few_rows
+from support.command import fedskew, mistake
+
+ROW = {"round": 1, "rows": 20, "per_class_recall": [0.5, 1.0], "support": [2, 18], "auroc": None, "dealt": True}
+RUN = [
+    "--data",
+    "digits",
+    "--model",
+    "logistic",
+    "--rounds",
+    "2",
+    "--cohort",
+    "4",
+    "--clients",
+    "4",
+    "--engine",
+    "sequential",
+]
+
+
+def row(client: int, name: str, accuracy: float, **more: Any) -> dict[str, Any]:
+    return {**ROW, "client": client, "name": name, "accuracy": accuracy, **more}
+
+
+def test_the_worst_client_comes_first_with_both_intervals() -> None:
+    runs = [
+        ("fedavg", "all", [row(0, "a", 0.9), row(1, "b", 0.2, round=1), row(1, "b", 0.5, round=2)]),
+        ("fedavg", "all", [row(0, "a", 0.7), row(1, "b", 0.6)]),
+        ("ditto", "all", [row(0, "a", 1.0), row(1, "b", 0.6)]),
+    ]
+    found = by_client(runs)
+    assert [(one.client, one.method) for one in found] == [
+        ("b", "fedavg"),
+        ("b", "ditto"),
+        ("a", "fedavg"),
+        ("a", "ditto"),
+    ]
+    worst = found[0]
+    assert (worst.accuracy, worst.runs, worst.dealt) == (pytest.approx(0.55), 2, True)
+    assert (worst.low, worst.high) == wilson(worst.accuracy * 20, 20) and worst.sd == pytest.approx(0.05 * 2**0.5)
+    assert found[1].sd is None
+    assert few_rows(found, ("ill", "well"))[0] == "b: 2 test rows of ill, so no AUROC and no AUPRC is shown"
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("ran") / "a"
+    assert fedskew("run", "ditto", *RUN, "--keep-own", "true", "--local-test", "0.3", "--out", out) == 0
+    return out
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def said(capsys: Capture, *words: object) -> str:
+    capsys.readouterr()
+    assert fedskew(*words) == 0
+    return capsys.readouterr().out
+
+
+def test_own_models_that_were_kept_give_the_rows_of_the_run(ran: Path, capsys: Capture) -> None:
+    pairs = ("--by", "client"), ("--clients", "all")
+    measured, again = (json.loads(said(capsys, "evaluate", ran, *how, "--json")) for how in pairs)
+    for one, other in zip(measured, again, strict=True):
+        assert {n: v for n, v in one.items() if n != "loss"} == {n: v for n, v in other.items() if n != "loss"}
+        assert one["loss"] == pytest.approx(other["loss"])
+    name = measured[0]["client"]
+    alone = json.loads(said(capsys, "evaluate", ran, "--client", name, "--json"))
+    assert (alone["accuracy"], alone["rows"]) == (measured[0]["accuracy"], measured[0]["rows"])
+    assert "own models: 0, 1, 2, 3" in said(capsys, "show", ran)
+    table = " ".join(said(capsys, "evaluate", ran, "--by", "client").split())
+    assert re.search(rf"ECE {name}, \d+ ditto", table) and "dealt" not in table
+
+
+@pytest.mark.parametrize(
+    ("method", "words", "told"),
+    [
+        ("fedavg", ("--clients", "all"), "keeps no clients' own models; a run with keep_own"),
+        ("fedavg", ("--client", "0"), "keeps no clients' own models; a run with keep_own"),
+        ("fedavg", ("--by", "client"), "has no rows of its clients"),
+        ("ditto", ("--client", "../x"), "unknown client '../x'"),
+    ],
+)
+def test_what_a_run_lacks_is_one_line(
+    method: str, words: tuple[str, ...], told: str, ran: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    if method == "fedavg":
+        assert fedskew("run", "fedavg", *RUN, "--eval.served", "none", "--out", tmp_path / "b") == 0
+    capsys.readouterr()
+    assert told in mistake(capsys, "evaluate", tmp_path / "b" if method == "fedavg" else ran, *words)
+
+
+def test_compare_shows_clients_where_they_are_asked_for(tmp_path: Path, capsys: Capture) -> None:
+    words = ("compare", "fedavg", "localonly", *RUN, "--seeds", "0-1", "--store", tmp_path, "--processes", "1")
+    assert "sampling" not in said(capsys, *words)
+    told = said(capsys, *words, "--by", "client")
+    assert told.count("\n  localonly ") == 4 and "sampling, 95 %" in told and "dealt to clients by class" in told
+
+
+@pytest.mark.skipif("FEDSKEW_DATA" not in os.environ, reason="Heart Disease is not at hand")
+def test_hospitals_are_shown_unasked_with_their_own_patients(tmp_path: Path, capsys: Capture) -> None:
+    words = ("compare", "fedavg", "fedper", "--data", "heart_disease", "--partition", "natural", "--rounds", "2")
+    told = said(capsys, *words, "--seeds", "0-1", "--store", tmp_path, "--processes", "1")
+    fed = fs.federate("heart_disease", "natural")
+    _, owners = fed.rows_on("test")
+    for k, name in enumerate(fed.client_names):
+        assert f"{name}, {(owners == k).sum()}" in told
+    assert not fed.dealt and "dealt" not in told and told.count("\n  fedper ") == 4
+
+
+def test_names_of_clients_are_text_in_tables_and_pictures(tmp_path: Path) -> None:
+    fed = replace(fs.federate("digits", "iid", clients=3), client_names=("=1+1", "<script>", "\\input{x}\n"))
+    for seed in (0, 1):
+        fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=1, cohort=3, seed=seed, out=tmp_path / str(seed))
+    found = compare(report.from_folders([tmp_path]))
+    section = clients(found, found.settings, found.methods, ())
+    figure, table = section.parts
+    assert figure.pictures[0].ticks and len(table.rows) == 3  # type: ignore[union-attr]
+    assert "'=1+1" in to_csv(table) and r"\input" not in to_latex(table)  # type: ignore[arg-type]
+    page = report.build(report.from_folders([tmp_path]))
+    assert "<script>," not in page and "&lt;script&gt;" in page and "<h2" in page
+
+
+def test_a_run_without_rows_of_clients_has_no_section(tmp_path: Path) -> None:
+    fed = fs.federate("digits", "iid", clients=3)
+    fs.run(fed, fs.methods.fedavg(), model="logistic", rounds=1, cohort=3, out=tmp_path / "a", served="none")
+    found = compare(report.from_folders([tmp_path]))
+    assert clients(found, found.settings, found.methods, ()).parts == ()
