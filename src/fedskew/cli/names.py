@@ -12,8 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SLOTS", "TABLES", "names"]
-
 ROOT = Path(__file__).parents[1]
 SLOTS: dict[str, tuple[str, ...]] = {  # what --NAME takes -> (file, dictionaries); none of a file of imports
     "data": ("data/sources/*.py",),
