@@ -39,7 +39,6 @@ from fedskew.types import Params, Task
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Result", "launch", "run"]
 
 Made = Callable[[Model, "Federation", Task, Settings], engines.LocalEngine]
 

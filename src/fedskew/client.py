@@ -29,11 +29,6 @@ from fedskew.types import (
     View,
 )
 
-__all__ = [
-    "KEPT", "Grad", "Job", "Own", "Shared", "apart", "autograd", "begin", "context", "finish", "functorch", "halted",
-    "loss_at", "progress_at", "step",
-]  # fmt: skip
-
 KEPT = "private parameters"  # their place in a client's memory, beside the components' names
 Aux = Any
 Objective = Callable[[Params], tuple[Tensor, Aux]]

@@ -23,30 +23,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "DEEPEST",
-    "ConfigError",
-    "DataError",
-    "FedskewError",
-    "FieldError",
-    "RecordError",
-    "TrainingError",
-    "closest",
-    "content_of",
-    "from_json",
-    "insist",
-    "json_file",
-    "one_line",
-    "opened",
-    "plural",
-    "regular",
-    "require",
-    "some",
-    "text_of",
-    "unknown",
-    "visible",
-]
-
 AGAIN_S = 0.01  # seconds until a request to end that was lost is made again
 DEEPEST = 64  # nested lists and objects; what fedskew writes has less than ten
 JOINERS = "\u200c\u200d"  # they change how letters of some scripts join, and nothing else

@@ -22,12 +22,6 @@ from typing import Annotated, Any, Literal
 
 from fedskew.errors import FieldError
 
-__all__ = [
-    "LATER", "Above", "AtLeast", "AtMost", "Checked", "Limit", "Within", "breach", "check", "choices", "deciding",
-    "demand", "documented", "fits", "hints_of", "kind_of", "later", "limits_of", "option", "plain_types", "recorded",
-    "resumed", "trusted",
-]  # fmt: skip
-
 LARGEST, INFINITY = 3.4e38, float("inf")  # of float32
 MOST = 10**6  # of a whole number with a limit: it becomes a loop or an array
 EXACT = 2**31  # a whole number in the place of a number: times a count of rows it still fits int64

@@ -17,8 +17,6 @@ from fedskew.types import Answers, Assignment, Params, Query, Results, Task, Wei
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Broadcast", "Opened", "State", "broadcast", "close_round", "init", "open_round", "served"]
-
 
 class State(NamedTuple):
     """All that the server carries from round to round."""

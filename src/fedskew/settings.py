@@ -17,8 +17,6 @@ from fedskew.errors import ConfigError, FieldError, closest
 from fedskew.fields import Above, AtLeast, AtMost, Within, check, deciding, demand, option, recorded
 from fedskew.records.diagnostics import Diagnostics
 
-__all__ = ["SEEDS", "Division", "Engine", "Home", "Settings", "check_device", "fields_from_json"]
-
 Monitor = Literal["val_accuracy", "val_macro_f1", "val_balanced_accuracy", "val_g_mean", "val_loss"]
 Engine = Literal["auto", "sequential", "threaded", "batched", "debug", "ray", "flower"]
 Home = Literal["device", "ram", "disk"]

@@ -15,26 +15,6 @@ from torch import Tensor
 Tree = Any  # Tensor | dict[str, Tree]; a component without state has {}
 Params = dict[str, Tensor]
 
-__all__ = [
-    "Params",
-    "Tree",
-    "add",
-    "concatenate",
-    "copied",
-    "expand",
-    "flatten",
-    "leaves",
-    "map_tree",
-    "row",
-    "scale",
-    "size_bytes",
-    "stack",
-    "sub",
-    "unflatten",
-    "where",
-    "zeros_like",
-]
-
 
 def map_tree(fn: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
     """Apply a function to the corresponding leaves of trees of one structure.

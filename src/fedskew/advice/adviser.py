@@ -20,10 +20,6 @@ from fedskew.methods import METHODS
 from fedskew.records.summary import FITTED
 from fedskew.studies.fitted import verdict
 
-__all__ = [
-    "NEAR", "UNITS", "Advice", "Neighbour", "Rule", "Suggestion", "advise", "distance", "is_strong", "needs", "rule",
-]  # fmt: skip
-
 NEAR = 1.0  # federations farther apart than this say nothing of each other
 NEAREST = 3  # federations that are shown
 STRONG = 0.3  # js_mean / log 2 from which on label skew is called strong

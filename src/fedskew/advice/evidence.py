@@ -24,8 +24,6 @@ from fedskew.studies.packing import folders_of
 from fedskew.studies.scores import Scores
 from fedskew.studies.store import read_archives
 
-__all__ = ["BASELINES", "MEASURES", "Federation", "Gain", "descriptors", "measured", "packaged", "read"]
-
 MEASURES = {"accuracy": "mean10_accuracy", "macro_f1": "mean10_macro_f1"}  # means over the last ten rounds
 WORST = "worst_recall"  # the recall of the worst class after the last round
 NUMBERS = {**MEASURES, **{f"{FITTED}{name}": fitted_name(key) for name, key in MEASURES.items()}}

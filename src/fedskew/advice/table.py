@@ -11,8 +11,6 @@ from fedskew.advice.evidence import WORST, Gain
 from fedskew.errors import plural
 from fedskew.records.summary import FITTED
 
-__all__ = ["advice_table"]
-
 
 def advice_table(advice: Advice) -> RenderableType:
     """The nearest federations, the methods that helped there, the rule, and what limits all of it."""

@@ -9,8 +9,6 @@ from importlib.resources import files
 from fedskew import __version__
 from fedskew.errors import unknown
 
-__all__ = ["bibtex", "papers", "short", "software"]
-
 
 @cache
 def papers() -> dict[str, str]:

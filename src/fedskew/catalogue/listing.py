@@ -15,8 +15,6 @@ from fedskew.errors import ConfigError, unknown
 from fedskew.fields import choices, documented, hints_of
 from fedskew.method import SLOTS, Component, Method, method_spec
 
-__all__ = ["catalogue", "citations", "explained", "named", "page", "prose"]
-
 SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Note|Example|References):$", re.M)
 ITSELF = "fedskew"  # cited by its own name
 FACTS = {

@@ -16,7 +16,6 @@ from fedskew.cli.values import FILE, FOLDER, POSITIVE, RUN, Names
 if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
 
-__all__ = ["advise"]
 
 EXAMPLES = (
     "fedskew advise --data digits --partition labels_k --partition.labels 3",

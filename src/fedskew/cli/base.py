@@ -16,8 +16,6 @@ from fedskew.cli.output import say
 from fedskew.config.words import SHORT, Pair, scan, split
 from fedskew.errors import ConfigError, FedskewError, FieldError, closest, unknown
 
-__all__ = ["ASKED", "TYPED", "WORDS", "Command", "Group", "Section", "prepare"]
-
 HELP = ("-h", "--help")
 WORDS, TYPED = "fedskew.words", "fedskew.typed"  # in Context.meta: the words after the command; its flags and values
 ASKED = "_FEDSKEW_COMPLETE"  # in the environment: set by the script of `fedskew completion` when the shell asks

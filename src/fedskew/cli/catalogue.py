@@ -13,8 +13,6 @@ from fedskew.cli.output import say, show
 from fedskew.cli.values import Names
 from fedskew.errors import ConfigError
 
-__all__ = ["cite", "datasets", "methods", "models", "partitions"]
-
 
 def _whole(head: str) -> Any:
     """A column of names, which are typed as they stand: no cell wraps."""

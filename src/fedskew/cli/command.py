@@ -17,8 +17,6 @@ from fedskew.cli.base import ASKED, Group
 from fedskew.cli.output import say, speaking
 from fedskew.errors import FedskewError
 
-__all__ = ["main", "root"]
-
 SHORT = "memory ran out; a run keeps its completed rounds and can be resumed; use fewer clients, rows or threads"
 ALLOCATION = (  # what torch, threading, the system's loader and its calls say of it
     "can't allocate memory", "bad_alloc", "can't start new thread", "failed to map segment", "annot allocate memory",

@@ -20,7 +20,6 @@ from fedskew.errors import ConfigError
 if TYPE_CHECKING:
     from fedskew.studies.spec import Spec
 
-__all__ = ["compare"]
 
 EXAMPLES = (
     "fedskew compare fedavg fedla --seeds 0-1 --rounds 3 --out study",

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from fedskew.studies.study import Planned, Study
     from fedskew.studies.work import Outcome
 
-__all__ = ["StudyProgress", "clients_table", "clients_tables", "duration", "summary_table"]
 
 ALIKE = 0.01  # difference of two methods' work that is none
 PLUS_MINUS = "± is the standard deviation over the seeds; the interval is Student's, of paired differences"

@@ -10,8 +10,6 @@ from click.shell_completion import get_completion_class
 from fedskew.cli.base import ASKED, Command
 from fedskew.cli.values import Value
 
-__all__ = ["completion"]
-
 HOW = "one of bash, fish, zsh"
 
 

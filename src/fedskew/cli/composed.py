@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
     from fedskew.config.flags import Option
 
-__all__ = ["CHOSEN", "Beside", "Composed", "FileOrOptions"]
 
 EVERY = "fedskew.every"  # in Context.meta: whether completion lists every option
 CHOSEN = tuple(SLOTS)

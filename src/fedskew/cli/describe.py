@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
     from fedskew.data.describe import Counted
 
-__all__ = ["describe", "source_of"]
 
 EXAMPLES = (
     "fedskew describe --data digits --partition dirichlet --partition.alpha 0.1",

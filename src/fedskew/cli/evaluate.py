@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from fedskew.records.decisions import Decision
     from fedskew.records.typed import Row
 
-__all__ = ["evaluate"]
 
 On = Literal["test", "validation", "train", "local"]
 

@@ -15,7 +15,6 @@ from fedskew.errors import plural, some
 if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
 
-__all__ = ["flower"]
 
 EXAMPLES = (
     "fedskew flower init scaffold --clients 5 --rounds 20 --out app",

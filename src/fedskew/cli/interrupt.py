@@ -19,8 +19,6 @@ from typing import Any
 
 from fedskew.errors import insist
 
-__all__ = ["INTERRUPTED", "begin", "end", "over"]
-
 INTERRUPTED = 130  # exit code of a command that was asked to end
 # SIGTERM comes from schedulers, containers and `kill`; SIGHUP from a terminal that is closed, and nohup ignores it
 ASKED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))

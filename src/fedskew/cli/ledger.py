@@ -13,8 +13,6 @@ from fedskew.cli.reproduce import beside
 from fedskew.cli.values import FILE, FOLDER
 from fedskew.errors import RecordError, unknown
 
-__all__ = ["ledger"]
-
 EXAMPLES = ("fedskew ledger", "fedskew ledger --paper FedGA", "fedskew ledger --out ledger.csv --page papers.md")
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from fedskew.errors import visible
 
-__all__ = ["age", "cell", "columns"]
-
 SPANS = ((1 / 1440, "s", 86400), (1 / 24, "min", 1440), (2, "h", 24), (90, "d", 1), (float("inf"), "months", 1 / 30.4))
 
 

@@ -12,8 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SLOTS", "TABLES", "names"]
-
 ROOT = Path(__file__).parents[1]
 SLOTS: dict[str, tuple[str, ...]] = {  # what --NAME takes -> (file, dictionaries); none of a file of imports
     "data": ("data/sources/*.py",),
@@ -67,6 +65,6 @@ def names(table: str) -> tuple[str, ...]:
 @cache
 def _ingredients() -> dict[str, str]:
     """The name of every ingredient by the name of its class."""
-    texts = [f.read_text(encoding="utf-8") for room in ("methods", "shared") for f in (ROOT / room).glob("*.py")]
+    texts = [f.read_text(encoding="utf-8") for room in ("methods", "method") for f in (ROOT / room).glob("*.py")]
     found = (re.match(r'(\w+).*?^    name = "(\w+)"', c, re.M | re.S) for t in texts for c in t.split("\nclass ")[1:])
     return {match[1]: match[2] for match in found if match}

@@ -15,7 +15,6 @@ from fedskew.errors import visible
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["console", "say", "show", "speaking"]
 
 SPELT = "fedskew.spelt"  # how a stream treats what its encoding lacks
 SPELLINGS = {

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from fedskew.data.arrays import Dataset
     from fedskew.data.federation import Federation
 
-__all__ = ["free", "make", "partition", "verify"]
 
 Style = Literal["auto", "circles", "colours"]
 Match = Literal["dataset", "labels"]

@@ -13,8 +13,6 @@ from fedskew.cli.output import say, show
 from fedskew.cli.values import FILE, POSITIVE, RUN, Names
 from fedskew.errors import ConfigError, unknown
 
-__all__ = ["plot"]
-
 EXAMPLES = (
     "fedskew plot runs",
     "fedskew plot runs/fedavg runs/mixed --out both.svg",

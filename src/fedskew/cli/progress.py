@@ -15,8 +15,6 @@ from fedskew.records.summary import Collapse, worst_words
 if TYPE_CHECKING:
     from fedskew.method import Method
 
-__all__ = ["RunProgress", "report"]
-
 
 TIME_IS_UP = 75  # the code of a failure that another try mends: a job script resumes the run
 

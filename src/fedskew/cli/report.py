@@ -12,8 +12,6 @@ from fedskew.cli.base import Command
 from fedskew.cli.output import say
 from fedskew.cli.values import FILE, FOLDER, RUN
 
-__all__ = ["report"]
-
 EXAMPLES = (
     "fedskew report runs",
     "fedskew report runs --metric macro_f1 --title 'My methods' --out macro.html",

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from fedskew.papers import Protocol, Row
     from fedskew.studies.spec import Cell
 
-__all__ = ["beside", "reproduce"]
 
 EXAMPLES = (
     "fedskew reproduce",

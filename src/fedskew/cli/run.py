@@ -20,7 +20,6 @@ from fedskew.errors import ConfigError, FieldError, RecordError
 if TYPE_CHECKING:
     from fedskew.config.experiment import Experiment
 
-__all__ = ["run"]
 
 EXAMPLES = (
     "fedskew run fedavg --partition.alpha 0.1 --rounds 20 --out runs/fedavg",

@@ -19,7 +19,6 @@ from fedskew.errors import ConfigError, plural
 if TYPE_CHECKING:
     from fedskew.config.recorded import Run
 
-__all__ = ["runs"]
 
 EXAMPLES = (
     "fedskew runs",

@@ -22,7 +22,6 @@ from fedskew.errors import FedskewError, RecordError, plural, some, unknown
 if TYPE_CHECKING:
     from fedskew.config.recorded import Run
 
-__all__ = ["show"]
 
 EXAMPLES = ("fedskew show runs/fedavg", "fedskew show runs/fedavg --metric macro_f1,worst_class_recall")
 USUAL = ("accuracy", "loss")

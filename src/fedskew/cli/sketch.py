@@ -7,8 +7,6 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-__all__ = ["bars", "curve", "plain"]
-
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a braille character, by row and column
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 LONGEST = 24  # characters of a name beside its bar

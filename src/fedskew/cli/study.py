@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from fedskew.studies.merging import Merged
     from fedskew.studies.repeating import Repeated
 
-__all__ = ["study"]
 
 VERDICTS = {
     "bits": "agrees to the bit",

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from fedskew.studies.study import Study
     from fedskew.track import Named
 
-__all__ = ["print_plan", "run_study", "store_of", "store_options"]
-
 
 def store_options(archives: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options for a command's function; ``archives`` is where archives are found without being named."""

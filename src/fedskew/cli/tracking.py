@@ -14,8 +14,6 @@ from fedskew.errors import ConfigError
 if TYPE_CHECKING:
     from fedskew.track import Named
 
-__all__ = ["track_options", "trackers"]
-
 
 def track_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The two options, for a command's function."""

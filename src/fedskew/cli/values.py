@@ -15,8 +15,6 @@ from fedskew.config.words import choices_of, parse, plain_kinds
 from fedskew.errors import ConfigError
 from fedskew.fields import AtLeast, breach
 
-__all__ = ["FILE", "FOLDER", "POSITIVE", "RUN", "Names", "Value", "metavar_of"]
-
 Items: TypeAlias = "list[CompletionItem[str]]"
 
 

@@ -11,8 +11,6 @@ from fedskew.cli.output import say
 from fedskew.cli.values import RUN
 from fedskew.errors import RecordError, plural
 
-__all__ = ["verify"]
-
 EXAMPLES = ("fedskew verify runs", "fedskew verify runs/fedavg runs/mixed")
 
 

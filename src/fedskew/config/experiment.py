@@ -23,8 +23,6 @@ from fedskew.models import Architecture, architecture
 from fedskew.records.folder import check_config, check_format
 from fedskew.settings import Division, Settings, check_device, fields_from_json
 
-__all__ = ["Experiment", "folder_of", "load", "to_json"]
-
 NAMED = ("data", "partition", "model")  # what a name stands for beside the method
 DIVISION = tuple([f.name for f in dataclasses.fields(Division)])
 OF_CLASSES = tuple([f.name for f in dataclasses.fields(ClassOptions)])

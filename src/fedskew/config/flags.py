@@ -24,11 +24,6 @@ from fedskew.fields import documented, hints_of, kind_of
 from fedskew.method import SLOTS, Method, renamed
 from fedskew.methods import METHODS
 
-__all__ = [
-    "NAMED", "Option", "Options", "assign", "compose", "experiment_from", "experiment_of", "flagged", "options_of",
-    "outline", "spoken", "table_names", "unknown_option", "wanted", "with_flags",
-]  # fmt: skip
-
 HIDDEN = ("method", "fingerprint")  # fields of an experiment that are no options
 SLOTTED = ("data", "partition", "model", *SLOTS)
 NAMED = (*SLOTTED, "parts", "weighting.base", "partition.base", "preset")  # --NAMED NAME chooses what stands there

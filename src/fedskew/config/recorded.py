@@ -30,8 +30,6 @@ from fedskew.records.summary import PREFIXES, worst_class
 from fedskew.records.typed import Row, fault_of
 from fedskew.settings import SEEDS, Division, Settings
 
-__all__ = ["UNLIKE", "Run", "faults", "find_runs", "finished", "name_of", "read_run", "run_folders"]
-
 UNLIKE = (
     ArithmeticError,
     AttributeError,

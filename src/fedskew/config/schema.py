@@ -14,8 +14,6 @@ from fedskew.records.summary import METRICS, PREFIXES, TOTALS
 from fedskew.records.typed import Number, Real, Whole, entries
 from fedskew.settings import Division, Settings
 
-__all__ = ["PER_CLASS", "Config", "Round", "Summary"]
-
 BOUNDED = {int: Whole, float: Real, int | None: Whole | None, float | None: Number}
 PER_CLASS = ("per_class_recall", "per_class_precision", "per_class_f1", "support")  # of the C classes
 

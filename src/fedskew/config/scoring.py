@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from fedskew.data.arrays import Dataset
     from fedskew.engines.trained import Trained
 
-__all__ = ["Scores", "scores_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Scores:

@@ -16,8 +16,6 @@ from fedskew.methods import METHODS
 from fedskew.models import MODELS
 from fedskew.slots import INGREDIENTS
 
-__all__ = ["TABLES", "make", "method_from", "method_named"]
-
 TABLES: dict[str, dict[str, Any]] = {  # slot -> name -> class
     "data": dict(DATASETS),
     "partition": dict(PARTITIONERS),

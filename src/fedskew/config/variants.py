@@ -11,8 +11,6 @@ from fedskew.method import method_spec
 from fedskew.method.component import SLOTS, spec
 from fedskew.methods import METHODS
 
-__all__ = ["changed", "flat", "label_of", "plain_name"]
-
 Spec = Mapping[str, Any]
 
 

@@ -15,11 +15,6 @@ from typing import Annotated, Any
 from fedskew.errors import ConfigError, from_json
 from fedskew.fields import fits, kind_of
 
-__all__ = [
-    "ALIASES", "SHORT", "USUAL", "Pair", "check_once", "choices_of", "flags_of", "parse", "plain_kinds", "scan",
-    "split", "tupled",
-]  # fmt: skip
-
 ALIASES = {  # what users type -> the flag made from the field
     "--epochs": "--pace.epochs",
     "--steps": "--pace.steps",

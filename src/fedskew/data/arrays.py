@@ -26,10 +26,6 @@ from fedskew.data.values import (
 from fedskew.data.values import unseen as unseen_notes
 from fedskew.errors import DataError
 
-__all__ = [
-    "Dataset", "build", "channel_statistics", "draw", "draw_whole", "fingerprint", "from_arrays", "held_out", "share",
-]  # fmt: skip
-
 TEST_SHARE = 0.2
 SPLIT_SEED = 0  # one test set for all seeds, so that their results can be compared
 

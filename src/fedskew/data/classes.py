@@ -11,8 +11,6 @@ from fedskew.data.arrays import Dataset, fingerprint
 from fedskew.errors import DataError, FieldError, closest
 from fedskew.fields import Checked, demand
 
-__all__ = ["ClassOptions", "keep_classes"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ClassOptions(Checked):

@@ -13,9 +13,6 @@ from fedskew.data.sources.files import reading
 from fedskew.data.sources.readers import read_array, read_npz, read_table
 from fedskew.errors import DataError, opened
 
-__all__ = ["CountsFile", "counts_matrix", "read_counts"]
-
-
 LARGEST = 2.0**53  # rows of a cell: whole numbers below it are exact in float64
 
 

@@ -22,8 +22,6 @@ from fedskew.data.partitioners.file import convention_of, load_partition
 from fedskew.data.sources.readers import read_npz
 from fedskew.errors import DataError, plural
 
-__all__ = ["Counted", "Source", "counted", "describe", "describe_table", "named"]
-
 SHOWN = 20  # most classes to list; of more, the ten largest and the ten smallest
 BAR = 24  # characters of the largest class
 

@@ -20,8 +20,6 @@ from fedskew.data.values import lacking, words_of
 from fedskew.errors import DataError, closest, plural, some
 from fedskew.fields import check
 
-__all__ = ["ABSENT", "Column", "Encoding", "categories", "is_absent", "number_of", "numbers_of", "places", "plain"]
-
 ABSENT = ("", "?", "na", "nan", "n/a", "null", "none", "-")  # how tables write that a number is missing
 
 

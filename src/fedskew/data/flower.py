@@ -9,8 +9,6 @@ import numpy as np
 from fedskew.data.partitioners.base import Ints, Partition
 from fedskew.errors import ConfigError, DataError
 
-__all__ = ["from_flower", "to_flower"]
-
 
 def from_flower(partitioner: Any, row_column: str = "") -> Partition:
     """The partition of a flwr-datasets partitioner.

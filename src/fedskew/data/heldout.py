@@ -18,8 +18,6 @@ from fedskew.errors import require
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["hold_out", "parted", "share_out"]
-
 
 def parted(fed: Federation, fraction: float) -> Federation:
     """Hold out a fraction of the clients.

@@ -21,8 +21,6 @@ from fedskew.data.values import flat, lacking, samples_of
 from fedskew.errors import DataError, some
 from fedskew.fields import check, demand
 
-__all__ = ["Inputs"]
-
 LARGEST = 2**28  # numbers of a sample
 
 

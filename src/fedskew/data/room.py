@@ -16,8 +16,6 @@ from typing import IO, Any
 
 from fedskew.errors import DataError
 
-__all__ = ["RATIO", "ROOM", "afford", "allowed", "unpacked"]
-
 RATIO = 1032  # bytes that one byte of deflate can become, at most
 ROOM = 1 << 30  # bytes that any file may become
 PACKED: Mapping[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}

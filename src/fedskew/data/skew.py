@@ -28,13 +28,6 @@ import torch
 from fedskew import rng
 from fedskew.errors import DataError, unknown
 
-__all__ = [
-    "DISTANCES", "FedLA", "diversity", "earth_mover", "effective_classes", "effective_clients", "emd_to_global",
-    "entropy", "fedla", "hellinger", "hellinger_to_global", "imbalance", "js_to_global", "kl_to_global",
-    "local_imbalance", "missing_rate", "overlap", "owners", "pair_mean", "pairwise", "quantity_gini", "sample",
-    "shapes", "shared", "summary", "tv_to_global",
-]  # fmt: skip
-
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[Any] | torch.Tensor
 

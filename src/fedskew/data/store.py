@@ -9,8 +9,6 @@ from torch import Tensor
 
 from fedskew import rng
 
-__all__ = ["Store", "augment"]
-
 
 @dataclass(frozen=True, eq=False)
 class Store:

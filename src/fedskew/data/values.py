@@ -11,11 +11,6 @@ from torch import Tensor
 
 from fedskew.errors import DataError
 
-__all__ = [
-    "codes_among", "codes_of", "count_classes", "encode_columns", "flat", "insist_on_values", "labels_of", "lacking",
-    "lacks", "numbered", "same_length", "samples_of", "unseen", "words_of",
-]  # fmt: skip
-
 FARTHEST = 2.0**53  # whole numbers up to here are exact in float64
 MOST_CLASSES = 1 << 20
 LONGEST = 1000  # characters of a name in a large table

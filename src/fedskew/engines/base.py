@@ -39,7 +39,6 @@ from fedskew.types import Answers, Assignment, Cohort, Params, Query, Report, Re
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["LocalEngine", "chain"]
 
 Array = np.ndarray[Any, Any]
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]

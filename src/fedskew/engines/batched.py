@@ -24,8 +24,6 @@ from fedskew.method import Method
 from fedskew.models.prepare import Model
 from fedskew.types import Batch, Carry, Output, Params
 
-__all__ = ["Batched"]
-
 Rows = tuple[Tensor, Tensor]  # x and y of all clients of the stack, one after another
 
 COPIES = 6  # of the parameters for each client of a stack: before, gradient, update, after, and two of the method's

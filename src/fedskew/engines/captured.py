@@ -16,8 +16,6 @@ from torch import Tensor
 
 from fedskew.engines.programs import Along, StepFunction, flatten, leaves_of, like, rebuild
 
-__all__ = ["Captured", "captured"]
-
 Replay = Callable[[], None]
 Record = Callable[[Callable[[], None]], Replay]  # runs a function while it records, and gives what runs it again
 

@@ -20,7 +20,6 @@ from fedskew.types import Batch, Context, Task
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Clients", "Source", "auxiliary_source", "client_source"]
 
 Array = np.ndarray[Any, Any]
 

@@ -19,8 +19,6 @@ from fedskew.models.prepare import Model
 from fedskew.models.projection import Projected
 from fedskew.types import Params
 
-__all__ = ["Dense", "Gradients", "Sink", "Updates", "along", "taken"]
-
 
 class Sink(Protocol):
     """Takes what the way back finds for each parameter."""

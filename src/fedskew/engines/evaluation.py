@@ -15,8 +15,6 @@ from fedskew.models.prepare import Model
 from fedskew.records.metrics import confusion_of
 from fedskew.types import Output, Params
 
-__all__ = ["KEPT_BYTES", "Evaluator"]
-
 Array = np.ndarray[Any, Any]
 Rows = Tensor | slice
 

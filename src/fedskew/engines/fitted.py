@@ -20,7 +20,6 @@ from fedskew.types import Params
 if TYPE_CHECKING:
     from fedskew.engines.base import LocalEngine
 
-__all__ = ["PERSONAL", "fitted_last", "fitted_row"]
 
 PERSONAL = ("accuracy", "macro_f1", "balanced_accuracy", "loss")  # what is recorded of what each client would use
 

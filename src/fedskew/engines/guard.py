@@ -32,7 +32,6 @@ from fedskew.method.component import SLOTS, Component, hooks_of, overrides
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["CLIENT", "Guard", "guarded", "infinite", "tensors_of", "unguarded"]
 
 # What a hook is given, and whether somebody wrote into it
 

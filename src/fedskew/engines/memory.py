@@ -18,8 +18,6 @@ from fedskew.records import digests
 from fedskew.records.files import DAMAGED, writing
 from fedskew.tree import Tree
 
-__all__ = ["HOMES", "ClientMemory", "Held", "Home", "Mapped", "home"]
-
 Memory = dict[str, Tree]
 HOMES = {
     "device": "on the device that trains",

@@ -30,7 +30,6 @@ from fedskew.types import Params, Task
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["check_fits", "digest_of", "initial_params", "prepared_model", "tensors_of"]
 
 FINAL = "final.safetensors"
 

@@ -18,11 +18,6 @@ from fedskew.errors import TrainingError
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, Report, Results, Weights
 
-__all__ = [
-    "Fault", "Outcome", "Reduction", "Settle", "Watch", "Watcher", "as_it_is", "chained", "check", "extremes",
-    "fetched", "in_order", "not_finite",
-]  # fmt: skip
-
 # Whether local runs stayed finite
 
 

@@ -22,7 +22,6 @@ from fedskew.types import Batch, Output, Params
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Tested", "personal_model", "pooled", "shares_of", "tested"]
 
 Array = np.ndarray[Any, Any]
 Term = Callable[[Params, Output, Batch], Tensor]

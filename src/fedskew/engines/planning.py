@@ -24,8 +24,6 @@ from fedskew.server import Broadcast
 from fedskew.tree import Tree
 from fedskew.types import Assignment, Cohort, PacePlan, Params, Report, Task
 
-__all__ = ["Jobs", "Member", "Pace", "Place", "Plan", "Planner"]
-
 Array = np.ndarray[Any, Any]
 Pace = tuple[int, int, int, float, int]  # batch size, epochs, steps an epoch, learning rate, steps in all
 

@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Along", "Program", "StepFunction", "flatten", "leaves_of", "like", "program", "rebuild"]
-
 # Trees of tensors as flat lists, which programs take and return. A tree is a tensor, a dict of trees, or a tuple of
 # trees (a NamedTuple too). torch's pytree does the same at ten times the cost, which counts once a local step.
 

@@ -18,8 +18,6 @@ from fedskew.method.component import Component
 from fedskew.tree import Tree, flatten
 from fedskew.types import COSINE_SCALE, Assignment, Params, Query, Weights
 
-__all__ = ["PROMISES", "STATE"]
-
 STATE = ("init_server", "init_client", "receive", "absorb", "broadcast", "record", "ask")  # infinities may be kept
 Promise = Callable[[Component, tuple[Any, ...], Any, bool], str]
 

@@ -20,8 +20,6 @@ from fedskew.server import Broadcast
 from fedskew.tree import Tree
 from fedskew.types import Answers, Assignment, Batch, Context, Params, Progress, Query, View
 
-__all__ = ["Queries"]
-
 LocalRuns = Callable[[Method, list[Place]], Iterator[Outcome]]  # the engine's own, for "delta" questions
 
 

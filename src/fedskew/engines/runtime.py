@@ -22,8 +22,6 @@ from fedskew.models.prepare import Model
 from fedskew.server import Broadcast
 from fedskew.tree import Tree
 
-__all__ = ["Processors", "Runtime", "Workers", "one_thread", "processor"]
-
 
 @contextmanager
 def one_thread() -> Iterator[None]:

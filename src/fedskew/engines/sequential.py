@@ -22,8 +22,6 @@ from fedskew.models.prepare import Model
 from fedskew.tree import Tree
 from fedskew.types import Batch, Carry, Context, Report
 
-__all__ = ["Debug", "Sequential", "Threaded"]
-
 Rows = tuple[Tensor, Tensor]  # x and y of all rows of a client
 LEAD = 4  # clients a thread that are handed out before the others
 Now = tuple[Tensor, Tensor, Tensor, Tensor]  # positions [D, B] in the client's rows, keys [D], epoch (), step ()

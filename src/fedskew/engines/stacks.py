@@ -26,11 +26,6 @@ from fedskew.engines.programs import leaves_of, rebuild
 from fedskew.engines.stepper import Way
 from fedskew.types import Carry
 
-__all__ = [
-    "DIMS", "Length", "Now", "Price", "cloned", "cut", "legs", "length", "mapped", "narrowed", "positions", "schedule",
-    "stack", "whole",
-]  # fmt: skip
-
 DIMS: Any = Job(None, 0)  # type: ignore[arg-type]  # vmap's axes of a stacked job
 Now = tuple[Tensor, ...]  # positions [K, D, B], keys [K, D], epoch [K], step [K], and active [K] where some have ended
 

@@ -20,18 +20,6 @@ from fedskew.engines.programs import Along, Program, StepFunction, flatten, leav
 from fedskew.method import Method
 from fedskew.models.prepare import Model
 
-__all__ = [
-    "MAKERS",
-    "TRACE",
-    "Stepper",
-    "Steppers",
-    "Way",
-    "is_fused",
-    "is_plain_loss",
-    "way_of_clients",
-    "way_of_stacks",
-]
-
 
 class Way(Enum):
     """What runs local steps, in words for the record. Steps of a stack are equal up to rounding, the others to the bit.

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from fedskew.data.arrays import Dataset
     from fedskew.data.federation import Federation, On
 
-__all__ = ["FILE", "STEPS", "Trained", "decompose", "described", "load_model", "pooled_head"]
 
 FILE, OWN = "model.json", "own.safetensors"
 FORMAT = 1  # of that file; reading another raises RecordError

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from fedskew.server import Broadcast, State
     from fedskew.types import Params
 
-__all__ = ["newcomers"]
-
 
 GROUP = 64  # held-out clients whose memories are held at a time
 

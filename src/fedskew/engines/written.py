@@ -29,8 +29,6 @@ from fedskew.engines.stepper import is_fused, is_plain_loss
 from fedskew.method import Method
 from fedskew.types import Batch, Carry, Forward, Output, Params, Task, View
 
-__all__ = ["Around", "Steps", "descend", "steps_of"]
-
 # Plain steps
 
 

@@ -22,8 +22,6 @@ from fedskew.flower.launcher import FLEET, LARGEST
 from fedskew.flower.rows import written
 from fedskew.records.files import writing
 
-__all__ = ["config_of", "nodes_of", "write_app", "write_keys"]
-
 YEARS = 2
 SCRIPTS = ("superlink.sh", "front.sh", "front.cfg", "register.sh", "node.sh", "run.sh", "simulate.sh")
 

@@ -20,8 +20,6 @@ from fedskew.records import digests
 from fedskew.settings import Settings
 from fedskew.types import Query
 
-__all__ = ["PERMITS", "allowed", "contract", "disagreement", "kind_of", "needs", "refused"]
-
 PERMITS = {
     "histogram": "the rows of each class that the node holds",
     "labels": "which classes the node holds",

@@ -28,8 +28,6 @@ from fedskew.flower.wire import Envelope, Layout, Packed, pack
 from fedskew.records import digests
 from fedskew.tree import Tree
 
-__all__ = ["LARGEST", "MALFORMED", "Bad", "Exchange", "Measuring", "Receipts", "of_receipt", "written_to"]
-
 # What the server keeps of the clients' memory
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from fedskew.errors import ConfigError, one_line
 
-__all__ = ["EXACT", "MOST_ROWS", "count", "echoed", "flag", "quoted", "real", "receipt", "session", "short", "table"]
-
 EXACT = (1 << 53) - 1  # whole numbers up to here are exact in float64, too
 MOST_ROWS = 10_000_000  # of one node, unless the server's options say otherwise
 NAME = 60  # characters of a name

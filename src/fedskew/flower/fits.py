@@ -22,8 +22,6 @@ from fedskew.flower.memory import NONE
 from fedskew.flower.requests import MOST_FITTED
 from fedskew.flower.wire import Envelope, Layout, Packed, pack
 
-__all__ = ["NodeFits", "check_sums"]
-
 LOG = logging.getLogger("flwr")
 ROUNDING = 1e-6  # of the size of what is compared
 INDEFINITE = 1e-9  # of the diagonal

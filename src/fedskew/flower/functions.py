@@ -24,8 +24,6 @@ from fedskew.server import State
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, Report, Results, Task, Weights
 
-__all__ = ["ServerState", "aggregation_weights", "check_server_side", "cohort_of", "server_step", "start_state"]
-
 Array = npt.NDArray[Any]
 ServerState = State
 CLIENT = (  # hooks that a client must run

@@ -22,8 +22,6 @@ from typing import Any
 from fedskew.errors import ConfigError, FedskewError
 from fedskew.flower import require_flower
 
-__all__ = ["FLEET", "LARGEST", "PATHS", "Door", "bundle", "main"]
-
 LOG = logging.getLogger("flwr")
 TESTED = "1.41"  # of Flower; another may serve other paths, and call what is wrapped here by other names
 LARGEST = 16 << 20  # bytes of a request; Flower's bundles have at most 10 MB, parts of an array 5 MiB

@@ -15,8 +15,6 @@ from fedskew.flower.facts import EXACT, MOST_ROWS, quoted, short
 from fedskew.flower.standin import Hello, absent, claimed, hello_of
 from fedskew.flower.wire import Envelope, Layout, Packed, Sealed, opened, packed_bytes, record
 
-__all__ = ["Answer", "Link", "Request"]
-
 LOG = logging.getLogger("flwr")
 
 

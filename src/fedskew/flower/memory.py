@@ -21,8 +21,6 @@ from fedskew.records import digests
 from fedskew.records.files import load_tree, save_tree, write_atomic
 from fedskew.tree import Tree
 
-__all__ = ["NONE", "NodeMemory", "receipt_of"]
-
 Memory = dict[str, Tree]
 NONE = ""  # receipt of a client that has not taken part
 FILE = "memory-{}.safetensors"

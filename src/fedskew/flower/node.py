@@ -42,8 +42,6 @@ from fedskew.settings import Settings
 from fedskew.tree import Tree
 from fedskew.types import Params, Task
 
-__all__ = ["Node", "Rows", "Work", "error_text"]
-
 LOG = logging.getLogger("flwr")
 TRACE = 10_000  # characters of the details of a mistake
 HELD = 2  # checkpoints whose memories are kept

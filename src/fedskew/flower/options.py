@@ -16,8 +16,6 @@ from fedskew.fields import AtLeast, Within, check, demand
 from fedskew.flower.contract import PERMITS, allowed
 from fedskew.flower.facts import MOST_ROWS
 
-__all__ = ["PREFIX", "NodeOptions", "ServerOptions", "experiment_of", "node_options", "server_options"]
-
 PREFIX = "flower."  # of the app's configuration that is not the run's
 NAME = 200  # bytes of a folder's name; file systems take 255
 

@@ -36,8 +36,6 @@ from fedskew.settings import Settings
 from fedskew.tree import Tree
 from fedskew.types import Answers, Params, Query, Report, Results, Task
 
-__all__ = ["Remote"]
-
 LOG = logging.getLogger("flwr")
 ENDLESS = ("nan", "inf", "-inf")  # as Python writes them
 

@@ -25,10 +25,6 @@ from fedskew.method import Component, Method
 from fedskew.tree import Tree
 from fedskew.types import Query
 
-__all__ = [
-    "MOST_FITTED", "check_data", "number_of", "own_of", "pace_of", "point_of", "question_of", "shared_of", "used_of",
-]  # fmt: skip
-
 MOST_TRAINED = 1 << 28  # rows times epochs of one message: 2 GiB of row numbers
 MOST_DRAWS = 10_000  # of a question
 MOST_FITTED = 2 * MOST  # exchanges of one model: a fit of the rows as they are, and a balanced one

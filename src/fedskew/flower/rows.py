@@ -26,8 +26,6 @@ from fedskew.errors import ConfigError, DataError, FieldError, json_file
 from fedskew.flower.node import Rows
 from fedskew.flower.options import NodeOptions
 
-__all__ = ["inputs_of", "of_client", "of_node", "server_data"]
-
 KINDS: dict[str, Any] = {".csv": Csv, ".npz": Npz, ".parquet": Parquet}
 
 

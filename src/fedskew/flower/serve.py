@@ -45,8 +45,6 @@ from fedskew.settings import Settings
 from fedskew.studies.work import federation_of
 from fedskew.types import Task
 
-__all__ = ["Overview", "client_app", "serve", "server_app"]
-
 LOG = logging.getLogger("flwr")
 Build = Callable[[Mapping[str, Any]], Experiment]
 

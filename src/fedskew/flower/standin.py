@@ -37,11 +37,6 @@ from fedskew.settings import Settings
 from fedskew.tree import Tree
 from fedskew.types import Assignment, Params, Query, Task
 
-__all__ = [
-    "Counting", "Hello", "Keyless", "Rehearsal", "absent", "alone", "claimed", "declared_counts", "hello_of", "nowhere",
-    "stand_in",
-]  # fmt: skip
-
 # What a node tells
 
 

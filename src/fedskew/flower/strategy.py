@@ -14,8 +14,6 @@ from fedskew.errors import ConfigError
 from fedskew.flower.functions import ServerState, check_server_side, server_step
 from fedskew.method import Method
 
-__all__ = ["FedSkewStrategy"]
-
 
 class FedSkewStrategy(FedAvg):  # type: ignore[misc]
     """Weights, combines and steps as a method of fedskew does; samples nodes and evaluates as Flower's FedAvg.

@@ -22,11 +22,6 @@ from fedskew.errors import ConfigError, from_json, one_line
 from fedskew.flower.facts import quoted
 from fedskew.tree import Params, Tree
 
-__all__ = [
-    "FORMAT", "Envelope", "Layout", "Packed", "Sealed", "layout_of", "opened", "pack", "packed_bytes", "read", "record",
-    "travelling", "unpack",
-]  # fmt: skip
-
 FORMAT = 1  # of messages; a node refuses another
 KEY = "fedskew"  # of the record of facts
 ANSWER = "sent"  # the part of an answer

@@ -38,17 +38,6 @@ if TYPE_CHECKING:
     from fedskew.data.federation import Federation
     from fedskew.method.value import Method
 
-__all__ = [
-    "SLOTS",
-    "Component",
-    "LocalStep",
-    "Pace",
-    "Sampler",
-    "Selector",
-    "ServerOptimizer",
-    "Weighting",
-    "spec",
-]
 
 FUNCTIONS = (types.FunctionType, staticmethod, classmethod, property)
 HOOKED: set[type] = set()  # Component and the slots: the classes whose public functions are hooks

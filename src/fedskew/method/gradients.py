@@ -9,8 +9,6 @@ from fedskew import functional as F
 from fedskew.tree import Tree
 from fedskew.types import View
 
-__all__ = ["head_gradient", "minus_head_gradient"]
-
 
 def head_gradient(view: View) -> Tree:
     """The gradient of the mean cross-entropy by the classifier's weight, in evaluation mode.

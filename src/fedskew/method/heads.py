@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from fedskew.data.federation import Federation
     from fedskew.method.value import Method
 
-__all__ = ["CosineSoftmax", "InitialHead"]
-
 
 @dataclass(frozen=True)
 class InitialHead(Component):

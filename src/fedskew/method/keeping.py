@@ -12,8 +12,6 @@ from fedskew.errors import FieldError, closest
 from fedskew.method.component import Component
 from fedskew.types import Task
 
-__all__ = ["GROUPS", "Frozen", "Private", "blocks", "chosen", "in_group", "in_projection"]
-
 GROUPS = {
     "head": "the classifier",
     "body": "all but the classifier",

@@ -13,8 +13,6 @@ from fedskew.fields import Above, AtLeast, Within, demand
 from fedskew.method.component import Pace
 from fedskew.types import PacePlan
 
-__all__ = ["Cosine", "Drops", "Fixed", "Part", "Staged", "Steps"]
-
 
 @dataclass(frozen=True)
 class Fixed(Pace):

@@ -12,8 +12,6 @@ from fedskew.fields import AtLeast
 from fedskew.method.component import Component, does_no_more
 from fedskew.types import Params, View
 
-__all__ = ["CrossEntropy", "DatasetMean", "ProximalVariant"]
-
 
 @dataclass(frozen=True)
 class CrossEntropy(Component):

@@ -12,9 +12,6 @@ from fedskew import rng
 from fedskew.method.component import Sampler
 from fedskew.tree import Tree
 
-__all__ = ["WIDE", "ClassBalanced", "Shuffle", "batched", "realise"]
-
-
 Array = np.ndarray[Any, Any]
 WIDE = 1024  # rows: narrower mini-batches keep their padding, since sums over another width differ in their last bits
 

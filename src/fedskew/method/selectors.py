@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from fedskew.data.federation import Federation
     from fedskew.method.value import Method
 
-__all__ = ["Random", "TrainAll", "draw_clients", "ward_merges"]
-
 
 def draw_clients(sizes: Tensor, k: int, key: Tensor, proportional: bool = False) -> Tensor:
     """k distinct clients that have rows, uniformly or with probability in proportion to their rows.

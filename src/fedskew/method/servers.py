@@ -18,8 +18,6 @@ from fedskew.types import Cohort, Params, Task
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Adagrad", "Adam", "Momentum", "Plain", "WeightedSum", "Yogi"]
-
 
 @dataclass(frozen=True)
 class Plain(ServerOptimizer):

@@ -17,8 +17,6 @@ from fedskew.method.component import LocalStep, does_no_more
 from fedskew.tree import Tree
 from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Raw
 
-__all__ = ["SGD", "AdamW", "SharpnessAware", "clip_by_norm", "decayed"]
-
 
 def clip_by_norm(grads: Params, limit: float) -> Params:
     """Gradients scaled down to a largest norm.

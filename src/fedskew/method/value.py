@@ -36,8 +36,6 @@ from fedskew.types import Cohort, Task, Weights
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Method", "check_method", "method_spec", "renamed"]
-
 
 @dataclass(frozen=True)
 class Method:

@@ -17,8 +17,6 @@ from fedskew.types import Cohort, Params, Task, Weights
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Size", "Uniform", "UnionShare", "Wrapping", "convex"]
-
 
 def convex(weights: Tensor) -> Weights:
     """Weights for updates and buffers alike, from weights that are non-negative and sum to 1.

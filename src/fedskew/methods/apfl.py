@@ -15,8 +15,6 @@ from fedskew.method.steps import SGD, decayed
 from fedskew.tree import Tree
 from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task
 
-__all__ = ["Mixed", "apfl"]
-
 
 @dataclass(frozen=True)
 class Mixed(SGD):

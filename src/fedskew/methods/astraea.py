@@ -20,8 +20,6 @@ from fedskew.types import Answers, Assignment, Params, Query, Task
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Augmentation", "Mediators", "astraea"]
-
 
 @dataclass(frozen=True)
 class Augmentation(Shuffle):

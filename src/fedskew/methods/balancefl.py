@@ -21,7 +21,6 @@ from fedskew.types import Params, Query, Task, View
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["KnowledgeInheritance", "balancefl"]
 
 LARGEST = 4096  # features; the covariance of more would not fit a client's memory
 

@@ -18,7 +18,6 @@ from fedskew.types import Answers, Cohort, Params, Query, Task, View
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["VirtualRepresentations", "ccvr"]
 
 LARGEST = 4096  # features; a covariance for each class of more would not fit a client's memory
 

@@ -14,8 +14,6 @@ from fedskew.method import Component
 from fedskew.tree import Tree
 from fedskew.types import Params, Task, View
 
-__all__ = ["LDAM", "ClassBalancedLoss"]
-
 
 @dataclass(frozen=True)
 class ClassBalancedLoss(Component):

@@ -17,8 +17,6 @@ from fedskew.types import Answers, Cohort, Params, Query, Task, View, Weights
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Dual", "climb"]
-
 
 @dataclass(frozen=True)
 class Dual(Weighting):

@@ -19,8 +19,6 @@ from fedskew.types import Assignment, Cohort, Params, Task
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Clustered", "ClusteredByUpdate", "clusteredsampling"]
-
 
 @dataclass(frozen=True)
 class Clustered(Selector):

@@ -18,8 +18,6 @@ from fedskew.types import Answers, Cohort, Params, Query, Task, View
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["FederatedFeatures", "creff"]
-
 
 @dataclass(frozen=True)
 class FederatedFeatures(Component):

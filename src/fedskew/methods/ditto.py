@@ -14,8 +14,6 @@ from fedskew.method.steps import SGD, decayed
 from fedskew.tree import Tree
 from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task
 
-__all__ = ["Tethered", "ditto"]
-
 
 @dataclass(frozen=True)
 class Tethered(SGD):

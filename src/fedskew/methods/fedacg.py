@@ -17,8 +17,6 @@ from fedskew.types import Cohort, Params, Task
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Accelerated", "fedacg"]
-
 
 @dataclass(frozen=True)
 class Accelerated(ServerOptimizer):

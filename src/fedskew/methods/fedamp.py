@@ -18,8 +18,6 @@ from fedskew.types import Cohort, Context, LocalRun, Params, Task, View
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["AttentiveMessages", "fedamp"]
-
 
 @dataclass(frozen=True)
 class AttentiveMessages(Component):

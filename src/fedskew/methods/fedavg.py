@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from fedskew.method import Method
 
-__all__ = ["fedavg"]
-
 
 def fedavg() -> Method:
     """FedAvg: local SGD, then the average of the models, weighted by rows.

@@ -14,8 +14,6 @@ from fedskew.method import Component, Gradient, Method
 from fedskew.method.keeping import Frozen, in_group
 from fedskew.types import COSINE_SCALE, Context, Params
 
-__all__ = ["FineTune", "fedbabu"]
-
 
 @dataclass(frozen=True)
 class FineTune(Component):

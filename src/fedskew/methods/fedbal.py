@@ -18,8 +18,6 @@ from fedskew.types import Cohort, Task, View, Weights
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["AggregationBalancer", "LocalBalancer", "fedbal"]
-
 
 @dataclass(frozen=True)
 class LocalBalancer(Component):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from fedskew.method import Method
 from fedskew.method.keeping import Private
 
-__all__ = ["fedbn"]
-
 
 def fedbn() -> Method:
     """FedBN: scales, shifts and running statistics of normalisation layers stay on the client.

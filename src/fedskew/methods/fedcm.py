@@ -17,8 +17,6 @@ from fedskew.types import Cohort, Params, Task, View
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["ClientMomentum", "fedcm"]
-
 
 @dataclass(frozen=True)
 class ClientMomentum(Component):

@@ -18,8 +18,6 @@ from fedskew.types import Answers, Cohort, LocalRun, Params, Query, Task, View
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Curvature", "fedcurv"]
-
 
 @dataclass(frozen=True)
 class Curvature(Component):

@@ -17,8 +17,6 @@ from fedskew.types import Cohort, Task, Weights
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["DiscrepancyAware", "feddisco"]
-
 
 @dataclass(frozen=True)
 class DiscrepancyAware(Wrapping):

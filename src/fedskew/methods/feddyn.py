@@ -20,8 +20,6 @@ from fedskew.types import Cohort, Context, LocalRun, Params, Task, View
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["DynamicCorrection", "DynamicRegulariser", "WeightedRegulariser", "feddyn"]
-
 
 @dataclass(frozen=True)
 class DynamicRegulariser(Component):

@@ -21,8 +21,6 @@ from fedskew.types import COSINE_SCALE, Batch, Context, Output, Params, Task
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["TunedCosineSoftmax", "fedetf"]
-
 
 @dataclass(frozen=True)
 class TunedCosineSoftmax(CosineSoftmax):

@@ -12,8 +12,6 @@ from fedskew.fields import Above, AtLeast
 from fedskew.method import Component, Method
 from fedskew.types import View
 
-__all__ = ["Focal", "fedfocal"]
-
 
 @dataclass(frozen=True)
 class Focal(Component):

@@ -16,8 +16,6 @@ from fedskew.types import Task, View
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["CalibratedTargets", "fedga"]
-
 
 @dataclass(frozen=True)
 class CalibratedTargets(Component):

@@ -14,8 +14,6 @@ from fedskew.method import Component, Gradient, Method
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Context, LocalRun, Params, Task, View
 
-__all__ = ["PrivateHead", "fedgc"]
-
 
 @dataclass(frozen=True)
 class PrivateHead(Component):

@@ -13,8 +13,6 @@ from fedskew.method import Component, Method
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Params, View
 
-__all__ = ["Gravitation", "UnbalancedSoftmax", "WeightedGravitation", "fedgr"]
-
 
 @dataclass(frozen=True)
 class UnbalancedSoftmax(Component):

@@ -21,8 +21,6 @@ from fedskew.types import Cohort, Params, Task, View
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["GradientBalancer", "PriorAnalyser", "fedgrab"]
-
 
 @dataclass(frozen=True)
 class GradientBalancer(Component):

@@ -15,8 +15,6 @@ from fedskew.types import Params, Task, View
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["ImportanceReweighting", "fedir"]
-
 
 @dataclass(frozen=True)
 class ImportanceReweighting(Component):

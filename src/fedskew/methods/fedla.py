@@ -10,8 +10,6 @@ from fedskew.method.weightings import convex
 from fedskew.tree import Tree
 from fedskew.types import Cohort, Weights
 
-__all__ = ["LabelAware", "fedla"]
-
 
 @dataclass(frozen=True)
 class LabelAware(Weighting):

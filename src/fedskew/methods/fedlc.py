@@ -16,8 +16,6 @@ from fedskew.types import Params, Task, View
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["LogitAdjustment", "LogitCalibration", "PooledLogitCalibration", "fedlc"]
-
 
 @dataclass(frozen=True)
 class LogitCalibration(Component):

@@ -21,8 +21,6 @@ from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Param
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["GlobalSharpnessAware", "fedlesam"]
-
 
 @dataclass(frozen=True)
 class GlobalSharpnessAware(SGD):

@@ -18,8 +18,6 @@ from fedskew.method.keeping import Frozen
 from fedskew.tree import Tree
 from fedskew.types import Context, Params, Task, View
 
-__all__ = ["RealignedHeads", "fedloge"]
-
 
 @dataclass(frozen=True)
 class RealignedHeads(Component):

@@ -18,8 +18,6 @@ from fedskew.types import Params, Task, View
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["HybridPaths", "fedmlb"]
-
 
 @dataclass(frozen=True)
 class HybridPaths(Component):

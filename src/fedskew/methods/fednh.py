@@ -18,8 +18,6 @@ from fedskew.types import COSINE_SCALE, Answers, Cohort, LocalRun, Params, Query
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["NonParametricHead", "fednh"]
-
 
 @dataclass(frozen=True)
 class NonParametricHead(Component):

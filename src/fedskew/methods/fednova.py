@@ -17,8 +17,6 @@ from fedskew.types import Cohort, Params, Task, Weights
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["FedNova", "GlobalMomentum", "fednova"]
-
 
 @dataclass(frozen=True)
 class FedNova(Wrapping):

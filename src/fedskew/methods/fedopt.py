@@ -5,8 +5,6 @@ from __future__ import annotations
 from fedskew.method import Method
 from fedskew.method.servers import Adagrad, Adam, Momentum, Yogi
 
-__all__ = ["fedadagrad", "fedadam", "fedavgm", "fedyogi"]
-
 REFERENCE = "reddi2021"
 
 

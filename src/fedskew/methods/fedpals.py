@@ -16,8 +16,6 @@ from fedskew.types import Cohort, Task, Weights
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["LabelMatching", "fedpals"]
-
 
 @dataclass(frozen=True)
 class LabelMatching(Weighting):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from fedskew.method import Method
 from fedskew.method.keeping import Private
 
-__all__ = ["fedper"]
-
 
 def fedper(names: tuple[str, ...] = ("head",)) -> Method:
     """FedPer: base layers are averaged, personalisation layers stay on the client; all train together.

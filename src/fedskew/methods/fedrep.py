@@ -18,8 +18,6 @@ from fedskew.types import Context, Params, Progress, Task
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Alternating", "fedrep"]
-
 
 @dataclass(frozen=True)
 class Alternating(Component):

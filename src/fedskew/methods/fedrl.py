@@ -21,8 +21,6 @@ from fedskew.types import Answers, Cohort, Params, Query, Task, View, What
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["RatioLoss", "fedrl"]
-
 
 @dataclass(frozen=True)
 class RatioLoss(Component):

@@ -17,8 +17,6 @@ from fedskew.method import Component, Gradient, Method
 from fedskew.methods.fedlc import LogitAdjustment
 from fedskew.types import Context, Params, Task, View
 
-__all__ = ["GeneratedHead", "PersonalHead", "fedrod"]
-
 
 @dataclass(frozen=True)
 class PersonalHead(Component):

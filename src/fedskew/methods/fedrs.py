@@ -12,8 +12,6 @@ from fedskew.fields import AtLeast, Within
 from fedskew.method import Component, Method
 from fedskew.types import View
 
-__all__ = ["RestrictedSoftmax", "fedrs"]
-
 
 @dataclass(frozen=True)
 class RestrictedSoftmax(Component):

@@ -7,8 +7,6 @@ from fedskew.method.steps import SharpnessAware
 from fedskew.method.weightings import Uniform
 from fedskew.methods.fedcm import ClientMomentum
 
-__all__ = ["fedsam", "mofedsam"]
-
 REFERENCE = "qu2022"
 
 

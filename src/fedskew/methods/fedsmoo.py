@@ -20,8 +20,6 @@ from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Param
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["DynamicSharpnessAware", "fedsmoo"]
-
 
 @dataclass(frozen=True)
 class DynamicSharpnessAware(SharpnessAware):

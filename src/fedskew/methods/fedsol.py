@@ -17,8 +17,6 @@ from fedskew.method.steps import SGD
 from fedskew.tree import Tree
 from fedskew.types import Carry, Context, Differentiate, Params, Raw, View
 
-__all__ = ["StabilisedOrthogonal", "fedsol"]
-
 
 @dataclass(frozen=True)
 class StabilisedOrthogonal(SGD):

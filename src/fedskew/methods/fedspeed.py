@@ -18,8 +18,6 @@ from fedskew.types import Cohort, LocalRun, Params, Task
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["CorrectedMean", "UploadedRegulariser", "fedspeed"]
-
 
 @dataclass(frozen=True)
 class UploadedRegulariser(DynamicRegulariser):

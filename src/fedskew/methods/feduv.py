@@ -12,8 +12,6 @@ from fedskew.fields import AtLeast
 from fedskew.method import Component, Method
 from fedskew.types import View
 
-__all__ = ["UniformityVariance", "feduv"]
-
 
 @dataclass(frozen=True)
 class UniformityVariance(Component):

@@ -21,7 +21,6 @@ from fedskew.types import Assignment, Params, Task
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["BySize", "VirtualClient", "fedvc"]
 
 Array = np.ndarray[Any, Any]
 

@@ -12,8 +12,6 @@ from fedskew.fields import AtLeast
 from fedskew.method import Component, Method
 from fedskew.types import View
 
-__all__ = ["VacantClasses", "fedvls"]
-
 
 @dataclass(frozen=True)
 class VacantClasses(Component):

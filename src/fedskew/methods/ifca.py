@@ -19,8 +19,6 @@ from fedskew.types import Batch, Cohort, Context, LocalRun, Output, Params, Quer
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["ClusterIdentity", "ifca"]
-
 
 @dataclass(frozen=True)
 class ClusterIdentity(Component):

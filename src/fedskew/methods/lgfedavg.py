@@ -5,8 +5,6 @@ from __future__ import annotations
 from fedskew.method import Method
 from fedskew.method.keeping import Private
 
-__all__ = ["lgfedavg"]
-
 
 def lgfedavg(names: tuple[str, ...] = ("body",)) -> Method:
     """LG-FedAvg: the layers below stay on the client, the classifier is averaged; all train together.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from fedskew.method import Method
 from fedskew.method.keeping import Private
 
-__all__ = ["localonly"]
-
 
 def localonly() -> Method:
     """Each client trains a model of its own in the rounds in which it is chosen; nothing is sent or averaged.

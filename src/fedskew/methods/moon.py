@@ -14,8 +14,6 @@ from fedskew.method import Component, Method
 from fedskew.tree import Tree
 from fedskew.types import LocalRun, Params, Task, View
 
-__all__ = ["ModelContrastive", "moon"]
-
 
 @dataclass(frozen=True)
 class ModelContrastive(Component):

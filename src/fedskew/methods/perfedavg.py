@@ -15,8 +15,6 @@ from fedskew.method.steps import decayed
 from fedskew.method.weightings import Uniform
 from fedskew.types import Carry, Context, Differentiate, Params
 
-__all__ = ["Meta", "perfedavg"]
-
 
 @dataclass(frozen=True)
 class Meta(LocalStep):

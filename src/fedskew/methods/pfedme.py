@@ -17,8 +17,6 @@ from fedskew.method.steps import decayed
 from fedskew.tree import Tree
 from fedskew.types import Carry, Context, Differentiate, LocalRun, Params, Task
 
-__all__ = ["Moreau", "pfedme"]
-
 
 @dataclass(frozen=True)
 class Moreau(LocalStep):

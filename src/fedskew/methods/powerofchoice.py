@@ -18,8 +18,6 @@ from fedskew.types import Answers, Assignment, Params, Query, Task
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["PowerOfChoice", "powerofchoice"]
-
 
 @dataclass(frozen=True)
 class PowerOfChoice(Selector):

@@ -16,8 +16,6 @@ from fedskew.method.weightings import Uniform
 from fedskew.tree import Tree
 from fedskew.types import Carry, Cohort, Context, Differentiate, LocalRun, Params, Rule
 
-__all__ = ["PrecisionWeighted", "precisionweighted"]
-
 
 @dataclass(frozen=True)
 class PrecisionWeighted(SGD):

@@ -18,8 +18,6 @@ from fedskew.types import Cohort, LocalRun, Params, Query, Task, View
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["ControlVariate", "scaffold"]
-
 
 @dataclass(frozen=True)
 class ControlVariate(Component):

@@ -21,8 +21,6 @@ from fedskew.types import Answers, Assignment, Cohort, PacePlan, Params, Query, 
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["KLD", "DecayingOversampling", "Dynamic", "seolkim"]
-
 
 @dataclass(frozen=True)
 class DecayingOversampling(Shuffle):

@@ -15,8 +15,6 @@ from fedskew.errors import ConfigError
 from fedskew.models.layers import PURE
 from fedskew.models.where import layer, tensors
 
-__all__ = ["MISSING", "Attribute", "Left", "copies_of_outputs", "stored"]
-
 MISSING: Final = object()
 Attribute = tuple[str, str]  # name of a layer, name of its attribute
 OURS = ("training", "call", "label", "fedskew_call", *vars(nn.Module()))

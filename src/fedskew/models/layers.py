@@ -28,8 +28,6 @@ from torch.nn.utils import prune
 from fedskew import rng
 from fedskew.errors import ConfigError, require
 
-__all__ = ["PURE", "Call", "convert", "drops", "follows_mode", "refuse", "tracks", "written_as"]
-
 PURE = "have no hidden randomness or state"  # the rule that a module must keep
 
 

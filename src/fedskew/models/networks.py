@@ -18,10 +18,6 @@ from fedskew import rng
 from fedskew.errors import ConfigError, require
 from fedskew.fields import AtLeast, Checked, later
 
-__all__ = [
-    "Architecture", "Init", "Layers", "Shape", "allocate", "dense", "image_shape", "initialise", "stack", "width_after",
-]  # fmt: skip
-
 Shape = tuple[int, ...]
 Layers = OrderedDict[str, nn.Module]  # in their order, by name
 Init = Literal["uniform", "kaiming_normal", "glorot_uniform"]

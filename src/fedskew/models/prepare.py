@@ -24,8 +24,6 @@ from fedskew.models.probe import probe
 from fedskew.models.where import classifier
 from fedskew.types import COSINE_SCALE, Output, Params, Task
 
-__all__ = ["Model", "prepare"]
-
 
 class _Place(NamedTuple):
     """Where the module keeps a parameter or buffer: ``store[local]``; outside it is called ``name``."""

@@ -18,7 +18,6 @@ from fedskew.types import Output, Params
 if TYPE_CHECKING:
     from fedskew.models.prepare import Model
 
-__all__ = ["probe", "probe_rows", "require_runs"]
 
 Pass = tuple[Output, Params]
 T = TypeVar("T")

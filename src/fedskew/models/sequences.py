@@ -20,8 +20,6 @@ from fedskew.errors import ConfigError, require
 from fedskew.fields import AtLeast, AtMost, Within, demand
 from fedskew.models.networks import Architecture, Shape, dense, stack
 
-__all__ = ["CharLSTM", "CharTransformer", "require_tokens"]
-
 ROWS = 1 << 16  # tokens are checked so many rows at a time
 
 

@@ -21,8 +21,6 @@ from fedskew.models.probe import probe_rows
 from fedskew.models.where import Passage, first_line, layer, watched
 from fedskew.types import Output, Params
 
-__all__ = ["why_not_stacked"]
-
 ROWS, PADDED = 4, 2
 KNOWN = {
     nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ReLU, nn.Tanh, nn.Sigmoid,

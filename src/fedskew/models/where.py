@@ -10,9 +10,6 @@ from torch import Tensor, nn
 
 from fedskew.errors import require, unknown
 
-__all__ = ["Passage", "classifier", "first_line", "layer", "tensors", "watched"]
-
-
 LONG = 160  # letters of an exception's message that are shown
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from fedskew.errors import RecordError
 
-__all__ = ["COLUMNS", "HERE", "Costs", "read_costs"]
-
 HERE = Path("results/costs.csv")  # in the current folder
 COLUMNS = ("study", "setting", "method", "core_hours")
 Costs = Mapping[tuple[str, str, str], float]  # (study, setting, method) -> hours of one seed on one thread

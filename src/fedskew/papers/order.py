@@ -18,8 +18,6 @@ from fedskew.papers.tables import protocol
 from fedskew.studies.orders import permuted, printed_self_agreement, self_agreement, tau_b
 from fedskew.studies.scores import Floats
 
-__all__ = ["METHODS", "Cell", "Table", "tables"]
-
 METHODS = 4  # in a cell: of fewer, an order says little
 
 

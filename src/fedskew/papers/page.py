@@ -15,8 +15,6 @@ from fedskew.papers.tables import names, protocol
 from fedskew.papers.verdicts import VERDICTS, Evidence, claims, verdict_of
 from fedskew.studies.spec import table_from
 
-__all__ = ["appendix_of", "page_of", "pages"]
-
 TEXTS = table_from(Path(__file__).with_suffix(".toml"))
 
 

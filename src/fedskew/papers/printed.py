@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["FIVE", "PAPERS", "THIRD", "Printed", "printed"]
-
 FIVE = ("FedBal", "FedGA", "Seol-Kim", "FedGR", "FedLA")
 THIRD = ("Flower",)  # parties that ran published methods and printed what they got
 PAPERS = (*FIVE, *THIRD)

@@ -19,8 +19,6 @@ from fedskew.papers.worked import worked
 from fedskew.records.sheets import csv_text
 from fedskew.studies.intervals import t_interval
 
-__all__ = ["STATES", "TOTAL", "Row", "coverage", "ledger", "place", "rows_of", "text_of"]
-
 STATES = ("agrees", "differs", "not resolved", "level only", "no verdict", "not run", "input", "no data")
 TOTAL = "all five"  # the row of `coverage` that sums the five papers
 

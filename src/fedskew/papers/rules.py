@@ -15,8 +15,6 @@ import numpy as np
 from fedskew.papers.printed import Printed
 from fedskew.studies.equivalence import equivalence
 
-__all__ = ["FEWEST", "Gain", "Seeds", "gain_of", "level_of", "printed_gain"]
-
 FEWEST = 5  # seeds: below them there is no verdict, and no row but in the appendix
 POINTS = 1.0  # of accuracy: gains that are no further apart are the same
 SHARE = 0.1  # of a ratio of rounds or rows

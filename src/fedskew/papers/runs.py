@@ -22,8 +22,6 @@ from fedskew.studies.spec import Cell
 from fedskew.studies.store import read_archives
 from fedskew.studies.targets import reach
 
-__all__ = ["HERE", "Cells", "Runs", "cells", "fitted_of", "is_whole", "likeness", "measured", "swing", "values_of"]
-
 HERE = Path("results/papers")  # in the current folder: the finished runs that the repository keeps
 # What changes the bits of a run and not what is run: the precision of products; and what is measured beside it
 MACHINE = ("precision", "dtype", "fit_logits")

@@ -14,8 +14,6 @@ from fedskew.papers.printed import Printed, printed
 from fedskew.studies.arguments import options_of_table, seeds_of
 from fedskew.studies.spec import Spec, check_names, spec_of, table_from, without
 
-__all__ = ["SCALES", "Protocol", "names", "protocol"]
-
 SCALES = ("smoke", "small", "paper")
 FOLDER = Path(__file__).parent / "protocols"
 KEYS = ("paper", "table", "dataset", "title", "metrics", "reading", "study", "scale")

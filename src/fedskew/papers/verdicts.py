@@ -31,8 +31,6 @@ from fedskew.studies.intervals import t_interval
 from fedskew.studies.spec import check_names, table_from
 from fedskew.studies.targets import reach
 
-__all__ = ["VERDICTS", "Claim", "Evidence", "Outcome", "Quantity", "Verdict", "claims", "verdict_of", "word_of"]
-
 VERDICTS = ("holds", "holds in part", "does not hold here", "not resolved", "no verdict", "not testable here")
 ALL = "*"
 BRACES = re.compile(r"\{(.+?)\}")

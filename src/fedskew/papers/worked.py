@@ -7,8 +7,6 @@ import torch
 from fedskew.functional.weights import label_aware_weights
 from fedskew.papers.printed import Printed, printed
 
-__all__ = ["COUNTS", "worked"]
-
 COUNTS = ((700.0, 0.0, 0.0), (200.0, 100.0, 25.0), (100.0, 0.0, 25.0))  # rows of label a, b, c at clients c1, c2, c3
 
 

@@ -22,10 +22,6 @@ from fedskew.records.files import write_atomic
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "COLOURS", "DASHES", "STYLE", "Counts", "Floats", "blocks", "content_of", "counted", "entry", "figure",
-    "logarithmic", "matplotlib", "name_classes", "save", "short",
-]  # fmt: skip
 
 Floats = npt.NDArray[np.float64]
 Counts = torch.Tensor | npt.NDArray[Any]

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-__all__ = ["comparison", "smoothed", "table"]
-
 OWN, SERVED = "final_personal_accuracy", "mean10_served_accuracy"
 
 

@@ -13,7 +13,6 @@ from fedskew.records.decisions import net_benefit, reliability, wilson
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["decision_curve", "draw_decision", "reliability_diagram"]
 
 BINS = 10  # of the reliability diagram
 LAST = 0.99  # the greatest threshold of a decision curve

@@ -17,7 +17,6 @@ from fedskew.records import digests
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["tsne"]
 
 OWN = re.compile(r"features/round-\d+\.safetensors")
 

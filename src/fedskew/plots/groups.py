@@ -20,8 +20,6 @@ from fedskew.method import method_spec
 from fedskew.methods import METHODS
 from fedskew.records.typed import Row
 
-__all__ = ["Group", "federation_of", "groups_of", "parted_labels", "recall_of", "title_of"]
-
 UNSAID = ("folder", "fingerprint", "init_digest")
 TRAINING = ("method.pace.", "method.local.")  # what all runs of a picture change alike stands in its title
 LONGEST = 44  # characters; a longer label is replaced by the folder's name

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Shown", "band", "colour", "drawing", "floats", "legend", "lines", "look_of", "panels_of"]
-
 
 class Shown(NamedTuple):
     """A run with its label, configuration and rounds, and the group that it stands for."""

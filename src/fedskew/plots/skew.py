@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["heatmap", "histograms", "pairs", "report"]
 
 BLUE, ORANGE = COLOURS[:2]
 COLUMNS, COMPARED = 1200, 500

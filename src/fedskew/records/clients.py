@@ -21,8 +21,6 @@ from fedskew.records.metrics import from_confusion
 from fedskew.records.probabilities import calibration_error, from_probabilities
 from fedskew.records.typed import Natural, Number, Real, Row, entries, fault_of
 
-__all__ = ["FILE", "MOST_CLIENTS", "client_row", "last_clients", "read_clients", "text_of_clients"]
-
 FILE = "clients.jsonl"
 MOST_CLIENTS = 1000  # of a federation whose clients are measured although nobody asks for it
 Share = Annotated[float, Meta(ge=0, le=1)]

@@ -9,8 +9,6 @@ from fedskew import tree
 from fedskew.tree import Tree
 from fedskew.types import Answers, Assignment, Query
 
-__all__ = ["Stopwatch", "Traffic"]
-
 
 @dataclass
 class Traffic:

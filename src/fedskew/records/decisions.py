@@ -20,11 +20,6 @@ from fedskew.errors import ConfigError, DataError, plural, require
 from fedskew.records.probabilities import BINS
 from fedskew.records.typed import Row
 
-__all__ = [
-    "FEW", "RULES", "SHARES", "SMALL", "Decision", "choose_threshold", "net_benefit", "parsed_rule", "reliability",
-    "report", "wilson",
-]  # fmt: skip
-
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 

@@ -21,8 +21,6 @@ from fedskew.records.metrics import error_asymmetry, from_confusion, mean_probab
 from fedskew.records.typed import Row
 from fedskew.types import Cohort, Params, Weights
 
-__all__ = ["DIAGNOSTICS", "FEATURE_ROWS", "Diagnostics", "Moment", "layers", "measure", "spread_rows"]
-
 FEATURE_ROWS = 1000  # test rows whose features are written: as many as a t-SNE picture can show
 SOME = 3  # clients to look at where none are named
 ALWAYS = ("clients", "curves", "heatmap", "samples", "selection", "weights")  # figures that every run records

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from fedskew.errors import opened
 
-__all__ = ["bytes_of", "of_file", "of_parts", "of_records", "of_tensors"]
-
 BLOCK = 1 << 22  # bytes of a file that are read at a time
 
 

@@ -18,10 +18,6 @@ from fedskew.errors import RecordError, from_json, regular
 from fedskew.records import digests
 from fedskew.tree import Tree
 
-__all__ = [
-    "DAMAGED", "UnwritableError", "load_tree", "replace_whole", "save_tree", "write_atomic", "write_tensors", "writing",
-]  # fmt: skip
-
 DAMAGED = "restore it from a copy, or start the run again in another folder"  # what to do
 
 

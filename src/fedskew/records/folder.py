@@ -40,8 +40,6 @@ from fedskew.records.typed import Row, object_of
 from fedskew.records.watch import watched
 from fedskew.tree import Tree
 
-__all__ = ["FORMAT", "TIMES", "Record", "check_config", "check_format", "finished", "read"]
-
 FORMAT = manifest.FORMAT  # of a run folder
 READABLE = (1, 2)  # 1 has no digests: it is read, and not resumed
 START, CHECKPOINT = ("config.json", "env.json"), Path("checkpoint") / "state.safetensors"

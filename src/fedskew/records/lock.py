@@ -21,8 +21,6 @@ from filelock import FileLock, Timeout
 from fedskew.errors import RecordError, json_file
 from fedskew.records.files import UnwritableError, write_atomic
 
-__all__ = ["Hold", "InUseError", "held"]
-
 IN_PLACE = (".lock", "rounds.jsonl", "memory.bin")  # all else that a run writes is replaced whole
 
 

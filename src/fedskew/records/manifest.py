@@ -16,8 +16,6 @@ from fedskew.records import digests
 from fedskew.records.files import DAMAGED, write_atomic
 from fedskew.records.typed import Natural, Row, entries, object_of
 
-__all__ = ["FILE", "Manifest", "check_file"]
-
 FILE = "manifest.json"
 FORMAT = 2
 ROUNDS = "rounds.jsonl"  # the last of the files that a new run begins with

@@ -16,11 +16,6 @@ from torch import Tensor
 
 from fedskew.errors import DataError, require
 
-__all__ = [
-    "EACH", "PRECISION", "RANKED", "SCORES", "auprc", "auroc", "calibration_error", "from_mixes", "from_probabilities",
-    "macro", "mix_accuracy", "recall_at_precision",
-]  # fmt: skip
-
 Values = dict[str, float | list[float | None] | None]
 
 QUANTILES = (10, 25, 50, 75, 90)

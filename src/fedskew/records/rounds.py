@@ -16,8 +16,6 @@ from fedskew.records import digests
 from fedskew.records.files import DAMAGED, write_atomic, writing
 from fedskew.records.typed import Row
 
-__all__ = ["FILE", "Rounds", "Scan", "scan"]
-
 FILE = "rounds.jsonl"
 MARK = b', "digest": "'
 LENGTH = 32  # hex digits of a digest

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 
 from fedskew.errors import visible
 
-__all__ = ["csv_text"]
-
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # also in full width
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)")
 

@@ -11,11 +11,6 @@ from fedskew.errors import RecordError
 from fedskew.records.probabilities import EACH, RANKED, SCORES
 from fedskew.records.typed import Row
 
-__all__ = [
-    "HOW", "Collapse", "collapses", "in_words", "metric_words", "summarise", "summary_names", "worst_class",
-    "worst_words",
-]  # fmt: skip
-
 METRICS = ("accuracy", "macro_f1", "balanced_accuracy", "g_mean", "worst_class_recall", "loss")
 TOTALS = ("upload_bytes", "download_bytes", "samples", "steps", "wall_s")
 FITTED = "fitted_"  # of the model with fitted biases and temperature

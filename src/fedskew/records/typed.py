@@ -12,8 +12,6 @@ from msgspec import Meta, ValidationError, convert
 
 from fedskew.errors import RecordError, json_file
 
-__all__ = ["Natural", "Number", "Real", "Row", "Whole", "entries", "fault_of", "object_of"]
-
 Row = dict[str, Any]  # an object of JSON
 LARGEST = 2**63 - 1
 Whole = Annotated[int, Meta(ge=-LARGEST - 1, le=LARGEST)]

@@ -16,8 +16,6 @@ from fedskew.records.manifest import Manifest
 from fedskew.records.typed import Row
 from fedskew.tree import Tree
 
-__all__ = ["troubles"]
-
 # what other content leads to
 UNLIKE = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 

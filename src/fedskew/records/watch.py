@@ -8,8 +8,6 @@ from typing import NamedTuple
 from fedskew.records.summary import METRICS
 from fedskew.records.typed import Row
 
-__all__ = ["Best", "Watch", "best_of", "watched"]
-
 
 class Best(NamedTuple):
     """A round and its value."""

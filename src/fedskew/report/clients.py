@@ -13,8 +13,6 @@ from fedskew.report.pictures import Chart, Line
 from fedskew.report.tables import Table, row, titled, under
 from fedskew.studies.clients import DEALT, SAMPLING, ByClient, by_client, few_rows, in_cells
 
-__all__ = ["clients"]
-
 DRAWN = 12  # clients of a picture: the worst
 
 

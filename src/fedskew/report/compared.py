@@ -20,8 +20,6 @@ from fedskew.studies.intervals import Summary, summaries
 from fedskew.studies.ranks import Ranks, average_ranks
 from fedskew.studies.scores import Scores, more_is_better
 
-__all__ = ["Compared", "Curve", "Floats", "compare", "curve_of", "gaps", "once"]
-
 Floats = npt.NDArray[np.float64]
 SPAN = "mean10"  # a single round swings under label skew
 MOST = 1e18  # bytes or seconds of a round

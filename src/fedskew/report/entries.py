@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 from fedskew.config.recorded import Run, find_runs
 from fedskew.plots.groups import groups_of, parted_labels
 
-__all__ = ["Entry", "Trial", "ended_early", "from_folders", "value_of"]
-
 
 class Entry(NamedTuple):
     """A run of a comparison. Runs of one setting and seed are paired: they share their split and initial weights."""

@@ -18,11 +18,6 @@ from fedskew.report.entries import Trial
 from fedskew.report.pictures import Chart, Heat, Line, Ranking
 from fedskew.report.tables import fixed, under
 
-__all__ = [
-    "Detail", "confusion", "cost", "curves", "federation", "listed", "names_of", "ranking", "recalls", "sensitivity",
-    "words",
-]  # fmt: skip
-
 Floats = npt.NDArray[np.float64]
 SCORED = {
     "auroc_macro": "macro AUROC", "auprc_macro": "macro AUPRC", "ece": "expected calibration error",

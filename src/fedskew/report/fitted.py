@@ -11,8 +11,6 @@ from fedskew.report.parts import TEXTS
 from fedskew.report.tables import Cell, fixed, spread
 from fedskew.studies.fitted import beside, fitted_labels, fitted_summary
 
-__all__ = ["fitted_alone", "fitted_cells", "fitted_head", "fitted_record", "fitted_words", "twice"]
-
 
 @once
 def twice(found: Compared) -> Compared:

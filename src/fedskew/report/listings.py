@@ -24,11 +24,6 @@ from fedskew.report.tables import Cell, Table, amount, fixed, row, spread, title
 from fedskew.studies.differences import Difference
 from fedskew.studies.store import env_of
 
-__all__ = [
-    "costs", "environments", "gap_cells", "gap_record", "mistakes", "options", "ranks", "recalls", "results", "runs",
-    "tuned",
-]  # fmt: skip
-
 LONGEST = 120  # characters of an option's value
 BESIDE = 6  # columns of options
 LEAVES = 12  # values of a list that are written out

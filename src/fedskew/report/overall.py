@@ -17,8 +17,6 @@ from fedskew.studies.intervals import Estimate, aggregate
 from fedskew.studies.profiles import Improvement, Profile, improvement, profiles
 from fedskew.studies.scores import present
 
-__all__ = ["compact", "overall"]
-
 TAUS = 51  # thresholds of a performance profile
 MEDIAN = 3  # settings from which on their median differs from their mean
 NAMES = {"mean": "mean", "iqm": "interquartile mean", "median": "median"}

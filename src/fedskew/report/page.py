@@ -27,8 +27,6 @@ from fedskew.report.reached import checked, reached
 from fedskew.report.scored import scored
 from fedskew.report.tables import Table, clean
 
-__all__ = ["build", "sections"]
-
 LIMIT = 1_000_000  # bytes of a page of 500 runs
 FULL = 500  # runs
 OPEN = 12  # rows of a table of options that is not folded

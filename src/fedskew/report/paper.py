@@ -20,8 +20,6 @@ from fedskew.report.parts import Figure
 from fedskew.report.pictures import Picture
 from fedskew.report.tables import Table, to_csv, to_latex
 
-__all__ = ["picture_of", "write"]
-
 WHOLE = Detail(points=400, settings=10**6, methods=10**6, heats=10**6, matrices=10**6)  # a paper leaves nothing out
 
 

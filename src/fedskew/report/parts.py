@@ -9,8 +9,6 @@ from pathlib import Path
 from fedskew.report.pictures import Picture
 from fedskew.report.tables import Table
 
-__all__ = ["TEXTS", "Figure", "Section"]
-
 TEXTS = tomllib.loads((Path(__file__).parent / "texts.toml").read_text(encoding="utf-8"))  # of the sections
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Chart", "Heat", "Line", "Picture", "Ranking"]
-
 Floats = npt.NDArray[np.float64]
 
 

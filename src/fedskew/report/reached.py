@@ -15,8 +15,6 @@ from fedskew.report.parts import TEXTS, Section
 from fedskew.report.tables import Cell, Table, amount, row, under
 from fedskew.studies.targets import COSTS, Reached, Spent, TargetSummary, final_value, over_seeds, reach_all
 
-__all__ = ["checked", "reached", "targets_of"]
-
 TITLE = "Cost of a target"
 SHARES = (0.5, 0.75, 0.9)  # of the best mean of a setting: the targets where none are named
 OWN = 0.9  # of a run's own final value

@@ -14,8 +14,6 @@ from fedskew.report.figures import names_of
 from fedskew.report.parts import TEXTS, Section
 from fedskew.report.tables import Cell, Table, fixed, row, titled
 
-__all__ = ["scored"]
-
 MIX = "mix_accuracy_"
 RANKED = tuple(name for name in SCORES if not name.startswith(MIX))
 MIXED = (f"{MIX}mean", f"{MIX}worst_decile", *(name for name in SCORES if name.startswith(f"{MIX}p")))

@@ -15,8 +15,6 @@ from fedskew.report.tables import fixed, spread
 from fedskew.studies.bootstrap import FEW
 from fedskew.studies.differences import Difference, smallest_p
 
-__all__ = ["cautions", "compared_what", "measured", "p_value", "p_words", "verdict"]
-
 SPELT = 8  # most settings that have a sentence of their own
 LISTED = 8  # most runs that a caution names
 

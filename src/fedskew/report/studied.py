@@ -10,8 +10,6 @@ from fedskew.errors import require
 from fedskew.report.entries import Entry, Trial
 from fedskew.studies.packing import members
 
-__all__ = ["of_study"]
-
 
 def of_study(place: str | Path) -> tuple[list[Entry], dict[str, Any]]:
     """Read a study.

@@ -11,8 +11,6 @@ from typing import Any
 from fedskew.errors import visible
 from fedskew.records.sheets import csv_text
 
-__all__ = ["Cell", "Table", "amount", "clean", "fixed", "row", "spread", "titled", "to_csv", "to_latex", "under"]
-
 SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",

@@ -26,8 +26,6 @@ from fedskew.models.precision import NARROW
 from fedskew.models.prepare import prepare
 from fedskew.settings import COHORT, Settings
 
-__all__ = ["ADDRESS", "address", "asked", "dataset_of", "deciding", "engine_of"]
-
 ADDRESS = 1  # of what is hashed, and how
 DIGITS = 16
 SLOW, REMEMBERED = 1.0, 60.0  # seconds: a failure that took as long is the hub's, and is remembered as long

@@ -11,8 +11,6 @@ from fedskew.errors import RecordError
 from fedskew.studies.address import address, dataset_of
 from fedskew.studies.store import env_of
 
-__all__ = ["adopted"]
-
 
 def adopted(folder: str | Path) -> Run:
     """A finished run folder as a run of a store, under its address.

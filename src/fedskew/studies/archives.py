@@ -14,7 +14,6 @@ from fedskew.studies.store import POINTS, archive_line, read_archives
 if TYPE_CHECKING:
     from fedskew.studies.study import Study
 
-__all__ = ["HERE", "lend", "write"]
 
 HERE = Path("results/studies")  # in the current folder: where archives are found without being named
 

@@ -12,10 +12,6 @@ from fedskew.config.flags import NAMED, Options, compose
 from fedskew.config.words import ALIASES, Pair, flags_of
 from fedskew.errors import ConfigError, require
 
-__all__ = [
-    "Entry", "as_word", "combinations", "entry_of", "full", "options_of_table", "seeds_of", "shard_of", "words_of",
-]  # fmt: skip
-
 METHOD = re.compile(r"\s*([A-Za-z_][\w]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 MOST_SEEDS = 10_000
 

@@ -14,8 +14,6 @@ from fedskew import rng
 from fedskew.errors import require
 from fedskew.studies.scores import Floats
 
-__all__ = ["ALPHA", "FEW", "LEVEL", "NARROW", "RESAMPLES", "check_resamples", "counts", "drawn", "percentiles"]
-
 RESAMPLES = 10_000
 LEVEL = 0.95  # of every interval; tests are at 1 - LEVEL
 ALPHA = 0.05

@@ -15,8 +15,6 @@ from fedskew.records.clients import last_clients
 from fedskew.records.decisions import FEW, wilson
 from fedskew.records.typed import Row
 
-__all__ = ["DEALT", "SAMPLING", "ByClient", "by_client", "few_rows", "in_cells", "is_natural"]
-
 SHOWN = 3  # classes whose recalls stand in a table
 SAMPLING = "sampling: Wilson's interval over a client's test rows; seeds: standard deviation over the runs"
 DEALT = "test rows are dealt to clients by class; --local-test 0.2 tests each client on rows of its own"

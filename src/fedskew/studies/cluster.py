@@ -15,8 +15,6 @@ from fedskew.studies.pool import DEATHS, feed
 from fedskew.studies.store import Store
 from fedskew.studies.work import Job, Outcome, work
 
-__all__ = ["spread"]
-
 SAVED_S = 60.0  # that runs have to write their rounds where the study is stopped
 PASSED = "FEDSKEW_"  # environment variables that the workers get
 

@@ -14,8 +14,6 @@ from fedskew.method import SLOTS
 from fedskew.methods import METHODS
 from fedskew.studies.arguments import as_word, words_of
 
-__all__ = ["changed_options", "command_of", "recorded_experiment"]
-
 SLOTTED = ("data", "partition", "model", *SLOTS)
 
 

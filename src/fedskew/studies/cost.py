@@ -24,7 +24,6 @@ from fedskew.studies.address import dataset_of
 if TYPE_CHECKING:
     from fedskew.studies.study import Planned, Study
 
-__all__ = ["Cost", "cost_of", "step_seconds"]
 
 EVALUATED = 512  # rows of a measured evaluation
 REPEATS = 3

@@ -13,8 +13,6 @@ from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, some
 from fedskew.studies.arguments import full
 
-__all__ = ["Condition", "condition_of", "matching", "path_of", "sorted_by"]
-
 RULE = "be FIELD=VALUE, or with one of != < <= > >= ~ between them"
 WORDS = re.compile(r"\s*([\w.()\- ]+?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
 COMPARED: dict[str, Callable[[Any, Any], bool]] = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}

@@ -13,8 +13,6 @@ from fedskew.records.summary import FITTED, summary_names
 from fedskew.records.typed import Row
 from fedskew.studies.differences import Difference
 
-__all__ = ["beside", "fitted_labels", "fitted_name", "fitted_rows", "fitted_summary", "verdict"]
-
 KEPT = ("rounds", "stopped", "total_")  # how names begin that hold for a run's fitted model, too
 
 POINT = 0.01  # a gain that is surely below one point counts as none; of a loss, below a hundredth of a nat

@@ -20,8 +20,6 @@ from fedskew.studies.runs import is_running, plain_files
 from fedskew.studies.same import compared
 from fedskew.studies.store import Address, Store, archive_line, ended
 
-__all__ = ["Merged", "existing", "merge", "take"]
-
 BESIDE = ".merge."  # of a store: what is copied stands there until it is whole
 LEFT_S = 86_400  # after which what a killed merge left is removed
 ARCHIVE = "merged.jsonl"  # of a store: the archived runs that came from others

@@ -29,8 +29,6 @@ from fedskew.studies.merging import Merged, existing, merge
 from fedskew.studies.runs import plain_files
 from fedskew.studies.store import Address, Store, archive_line, ended, read_archive
 
-__all__ = ["members", "pack", "runs_of", "unpack"]
-
 FORMAT = 1
 MANIFEST = "manifest.json"
 NAMES = re.compile(  # of what a zip may hold

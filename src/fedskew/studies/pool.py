@@ -17,8 +17,6 @@ from typing import Any
 from fedskew.engines.runtime import Workers
 from fedskew.studies.work import Job, Outcome, begin, work
 
-__all__ = ["DEATHS", "feed", "schedule"]
-
 DEATHS = 3  # of workers that have one run, before it is given up for this time
 BUSY_S = 1.0  # before a run that another process has is looked at again
 IMPORTED = ["fedskew.studies.work", "fedskew.config.flags"]

@@ -20,8 +20,6 @@ from fedskew.studies.same import compared
 from fedskew.studies.store import Store
 from fedskew.studies.work import Job, Outcome
 
-__all__ = ["Repeated", "repeat", "sample"]
-
 
 @dataclass(frozen=True)
 class Repeated:

@@ -17,10 +17,6 @@ from fedskew.records.folder import check_format
 from fedskew.records.lock import Hold
 from fedskew.records.typed import Row, object_of
 
-__all__ = [
-    "OWN", "described", "differing", "is_running", "listed", "own_files", "plain_files", "remove",
-]  # fmt: skip
-
 # what a run writes: nothing else is ever deleted
 OWN = (
     "checkpoint/state.safetensors", "memory.bin", "final.safetensors", "best.safetensors", "own.safetensors",

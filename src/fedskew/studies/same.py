@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 from fedskew.records.folder import TIMES
 
-__all__ = ["NEAR", "Comparison", "compared"]
-
 NEAR = 1e-6  # relative to the larger of 1 and the value: what another processor or number of threads may round
 UNLIKE = {f"total_{name}" for name in TIMES}
 

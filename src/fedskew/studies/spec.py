@@ -21,8 +21,6 @@ from fedskew.studies.arguments import Entry, as_word, combinations, entry_of, fu
 from fedskew.studies.shipped import names, shipped
 from fedskew.studies.tuning import HELD_OUT, Tuning, tuning_of
 
-__all__ = ["CONTROLS", "Cell", "Spec", "check_names", "read_spec", "spec_from", "spec_of", "table_from"]
-
 GROUP = entries("Group", {}, {"methods": list[str], "options": Row, "suffix": str})
 STUDY = entries("Study", {}, {
     **dict.fromkeys(("title", "metric", "baseline", "notes"), str), "methods": list[str], "seeds": Any, "options": Any,

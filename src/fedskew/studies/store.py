@@ -28,11 +28,6 @@ from fedskew.records.summary import TOTALS
 from fedskew.records.typed import Row, entries, fault_of, object_of
 from fedskew.studies.address import ADDRESS
 
-__all__ = [
-    "POINTS", "Address", "Store", "archive_line", "ended", "env_of", "mixed_words", "read_archive", "read_archives",
-    "read_line", "thinned",
-]  # fmt: skip
-
 LAYOUT = 1
 KEPT = (  # entries of a round that an archive holds
     "round", "accuracy", "macro_f1", "balanced_accuracy", "loss", "train_loss", "worst_class_recall", "upload_bytes",

@@ -16,8 +16,6 @@ from fedskew import rng
 from fedskew.config.words import Pair
 from fedskew.errors import ConfigError, require
 
-__all__ = ["Range", "Tuning", "tuning_of"]
-
 HELD_OUT = "0.1"  # of the training rows, where the study holds out none
 MOST_TRIALS = 10_000
 TRIAL_SEED = 1_000_003  # added to the first seed

@@ -23,8 +23,6 @@ from fedskew.records.lock import Hold, InUseError
 from fedskew.studies.store import Store
 from fedskew.track import Named, Several
 
-__all__ = ["Job", "Outcome", "begin", "federation_of", "work"]
-
 FEDERATIONS = 4  # that a worker keeps
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # of a disk that takes no more
 ORPHAN_S = 30  # seconds that a run has to write its rounds where the scheduler is gone

@@ -18,8 +18,6 @@ from typing import Any, ClassVar
 from fedskew.errors import ConfigError, require
 from fedskew.tree import copied
 
-__all__ = ["MLflow", "Several", "TensorBoard", "Tracker", "WandB", "environment", "flat", "name_of", "numbers"]
-
 # What all share
 
 

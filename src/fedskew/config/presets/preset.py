@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["GRADES", "Preset", "Stated"]
-
 Grade = Literal["P", "C", "T", "A"]
 GRADES: dict[Grade, str] = {
     "P": "stated in the paper",

@@ -44,7 +44,6 @@ from fedskew.fields import demand, recorded
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["File", "PartitionFile", "convention_of", "load_partition", "save_partition", "verify_partition"]
 
 FORMAT, VERSION, TESTED = "fedskew-partition", 1, 2  # TESTED: the version with a local test
 NOBODY = np.empty(0, np.int64)

@@ -19,8 +19,6 @@ from fedskew.data.values import insist_on_values, lacking, words_of
 from fedskew.errors import DataError, FieldError, closest, some
 from fedskew.fields import later
 
-__all__ = ["X_COLUMNS", "Hub", "Parquet", "cells"]
-
 X_COLUMNS = ("img", "image", "x", "features", "input")
 Y_COLUMNS = ("label", "labels", "fine_label", "y", "target", "class")
 _LabelNames = Mapping[str, tuple[str, ...]]  # names of the classes, by column

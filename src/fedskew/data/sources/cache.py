@@ -23,8 +23,6 @@ from fedskew.data.encoding import Encoding
 from fedskew.data.sources.files import replacing
 from fedskew.errors import FedskewError, from_json
 
-__all__ = ["cached", "fetch", "folder", "key_of", "store"]
-
 VERSION = 4  # raise it when decoding or the file changes
 TENSORS = ("x", "y", "x_test", "y_test")
 FACTS = ("name", "classes", "label_names", "column_names", "test_is_official", "source", "fingerprint", "notes")

@@ -14,8 +14,6 @@ from fedskew.data.sources.files import Known, altered, md5_of, together
 from fedskew.data.sources.images import Constants, Decoded, Formats, Published
 from fedskew.errors import DataError
 
-__all__ = ["DECODED_JPEGS", "Cifar10", "Cifar100"]
-
 CIFAR_CONSTANTS = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # CIFAR-10's, used for both by the papers' code
 DECODED_JPEGS = (
     1259, 1369, 1422, 2245, 2737, 2935, 3695, 3718, 4085, 4496,

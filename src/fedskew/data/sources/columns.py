@@ -22,11 +22,6 @@ from fedskew.data.sources.files import insist_on_names, listed
 from fedskew.errors import DataError, FieldError, closest, plural, some
 from fedskew.fields import demand, later
 
-__all__ = [
-    "AUTO", "LABELS", "Roles", "Table", "TableOptions", "column_of", "known_columns", "merged", "owner_columns",
-    "units_of",
-]  # fmt: skip
-
 LABELS = ("label", "labels", "y", "target", "class")
 IDENTIFIER = re.compile(r"(?i:(?:^|[_\s-])(?:id|uuid|guid|index|key)$|^(?:unnamed: ?\d+)?$)|[a-z](?:Id|ID)$")
 LIKELY = 20  # rows from which different whole numbers in every row look like an identifier

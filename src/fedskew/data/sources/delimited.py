@@ -17,8 +17,6 @@ from fedskew.data.values import words_of
 from fedskew.errors import ConfigError, DataError, FieldError, closest
 from fedskew.fields import demand, later
 
-__all__ = ["Csv", "from_table"]
-
 TAB = "\t"
 SEPARATORS = {",": "commas", ";": "semicolons", TAB: "tabs", "|": "bars"}
 

@@ -11,8 +11,6 @@ import numpy as np
 from fedskew.data.sources.files import md5_of, reading
 from fedskew.errors import DataError
 
-__all__ = ["digits"]
-
 FILE = ("datasets", "data", "digits.csv.gz")  # in the folder of the package
 MD5 = "265453a2439934797bb770ce205b6fad"  # of the rows as uint8: 64 pixels and the label
 

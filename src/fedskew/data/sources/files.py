@@ -14,12 +14,6 @@ import numpy as np
 
 from fedskew.errors import DataError, FedskewError, FieldError, closest, one_line, require
 
-__all__ = [
-    "EXTRA", "Known", "absent", "altered", "client_files", "given_file", "insist_on_names", "listed", "md5_of",
-    "places", "reading", "replacing", "rows_digest", "together", "verify",
-]  # fmt: skip
-
-
 EXTRA = "pip install 'fedskew[hub]'"
 
 

@@ -17,8 +17,6 @@ from fedskew.data.sources.pictures import ImageMode, decode_images
 from fedskew.errors import DataError, plural
 from fedskew.fields import AtLeast, AtMost
 
-__all__ = ["Images", "image_files"]
-
 VALIDATION = {"val", "valid", "validation"}
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".pgm", ".ppm")
 MODES: dict[str, ImageMode | None] = {"first": None, "grey": "L", "rgb": "RGB"}

@@ -19,8 +19,6 @@ from fedskew.data.sources.files import Known, absent, places, together, verify
 from fedskew.errors import DataError, require
 from fedskew.fields import AtLeast, AtMost, demand
 
-__all__ = ["Decoded", "Digits", "FashionMnist", "ImageOptions", "Mnist", "Normalize", "Published"]
-
 Normalize = Literal["protocol", "channel", "half", "none"]
 Constants = tuple[tuple[float, ...], tuple[float, ...]]
 

@@ -24,8 +24,6 @@ from fedskew.data.values import words_of
 from fedskew.errors import DataError, text_of
 from fedskew.fields import demand
 
-__all__ = ["Fars", "Keel"]
-
 PACKAGE = "pip install 'fedskew[keel]'"
 FOLDER = ("data", "classification")  # of the tables, in the package
 ATTRIBUTE = re.compile(r"@attribute\s+('[^']*'|[^\s{\[]+)\s*(\{.*\}|(?:real|integer|numeric)\b.*)$", re.IGNORECASE)

@@ -20,8 +20,6 @@ from fedskew.data.values import words_of
 from fedskew.errors import DataError, json_file, text_of
 from fedskew.fields import AtLeast
 
-__all__ = ["LETTERS", "Femnist", "Shakespeare"]
-
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"  # LEAF's vocabulary
 SPACE = LETTERS.index(" ")
 NAMES = tuple([{"\n": "line feed", " ": "space"}.get(letter, letter) for letter in LETTERS])

@@ -24,8 +24,6 @@ from fedskew.data.sources.files import Known, altered, md5_of, together
 from fedskew.data.sources.images import Constants, Decoded, FashionMnist, Formats, ImageOptions, Mnist, Published
 from fedskew.errors import DataError
 
-__all__ = ["Emnist", "EmnistBalanced", "Labels47", "Svhn", "TinyImageNet"]
-
 
 @dataclass(frozen=True)
 class Svhn(Published):

@@ -17,8 +17,6 @@ from fedskew.data.sources.images import ImageOptions
 from fedskew.errors import DataError, regular
 from fedskew.fields import later
 
-__all__ = ["Npz"]
-
 WHOLE, PARTED = ("x", "y"), ("x_train", "y_train", "x_test", "y_test")
 MEDMNIST = {
     "train_images": "x_train", "train_labels": "y_train", "test_images": "x_test", "test_labels": "y_test",

@@ -18,11 +18,6 @@ from fedskew.data.sources.pictures import ImageMode, decode_images
 from fedskew.data.values import lacks
 from fedskew.errors import DataError, FieldError, closest, from_json, regular
 
-__all__ = [
-    "HubTables", "arrow", "hub_installed", "hub_tables", "offline", "parquet_files", "read_column", "read_table",
-    "schema_names",
-]  # fmt: skip
-
 PART = 1 << 27  # bytes of words that are decoded at a time
 CELL = 8  # bytes that a value takes at least, of whatever type
 WORDS = "BYTE_ARRAY"  # the physical type whose values say their own length

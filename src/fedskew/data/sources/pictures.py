@@ -15,8 +15,6 @@ from fedskew.data.room import afford, allowed
 from fedskew.data.sources.files import EXTRA
 from fedskew.errors import DataError, one_line, opened
 
-__all__ = ["ImageMode", "decode_images"]
-
 ImageMode = Literal["L", "RGB"]
 
 

@@ -21,8 +21,6 @@ from fedskew.data.room import RATIO, allowed, unpacked
 from fedskew.data.sources.files import reading
 from fedskew.errors import DataError, content_of, opened
 
-__all__ = ["read_array", "read_bytes", "read_cifar", "read_idx", "read_mat", "read_members", "read_npz", "read_table"]
-
 AXES = 4  # most of an array of images
 
 

@@ -21,8 +21,6 @@ from fedskew.data.sources.npz import Npz
 from fedskew.data.sources.table import Source
 from fedskew.errors import DataError
 
-__all__ = ["Rows", "rows_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Rows:

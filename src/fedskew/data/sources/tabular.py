@@ -21,8 +21,6 @@ from fedskew.data.values import words_of
 from fedskew.errors import DataError
 from fedskew.fields import demand
 
-__all__ = ["Adult", "HeartDisease"]
-
 ADULT_COLUMNS = (
     "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship", "race",
     "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country",

@@ -30,8 +30,6 @@ from fedskew.types import Params, Task
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Ray", "Sizes"]
-
 
 @dataclass
 class Sizes:

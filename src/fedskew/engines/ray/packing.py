@@ -15,8 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Message", "pack", "size", "unpack"]
-
 Array = np.ndarray[Any, Any]
 Message = tuple[bytes, list[Array]]  # a pickle, and the large buffers that it refers to
 LINE = 64  # bytes of a cache line, to which torch aligns what it allocates

@@ -21,8 +21,6 @@ from fedskew.engines.ray.worker import Failure, Hello, Worker, versions
 from fedskew.engines.runtime import Workers
 from fedskew.errors import ConfigError, TrainingError
 
-__all__ = ["Call", "Cluster", "Pool", "require_ray"]
-
 # The cluster
 
 

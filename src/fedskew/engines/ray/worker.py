@@ -30,7 +30,6 @@ from fedskew.types import Report, Task
 if TYPE_CHECKING:
     from fedskew.data.federation import Federation
 
-__all__ = ["Failure", "Hello", "Kit", "Sent", "Turn", "Worker", "versions"]
 
 METHODS = 8  # that a worker keeps
 
