@@ -262,19 +262,21 @@ class Observer:
         number = state.round
         self.measured.clear()
         row: Row = {"round": number}
+        fits = False
         if due(number, self.settings.eval_every) or number == self.task.rounds:
             row |= self._evaluate(state)
             tail = self.settings.fit_logits == "tail" and number > self.task.rounds - TAIL
-            if tail or self.settings.fit_logits == "every":
-                row |= fitted_row(self.engine, self.served(state), state.buffers)
+            fits = tail or self.settings.fit_logits == "every"
         elif self.settings.eval_rows is not None:
             found = self.engine.evaluate(self.served(state), state.buffers, self.part)
             row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
         last = is_last(row)
         names, lists = self._used(row, last), self._lists(number, last)
         joint = bool(names) and lists and self.method.personal  # one pass does for both
-        row |= self._evaluate_used(state, names, joint) if names else {}
+        used = self._evaluate_used(state, names, joint) if names else {}
         deque(self._tested(state, True) if lists and not joint else (), 0)
+        # the fit comes last: nodes keep its logits until their next message, and the last round's is asked for again
+        row |= (fitted_row(self.engine, self.served(state), state.buffers) if fits else {}) | used
         row |= told_of(results.cohort, weights)
         row |= {"upload_bytes": traffic.up, "download_bytes": traffic.down}
         components = {c.name: c.record(state.parts[c.name]) for c in self.method.having("record")}

@@ -34,7 +34,7 @@ def test_a_run_folder_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert fedskew("run", "fedla", *SMALL, "--validation", 0.1, "--out", tmp_path / "a") == 0
     names = {p.name for p in (tmp_path / "a").iterdir()}
     files = {"config.json", "env.json", "rounds.jsonl", "summary.json", "final.safetensors", "model.json"}
-    files |= {"manifest.json"}
+    files |= {"manifest.json", "clients.jsonl"}
     assert names == {*files, "checkpoint", ".lock"}
     settings, rows, summary = read(tmp_path / "a")
     measured = "accuracy macro_f1 balanced_accuracy per_class_recall loss val_accuracy"

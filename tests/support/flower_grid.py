@@ -65,8 +65,8 @@ def config(folder: Path, method: str = "fedavg", **options: Any) -> dict[str, An
     """The configuration of a small run; an underscore of a name is a dash, two are a dot."""
     usual = {
         "method": method, "data": "digits", "partition": "dirichlet", "partition.alpha": 0.5, "clients": 4, "cohort": 3,
-        "rounds": 3, "epochs": 1, "model": "logistic", "seed": 1, "flower.out": str(folder / "run"),
-        "flower.poll-s": 0.01,
+        "rounds": 3, "epochs": 2 if method == "fedrep" else 1, "model": "logistic", "seed": 1,
+        "flower.out": str(folder / "run"), "flower.poll-s": 0.01,
     }  # fmt: skip
     return usual | {name.replace("__", ".").replace("_", "-"): value for name, value in options.items()}
 
