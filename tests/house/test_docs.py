@@ -73,7 +73,7 @@ def test_every_paper_is_cited_and_every_citation_is_a_paper() -> None:
 
 
 def test_every_recorded_field_is_explained(tmp_path: Path) -> None:
-    page = (ROOT / "docs/reference/records.md").read_text(encoding="utf-8")
+    page = "".join((ROOT / f"docs/reference/{name}.md").read_text(encoding="utf-8") for name in ("records", "scores"))
     words = [*SMALL, "--validation", "0.1", "--local-test", "0.2", "--eval.personal", "1"]
     for name in ("perfedavg", "climb"):
         assert fedskew("run", name, *words, "--out", tmp_path / name) == 0
