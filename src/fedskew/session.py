@@ -98,8 +98,14 @@ class Session:
 
     def finals(self) -> Row:
         """What is measured once, of the model of the last round; nothing where this round was not evaluated."""
-        whole = bool(self.done) and "accuracy" in self.done[-1]
-        return self.observer.finals(self.state, self.done[-1]) if whole else {}
+        if not self.done or "accuracy" not in self.done[-1]:
+            return {}
+        number = self.state.round
+        listed = any(row["round"] == number for row in self.client_rows)
+        if self.record and not listed and self.observer.lists(number, True):  # an interruption has lost them
+            self.client_rows += self.observer.listed(self.state)
+            self.record.keep_clients(self.client_rows)
+        return self.observer.finals(self.state, self.done[-1])
 
     def _last(self, row: Row) -> bool:
         """Whether the round of this row, which is not done yet, will be the last."""
@@ -271,7 +277,7 @@ class Observer:
             found = self.engine.evaluate(self.served(state), state.buffers, self.part)
             row |= {f"part_{name}": value for name, value in self._metrics(*found).items()}
         last = is_last(row)
-        names, lists = self._used(row, last), self._lists(number, last)
+        names, lists = self._used(row, last), self.lists(number, last)
         joint = bool(names) and lists and self.method.personal  # one pass does for both
         used = self._evaluate_used(state, names, joint) if names else {}
         deque(self._tested(state, True) if lists and not joint else (), 0)
@@ -348,7 +354,7 @@ class Observer:
         own = self.method.personal and (served or last or due(number, self.settings.personal_every))
         return [*(["personal_"] if own else []), *(["served_"] if served else [])]
 
-    def _lists(self, number: int, last: bool) -> bool:
+    def lists(self, number: int, last: bool) -> bool:
         """Whether each client has a row of its own in a round."""
         every = self.settings.clients_every
         if every is None:
@@ -372,6 +378,12 @@ class Observer:
                     client_row(*who, one.confusion, one.loss, y, told, dealt=dealt and told is not None)
                 )
             yield one
+
+    def listed(self, state: State) -> list[Row]:
+        """A row for each client of what it would use."""
+        self.measured.clear()
+        deque(self._tested(state, True), 0)
+        return list(self.measured)
 
     def _evaluate_used(self, state: State, names: Sequence[str], listed: bool = False) -> Row:
         """Metrics of what each client would use: its own model where the method has one, else the global model."""

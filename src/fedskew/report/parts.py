@@ -6,10 +6,11 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedskew.errors import text_of
 from fedskew.report.pictures import Picture
 from fedskew.report.tables import Table
 
-TEXTS = tomllib.loads((Path(__file__).parent / "texts.toml").read_text(encoding="utf-8"))  # of the sections
+TEXTS = tomllib.loads(text_of(Path(__file__).parent / "texts.toml"))  # of the sections
 
 
 @dataclass(frozen=True)
