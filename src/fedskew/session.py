@@ -103,7 +103,8 @@ class Session:
         number = self.state.round
         listed = any(row["round"] == number for row in self.client_rows)
         if self.record and not listed and self.observer.lists(number, True):  # an interruption has lost them
-            self.client_rows += self.observer.listed(self.state)
+            self.observer.list_clients(self.state)
+            self.client_rows += self.observer.measured
             self.record.keep_clients(self.client_rows)
         return self.observer.finals(self.state, self.done[-1])
 
@@ -280,7 +281,8 @@ class Observer:
         names, lists = self._used(row, last), self.lists(number, last)
         joint = bool(names) and lists and self.method.personal  # one pass does for both
         used = self._evaluate_used(state, names, joint) if names else {}
-        deque(self._tested(state, True) if lists and not joint else (), 0)
+        if lists and not joint:
+            self.list_clients(state)
         # the fit comes last: nodes keep its logits until their next message, and the last round's is asked for again
         row |= (fitted_row(self.engine, self.served(state), state.buffers) if fits else {}) | used
         row |= told_of(results.cohort, weights)
@@ -379,11 +381,10 @@ class Observer:
                 )
             yield one
 
-    def listed(self, state: State) -> list[Row]:
-        """A row for each client of what it would use."""
+    def list_clients(self, state: State) -> None:
+        """Measure what each client would use: a row for each."""
         self.measured.clear()
         deque(self._tested(state, True), 0)
-        return list(self.measured)
 
     def _evaluate_used(self, state: State, names: Sequence[str], listed: bool = False) -> Row:
         """Metrics of what each client would use: its own model where the method has one, else the global model."""

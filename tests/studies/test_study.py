@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from fedskew.config.experiment import load
 from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError, RecordError
 from fedskew.methods import METHODS
 from fedskew.models import Logistic
-from fedskew.studies.address import address
-from fedskew.studies.adopt import adopted
+from fedskew.studies.address import address, dataset_of
 from fedskew.studies.archives import lend, write
 from fedskew.studies.cost import Cost, cost_of, step_seconds
 from fedskew.studies.spec import spec_from
@@ -307,11 +307,8 @@ def test_a_run_of_the_command_is_that_of_a_study(made: Study, tmp_path: Path) ->
     planned = made.plan()[0]
     assert planned.cell.experiment is not None
     planned.cell.experiment.run(tmp_path / "run")
-    entry = adopted(tmp_path / "run")
-    assert entry.address == planned.address and entry.summary["rounds"] == 2
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(RecordError):
-        adopted(tmp_path / "empty")
+    recorded = load(tmp_path / "run")
+    assert address(recorded, dataset_of(recorded.data, recorded.path)) == planned.address
 
 
 # Tuning
