@@ -169,7 +169,7 @@ class LocalEngine:
 
         def trained() -> Results:
             plans = self.planner.plans(method, assignment, broadcast, self.clients.own)
-            cohort = self.planner.cohort(method, plans, broadcast)._replace(averaged=assignment.averaged)
+            cohort = self.planner.cohort(method, plans, broadcast)
             if weigh is not None:
                 cohort = cohort._replace(weights=weigh(cohort))
             given = self.runtime.laid_out(broadcast)
