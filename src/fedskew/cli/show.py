@@ -16,7 +16,7 @@ from fedskew.cli.base import Command
 from fedskew.cli.listing import age, cell, columns
 from fedskew.cli.output import SPELLINGS, say
 from fedskew.cli.values import RUN
-from fedskew.errors import RecordError, plural, some, unknown
+from fedskew.errors import FedskewError, RecordError, plural, some, unknown
 
 if TYPE_CHECKING:
     from fedskew.config.recorded import Run
@@ -178,6 +178,8 @@ def _own_models(folder: Path) -> Iterator[str]:
 
 def _settings(run: Run, folder: str) -> Iterator[str]:
     """In what the method differs from its defaults, and the command that repeats the run."""
+    from fedskew.config.experiment import repeatable
+
     changed = [f"{name.removeprefix('method.')} {cell(value)}" for name, value in run.changed.items()]
     yield ""
     yield from _wrapped(f"differs from the defaults: {', '.join(changed) or 'the method does not'}")
@@ -186,4 +188,9 @@ def _settings(run: Run, folder: str) -> Iterator[str]:
     elif run.config.get("own_data"):
         yield "trained over Flower on the nodes' own rows: `sh run.sh` in the folder of its app continues"
     else:
+        try:
+            repeatable(run.config, folder)
+        except (FedskewError, KeyError, TypeError, ValueError) as error:
+            yield f"its configuration is not one of this fedskew: {' '.join(str(error).split())}"
+            return
         yield f"again: {shlex.join(['fedskew', 'run', '--from', folder])}"
