@@ -139,11 +139,11 @@ def _classes(run: Run) -> Iterator[str]:
     note = ""
     if len(listed) > MANY:
         listed, note = sorted(listed, key=lambda pair: pair[1])[:MANY], f", the worst {MANY} of {len(recalls)} classes"
+    named = [str(labels[c])[:LONGEST] if c < len(labels) and labels[c] != str(c) else "" for c, _ in listed]
+    rows = [[str(c), name, f"{recall:.4f}", BLOCKS[-1] * round(40 * recall)]
+            for (c, recall), name in zip(listed, named, strict=True)]  # fmt: skip
     yield f"\nrecall of each class in round {last['round']}{note}"
-    yield from columns(["class", "name", "recall", ""], [
-        [str(c), str(labels[c])[:LONGEST] if c < len(labels) else "", f"{recall:.4f}", BLOCKS[-1] * round(40 * recall)]
-        for c, recall in listed
-    ])  # fmt: skip
+    yield from columns(["class", "name", "recall", ""], rows)
 
 
 def _numbers(summary: dict[str, Any]) -> Iterator[str]:

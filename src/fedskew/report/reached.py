@@ -105,13 +105,13 @@ def _table(found: Compared, setting: str, methods: Sequence[str], targets: Seque
                 unread[str(error)] += 1
     rows, records = [], []
     for at, target in enumerate(wanted):
-        for method, ends in ((m, [end[at] for end in ends]) for m, ends in runs.items() if ends):
-            medians = {name: _median(ends, name) for name in COSTS}
-            reached = sum(end.reached for end in ends)
+        for method, reads in ((m, [ends[at] for ends in each]) for m, each in runs.items() if each):
+            medians = {name: _median(reads, name) for name in COSTS}
+            reached = sum(end.reached for end in reads)
             cells = [amount(medians[n] / UNITS[n], n in MEASURED) if medians[n] < math.inf else "never" for n in COSTS]
-            rows.append(row(method, f"{target:g}", f"{reached} of {len(ends)}", *cells))
+            rows.append(row(method, f"{target:g}", f"{reached} of {len(reads)}", *cells))
             record = {"setting": setting, "method": method, "metric": found.metric, "target": target}
-            records.append({**record, "runs": len(ends), "reached": reached, **medians})
+            records.append({**record, "runs": len(reads), "reached": reached, **medians})
     notes = [f"Left out: {plural(n, 'run')} whose costs cannot be added up ({reason})." for reason, n in unread.items()]
     caption = f"Cost until {words(found.metric)} reaches a target{under(setting)}"
     return Table("targets", caption, HEAD, tuple(rows), 2, tuple(records), tuple(notes)) if rows else None

@@ -1,4 +1,4 @@
-"""Paired differences against a baseline: their interval, a test, Holm's correction, and what may be concluded.
+"""Paired differences against a baseline: their interval, two tests, Holm's correction, and what may be concluded.
 
 Runs of two methods with the same seed are a pair: they share partition, initial weights and clients. n pairs, m methods
 compared with the baseline.
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from fedskew.errors import require
 from fedskew.studies.bootstrap import ALPHA
-from fedskew.studies.intervals import described
+from fedskew.studies.intervals import described, deviation
 from fedskew.studies.scores import Floats, Scores, quantum_of, settled
 
-__all__ = ["Difference", "differences", "holm", "pairs_needed", "signed_rank", "smallest_p"]
+__all__ = ["Difference", "differences", "holm", "paired_t", "pairs_needed", "signed_rank", "smallest_p"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Difference:
         low: Lower end of the t interval of the mean; None below two pairs.
         high: Upper end.
         p: p of the exact signed-rank test, two-sided; None without a pair.
+        p_t: p of the paired t test, two-sided; None below two pairs.
         comparisons: m, the methods among which Holm's correction is made.
         p_holm: ``p`` after Holm's correction.
     """
@@ -59,6 +60,7 @@ class Difference:
     low: float | None
     high: float | None
     p: float | None
+    p_t: float | None
     comparisons: int = 1
     p_holm: float | None = None
 
@@ -130,9 +132,9 @@ def _difference(
     ordered = np.sort(paired)  # no sum depends on the order of the seeds
     n = len(paired)
     named = scores.methods[i], baseline, setting, scores.metric, scores.higher_is_better
-    p = signed_rank(ordered) if n else None
+    tests = signed_rank(ordered) if n else None, paired_t(ordered) if n > 1 else None
     dropped = len(scores.seeds) - n
-    return Difference(*named, seeds, tuple(paired.tolist()), dropped, settings, *described(ordered), p)
+    return Difference(*named, seeds, tuple(paired.tolist()), dropped, settings, *described(ordered), *tests)
 
 
 def _corrected(family: list[Difference]) -> list[Difference]:
@@ -192,6 +194,33 @@ def _doubled_ranks(values: Floats) -> NDArray[np.int64]:
 def _leaning(values: Floats) -> float:
     """The ranks of positive differences less those of negative ones."""
     return float(_doubled_ranks(values) @ np.sign(values[values != 0]))
+
+
+def paired_t(values: Sequence[float] | Floats) -> float:
+    """The two-sided p of the paired t test: t = mean / (s / sqrt(n)) on n - 1 degrees of freedom.
+
+    Args:
+        values: Differences of n pairs, not NaN.
+
+    Returns:
+        p; 1 where no pair differs, 0 where all differ equally.
+
+    Raises:
+        ConfigError: There are fewer than two values, or one is not finite.
+
+    Example:
+        >>> from fedskew.studies.differences import paired_t
+        >>> round(paired_t([0.1, 0.2, 0.3]), 4)
+        0.0742
+    """
+    from scipy.special import stdtr
+
+    found = _finite(values)
+    require(len(found) > 1, "values", "be at least two", len(found))
+    mean, sd = float(found.mean()), deviation(found)
+    if sd == 0:
+        return float(mean == 0)
+    return float(2 * stdtr(len(found) - 1, -abs(mean) / (sd / math.sqrt(len(found)))))
 
 
 def holm(p_values: Sequence[float | None]) -> tuple[float | None, ...]:
