@@ -32,9 +32,9 @@ def newcomers(
 ) -> tuple[Tensor, float]:
     """(confusion matrix [C, C], mean cross-entropy) of what the clients of `Federation.unseen` would use, pooled.
 
-    Without models of clients' own this is the global model. Where the method keeps something on clients, each of them first answers the questions of a cohort and makes one
-    local run, as it would in the round after this one. It starts without a past. Nothing of it reaches the server, and
-    the memories go with the end of the evaluation.
+    Without models of clients' own this is the global model. Where the method keeps something on clients, each of them
+    first answers the questions of a cohort and makes one local run, as it would in the round after this one. It starts
+    without a past. Nothing of it reaches the server, and the memories go with the end of the evaluation.
 
     Args:
         engine: of a federation with ``unseen``.
@@ -47,7 +47,7 @@ def newcomers(
     Raises:
         TrainingError: a local run is not finite, without ``drop``.
     """
-    fed = engine.fed.unseen
+    fed, own = engine.fed.unseen, method.personal
     assert fed is not None, "the caller knows that clients are held out"
     clients = replace(engine.clients, own=engine.rows_of(fed))
     given = engine.runtime.laid_out(server.broadcast(method, state, None)._replace(params=params))
@@ -56,10 +56,9 @@ def newcomers(
     matrix, total, rows = torch.zeros(engine.task.classes, engine.task.classes, dtype=torch.int64), 0.0, 0
     for ids in torch.split(torch.nonzero(fed.sizes).flatten(), GROUP):
         memory = ClientMemory(engine.memory.template)
-        left = ids if memory.empty or not method.personal else _joined(engine, method, begun, clients, memory, ids, drop)
+        left = ids if memory.empty or not own else _joined(engine, method, begun, clients, memory, ids, drop)
 
         def model(k: int, memory: ClientMemory = memory) -> tuple[Params, Params]:
-            own = method.personal
             return personal_model(clients, method, given, memory, k) if own else (given.params, given.buffers)
 
         shares = shares_of(clients.own, fed, left.tolist())
