@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "fedskew flower init scaffold --clients 5 --rounds 20 --out app",
     "fedskew flower keys --app app --nodes 5 --host server.example.org",
+    "fedskew flower own app/state/run/client-2 --out own-model",
 )
 
 
@@ -86,6 +87,23 @@ def keys(app: str, nodes: int | None, host: str) -> None:
 
     made = write_keys(Path(app), nodes or nodes_of(Path(app)), host)
     say(f"{plural(len(made), 'new file')} in {Path(app) / 'keys'}")
+
+
+@flower.command("own", cls=Command, lines=(EXAMPLES[2],))
+@click.argument("state", metavar="STATE", type=FOLDER)
+@click.option("--out", type=FOLDER, default="own-model", help="a new folder for the model")
+def own(state: str, out: str) -> None:
+    """Take the own model of a client out of its node's folder STATE, after a run with keep-own=true.
+
+    STATE is the client's folder for the run, app/state/RUN/client-K; the node's log names it. The folder --out is for
+    `fedskew evaluate` and fedskew.load_model. The model does not leave the node's machine.
+    """
+    from pathlib import Path
+
+    from fedskew.flower.memory import take_out
+
+    told = take_out(Path(state), Path(out))
+    say(f"{told}: {out}; `fedskew evaluate {out} --data csv --path FILE` scores rows")
 
 
 def _typed(value: str) -> str | int | float | bool:

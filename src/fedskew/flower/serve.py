@@ -25,7 +25,6 @@ from fedskew.engines.base import LocalEngine
 from fedskew.engines.fitted import PERSONAL
 from fedskew.engines.network import prepared_model
 from fedskew.errors import ConfigError, FedskewError
-from fedskew.fields import demand
 from fedskew.flower import require_flower
 from fedskew.flower.contract import contract, needs, refused
 from fedskew.flower.facts import echoed
@@ -198,7 +197,8 @@ def serve(
     experiment, options, settings = server.experiment, server.options, server.settings
     method, out = experiment.method, Path(options.out).expanduser()
     begun = (out / "rounds.jsonl").exists()
-    if begun and finished(out, settings.rounds, settings.patience):
+    # own models may be asked for later: nodes then keep them anew
+    if begun and not settings.keep_own and finished(out, settings.rounds, settings.patience):
         LOG.info("fedskew: the run in %s is finished", out)
         return None
     if out.exists():
@@ -215,7 +215,6 @@ def serve(
         if error := refused(method, frozenset(hello.facts["permits"]), hello.name):
             raise error
 
-    demand(settings, "keep_own", not settings.keep_own, "be left out over Flower: own models stay on the nodes")
     LOG.info("fedskew: %s waits for %d nodes", method.name, server.fed.clients)
     link.meet(server.fed.clients, checked)
     _declared(link)
