@@ -17,7 +17,7 @@ from fedskew.data.encoding import Column, Encoding
 from fedskew.data.inputs import Inputs
 from fedskew.errors import ConfigError, DataError, FedskewError
 from fedskew.flower.options import NodeOptions, experiment_of, node_options, server_options
-from fedskew.flower.rows import inputs_of, of_node, server_data, written
+from fedskew.flower.rows import inputs_of, of_node, raw_of, server_data, written
 
 TABLE = Inputs(
     (3,), False, (), (), Encoding((Column("age", mean=50.0, std=10.0), Column("sex", values=("f", "m")))),
@@ -28,7 +28,8 @@ PICTURES = Inputs((1, 4, 4), True, (0.5,), (0.5,), None, ("cat", "dog"))
 
 
 def rows(inputs: Inputs, data: Any, **options: Any) -> Any:
-    return of_node(inputs, NodeOptions(client=0, data=str(data), **options))
+    given = NodeOptions(client=0, data=str(data), **options)
+    return of_node(inputs, raw_of(inputs, given), given)
 
 
 def test_a_csv_file_is_encoded_as_the_app_says(tmp_path: Path) -> None:

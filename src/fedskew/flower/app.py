@@ -27,7 +27,7 @@ SCRIPTS = ("superlink.sh", "front.sh", "front.cfg", "register.sh", "node.sh", "r
 
 
 def config_of(
-    experiment: Experiment, given: Mapping[str, Any], *, own_data: bool, clients: int, out: str
+    experiment: Experiment, given: Mapping[str, Any], *, own_data: bool, clients: int, out: str, encoding: str
 ) -> dict[str, Any]:
     """``[tool.flwr.app.config]`` of an app: what was given, and what is often changed.
 
@@ -37,6 +37,7 @@ def config_of(
         own_data: nodes bring their own data.
         clients: number of nodes.
         out: run folder at the server.
+        encoding: whose rows scale and categories are of, "example" or "nodes".
     """
     usual = {
         "method": experiment.method.name.partition("(")[0], "clients": clients, "cohort": experiment.cohort or clients,
@@ -47,6 +48,7 @@ def config_of(
     pace = experiment.method.pace
     usual |= {"epochs": pace.epochs, "lr": pace.lr}
     usual |= {"batch-size": size} if (size := getattr(pace, "batch_size", None)) is not None else {}
+    given = {**given, **({"flower.encoding": encoding} if encoding != "example" else {})}
     return {**usual, **given, "flower.out": out, "flower.own-data": own_data, "flower.missing": "wait",
             "flower.bad": "stop", "flower.wait-s": 600.0, "flower.poll-s": 0.2, "flower.test": ""}  # fmt: skip
 
@@ -76,7 +78,7 @@ def write_app(
     package = re.sub(r"\W", "_", folder.resolve().name) or "app"
     package = f"app_{package}" if package[0].isdigit() or package in ("fedskew", "flwr", "keys", "state") else package
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "app"
-    permits = needs(experiment.method)
+    permits = [*needs(experiment.method), *(["columns"] if config.get("flower.encoding") == "nodes" else [])]
     values = {
         "name": name, "package": package, "method": experiment.method.name, "version": __version__,
         "clients": str(config["clients"]), "needs": "".join(f", {PERMITS[permit]}" for permit in permits),
