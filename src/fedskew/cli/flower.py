@@ -63,7 +63,8 @@ def init(
     given = {ALIASES.get(flag, flag)[2:]: _typed(value) for flag, value in ctx.meta[TYPED] if flag not in own}
     aliases = {full[2:]: short[2:] for short, full in ALIASES.items()}
     require(encoding == "example" or data.encoding is not None, "encoding", rule, encoding)
-    config = config_of(experiment, {}, own_data=own_data, clients=clients, out="run", encoding=encoding)
+    config = config_of(experiment, own_data=own_data, clients=clients, out="run")
+    config |= {"flower.encoding": encoding} if encoding == "nodes" else {}
     if own_data:
         given.pop("path", None)  # of the example, which inputs.json describes
     for key, value in given.items():

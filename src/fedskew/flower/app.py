@@ -26,18 +26,14 @@ YEARS = 2
 SCRIPTS = ("superlink.sh", "front.sh", "front.cfg", "register.sh", "node.sh", "run.sh", "simulate.sh")
 
 
-def config_of(
-    experiment: Experiment, given: Mapping[str, Any], *, own_data: bool, clients: int, out: str, encoding: str
-) -> dict[str, Any]:
-    """``[tool.flwr.app.config]`` of an app: what was given, and what is often changed.
+def config_of(experiment: Experiment, *, own_data: bool, clients: int, out: str) -> dict[str, Any]:
+    """``[tool.flwr.app.config]`` of an app: what is often changed.
 
     Args:
         experiment: what the app trains.
-        given: options of ``fedskew run`` as they were typed, without dashes.
         own_data: nodes bring their own data.
         clients: number of nodes.
         out: run folder at the server.
-        encoding: whose rows scale and categories are of, "example" or "nodes".
     """
     usual = {
         "method": experiment.method.name.partition("(")[0], "clients": clients, "cohort": experiment.cohort or clients,
@@ -48,8 +44,7 @@ def config_of(
     pace = experiment.method.pace
     usual |= {"epochs": pace.epochs, "lr": pace.lr}
     usual |= {"batch-size": size} if (size := getattr(pace, "batch_size", None)) is not None else {}
-    given = {**given, **({"flower.encoding": encoding} if encoding != "example" else {})}
-    return {**usual, **given, "flower.out": out, "flower.own-data": own_data, "flower.missing": "wait",
+    return {**usual, "flower.out": out, "flower.own-data": own_data, "flower.missing": "wait",
             "flower.bad": "stop", "flower.wait-s": 600.0, "flower.poll-s": 0.2, "flower.test": ""}  # fmt: skip
 
 

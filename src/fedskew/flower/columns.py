@@ -112,7 +112,7 @@ def check_told(hello: Hello, encoding: Encoding) -> None:
             part = table(told, column.name) if column.name in asked else {}
             if column in numbers:
                 _check_sums(n, real(part, "sum"), real(part, "squares"), abs(column.mean))
-            elif part:
+            elif not column.number:
                 _check_values(part.get("values"))
     except ConfigError as error:
         raise ConfigError(f"{hello.name} must tell of its columns what was asked for: {error}") from None
@@ -124,13 +124,13 @@ def _check_sums(n: int, total: float, squares: float, shift: float) -> None:
         raise ConfigError(f"sums must be of {n} numbers; got {total:g} and, of squares, {squares:g}")
 
 
-def _check_values(values: object) -> None:
+def _check_values(values: Any) -> None:
     """Different words, not too many and not too long, that a file can hold."""
     words = isinstance(values, list) and all(isinstance(v, str) and 0 < len(v) <= LONGEST for v in values)
-    if not words or len(values) > MOST or len(set(values)) < len(values):  # type: ignore[arg-type]
+    if not words or len(values) > MOST or len(set(values)) < len(values):
         told = f"at most {MOST} different words of 1 to {LONGEST} characters"
         raise ConfigError(f"categories must be {told}; got {quoted(values)}")
-    if any(0xD800 <= ord(letter) < 0xE000 for value in values for letter in value):  # type: ignore[attr-defined]
+    if any(0xD800 <= ord(letter) < 0xE000 for value in values for letter in value):
         raise ConfigError("categories must be text; got half of a surrogate pair")
 
 
@@ -181,7 +181,7 @@ def _alike(found: Column, ours: Column) -> bool:
     """Whether a column differs from that of the example in its scale or its categories alone."""
     scaled = math.isfinite(found.mean) and 0 < found.std < math.inf
     values = ours.values if ours.number else found.values
-    filled = ("" in found.values) == ("" in ours.values) and len(set(values)) == len(values)
+    filled = ("" in values) == ("" in ours.values) and len(set(values)) == len(values) and bool(values or ours.number)
     return scaled and filled and found == replace(ours, mean=found.mean, std=found.std, values=values)
 
 

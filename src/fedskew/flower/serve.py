@@ -24,7 +24,7 @@ from fedskew.data.partitioners import Iid
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.fitted import PERSONAL
 from fedskew.engines.network import prepared_model
-from fedskew.errors import ConfigError, FedskewError, json_file
+from fedskew.errors import ConfigError, FedskewError, json_file, require
 from fedskew.flower import require_flower
 from fedskew.flower.columns import Telling, check_told, encoding_of, inputs_with, made_of
 from fedskew.flower.contract import contract, needs, refused, terms
@@ -169,6 +169,8 @@ class _Server:
 def _server(grid: Any, experiment: Experiment, options: ServerOptions, folder: Path, encoding: Any) -> _Server:
     """What the server brings. ``encoding`` is that of a run which goes on, where its nodes have made one."""
     if not options.own_data:
+        rule = "be example where nodes hold the app's dataset"
+        require(options.encoding == "example", "flower.encoding", rule, options.encoding)
         fed = experiment.federation()
         return _Server(experiment, options, fed, Inputs.of(fed.dataset))
     if experiment.clients is None:
