@@ -21,6 +21,7 @@ from fedskew.papers.rules import at_level
 from fedskew.papers.runs import Cells
 from fedskew.papers.tables import Protocol, Reading, respanned, under
 from fedskew.records.sheets import csv_text
+from fedskew.studies.arguments import words_of
 from fedskew.studies.equivalence import Equivalence
 from fedskew.studies.spec import Cell, Spec
 from fedskew.studies.study import Study
@@ -214,9 +215,10 @@ def _further(singles: list[Readings], trials: Sequence[Trial], depth: int) -> li
 # What is written
 
 
-def command_of(table: Protocol, scale: str, *parts: str) -> str:
-    """The command that repeats some of a table: "--settings", a name, and so on."""
-    return shlex.join(["fedskew", "arbitrate", table.name, *(["--scale", scale] if scale != "paper" else []), *parts])
+def command_of(table: Protocol, scale: str, **part: str) -> str:
+    """The command that repeats a table, or some of its ``methods`` and ``settings``."""
+    options = [*([("scale", scale)] if scale != "paper" else []), *part.items()]
+    return shlex.join(["fedskew", "arbitrate", table.name, *words_of(options)])
 
 
 def sheet(cases: Iterable[Case]) -> str:
@@ -256,7 +258,7 @@ def page(table: Protocol, scale: str, cases: Sequence[Case]) -> str:
         lines += ["", "## What was tried\n", *header("command", "readings", "ours less printed", "seeds", "verdict")]
     for case in tried:
         n = case.number
-        command = command_of(table, scale, "--settings", n.setting, "--methods", n.method)
+        command = command_of(table, scale, settings=n.setting, methods=n.method)
         for trial in case.trials:
             place = f"`{command}`: {n.metric}" if not trial.readings else ""
             lines.append(line(place, trial.name, trial.span, trial.seeds, trial.verdict))
