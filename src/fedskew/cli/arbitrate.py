@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
 
 
 EXAMPLES = (
-    "fedskew arbitrate table.toml --dry-run",
-    "fedskew arbitrate niid-bench-mnist --scale small --settings IID --dry-run",
-    "fedskew arbitrate fedbench-mnist --scale small --methods 'FedAvg; SCAFFOLD' --out arbiter",
+    "fedskew arbitrate niid-bench-mnist --scale smoke --dry-run",
+    "fedskew arbitrate niid-bench-mnist --scale smoke --out arbiter",
 )
 
 
@@ -69,6 +69,8 @@ def arbitrate(name: str, scale: str, seeds: str | None, out: str | None, store: 
         for file, text in (("cells.csv", sheet(cases)), ("page.md", page(table, scale, cases))):
             write_atomic(Path(out) / file, text.encode())
             say(f"written: {Path(out) / file}")
+    for line in lost:
+        say(line, sys.stderr)
     return int(bool(lost))
 
 
