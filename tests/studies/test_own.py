@@ -231,19 +231,30 @@ def test_what_has_no_digest_is_refused_with_the_reason(case: str, tmp_path: Path
     assert "\n" not in str(error.value)
 
 
-def test_what_was_typed_or_has_changed_since_has_no_digest(tmp_path: Path) -> None:
+def test_what_was_typed_at_the_prompt_has_no_digest() -> None:
     typed: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(BASE, "<stdin>", "exec"), typed)
-    with pytest.raises(ConfigError, match="typed at the prompt or was changed since; put it into a file"):
+    with pytest.raises(
+        ConfigError, match=r"Mine\.correct has none, as what is typed at the prompt; put it into a file"
+    ):
         source_of(typed["Mine"]())
-    kind = made(tmp_path, BASE)
-    (tmp_path / "of_a_user_0.py").write_text(BASE.replace("* self.factor", "/ self.factor"))
-    with pytest.raises(ConfigError, match=r"Mine.correct has none"):
-        source_of(kind())
     hooked = net()
     hooked.fc.register_forward_hook(lambda *given: None)
     with pytest.raises(ConfigError, match="is a lambda"):
         source_of(hooked)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [("* self.factor", "/ self.factor"), ("return {n: self", "return {n: 2 * self"), ("halved(g)", "other(g)")],
+)
+def test_a_file_that_has_changed_since_it_was_imported_answers_for_neither_text(
+    change: tuple[str, str], tmp_path: Path
+) -> None:
+    before, after = (source_of(made(tmp_path, text)()) for text in (BASE, BASE.replace(*change)))
+    stale = made(tmp_path, BASE)
+    (tmp_path / "of_a_user_2.py").write_text(BASE.replace(*change) + "# longer")
+    assert len({before, after, source_of(stale())}) == 3
 
 
 def test_a_network_has_the_digest_of_its_layers_and_weights() -> None:

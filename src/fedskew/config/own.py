@@ -13,7 +13,6 @@ import functools
 import hashlib
 import inspect
 import json
-import linecache
 import sys
 import sysconfig
 import types
@@ -86,7 +85,8 @@ def source_of(value: Any) -> str:
     except TypeError as error:
         rule = "must be numbers, words or tuples of them, which a record can hold"
         raise ConfigError(f"the fields of {type(value).__name__} {rule}; {error}") from None
-    return _of_class(type(value))
+    kind: Any = type(value)  # which can be hashed, whatever its metaclass says
+    return _of_class(kind)
 
 
 @functools.cache
@@ -146,13 +146,16 @@ class _Reader:
         code = function.__code__
         if code.co_name == "<lambda>":
             raise self.refuse(f"{where} is a lambda", "write a function with a name")
-        if code not in _codes(code.co_filename):
-            why = f"{where} has none, as what was typed at the prompt or was changed since"
-            raise self.refuse(why, "put it into a file and start Python anew")
-        yield inspect.getsource(code)
+        try:
+            yield inspect.getsource(code)
+        except OSError:
+            raise self.refuse(f"{where} has none, as what is typed at the prompt", "put it into a file") from None
+        yield from map(_executed, _codes(code))  # a file may have changed since it was imported
         for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             yield from self.of_value(value, f"a default of {where}")
-        for name in sorted(function.__globals__.keys() & set(_globals(code))):
+        steps = (step for inner in _codes(code) for step in dis.get_instructions(inner))
+        read = {step.argval for step in steps if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+        for name in sorted(function.__globals__.keys() & read):
             yield from self.of_value(function.__globals__[name], f"the global {name!r} of {where}")
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             if name != "__class__":
@@ -207,21 +210,15 @@ class _Reader:
         yield from self.of_value(module.state_dict(), "its weights", read=True)
 
 
-def _globals(code: types.CodeType) -> Iterator[str]:
-    """Names of the globals that code reads, the code inside it too."""
-    yield from (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Code, and the code of the functions inside it."""
+    yield code
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
-            yield from _globals(inner)
+            yield from _codes(inner)
 
 
-def _codes(file: str) -> set[types.CodeType]:
-    """The code of every function that the text of a file has now."""
-    linecache.checkcache(file)
-    try:
-        todo = [compile("".join(linecache.getlines(file)), file, "exec", dont_inherit=True)]
-    except (SyntaxError, ValueError):
-        return set()
-    for code in todo:
-        todo += [inner for inner in code.co_consts if isinstance(inner, types.CodeType)]
-    return set(todo)
+def _executed(code: types.CodeType) -> str:
+    """What code does, whatever its file says by now: instructions, names and constants."""
+    plain = sorted(repr(one) for one in code.co_consts if isinstance(one, (*PLAIN, tuple)))
+    return json.dumps([code.co_code.hex(), code.co_names, plain])
