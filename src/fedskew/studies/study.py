@@ -262,31 +262,21 @@ class Study:
         runs = [(r["label"], r["setting"], r["seed"], r.get(name) if r["state"] == "finished" else None) for r in rows]
         return Scores.of(runs, metric=name, higher_is_better=more_is_better(name))
 
-    def evaluations(self) -> dict[tuple[str, str], int]:
-        """By (method, setting): how many evaluations the metric is a mean of, the fewest of its runs."""
-        span, _, name = self.spec.metric.partition("_")
-        reach, found = {"mean10": 10, "mean50": 50}.get(span, 0), dict[tuple[str, str], int]()
-        for one, entry in self.entries() if reach else ():
-            if entry and entry.rows and entry.state == "finished":
-                ends, key = entry.rows[-1]["round"], (one.cell.label, one.cell.setting)
-                n = sum(row["round"] > ends - reach and name in row for row in entry.rows)
-                found[key] = min(n, found.get(key, n))
-        return found
-
     @property
     def plain(self) -> str:
         """The method whose work others are compared with: FedAvg where it is there, else the baseline."""
         plain = [m for m in self.spec.methods if "partition" not in dict(m.options)]
         return next((m.name for m in plain if as_word(m.method) == "fedavg"), self.spec.reference)
 
-    def works(self) -> dict[tuple[str, str], float]:
-        """By (method, setting): local steps of a round, as a multiple of those of `plain`."""
-        found: dict[tuple[str, str], list[float]] = {}
+    def works(self) -> dict[str, float]:
+        """By method: local steps of a round, as a multiple of those of `plain` under the same settings and seeds."""
+        steps: dict[str, dict[tuple[str, int], float]] = {}
         for row in self.table():
             if row["state"] == "finished" and row.get("total_steps"):
-                found.setdefault((row["label"], row["setting"]), []).append(row["total_steps"] / row["rounds"])
-        means = {key: sum(each) / len(each) for key, each in found.items()}
-        return {key: mean / means[self.plain, key[1]] for key, mean in means.items() if (self.plain, key[1]) in means}
+                steps.setdefault(row["label"], {})[row["setting"], row["seed"]] = row["total_steps"] / row["rounds"]
+        plain = steps.get(self.plain, {})
+        pairs = {label: [(own[key], plain[key]) for key in own if key in plain] for label, own in steps.items()}
+        return {label: sum(a for a, _ in each) / sum(b for _, b in each) for label, each in pairs.items() if each}
 
     def rounds(self) -> list[Row]:
         """One row a recorded round: method, setting and seed beside its numbers."""
