@@ -1,4 +1,4 @@
-"""Power failures: every prefix of what a run, a merge and a deletion write, with what was not synced lost, torn or zeroed.
+"""Power failures: every prefix of what a run, a merge or a deletion writes; what is not synced is lost or torn.
 
 After each of them the run goes on to the same bytes, and what was promised is there.
 """
@@ -14,7 +14,7 @@ import pytest
 
 import fedskew as fs
 from fedskew.errors import RecordError
-from fedskew.records.folder import Record, read
+from fedskew.records.folder import Record
 from fedskew.studies import merging, runs
 from fedskew.studies.store import Store
 from support.attack import Line, some
@@ -154,7 +154,7 @@ def test_the_power_fails_at_any_instant_of_a_merge(stores: tuple[Path, Path], tm
 
 
 def harm_to_list(state: State, base: Path) -> str:
-    """What a power failure during a deletion did; "" where the other run is whole and the deletion can be done again."""
+    """What a power failure during a deletion did; "" where the other run is whole and it can be deleted again."""
     folder = state.build(base / "store")
     try:
         store = Store(folder)

@@ -1,9 +1,9 @@
-"""What a power failure may leave of a folder: every prefix of the recorded writes, renames and syncs, and what was not synced lost.
+"""What a power failure may leave of a folder: every prefix of the recorded writes, renames and syncs.
 
-The model is that of a journalling file system such as ext4 or xfs. Changes of names (create, rename, unlink, mkdir) reach
-the disk in their order; a sync of any file or folder brings all that were before it. The content of a file is on the disk
-as of its last sync. What was written to it since is there, is lost, is half there, or reads as zeros, each file for itself.
-Memory that is mapped from a file goes out page by page, in any order.
+The model is that of a journalling file system such as ext4 or xfs. Changes of names (create, rename, unlink, mkdir)
+reach the disk in their order; a sync of any file or folder brings all that were before it. The content of a file is on
+the disk as of its last sync. What was written to it since is there, is lost, is half there, or reads as zeros, each
+file for itself. Memory that is mapped from a file goes out page by page, in any order.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class State:
         """Equal for equal folders that must keep equal promises."""
         said = hashlib.sha256(repr(self.promises).encode())
         for path, file in sorted(self.names.items()):
-            said.update(f"{path}\0{'' if file else '/'}".encode() + hashlib.sha256(self.contents.get(file, b"")).digest())
+            said.update(
+                f"{path}\0{'' if file else '/'}".encode() + hashlib.sha256(self.contents.get(file, b"")).digest()
+            )
         return said.hexdigest()
 
     def build(self, folder: Path) -> Path:
@@ -73,7 +75,7 @@ class Platter:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.steps: list[Step] = []
+        self.steps = [Step("sync", "the folder was there")]
         self._names: dict[str, int] = {}
         self._last: dict[int, bytes] = {}
         self._inodes: dict[str, int] = {}
@@ -182,7 +184,7 @@ class Platter:
             for kept in range(least, len(names)):
                 for fate in FATES:
                     contents = self._contents(done, fate, rng)
-                    words = f"after step {end} ({done[-1].words if done else 'nothing'}), names up to {names[kept][1]!r}, unsynced {fate}"
+                    words = f"after step {end} ({done[-1].words}), names up to {names[kept][1]!r}, unsynced {fate}"
                     state = State(words, names[kept][0], contents, promises)
                     if state.digest not in seen:
                         seen.add(state.digest)
@@ -207,7 +209,9 @@ def _left(synced: bytes, latest: bytes, fate: str, rng: random.Random) -> bytes:
     if len(synced) == len(latest) and len(latest) > PAGE:  # mapped: pages for themselves
         pages = range(0, len(latest), PAGE)
         return b"".join((latest if rng.random() < 0.5 else synced)[at : at + PAGE] for at in pages)
-    kept = len(os.path.commonprefix([synced, latest]))
+    kept = next(
+        (i for i, (a, b) in enumerate(zip(synced, latest, strict=False)) if a != b), min(len(synced), len(latest))
+    )
     if fate == "half":
         return latest[: (kept + len(latest)) // 2]
     if fate == "zeros":
