@@ -111,6 +111,7 @@ def test_keys_are_made_once_and_are_for_their_owner(tmp_path: Path, capsys: pyte
     assert fedskew("flower", "keys", "--app", tmp_path, "--nodes", 2, "--host", "server.example.org") == 0
     keys = tmp_path / "keys"
     held = {file.name: file.read_bytes() for file in keys.iterdir()}
+    assert len(held.pop("nodes.lst").splitlines()) == 2  # which grows with the nodes
     assert sorted(held) == ["ca.crt", "node-0", "node-0.pub", "node-1", "node-1.pub", "server.crt", "server.key"]
     for name in ("node-0", "node-1", "server.key"):
         assert stat.S_IMODE((keys / name).stat().st_mode) == 0o600
