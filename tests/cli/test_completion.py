@@ -41,7 +41,7 @@ def complete(line: str, cwd: Path | None = None) -> list[str]:
         ("fedskew run fedb", ["fedbabu", "fedbal", "fedbn"]),
         ("fedskew run fedbal --data fash", ["fashion_mnist"]),
         ("fedskew run --lr 0.1 fedpr", ["fedprox"]),
-        ("fedskew run fedavg --parts proximal,foc", ["proximal,focal"]),
+        ("fedskew run fedavg --parts proximal,ld", ["proximal,ldam"]),
         ("fedskew run fedavg --server yo", ["yogi"]),
         ("fedskew describe --partition dirichlet --data mn", ["mnist"]),
         ("fedskew partition make --partition sh", ["shards", "shared"]),

@@ -23,7 +23,7 @@ LINES = {
     "negative mu": (["fedprox", "--parts.proximal.mu", "-1"], "--parts.proximal.mu must be at least 0"),
     "flag twice": (["fedavg", "--lr", "0.1", "--lr", "0.2"], "--lr must be given once; got '--lr 0.1' and '--lr 0.2'"),
     "alias twice": (["fedavg", "--lr=0.1", "--pace.lr", "0.2"], "--pace.lr must be given once"),
-    "parts twice": (["fedavg", "--parts", "proximal", "--parts", "focal"], "--parts must be given once"),
+    "parts twice": (["fedavg", "--parts", "proximal", "--parts", "ldam"], "--parts must be given once"),
     "out twice": (["fedavg", "--out", "a", "--out=b"], "--out must be given once; got '--out a' and '--out b'"),
     "alpha": (["fedavg", "--alpha", "0.1"], "unknown option '--alpha'; did you mean '--partition.alpha'?"),
     "mu": (["fedprox", "--mu", "1"], "unknown option '--mu'; did you mean '--parts.proximal.mu'?"),

@@ -85,11 +85,11 @@ def test_a_gpu_is_one_of_those_there_are(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_other_parts_are_another_name_in_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert fedskew("run", "fedbal", *SMALL, "--parts", "proximal,focal") == 0
+    assert fedskew("run", "fedbal", *SMALL, "--parts", "proximal,ldam") == 0
     (folder,) = (tmp_path / "runs").iterdir()
-    assert folder.name.startswith("fedbal-") and read(folder)[0]["method"]["name"] == "fedbal(parts=proximal,focal)"
+    assert folder.name.startswith("fedbal-") and read(folder)[0]["method"]["name"] == "fedbal(parts=proximal,ldam)"
     again = experiment_from(["--from", str(folder)])
-    assert again.method == experiment_from(["fedbal", "--parts", "proximal,focal"]).method
+    assert again.method == experiment_from(["fedbal", "--parts", "proximal,ldam"]).method
     assert again.method.reference == METHODS["fedbal"]().reference
     assert experiment_from(["--from", str(folder), "--parts", "none"]).method.name == "fedbal(parts=none)"
     assert experiment_from(["fedbal", "--parts", "local_balancer"]).method.name == "fedbal"

@@ -24,6 +24,8 @@ STACKS: dict[str, Stacked] = {
     "fedrs": (fn.fedrs_scale, (COUNTS,)),
     "fedrs, code": (lambda n: fn.fedrs_scale(n, scaling="code"), (COUNTS,)),
     "importance": (fn.importance_weights, (PRIOR, COUNTS)),
+    "class-balanced": (lambda n: fn.class_balanced_weights(n, 0.9), (COUNTS,)),
+    "margins": (fn.ldam_margins, (COUNTS,)),
     "astraea": (lambda n: fn.astraea_copies(n, 0.5), (COUNTS,)),
     "oversampling": (lambda n: fn.oversample_target(n, 0.1, 2).double(), (COUNTS,)),
     "divergence": (fn.kl_to_uniform, (COUNTS,)),
@@ -38,6 +40,7 @@ STACKS: dict[str, Stacked] = {
     "ratio loss, mean weight": (
         lambda z, y, w, mask: fn.ratio_loss(z, y, w, True, mask), (LOGITS, LABELS, PRIOR, MASK),
     ),
+    "weighted cross-entropy": (fn.weighted_cross_entropy, (LOGITS, LABELS, PRIOR)),
     "cosines": (fn.cosine_logits, (FEATURES, WEIGHT)),
     "adjusted": (lambda z, y, n: fn.logit_adjusted_loss(z, y, n), (LOGITS[:, 0], LABELS[:, 0], COUNTS)),
     "balancefl": (

@@ -1,4 +1,4 @@
-"""Importance weights, cosines and BalanceFL: the cards' numbers, plain numpy, finite differences."""
+"""Class weights, LDAM and BalanceFL: the cards' numbers, plain numpy, finite differences."""
 
 from __future__ import annotations
 
@@ -26,6 +26,49 @@ def test_importance_weights_are_the_cards() -> None:
 def test_importance_weights() -> None:
     close(fn.importance_weights(f64([0.5, 0.3, 0.2]), f64([4, 0, 1])), [0.625, 0, 1])
     close(fn.importance_weights(f64([0.5, 0.3, 0.2]), torch.tensor([0, 0, 0])), [0, 0, 0])
+
+
+def test_class_balanced_weights_are_the_cards() -> None:
+    near(fn.class_balanced_weights(torch.tensor([1, 2]), 0.9), [1.3103448276, 0.6896551724])
+    near(fn.class_balanced_weights(torch.tensor([1, 2, 0]), 0.9), [1.3103448276, 0.6896551724, 0.0])
+    near(fn.class_balanced_weights(torch.tensor([7, 500, 0, 3]), 0.0), [1, 1, 0, 1])
+    n = np.array([3.0, 50_000.0, 17.0])
+    raw = (1 - 0.9999) / (1 - 0.9999**n)
+    near(fn.class_balanced_weights(torch.tensor(n), 0.9999), raw * 3 / raw.sum(), 1e-9)
+    assert torch.isfinite(fn.class_balanced_weights(torch.zeros(4))).all()
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 0.9999])
+def test_class_balanced_weights(beta: float) -> None:
+    n = np.array([3.0, 0.0, 1.0, 200.0])
+    raw = np.array([(1 - beta) / (1 - beta**c) if c else 0.0 for c in n])
+    close(fn.class_balanced_weights(f64(n), beta), 3 * raw / raw.sum())
+    close(fn.class_balanced_weights(torch.zeros(4), beta), [0, 0, 0, 0])
+
+
+def test_weighted_cross_entropy_weighs_the_row() -> None:
+    z, y, w = draws(5, 3), torch.tensor([0, 2, 1, 1, 0]), f64([0.5, 2.0, 3.0])
+    near(fn.weighted_cross_entropy(z, y, w), (w[y] * fn.cross_entropy(z, y)).numpy())
+
+
+def test_ldam_is_the_cards() -> None:
+    margins = fn.ldam_margins(torch.tensor([16.0, 1.0], dtype=torch.float64))
+    near(margins, [0.25, 0.5])
+    cosines = f64([[0.2, 0.1], [0.2, 0.1]])
+    logits = fn.ldam_logits(cosines, torch.tensor([0, 1]), margins, 10.0)
+    near(logits, [[-0.5, 1.0], [2.0, -4.0]])
+    near(fn.cross_entropy(logits, torch.tensor([0, 1])), [1.7014132779, 6.0024756851])
+    near(fn.ldam_margins(f64([4.0, 0.0, 64.0]), 0.3), [0.3, 0.0, 0.3 * (4 / 64) ** 0.25])
+
+
+def test_ldam_margins_and_logits() -> None:
+    n = np.array([4.0, 64.0, 9.0])
+    margins = 0.7 * (4 / n) ** 0.25
+    close(fn.ldam_margins(f64(n), 0.7), margins)
+    z = draws(2, 3)
+    want = 12 * (z.numpy() - np.array([[0, margins[1], 0], [margins[0], 0, 0]]))
+    close(fn.ldam_logits(z, torch.tensor([1, 0]), f64(margins), 12.0), want)
+    close(fn.ldam_logits(z, torch.tensor([1, 0]), f64(margins)), want * 30 / 12)
 
 
 def test_cosine_logits_forget_the_lengths() -> None:

@@ -135,6 +135,7 @@ def test_a_single_sample_is_a_sample() -> None:
     close(fn.size_weights(f64([0.2, 0.3])), [0.4, 0.6])
     close(fn.size_weights(torch.zeros(3, 4, dtype=torch.float64)), np.full((3, 4), 0.25))
     close(fn.astraea_copies(f64([1, 15, 8]), 1.0), [8, 1, 1])
+    close(fn.ldam_margins(f64([1, 16, 0, 81])), [0.5, 0.25, 0, 0.5 / 3])
 
 
 @pytest.mark.parametrize("lam", [0.01, 1.0, 100.0])

@@ -26,6 +26,7 @@ from fedskew.method.weightings import Size, Uniform, UnionShare
 from fedskew.methods import METHODS
 from fedskew.methods.astraea import Mediators
 from fedskew.methods.balancefl import KnowledgeInheritance
+from fedskew.methods.centralised import ClassBalancedLoss
 from fedskew.methods.climb import Dual
 from fedskew.methods.fedamp import AttentiveMessages
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
@@ -39,7 +40,7 @@ from fedskew.methods.fedga import CalibratedTargets
 from fedskew.methods.fedgc import PrivateHead
 from fedskew.methods.fedgr import Gravitation, UnbalancedSoftmax, WeightedGravitation
 from fedskew.methods.fedir import ImportanceReweighting
-from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration
+from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration, PooledLogitCalibration
 from fedskew.methods.fedlesam import GlobalSharpnessAware
 from fedskew.methods.fednh import NonParametricHead
 from fedskew.methods.fednova import GlobalMomentum
@@ -680,6 +681,7 @@ RELATED = {
         scope="batch",
         reduction="sum",
     ),
+    "class balanced": case(alone(ClassBalancedLoss(0.9)), "class_balanced", beta=0.9),
     "fedcm heavy": case(
         m.fedcm(0.3), "fedcm", SGD_HEAVY | {"server": Plain(0.5), **RAGGED}, mix=0.3, server_lr=0.5, **HEAVY
     ),
@@ -695,6 +697,7 @@ RELATED = {
     "fedfocal": case(alone(Focal(1.5, 0.25)), "fedfocal", gamma=1.5, alpha=0.25),
     "fedir": case(alone(ImportanceReweighting()), "fedir"),
     "fedlc tiny": case(alone(LogitCalibration(0.02, missing="tiny")), "fedlc", tau=0.02, floor=1e-8),
+    "fedlc pooled": case(alone(PooledLogitCalibration(2.0)), "fedlc", tau=2.0, pooled=True),
     "fedlc": case(alone(LogitCalibration(0.8)), "fedlc", tau=0.8),
     "fedntd unscaled": case(
         alone(NotTrueDistillation(0.7, 2.0, scaled=False)), "fedntd", beta=0.7, tau=2.0, scaled=False

@@ -31,13 +31,14 @@ from fedskew.method.servers import Adam, Plain, WeightedSum, Yogi
 from fedskew.method.steps import SGD, SharpnessAware
 from fedskew.method.weightings import Uniform, UnionShare
 from fedskew.methods import METHODS
+from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.climb import Dual
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
 from fedskew.methods.fedga import CalibratedTargets
 from fedskew.methods.fedgr import Gravitation, WeightedGravitation
 from fedskew.methods.fedgrab import GradientBalancer
 from fedskew.methods.fedla import LabelAware
-from fedskew.methods.fedlc import LogitAdjustment
+from fedskew.methods.fedlc import LogitAdjustment, PooledLogitCalibration
 from fedskew.methods.fedrod import GeneratedHead
 from fedskew.methods.pfedme import Moreau
 from fedskew.methods.seolkim import DecayingOversampling, Dynamic
@@ -267,8 +268,11 @@ ALONG: dict[tuple[str, str], dict[str, Component]] = {
 LOOSE: dict[str, Method] = {
     part.name: Method(part.name, (part,), pace=Fixed(batch_size=16))
     for part in (
+        ClassBalancedLoss(),
         GeneratedHead(),
+        LDAM(),
         LogitAdjustment(),
+        PooledLogitCalibration(),
         ProximalVariant(),
     )
 }

@@ -17,6 +17,7 @@ from fedskew.method.paces import Fixed
 from fedskew.method.parts import DatasetMean
 from fedskew.method.steps import SGD
 from fedskew.methods.balancefl import KnowledgeInheritance
+from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.climb import Dual, climb
 from fedskew.methods.creff import FederatedFeatures
 from fedskew.methods.fedavg import fedavg
@@ -90,6 +91,30 @@ def test_balancefl_classifies_what_it_augmented_and_distils_what_it_did_not(monk
     torch.testing.assert_close(KnowledgeInheritance().loss(seen), want, rtol=1e-12, atol=0)
     plain = F.balancefl_terms(z, z, told.logits, seen.batch.y, positive, 2.0)[0]
     assert not torch.allclose(plain, classify)
+
+
+# losses that no method of the table has
+
+
+def test_ldam_by_hand() -> None:
+    seen = view([0, 1, 2])
+    x, w = seen.out.features.numpy(), seen.params["fc.weight"].numpy()
+    z = x @ w.T / np.linalg.norm(x, axis=1)[:, None] / np.linalg.norm(w, axis=1)
+    z -= np.diag(0.5 * np.array([16, 1, 81.0]) ** -0.25)
+    want = np.mean(np.log(np.exp(30 * z).sum(1)) - 30 * z.diagonal())
+    assert float(LDAM().loss(seen)) == pytest.approx(want, rel=1e-6)
+    served = LDAM().serve({"other": torch.ones(1), **seen.params}, {}, TASK)
+    np.testing.assert_allclose(served["fc.weight"], w / np.linalg.norm(w, axis=1)[:, None], rtol=1e-12)
+    assert served["fc.bias"].tolist() == [0, 0, 0] and served["other"].tolist() == [1]
+    assert LDAM().serve({"fc.weight": seen.params["fc.weight"]}, {}, TASK).keys() == {"fc.weight"}
+
+
+def test_class_balanced_loss_by_hand() -> None:
+    seen = view([0, 1, 2])
+    raw = np.array([(1 - 0.9) / (1 - 0.9**n) for n in (16, 1, 81)])
+    rows = -seen.out.logits.log_softmax(1).diagonal().numpy()
+    want = np.mean(3 * raw / raw.sum() * rows)
+    assert float(ClassBalancedLoss(0.9).loss(seen)) == pytest.approx(want, rel=1e-12)
 
 
 # climb

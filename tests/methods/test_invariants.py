@@ -16,7 +16,7 @@ from torch import Tensor
 import fedskew as fs
 from fedskew import functional as F
 from fedskew import methods as m
-from fedskew import tree
+from fedskew import rng, tree
 from fedskew.method import Component, LocalStep, Method
 from fedskew.method.paces import Fixed, Staged
 from fedskew.method.parts import ProximalVariant
@@ -24,12 +24,13 @@ from fedskew.method.servers import Adagrad, Adam, Momentum, Plain, Yogi
 from fedskew.method.steps import SGD
 from fedskew.method.weightings import Uniform
 from fedskew.methods.balancefl import KnowledgeInheritance
+from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.climb import Dual
 from fedskew.methods.creff import FederatedFeatures
 from fedskew.methods.fedbal import AggregationBalancer, LocalBalancer
 from fedskew.methods.fedga import CalibratedTargets
 from fedskew.methods.fedgc import PrivateHead
-from fedskew.methods.fedlc import LogitAdjustment
+from fedskew.methods.fedlc import LogitAdjustment, PooledLogitCalibration
 from fedskew.methods.fedlesam import GlobalSharpnessAware
 from fedskew.methods.fednova import GlobalMomentum
 from fedskew.methods.fedprox import Proximal
@@ -113,8 +114,14 @@ EQUAL: dict[str, Equal] = {
         RAGGED, {},
     ),
     # losses that are cross-entropy at a limit
+    "class-balanced loss, beta = 0": (avg(ClassBalancedLoss(0.0)), m.fedavg(), 1e-12, RAGGED, {}),
+    "class-balanced loss, equal counts": (avg(ClassBalancedLoss(0.9)), m.fedavg(), 1e-12, BALANCED, {}),
     "logit adjustment, tau = 0": (avg(LogitAdjustment(0.0)), m.fedavg(), 1e-12, RAGGED, {}),
     "logit adjustment, equal counts": (avg(LogitAdjustment(2.0)), m.fedavg(), 1e-12, BALANCED, {}),
+    "pooled calibration, tau = 0": (avg(PooledLogitCalibration(0.0)), m.fedavg(), 1e-12, RAGGED, {}),
+    "pooled calibration, equal sums": (
+        avg(PooledLogitCalibration(2.0)), m.fedavg(), 1e-12, [[8, 1, 3], [1, 4, 7], [3, 7, 2]], {},
+    ),
     "fedga binary, balanced batches": (
         uniform(CalibratedTargets("binary")), uniform(), 1e-12, PAIRS, {"pace": WHOLE},
     ),
@@ -413,6 +420,17 @@ def test_symmetric_changes_give_equal_class_weights() -> None:
     delta = torch.full((4, 4, 3), -0.3) + 1.3 * torch.eye(4).unsqueeze(-1)
     for ratios in (F.ratio_of_changes(delta), F.ratio_of_rows(delta)):
         assert ratios.tolist() == pytest.approx([1 / 0.3] * 4, rel=1e-5)
+
+
+def test_ldam_serves_what_it_ranks_by() -> None:
+    """Scaling a row of the classifier by a positive number changes no prediction."""
+    part, x = LDAM(), rng.normal(rng.key(0), (9, 4), torch.float64)
+    task = fs.types.Task("fc", 3, 4, 5, 9)
+    head = {"fc.weight": rng.normal(rng.key(1), (3, 4), torch.float64), "fc.bias": torch.ones(3).double()}
+    served = [part.serve({**head, "fc.weight": f * head["fc.weight"]}, {}, task) for f in (1.0, 7.0)]
+    assert gap(*served) <= 1e-12
+    cosines = F.cosine_logits(x, head["fc.weight"])
+    assert torch.equal((x @ served[0]["fc.weight"].T).argmax(1), cosines.argmax(1))
 
 
 def test_fednh_keeps_its_prototypes_and_serves_them() -> None:

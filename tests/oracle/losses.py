@@ -183,6 +183,13 @@ def importance_ce(z, y, weights):
     return (w * value).sum() / w.sum(), du * w[:, None] / w.sum()
 
 
+def class_balanced_weights(counts, beta=0.9999):
+    """(1 - beta) / (1 - beta^n) over owned classes, summing to their number."""
+    n = np.asarray(counts, float)
+    raw = np.where(n > 0, (1 - beta) / (1 - beta ** np.maximum(n, 1)), 0.0)
+    return raw * (n > 0).sum() / raw.sum()
+
+
 def balancefl(z, teacher, y, positive, temperature=2.0, lam=1.0, entropy=0.002, reduction="mean"):
     """CE over the positive classes + lam * distillation over the others - entropy * H(softmax over the positive)."""
     pos = np.asarray(positive, bool)

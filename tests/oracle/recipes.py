@@ -93,7 +93,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "fedrs": {"loss": "fedrs", "alpha": 0.5, "scaling": "paper", "few": 0},
     "fedntd": {"loss": "fedntd", "beta": 1.0, "tau": 1.0, "scaled": True},
     "fedfocal": {"loss": "focal", "gamma": 2.0, "alpha": 1.0},
-    "fedlc": {"loss": "fedlc", "tau": 1.0, "denominator": "full", "floor": 0.0},
+    "fedlc": {"loss": "fedlc", "tau": 1.0, "denominator": "full", "floor": 0.0, "pooled": False},
     "logit_adjust": {"loss": "adjusted", "tau": 1.0},
     "fedsam": {**SHARP, "weighting": "uniform"},
     "mofedsam": {**SHARP, "mix": 0.1, "weighting": "uniform"},
@@ -135,6 +135,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "creff": {},  # the broadcast model is FedAvg's
     "fedir": {"loss": "importance"},
     "fedvc": {"weighting": "uniform"},
+    "class_balanced": {"loss": "class_balanced", "beta": 0.9999},
     "balancefl": {
         "loss": "balancefl",
         "temperature": 2.0,

@@ -110,7 +110,8 @@ def client_loss(z, f, xb, y, c, o):
         case "focal":
             return losses.focal(z, y, o.gamma, o.alpha)[1], 0.0
         case "fedlc":
-            return losses.fedlc(z, y, c.used, o.tau, o.denominator, o.floor)[1], 0.0
+            counts = c.state["everyone"] if o.pooled else c.used
+            return losses.fedlc(z, y, counts, o.tau, o.denominator, o.floor)[1], 0.0
         case "adjusted":
             return losses.affine_ce(z, y, 1.0, losses.logit_adjust_shift(c.used, o.tau))[1], 0.0
         case "weighted":
@@ -119,6 +120,8 @@ def client_loss(z, f, xb, y, c, o):
         case "importance":
             ratio = np.divide(c.state["prior"], c.used / c.used.sum(), out=np.zeros(len(c.used)), where=c.used > 0)
             return losses.importance_ce(z, y, ratio)[1], 0.0
+        case "class_balanced":
+            return losses.affine_ce(z, y, weights=losses.class_balanced_weights(c.used, o.beta))[1], 0.0
         case "grab":
             return losses.grab_bce(z, y, c.memory["pid"]["u"])[1], 0.0
         case "fedntd":

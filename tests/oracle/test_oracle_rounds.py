@@ -42,6 +42,7 @@ NEUTRAL = {
     "seolkim": {},
     "astraea": {},
     "creff": {},
+    "class_balanced": {"beta": 0.0},
     "climb": {"eta": 0.0, "weighting": "size"},
     "fedvc": {"weighting": "size"},
 }

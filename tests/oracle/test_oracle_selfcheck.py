@@ -40,6 +40,7 @@ LOGIT_LOSSES = {
     "fedlc exclude_true": lambda z: losses.fedlc(z, Y, COUNTS, 0.7, "exclude_true"),
     "logit_adjust": lambda z: losses.affine_ce(z, Y, 1.0, losses.logit_adjust_shift(COUNTS)),
     "importance": lambda z: losses.importance_ce(z, Y, CLASS_WEIGHTS),
+    "class_balanced": lambda z: losses.affine_ce(z, Y, weights=losses.class_balanced_weights(COUNTS, 0.9)),
     "balancefl": lambda z: losses.balancefl(z, TEACHER, Y, POSITIVE, entropy=0.3),
     "balancefl all classes": lambda z: losses.balancefl(z, TEACHER, Y, POSITIVE | True, entropy=0.3, reduction="sum"),
     "grab, no control": lambda z: losses.grab_bce(z, Y, np.zeros(4)),
@@ -262,6 +263,7 @@ def test_golden_logit_losses():
     z, t, pos = row(v["logits"]), row(v["teacher"]), [True, True, False, False]
     near(losses.balancefl(z, t, [0], pos)[0], v["total_lambda1_code"])
     near(losses.balancefl(z, t, [0], pos, lam=0, entropy=0)[0], v["loss_cls"])
+    near(losses.class_balanced_weights([1, 2], 0.9), [1.3103448276, 0.6896551724])
     v = GOLD["fedir"]
     z = np.log([[np.exp(-1), 1 - np.exp(-1), 1e-300], [1 - np.exp(-2), np.exp(-2), 1e-300]])  # losses 1 and 2
     near(losses.importance_ce(z, v["batch_labels"], [*v["weights_present"], 0])[0], v["self_normalised"])

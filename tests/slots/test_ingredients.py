@@ -16,6 +16,7 @@ from fedskew.method.servers import Adam, Momentum
 from fedskew.method.steps import SGD, AdamW, SharpnessAware
 from fedskew.methods import METHODS
 from fedskew.methods.astraea import Augmentation, Mediators
+from fedskew.methods.centralised import LDAM, ClassBalancedLoss
 from fedskew.methods.climb import Dual
 from fedskew.methods.clusteredsampling import ClusteredByUpdate
 from fedskew.methods.creff import FederatedFeatures
@@ -28,7 +29,7 @@ from fedskew.methods.fedexp import Extrapolated
 from fedskew.methods.fedfocal import Focal
 from fedskew.methods.fedgc import PrivateHead
 from fedskew.methods.fedgr import Gravitation
-from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration
+from fedskew.methods.fedlc import LogitAdjustment, LogitCalibration, PooledLogitCalibration
 from fedskew.methods.fedlesam import GlobalSharpnessAware
 from fedskew.methods.fednova import GlobalMomentum
 from fedskew.methods.fedntd import NotTrueDistillation
@@ -50,6 +51,7 @@ LIMITS: list[tuple[type[Component], str, tuple[float, ...], tuple[float, ...]]] 
     (Augmentation, "alpha", (0.0, 1.0), (-TINY, ABOVE_ONE)),
     (Mediators, "gamma", (1,), (0,)),
     (Mediators, "mediator_epochs", (1,), (0,)),
+    (ClassBalancedLoss, "beta", (0.0, BELOW_ONE), (-TINY, 1.0)),
     (ClientMomentum, "alpha", (TINY, 1.0), (0.0, ABOVE_ONE)),
     (Dual, "dual_lr", (0.0,), (-TINY,)),
     (Dual, "primal_rounds", (1,), (0,)),
@@ -60,6 +62,7 @@ LIMITS: list[tuple[type[Component], str, tuple[float, ...], tuple[float, ...]]] 
     (Dual, "initial", (0.0,), (-TINY,)),
     (GeneratedHead, "width", (1,), (0, -1)),
     (GlobalMomentum, "gmf", (0.0, BELOW_ONE), (-TINY, 1.0)),
+    (PooledLogitCalibration, "tau", (0.0,), (-TINY,)),
     (ProximalVariant, "mu", (0.0,), (-TINY,)),
     (RestrictedSoftmax, "few", (0,), (-1,)),
     (Staged, "warmup", (0, 160), (-1,)),
@@ -244,8 +247,11 @@ OF_METHODS: dict[tuple[str, str], dict[str, Any]] = {  # where a method sets ano
     ("pfedme", "fixed"): {"lr": 0.005},
 }
 LOOSE: list[tuple[type[Component], dict[str, Any]]] = [
+    (LDAM, {"margin": 0.5, "scale": 30.0}),
+    (ClassBalancedLoss, {"beta": 0.9999}),
     (GeneratedHead, {"width": 32}),
     (LogitAdjustment, {"tau": 1.0}),
+    (PooledLogitCalibration, {"tau": 1.0}),
     (ProximalVariant, {"mu": 0.01, "form": "norm"}),
     (
         Staged,

@@ -1,4 +1,4 @@
-"""Importance weights, cosines and distillation of absent classes: related methods for class imbalance.
+"""Class weights, importance weights, margins and distillation of absent classes: related methods for class imbalance.
 
 B rows, C classes, F features.
 """
@@ -9,14 +9,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedskew.functional._numeric import as_float, is_label, nonzero, unit
+from fedskew.functional._numeric import as_float, is_label, nonzero, per_label, unit
 from fedskew.functional.losses import cross_entropy
 
 __all__ = [
     "balancefl_terms",
+    "class_balanced_weights",
     "cosine_logits",
     "covariance_root",
     "importance_weights",
+    "ldam_logits",
+    "ldam_margins",
+    "weighted_cross_entropy",
 ]
 
 
@@ -46,6 +50,94 @@ def importance_weights(prior: Tensor, counts: Tensor) -> Tensor:
     """
     q = as_float(counts) / nonzero(as_float(counts).sum(-1, keepdim=True))
     return torch.where(q > 0, prior.to(q) / nonzero(q), torch.zeros_like(q))
+
+
+def class_balanced_weights(counts: Tensor, beta: float = 0.9999) -> Tensor:
+    """Class weights by the effective number of rows (class-balanced loss).
+
+        w_c proportional to (1 - beta) / (1 - beta^{n_c}) over the owned classes
+
+    Args:
+        counts: Rows n of each class, [..., C].
+        beta: In [0, 1). 0 gives ones; towards 1 the weights become proportional to 1 / n_c.
+
+    Returns:
+        Weights, float64 [..., C]. They sum to the number of owned classes; a class without rows has 0.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import class_balanced_weights
+        >>> class_balanced_weights(torch.tensor([1, 2]), beta=0.9)
+        tensor([1.3103, 0.6897], dtype=torch.float64)
+
+    References:
+        Cui et al. 2019, Class-Balanced Loss Based on Effective Number of Samples (CVPR).
+        https://arxiv.org/abs/1901.05555
+    """
+    n = counts.to(torch.float64)
+    owned = n > 0
+    effective = -torch.expm1(n * torch.log(torch.tensor(beta, dtype=torch.float64))) if beta > 0 else owned.to(n)
+    raw = torch.where(owned, (1 - beta) / torch.where(owned, effective, 1.0), torch.zeros_like(n))
+    total = raw.sum(-1, keepdim=True)
+    return raw * owned.sum(-1, keepdim=True) / torch.where(total > 0, total, 1.0)
+
+
+def ldam_margins(counts: Tensor, largest: float = 0.5) -> Tensor:
+    """Margins of LDAM: rare classes get the largest.
+
+        Delta_c = largest * (n_min / n_c)^(1/4),   n_min over the owned classes
+
+    Args:
+        counts: Rows n of each class, [..., C].
+        largest: Margin of the rarest class, at least 0.
+
+    Returns:
+        Margins, [..., C]; 0 for a class without rows.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import ldam_margins
+        >>> ldam_margins(torch.tensor([16, 1]))
+        tensor([0.2500, 0.5000])
+
+    References:
+        Cao et al. 2019, Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss (NeurIPS).
+        https://arxiv.org/abs/1906.07413
+    """
+    n = as_float(counts)
+    least = torch.where(n > 0, n, torch.inf).amin(-1, keepdim=True)
+    return torch.where(n > 0, largest * (least / nonzero(n)) ** 0.25, torch.zeros_like(n))
+
+
+def ldam_logits(cosines: Tensor, labels: Tensor, margins: Tensor, scale: float = 30.0) -> Tensor:
+    """Logits of LDAM: cosines with a margin subtracted at the label, times a scale.
+
+        scale * (z - Delta_y e_y)
+
+    Args:
+        cosines: z, cosines of normalised features and rows, [B, C]; see `cosine_logits`.
+        labels: Class numbers y in [0, C), int64 [B].
+        margins: Delta, [C], from `ldam_margins`.
+        scale: Positive.
+
+    Returns:
+        Logits for cross-entropy, [B, C].
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import cross_entropy, ldam_logits
+        >>> labels = torch.tensor([0, 1])
+        >>> logits = ldam_logits(torch.tensor([[0.2, 0.1]] * 2), labels, torch.tensor([0.25, 0.5]), scale=10.0)
+        >>> logits, cross_entropy(logits, labels)
+        (tensor([[-0.5000,  1.0000],
+                [ 2.0000, -4.0000]]), tensor([1.7014, 6.0025]))
+
+    References:
+        Cao et al. 2019, Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss (NeurIPS).
+        https://arxiv.org/abs/1906.07413
+    """
+    truth = is_label(labels, cosines.shape[-1])
+    return scale * (cosines - torch.where(truth, margins.to(cosines), torch.zeros_like(cosines)))
 
 
 def cosine_logits(features: Tensor, weight: Tensor) -> Tensor:
@@ -155,3 +247,23 @@ def balancefl_terms(
     log_p = F.log_softmax(logits + only_pos, -1)
     entropy = -torch.where(positive, log_p.exp() * log_p, torch.zeros_like(log_p)).sum(-1)
     return classify, distil, entropy
+
+
+def weighted_cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    """Cross-entropy of each row times the weight of its class.
+
+    Args:
+        logits: [B, C].
+        labels: Class numbers in [0, C), int64 [B].
+        weights: Weight of each class, [C].
+
+    Returns:
+        Loss of each row, [B].
+
+    Example:
+        >>> import torch
+        >>> from fedskew.functional import weighted_cross_entropy
+        >>> weighted_cross_entropy(torch.zeros(2, 2), torch.tensor([0, 1]), torch.tensor([1.0, 3.0]))
+        tensor([0.6931, 2.0794])
+    """
+    return per_label(weights.to(logits), labels) * cross_entropy(logits, labels)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from torch import Tensor
 
 from fedskew import functional as F
 from fedskew.fields import AtLeast
 from fedskew.method import Component, Method
-from fedskew.types import View
+from fedskew.tree import Tree
+from fedskew.types import Params, Task, View
+
+if TYPE_CHECKING:
+    from fedskew.data.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,42 @@ class LogitCalibration(Component):
         """Mean cross-entropy of the calibrated logits, ()."""
         options = (self.tau, self.denominator, self.missing)
         return view.batch.mean(F.fedlc_loss(view.out.logits, view.batch.y, view.ctx.used, *options))
+
+
+@dataclass(frozen=True)
+class PooledLogitCalibration(Component):
+    """Cross-entropy of logits with a margin from the rows of all clients together.
+
+    L = CE(z_c - tau n_c^(-1/4), y) with n_c the rows of class c of all clients: what PFLlib runs as FedLC.
+
+    Source: code of PFLlib, https://github.com/TsingZ0/PFLlib
+
+    Example:
+        >>> PooledLogitCalibration(tau=0.5)
+        PooledLogitCalibration(tau=0.5)
+    """
+
+    name = "pooled_logit_calibration"
+    compute = "O(C) a row"
+    classification = True
+    discloses = "class histogram, once"
+    downloads = "C"
+
+    tau: Annotated[float, AtLeast(0)] = 1.0
+    """strength of the margin"""
+
+    def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
+        """The global histogram: {"counts": [C]}, the sum of those that clients sent once."""
+        return {"counts": fed.counts.sum(0)}
+
+    def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
+        """The global histogram to all."""
+        return state, None
+
+    def loss(self, view: View) -> Tensor:
+        """Mean cross-entropy of the calibrated logits, ()."""
+        counts = view.ctx.shared[self.name]["counts"]
+        return view.batch.mean(F.fedlc_loss(view.out.logits, view.batch.y, counts, self.tau))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from fedskew.method.parts import DatasetMean as DatasetMean
 from fedskew.method.parts import ProximalVariant as ProximalVariant
 from fedskew.methods.balancefl import KnowledgeInheritance as KnowledgeInheritance
 from fedskew.methods.ccvr import VirtualRepresentations as VirtualRepresentations
+from fedskew.methods.centralised import LDAM as LDAM
+from fedskew.methods.centralised import ClassBalancedLoss as ClassBalancedLoss
 from fedskew.methods.creff import FederatedFeatures as FederatedFeatures
 from fedskew.methods.fedamp import AttentiveMessages as AttentiveMessages
 from fedskew.methods.fedbabu import FineTune as FineTune
@@ -30,6 +32,7 @@ from fedskew.methods.fedgrab import PriorAnalyser as PriorAnalyser
 from fedskew.methods.fedir import ImportanceReweighting as ImportanceReweighting
 from fedskew.methods.fedlc import LogitAdjustment as LogitAdjustment
 from fedskew.methods.fedlc import LogitCalibration as LogitCalibration
+from fedskew.methods.fedlc import PooledLogitCalibration as PooledLogitCalibration
 from fedskew.methods.fedloge import RealignedHeads as RealignedHeads
 from fedskew.methods.fedmlb import HybridPaths as HybridPaths
 from fedskew.methods.fednh import NonParametricHead as NonParametricHead
