@@ -38,6 +38,7 @@ def init(ctx: click.Context, method: str | None, out: str, own_data: bool, exper
     The options are those of `fedskew run`. Node k holds client k of the federation that they describe. With --own-data
     they name an example of the data, from which the app takes shapes, classes and the encoding of columns.
     """
+    from dataclasses import replace
     from pathlib import Path
 
     from fedskew.config.words import ALIASES
@@ -57,13 +58,19 @@ def init(ctx: click.Context, method: str | None, out: str, own_data: bool, exper
         given.pop("path", None)  # of the example, which inputs.json describes
     for key, value in given.items():
         config[aliases[key] if aliases.get(key) in config else key] = value
-    files = write_app(Path(out), experiment, config, Inputs.of(data), data.augment)
+    inputs = Inputs.of(data)
+    if own_data and inputs.encoding is not None:
+        inputs = replace(inputs, encoding=inputs.encoding.of_example())
+    files = write_app(Path(out), experiment, config, inputs, data.augment)
     say(f"{plural(len(files), 'file')} in {out} for {plural(clients, 'node')}; start with {out}/README.md")
     for note in data.notes if own_data else ():
-        say(f"note: {note}")
-    for column in data.encoding.columns if own_data and data.encoding else ():
+        if not note.startswith("column "):  # of the example's categories, which nobody trains on
+            say(f"note: {note}")
+    for column in inputs.encoding.columns if own_data and inputs.encoding else ():
         if column.values:
             other = "is refused" if "" not in column.values and column.missing is None else "counts as missing"
+            if column.unseen:
+                other = "counts as missing, which says nothing: no training row of the example is blank there"
             known = some([value for value in column.values if value])
             say(f"note: column {column.name!r} has the categories {known}; another one at a node {other}")
     for permit, part in needs(experiment.method).items():
