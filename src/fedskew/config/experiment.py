@@ -17,7 +17,7 @@ from fedskew.data import Federation, federate
 from fedskew.data.classes import ClassOptions
 from fedskew.errors import ConfigError, FedskewError, FieldError, RecordError, json_file, unknown
 from fedskew.fields import recorded, trusted
-from fedskew.method import Method, method_spec
+from fedskew.method import Method, former, method_spec
 from fedskew.method.component import spec
 from fedskew.models import Architecture, architecture
 from fedskew.records.folder import check_config, check_format
@@ -146,6 +146,17 @@ class Experiment(Division, Settings):
                 values["threads"] = content.get("threads_used", 0)
         named = {slot: make(slot, content[slot]) for slot in NAMED}
         return Experiment(method_from(content["method"]), **named, **values)
+
+
+def repeatable(config: Mapping[str, Any], what: str = "the run") -> Experiment:
+    """The experiment of a record, which gives its numbers again.
+
+    Raises RecordError where an ingredient had another formula then, and as `Experiment.from_json`.
+    """
+    experiment = Experiment.from_json(config)
+    if told := former(config, experiment.to_json()):
+        raise RecordError(f"{what} has {told}; begin it again in another folder, with its options")
+    return experiment
 
 
 def load(path: str | Path) -> Experiment:

@@ -9,6 +9,7 @@ from fedskew.method.component import (
     Selector,
     ServerOptimizer,
     Weighting,
+    former,
     spec,
 )
 from fedskew.method.value import Method, check_method, method_spec, renamed
@@ -16,5 +17,5 @@ from fedskew.types import Gradient
 
 __all__ = [
     "SLOTS", "Component", "Gradient", "LocalStep", "Method", "Pace", "Sampler", "Selector", "ServerOptimizer",
-    "Weighting", "check_method", "method_spec", "renamed", "spec",
+    "Weighting", "check_method", "former", "method_spec", "renamed", "spec",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import types
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -407,7 +407,7 @@ SLOTS: dict[str, type[Component]] = {
 
 
 def spec(ingredient: Any) -> dict[str, Any]:
-    """An ingredient as a name and fields: the inverse of `make`.
+    """An ingredient as a name and fields: the inverse of `make`. A version of its class is told where it is not 1.
 
     Example:
         >>> from fedskew.method.steps import SGD
@@ -415,8 +415,40 @@ def spec(ingredient: Any) -> dict[str, Any]:
         {'name': 'sgd', 'momentum': 0.9, 'weight_decay': 0.0, 'clip': 0.0}
     """
     held = {"name": ingredient.name}
+    if (version := getattr(type(ingredient), "version", 1)) != 1:
+        held["version"] = version
     for f in fields(ingredient):
         got = getattr(ingredient, f.name)
         if LATER not in f.metadata or got != f.default:
             held[f.name] = spec(got) if is_dataclass(got) else got
     return held
+
+
+def versions(recorded: Any) -> dict[str, Any]:
+    """The version of every ingredient in a record, by its name.
+
+    Example:
+        >>> versions({"name": "mine", "parts": [{"name": "local_balancer", "version": 2, "eps": 1.0}]})
+        {'mine': 1, 'local_balancer': 2}
+    """
+    found = dict[str, Any]()
+    if isinstance(recorded, Mapping) and isinstance(recorded.get("name"), str):
+        found[recorded["name"]] = recorded.get("version", 1)
+    inner = recorded.values() if isinstance(recorded, Mapping) else recorded if isinstance(recorded, list) else ()
+    for one in inner:
+        found |= versions(one)
+    return found
+
+
+def former(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What to say of a configuration whose ingredients have other versions than those of ``now``; "" where none has.
+
+    Example:
+        >>> former({"method": {"name": "tethered"}}, {"method": {"name": "tethered", "version": 2}})
+        "version 1 of 'tethered', which is version 2 in this fedskew, with another formula or other defaults"
+    """
+    then, here = (versions([config.get(slot) for slot in ("method", "partition", "model")]) for config in (was, now))
+    for name in (name for name in here if name in then and then[name] != here[name]):
+        told = f"version {str(then[name])[:20]} of {name!r}, which is version {here[name]} in this fedskew"
+        return f"{told}, with another formula or other defaults"
+    return ""

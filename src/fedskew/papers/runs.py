@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fedskew.config.experiment import Experiment
+from fedskew.config.experiment import Experiment, repeatable
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, FedskewError, require
 from fedskew.papers.printed import Printed
@@ -52,9 +52,9 @@ class Runs:
             if entry.state != "finished":
                 continue
             try:
-                key = likeness(Experiment.from_json(entry.config))
+                key = likeness(repeatable(entry.config))
             except (FedskewError, KeyError, OSError):
-                continue  # of data or a partition that are not at hand, or of a version that this one cannot name
+                continue  # of data or a partition that are not at hand, or of names or formulas that are no more
             if _fits(entry) >= _fits(self._by.get(key, entry)):
                 self._by[key] = entry
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from fedskew.config.experiment import RECORDED, Experiment
+from fedskew.config.experiment import RECORDED, Experiment, repeatable
 from fedskew.config.flags import experiment_from, experiment_of, options_of
 from fedskew.config.words import flags_of
 from fedskew.errors import FedskewError
@@ -53,8 +53,9 @@ def recorded_experiment(config: Mapping[str, Any]) -> Experiment:
 
     Raises:
         ConfigError: an entry is unknown or wrong. KeyError for one that is missing.
+        RecordError: an ingredient had another formula then.
     """
-    return Experiment.from_json({k: v for k, v in config.items() if k not in (*RECORDED, "fingerprint")})
+    return repeatable({k: v for k, v in config.items() if k not in (*RECORDED, "fingerprint")})
 
 
 def command_of(experiment: Experiment, folder: str) -> str:

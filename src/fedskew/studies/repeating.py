@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedskew.config.experiment import Experiment
+from fedskew.config.experiment import Experiment, repeatable
 from fedskew.config.recorded import Run
 from fedskew.errors import FedskewError
 from fedskew.fields import deciding
@@ -85,7 +85,8 @@ def _experiment(config: dict[str, Any]) -> Experiment:
 
     Raises:
         ConfigError: an entry is unknown or wrong. KeyError for one that is missing.
+        RecordError: an ingredient had another formula then.
     """
     path = config.get("path")
     here = {name: value for name, value in config.items() if name not in deciding(Settings, "nothing")}
-    return Experiment.from_json({**here, "path": None} if path and not Path(path).exists() else here)
+    return repeatable({**here, "path": None} if path and not Path(path).exists() else here)

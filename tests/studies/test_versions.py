@@ -1,0 +1,101 @@
+"""A folder says which version of a class ran, and a run of a former one is read and neither resumed nor repeated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fedskew as fs
+from fedskew.config.experiment import Experiment, load
+from fedskew.config.flags import experiment_from
+from fedskew.config.recorded import read_run
+from fedskew.errors import RecordError
+from fedskew.method.component import spec
+from fedskew.methods.ditto import Tethered
+from fedskew.papers.runs import Runs
+from fedskew.studies.repeating import repeat
+from fedskew.studies.store import archive_line, read_line
+from support.command import SMALL, fedskew, mistake
+
+TOLD = "version 1 of 'tethered', which is version 2 in this fedskew"
+
+
+@pytest.fixture
+def former(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a run of the first version of Ditto's local step, which names no version."""
+    folder = tmp_path / "former"
+    with monkeypatch.context() as patched:
+        patched.setattr(Tethered, "version", 1)
+        experiment_from(["ditto", *SMALL]).run(folder)
+    assert "version" not in json.loads((folder / "config.json").read_text())["method"]["local"]
+    yield folder
+
+
+@pytest.mark.parametrize("more", [[], ["--rounds", "5"]])
+def test_a_run_of_a_former_version_is_not_resumed(
+    more: list[str], former: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (former / "rounds.jsonl").read_bytes()
+    said = mistake(capsys, "run", "--resume", former, *more)
+    assert TOLD in said and str(former) in said and "begin it again in another folder" in said
+    with pytest.raises(RecordError, match=TOLD):
+        load(former).run(former, resume=True)
+    assert (former / "rounds.jsonl").read_bytes() == before
+
+
+def test_a_run_of_a_former_version_that_python_started_is_not_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed = fs.federate("digits", "iid", clients=4)
+    with monkeypatch.context() as patched:
+        patched.setattr(Tethered, "version", 1)
+        fs.run(fed, fs.methods.ditto(), model="logistic", rounds=1, out=tmp_path / "run")
+    with pytest.raises(RecordError, match=TOLD):
+        fs.run(fed, fs.methods.ditto(), model="logistic", rounds=2, out=tmp_path / "run", resume=True)
+
+
+def test_a_run_of_a_former_version_is_read(former: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = fs.data.load("digits").x_test[:3]
+    assert len(fs.load_model(former).predict(rows)) == 3
+    for words in (["show", former], ["evaluate", former], ["runs", former.parent]):
+        assert fedskew(*words) == 0
+    shown = capsys.readouterr().out
+    assert f"its configuration is not one of this fedskew: the run has {TOLD}" in shown
+
+
+def test_a_run_of_a_former_version_answers_no_protocol_and_is_not_repeated(former: Path, tmp_path: Path) -> None:
+    experiment = experiment_from(["ditto", *SMALL])
+    (again := tmp_path / "again").mkdir()
+    experiment.run(again / "run")
+    old, new = (read_line(archive_line(read_run(folder)).replace(f'"{folder.name}"', f'"{digit * 16}"'))
+                for folder, digit in ((former, "a"), (again / "run", "b")))  # fmt: skip
+    assert Runs([old]).get(experiment) is None and Runs([new, old]).get(experiment) == new
+    (repeated,) = repeat([old], 1)
+    assert repeated.verdict == "failed" and TOLD in repeated.words
+
+
+def test_what_is_begun_again_from_a_former_version_says_so(
+    former: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fedskew("run", "--from", former, "--out", tmp_path / "again") == 0
+    assert f"note: --from {former}: it has {TOLD}" in " ".join(capsys.readouterr().err.split())
+    assert fedskew("run", "--resume", tmp_path / "again", "--rounds", "3") == 0
+
+
+def test_a_version_is_told_where_it_is_not_the_first() -> None:
+    assert [spec(part).get("version") for part in (Tethered(), fs.methods.fedavg().local)] == [2, None]
+    for name in ("ditto", "fedavg", "fedbal"):
+        made = Experiment(fs.methods.METHODS[name]())
+        assert Experiment.from_json(json.loads(json.dumps(made.to_json()))) == made
+
+
+def test_a_version_of_another_type_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = experiment_from(["ditto", *SMALL]).to_json()
+    content["method"]["local"]["version"] = "two"
+    (tmp_path / "c.json").write_text(json.dumps(content))
+    assert "the version of local 'tethered' must be a whole number; got 'two'" in mistake(
+        capsys, "run", "--from", tmp_path / "c.json"
+    )
