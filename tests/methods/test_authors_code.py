@@ -19,7 +19,7 @@ from torch import nn
 import fedskew as fs
 from fedskew import methods as m
 from fedskew.data.federation import Federation
-from fedskew.method import Method
+from fedskew.method import LocalStep, Method
 from fedskew.method.paces import Fixed
 from fedskew.method.servers import Plain
 from fedskew.method.steps import SGD, SharpnessAware
@@ -68,6 +68,12 @@ def trained(method: Method, engine: str, served: bool = False) -> list[list[floa
     return seen
 
 
+def clipped(method: Method, local: LocalStep) -> Method:
+    """With the regulariser's own clip, which takes in neither the pull to the weights nor weight decay."""
+    *others, regulariser = method.parts
+    return replace(method, parts=(*others, replace(regulariser, clip=0.5)), local=local)  # type: ignore[call-arg]
+
+
 LESAM = GlobalSharpnessAware(**DECAY, rho=0.4, since="round", norm="tensors")
 RUNS: dict[str, Method] = {
     "fedavg": replace(m.scaffold(), parts=(), local=SGD(**DECAY)),
@@ -77,6 +83,9 @@ RUNS: dict[str, Method] = {
     "fedacg, sent": replace(m.fedacg(0.6, 0.4), local=SGD(**DECAY)),
     "fedspeed": replace(m.fedspeed(0.2, average="all"), local=SharpnessAware(**DECAY, rho=0.4)),
     "fedsmoo": replace(m.fedsmoo(0.2), local=DynamicSharpnessAware(**DECAY, rho=0.4)),
+    "feddyn, clipped": clipped(m.feddyn(0.2), SGD(**DECAY)),
+    "fedspeed, clipped": clipped(m.fedspeed(0.2, average="all"), SharpnessAware(**DECAY, rho=0.4)),
+    "fedsmoo, clipped": clipped(m.fedsmoo(0.2), DynamicSharpnessAware(**DECAY, rho=0.4)),
     "fedlesam": replace(m.fedlesam(), local=LESAM),
     "fedlesam-d": replace(m.feddyn(0.2), local=LESAM),
     "fedsam": replace(m.fedsam(), local=SharpnessAware(**DECAY, rho=0.4)),
