@@ -160,7 +160,12 @@ class Encoding:
             yield column, slice(at, at := at + column.width)
 
     def seen(self, x: np.ndarray) -> Encoding:
-        """The encoding that knows which categories no row, or one row alone, of training features [n, F] has."""
+        """The encoding that knows which categories no row, or one row alone, of training features [n, F] has.
+
+        Without rows it stays as it is: nodes keep theirs, and what the example lacks is known already.
+        """
+        if not len(x):
+            return self
         columns = []
         for column, at in self.blocks():
             if not column.number:

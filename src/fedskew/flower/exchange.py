@@ -144,6 +144,10 @@ class Exchange:
         parts = {"shared": shared, "own": pack({"own": dict(own)})}
         return Request(k, {**facts, "receipt": kept, "held": held}, parts, expected)
 
+    def question(self, k: int, facts: Mapping[str, Any], shared: Packed, expected: Layout | None = None) -> Request:
+        """A message outside of training, with what the server has yet to write to the client's memory."""
+        return self.request(k, facts, shared, {"written": written_to(self.receipts.get(k))}, expected)
+
     def asked(self, requests: list[Request], kind: str, number: int) -> Iterator[Envelope]:
         """Answers in order. Raises TrainingError, once all have come, where some are missing or of no use."""
         wrong: list[Answer] = []
@@ -217,8 +221,7 @@ class Measuring:
         link, classes, requests = self.exchange.link, self.classes, []
         expected: Layout = {("matrix",): (torch.int64, (classes, classes))}
         for k in link.measuring:
-            written = {"written": written_to(self.exchange.receipts.get(k))}
-            requests.append(self.exchange.request(k, {"kind": kind, **facts}, shared, written, expected))
+            requests.append(self.exchange.question(k, {"kind": kind, **facts}, shared, expected))
         found = self.of_use(requests, "evaluate", number, self._measured)
         sizes = {k: link.clients[k].facts["test_rows"] for k in link.measuring}
         self.number, self.each = number, [Tested(k, *told, np.arange(sizes[k]), None) for k, told in found]

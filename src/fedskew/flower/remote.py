@@ -208,8 +208,7 @@ class Remote(Sequential):
         expected = self.rehearsal.asked(query, part, method, broadcast)
         shared, requests = _common(broadcast, self.stays), []
         for k in asked:
-            written = {"written": written_to(self.memory.get(k))}
-            requests.append(self.exchange.request(k, facts, shared, written, expected))
+            requests.append(self.exchange.question(k, facts, shared, expected))
         try:
             return Answers(torch.tensor(asked), self._told(query, part, requests, broadcast.round))
         except TrainingError as error:
@@ -237,6 +236,16 @@ class Remote(Sequential):
         if not self.link.measuring:
             return torch.zeros(self.task.classes, self.task.classes, dtype=torch.int64), 0.0
         return self.measuring.pooled("personal", _common(broadcast), broadcast.round, fitted=fitted)
+
+    def own_models(self, method: Method, broadcast: Broadcast) -> Iterator[tuple[int, Params]]:
+        """None comes here: each node keeps that of its client, for its operator (``fedskew flower own``)."""
+        shared, facts = _common(broadcast, self.stays), {"kind": "own"}
+        clients = [k for k, hello in sorted(self.link.clients.items()) if hello.facts["rows"]]
+        requests = [self.exchange.question(k, facts, shared, {}) for k in clients]
+        for answer in self.exchange.answers(requests, "query", broadcast.round):
+            if answer.envelope is None:
+                LOG.warning("fedskew: client %d: its node keeps no own model: %s", answer.client, answer.wrong)
+        return iter(())
 
     def shared(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
         """As `personal`, of the global model after a round."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -437,6 +438,14 @@ def test_a_category_of_test_rows_alone_is_zeros_and_one_of_a_single_row_is_noted
         "column said nothing",
         "x: column 'smoker': 1 of 2 rows have a category that one training row alone had ('cigar')",
     ]
+
+
+def test_without_training_rows_at_hand_an_encoding_stays_as_it_is() -> None:
+    data = fs.from_table(smokers(), categories="auto", missing="fill")
+    inputs = Inputs.of(data)
+    of_nodes = Inputs.of(replace(data, x=data.x[:0], y=data.y[:0], encoding=inputs.encoding))
+    assert inputs.encoding is not None and of_nodes.encoding is not None
+    assert [c.unseen for c in of_nodes.encoding.columns] == [c.unseen for c in inputs.encoding.columns] == [(), ("",)]
 
 
 def test_a_number_that_is_filled_for_a_new_row_is_noted() -> None:
