@@ -328,7 +328,15 @@ class Answers(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Aggregation weights: ``update`` for deltas need not sum to 1; ``average`` for buffers is convex."""
+    """Aggregation weights: ``update`` for deltas need not sum to 1; ``average`` for buffers is convex.
+
+    Example:
+        >>> import torch
+        >>> from fedskew.types import Weights
+        >>> rows = torch.tensor([10.0, 30.0])
+        >>> Weights(update=rows / rows.sum(), average=rows / rows.sum()).update.tolist()
+        [0.25, 0.75]
+    """
 
     update: Tensor  # [K]
     average: Tensor  # [K]
@@ -341,6 +349,16 @@ class Cohort(NamedTuple):
     """What the server sees of a round. With chains, K counts the chains.
 
     Weights that are known before training are computed from a cohort without deltas, ``delta``, uploads and ``after``.
+
+    Example:
+        >>> import fedskew as fs
+        >>> class Shown(fs.weightings.Uniform):
+        ...     def weigh(self, state, cohort):
+        ...         print(cohort.round, cohort.ids.tolist(), tuple(cohort.used.shape), cohort.deltas)
+        ...         return super().weigh(state, cohort)
+        >>> fed, method = fs.federate("digits", "iid", clients=3), fs.methods.fedavg().with_(weighting=Shown())
+        >>> result = fs.run(fed, method, model="logistic", rounds=1, cohort=3)
+        1 [0, 1, 2] (3, 10) None
     """
 
     task: Task

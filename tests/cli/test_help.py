@@ -152,7 +152,6 @@ MISTAKES = {
     "nothing to cite": (["cite"], "fedskew cite needs at least one method, ingredient or dataset, or fedskew"),
     "two forms of a page": (["methods", "fedavg", "--json"], "takes one of NAME, --json, --markdown; got NAME and"),
     "a switch with a value": (["methods", "--json=1"], "--json takes no value; got '1'"),
-    "style": (["partition", "show", "a.npz", "--style", "circels"], "did you mean 'circles'?"),
     "match": (["partition", "verify", "a.npz", "--match", "label"], "did you mean 'labels'?"),
     "option of a page": (["plot", "x", "--figur", "y"], "'--figur' of fedskew plot; did you mean '--figure'?"),
     "alias and field": (["run", "fedavg", "--server-lr", "-1"], "--server-lr must be positive; got -1.0"),

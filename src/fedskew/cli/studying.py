@@ -90,7 +90,7 @@ def run_study(
     tracking: Named | None = None, cluster: str | None = None, fitted: bool = False, by: str | None = None,
 ) -> int:  # fmt: skip
     """Do the study and print its table, with ``fitted`` that of fitted models too; exit code 1 where a run broke."""
-    from fedskew.cli.compared import StudyProgress, clients_tables, summary_table
+    from fedskew.cli.compared import StudyProgress, clients_tables, study_tables
 
     if out:
         _check_free(out, study)
@@ -99,15 +99,15 @@ def run_study(
     todo = study.missing([*study.trials(), *study.plan()])
     if tracking and (before := len({p.address for p in study.plan() if p.address} - {p.address for p in todo})):
         say(f"fedskew: note: {before} of the runs are stored already; trackers follow only the others", sys.stderr)
-    with StudyProgress(study, len(todo[part[0] - 1 :: part[1]]), processes) as progress:
-        try:
-            study.run(processes, part, told=progress.ended, began=progress.began, track=tracking, cluster=cluster)
-        except KeyboardInterrupt:
-            say("interrupted; the same command continues", sys.stderr)
-            return INTERRUPTED
+    progress = StudyProgress(study, len(todo[part[0] - 1 :: part[1]]))
+    try:
+        study.run(processes, part, told=progress.ended, track=tracking, cluster=cluster)
+    except KeyboardInterrupt:
+        say("interrupted; the same command continues", sys.stderr)
+        return INTERRUPTED
     if not todo:
         say("nothing to do: every run is in the store")
-    for table in (*summary_table(study, fitted), *clients_tables(study, by == "client")):
+    for table in (*study_tables(study, fitted), *clients_tables(study, by == "client")):
         show(table)
     for line in progress.lost:
         say(line, sys.stderr)
