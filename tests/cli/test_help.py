@@ -138,6 +138,8 @@ def test_the_examples_work_in_the_order_in_which_they_are_read(tmp_path: Path, m
         (tmp_path / "split.npz").unlink(missing_ok=True) if words[1:3] == ["partition", "make"] else None
         if words[1:3] == ["flower", "keys"] and find_spec("cryptography") is None:
             continue  # it comes with the extra
+        if words[1:3] == ["flower", "own"]:
+            continue  # a node that took part in a run made its folder
         assert words[0] == "fedskew" and fedskew(*words[1:]) == 0, line
 
 

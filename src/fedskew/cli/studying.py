@@ -90,10 +90,30 @@ def run_study(
     tracking: Named | None = None, cluster: str | None = None, fitted: bool = False, by: str | None = None,
 ) -> int:  # fmt: skip
     """Do the study and print its table, with ``fitted`` that of fitted models too; exit code 1 where a run broke."""
-    from fedskew.cli.compared import StudyProgress, clients_tables, study_tables
+    from fedskew.cli.compared import clients_tables, study_tables
 
     if out:
         _check_free(out, study)
+    lost = work_off(study, processes, part, retry, tracking, cluster)
+    if lost is None:
+        return INTERRUPTED
+    for table in (*study_tables(study, fitted), *clients_tables(study, by == "client")):
+        show(table)
+    for line in lost:
+        say(line, sys.stderr)
+    if out:
+        say(f"study: {study.save(Path(out), command)}")
+        _page(Path(out))
+    return int(bool(lost))
+
+
+def work_off(
+    study: Study, processes: int, part: tuple[int, int] = (1, 1), retry: bool = False,
+    tracking: Named | None = None, cluster: str | None = None,
+) -> list[str] | None:  # fmt: skip
+    """Do the missing runs of a study; a line for each that broke, or None where somebody interrupts."""
+    from fedskew.cli.compared import StudyProgress
+
     if retry:
         study.retry()
     todo = study.missing([*study.trials(), *study.plan()])
@@ -104,17 +124,10 @@ def run_study(
         study.run(processes, part, told=progress.ended, track=tracking, cluster=cluster)
     except KeyboardInterrupt:
         say("interrupted; the same command continues", sys.stderr)
-        return INTERRUPTED
+        return None
     if not todo:
         say("nothing to do: every run is in the store")
-    for table in (*study_tables(study, fitted), *clients_tables(study, by == "client")):
-        show(table)
-    for line in progress.lost:
-        say(line, sys.stderr)
-    if out:
-        say(f"study: {study.save(Path(out), command)}")
-        _page(Path(out))
-    return int(bool(progress.lost))
+    return progress.lost
 
 
 def _check_free(folder: str, study: Study) -> None:

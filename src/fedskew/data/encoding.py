@@ -291,10 +291,10 @@ def places(
 
 
 def _found(values: np.ndarray, known: Sequence[str]) -> np.ndarray:
-    """Place of each value among the known ones, int64 [n]; -1 for another."""
+    """Place of each value among the known ones, int64 [n], the last of one that is known twice; -1 for another."""
     words, order = values.astype(str), np.argsort(np.array(known, str), kind="stable")
     ranked = np.array(known, str)[order]
-    at = np.minimum(np.searchsorted(ranked, words), len(ranked) - 1)
+    at = np.searchsorted(ranked, words, side="right") - 1  # -1, before the first, is no place of the word either
     return np.where(ranked[at] == words, order[at], -1)
 
 

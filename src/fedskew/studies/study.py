@@ -195,9 +195,9 @@ class Study:
             KeyboardInterrupt: as it came; runs keep their whole rounds.
         """
         while True:  # trials at an edge ask for more trials
-            trials = self.trials()
-            last = not self.missing(trials)
-            planned = self.plan() if last else trials
+            compared = self.plan()  # which asks for the trials
+            last = self._plan is not None
+            planned = compared if last else self._trials
             mine = self.missing(planned)[shard[0] - 1 :: shard[1]]
             by = {one.address: one for one in mine}
             shown = self.spec.metric if last else self.spec.trial[1]

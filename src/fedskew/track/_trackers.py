@@ -44,7 +44,7 @@ class Tracker(ABC):
         """Raises ConfigError where the package is not installed."""
         if not any(_installed(package) for package in self.packages):
             raise ConfigError(f"tracking by {self.name} needs its package: pip install 'fedskew[track]'")
-        self._tracks = False  # whether a run has begun, and nothing has failed since
+        self._tracks: bool | None = None  # whether nothing has failed since a run began; None before the first one
         self._labels: list[str] = []
         self.note: Callable[[str], None] = _warn  # told once what fails
 
@@ -66,7 +66,10 @@ class Tracker(ABC):
         self._safely(self._begin, dict(config))
 
     def __call__(self, row: Row) -> None:
-        """A round is done."""
+        """A round is done. Raises ConfigError where no run has begun: a tracker inside of a function is not told."""
+        if self._tracks is None:
+            hint = "give it to fedskew.run as on_round itself, beside functions by fedskew.track.several"
+            raise ConfigError(f"{self.name} must be told that a run begins before its rounds; {hint}")
         self._safely(self._round, int(row["round"]), dict(numbers(row, self._labels)))
 
     def end(self, summary: Mapping[str, Any]) -> None:
