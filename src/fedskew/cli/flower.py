@@ -45,6 +45,7 @@ def init(
     The options are those of `fedskew run`. Node k holds client k of the federation that they describe. With --own-data
     they name an example of the data, from which the app takes shapes, classes and the encoding of columns.
     """
+    from dataclasses import replace
     from pathlib import Path
 
     from fedskew.config.words import ALIASES
@@ -69,13 +70,19 @@ def init(
         given.pop("path", None)  # of the example, which inputs.json describes
     for key, value in given.items():
         config[aliases[key] if aliases.get(key) in config else key] = value
-    files = write_app(Path(out), experiment, config, Inputs.of(data), data.augment)
+    inputs = Inputs.of(data)
+    if own_data and inputs.encoding is not None:
+        inputs = replace(inputs, encoding=inputs.encoding.of_example())
+    files = write_app(Path(out), experiment, config, inputs, data.augment)
     say(f"{plural(len(files), 'file')} in {out} for {plural(clients, 'node')}; start with {out}/README.md")
     for note in data.notes if own_data else ():
-        say(f"note: {note}")
-    fixed = data.encoding.columns if own_data and encoding == "example" and data.encoding else ()
-    for column in fixed:
-        if column.values:
+        if not note.startswith("column "):  # of the example's categories, which nobody trains on
+            say(f"note: {note}")
+    for column in inputs.encoding.columns if own_data and inputs.encoding else ():
+        if column.unseen:
+            told = "a blank at a node says nothing, as no training row of the example has one"
+            say(f"note: column {column.name!r}: {told}")
+        if column.values and encoding == "example":
             other = "is refused" if "" not in column.values and column.missing is None else "counts as missing"
             known = some([value for value in column.values if value])
             say(f"note: column {column.name!r} has the categories {known}; another one at a node {other}")

@@ -66,7 +66,8 @@ class Raw(NamedTuple):
 
     def samples(self, inputs: Inputs) -> Tensor:
         """The rows as a model takes them. Raises DataError."""
-        x = inputs.samples(self.x, encoded=not hasattr(self.x, "keys"), what=self.what, rows=self.numbers)
+        coded = not hasattr(self.x, "keys")
+        x = inputs.samples(self.x, encoded=coded, what=self.what, rows=self.numbers, new=False)
         if len(x) != len(self.y):
             told = f"got {len(x)} samples and {len(self.y)} labels"
             raise DataError(f"{self.what} must have a label for each sample; {told}")
