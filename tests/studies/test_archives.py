@@ -132,5 +132,7 @@ def test_committed_runs_are_what_this_version_runs(file: Path) -> None:
         if entry.config["data"]["name"] in lacking:
             continue
         made = Experiment.from_json(entry.config)
+        if made.path and not Path(made.path).exists():
+            continue  # a file that a script makes: `benchmarks/agreement/fedbench.py adult`
         assert address(made, dataset_of(made.data, made.path)) == entry.address
         assert entry.summary["rounds"] == made.rounds and not entry.summary["stopped"]
