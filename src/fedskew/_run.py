@@ -213,7 +213,7 @@ def launch(
     engine = made(prepared, fed, task, settings)
     watched = guarded(method, engine.guard)
     params = initial_params(watched, prepared.params, task, settings.seed_of("model"))
-    engine.birth(watched, params, prepared.buffers, settings.memory, None if out is None else Path(out))
+    engine.birth(watched, params, prepared.buffers, settings.memory)
     state = server.init(watched, params, prepared.buffers, fed, task)
     used = {"engine_used": engine.name, "engine_reason": reason, "threads_used": engine.workers.count}
     private = sorted(watched.named("private", (*params, *prepared.buffers), task))

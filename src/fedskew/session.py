@@ -186,7 +186,7 @@ class Session:
             self.method,
             opened.assignment,
             opened.broadcast,
-            None if self.method.stacks else lambda cohort: self.method.weigh(state, cohort),
+            None if self.method.stacks else lambda cohort: self.method.weighting.weigh(state, cohort),
             keep_deltas=self.observer.wants_deltas(opened.broadcast.round),
         )
 

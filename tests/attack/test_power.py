@@ -75,7 +75,7 @@ def harm_to_run(state: State, base: Path, plain: Path, home: str, rounds: int) -
 CHECKPOINT = (Record, "checkpoint", lambda self, content, facts: f"round {facts['round']}")
 
 
-@pytest.mark.parametrize("home", ["disk", "device"][: some(1, 2)])
+@pytest.mark.parametrize("home", ["ram", "device"][: some(1, 2)])
 def test_the_power_fails_at_any_instant_of_a_run(home: str, tmp_path: Path) -> None:
     rounds, plain, out = 3, tmp_path / "plain", tmp_path / "out"
     assert fedskew(*words(home, rounds), "--out", plain) == 0

@@ -3,13 +3,12 @@
 The model is that of a journalling file system such as ext4 or xfs. Changes of names (create, rename, unlink, mkdir)
 reach the disk in their order; a sync of any file or folder brings all that were before it. The content of a file is on
 the disk as of its last sync. What was written to it since is there, is lost, is half there, or reads as zeros, each
-file for itself. Memory that is mapped from a file goes out page by page, in any order.
+file for itself.
 """
 
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -22,7 +21,6 @@ import pytest
 __all__ = ["Platter", "State"]
 
 FATES = ("lost", "there", "half", "zeros", "mixed")
-PAGE = mmap.PAGESIZE
 
 
 @dataclass
@@ -89,16 +87,6 @@ class Platter:
         for kind in ("replace", "rename", "mkdir", "unlink", "remove", "rmdir", "truncate"):
             self._wrap(patch, os, kind, lambda path, *_, **__: str(path))
         self._wrap(patch, os, "fsync", lambda at: os.readlink(f"/proc/self/fd/{at}"), sync=True)
-        platter, plain = self, mmap.mmap
-
-        class Map(plain):  # type: ignore[misc, valid-type]
-            def flush(self, *args: Any) -> Any:
-                done = plain.flush(self, *args)
-                platter._look()
-                platter._sync("memory.bin")
-                return done
-
-        patch.setattr(mmap, "mmap", Map)
         return self
 
     def promise(self, patch: pytest.MonkeyPatch, owner: Any, name: str, words: Callable[..., str]) -> None:
@@ -206,9 +194,6 @@ def _left(synced: bytes, latest: bytes, fate: str, rng: random.Random) -> bytes:
         return latest
     if fate == "lost":
         return synced
-    if len(synced) == len(latest) and len(latest) > PAGE:  # mapped: pages for themselves
-        pages = range(0, len(latest), PAGE)
-        return b"".join((latest if rng.random() < 0.5 else synced)[at : at + PAGE] for at in pages)
     kept = next(
         (i for i, (a, b) in enumerate(zip(synced, latest, strict=False)) if a != b), min(len(synced), len(latest))
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -81,11 +80,9 @@ class Remote(Sequential):
         self.method: Method | None = None
         self._silent: set[tuple[int, int]] = set()  # (round, client) whose answer to a question was of no use
 
-    def birth(
-        self, method: Method, params: Params, buffers: Params, where: str = "device", folder: Path | None = None
-    ) -> None:
+    def birth(self, method: Method, params: Params, buffers: Params, where: str = "device") -> None:
         """The server keeps receipts; what components keep on a client lies at its node."""
-        super().birth(method, params, buffers, "ram", None)
+        super().birth(method, params, buffers, "ram")
         self.method = method
         self.rehearsal.birth(method, params, buffers)
         self.memory = receipts = Receipts()
